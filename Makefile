@@ -1,0 +1,35 @@
+.PHONY: demo test check test-engine bench format
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+demo: .venv/installed
+	$(BIN)/prefix-gateway demo
+
+test: .venv/installed
+	$(BIN)/pytest
+
+check: .venv/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Real vLLM with a real model on the CPU; installs about 3.5 GB into the user's cache folder the first time.
+test-engine: .venv/installed
+	tests/engine/install.sh
+	$(BIN)/python -m tests.engine.report
+
+# The gateway's own cost per request, against the bare floor.
+bench: .venv/installed
+	$(BIN)/python -m benchmarks.overhead
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@

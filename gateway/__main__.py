@@ -1,0 +1,42 @@
+"""The command line: ``prefix-gateway COMMAND``. Exit codes: 0, 1 (found a problem), 2 (bad usage or configuration)."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from gateway import __version__
+
+# Each command is a module with add_arguments(parser) and run(args) -> exit code, imported only when it is called.
+_COMMANDS = {
+    "serve": ("gateway.tools.serve", "run the gateway"),
+    "demo": ("gateway.tools.demo", "see it work: simulated replicas, the gateway, and traffic"),
+    "engine": ("gateway.simulator.cli", "run one simulated engine"),
+    "check": ("gateway.tools.check", "check a configuration file"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of the command line."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="prefix-gateway",
+        description="OpenAI-compatible gateway that sends each request to the replica holding its prompt prefix warm.",
+        epilog="example: prefix-gateway serve --config config/gateway.yaml",
+    )
+    parser.add_argument("--version", action="version", version=f"prefix-gateway {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    called = next((word for word in given if not word.startswith("-")), None)
+    for name, (module, summary) in _COMMANDS.items():
+        command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        if name == called:
+            import_module(module).add_arguments(command)
+    args = parser.parse_args(given)
+    try:
+        return int(import_module(_COMMANDS[args.command][0]).run(args))
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""One HTTP exchange on plain ASGI: reading the body, noticing that the client left, sending the answer.
+
+FastAPI's routing and parameter machinery costs more than everything the gateway does to a request, so the generation
+endpoints speak ASGI themselves. Protocol: https://asgi.readthedocs.io/en/latest/specs/www.html
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+from gateway.values.errors import ClientGone, PayloadTooLarge
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+async def read_body(receive: Receive, declared_bytes: int | None, limit: int) -> bytes:
+    """The whole body.
+
+    Args:
+        receive: ASGI's.
+        declared_bytes: ``content-length``, or None.
+        limit: Most bytes accepted.
+
+    Raises:
+        PayloadTooLarge: it is larger; the rest is not read.
+        ClientGone: the client left before it was complete.
+    """
+    if declared_bytes is not None and declared_bytes > limit:
+        raise _too_large(limit)
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        first: bytes = message.get("body", b"")
+        if len(first) > limit:
+            raise _too_large(limit)
+        return first
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        if message["type"] != "http.request":
+            raise ClientGone
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        pieces.append(piece)
+        if not message.get("more_body"):
+            return b"".join(pieces)
+        message = await receive()
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"The body is larger than {limit} bytes. Send a shorter prompt, or raise server.max_body_bytes.",
+        code="request_too_large",
+    )
+
+
+class ClientSink:
+    """A ``Sink`` over ASGI. While it is open, a client that leaves cancels the task that made it."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._gone = False
+        self._finished = False
+        self.started = False
+        self._owner = asyncio.current_task()
+        self._watch = asyncio.get_running_loop().create_task(self._wait_for_disconnect(), name="client-watch")
+
+    @property
+    def gone(self) -> bool:
+        """See ``Sink``."""
+        return self._gone
+
+    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """See ``Sink``."""
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, data: bytes, *, more: bool) -> None:
+        """See ``Sink``."""
+        if not more:
+            self._finished = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    def close(self) -> None:
+        """The exchange is over, or its owner has stopped caring: cancel nobody any more."""
+        self._finished = True
+        self._watch.cancel()
+
+    async def _wait_for_disconnect(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self._finished and self._owner is not None:
+            self._gone = True
+            self._owner.cancel()

@@ -1,0 +1,164 @@
+"""From body bytes to a ``ChatRequest``.
+
+Only what the gateway itself needs is checked: model, the prompt's outer form, ``stream``. Everything else is the
+engine's to judge, and its answer passes through; a second, stricter parser in front would refuse what a newer engine
+accepts.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import orjson
+
+from gateway.values.errors import BadRequest, NotFound
+from gateway.values.ids import ModelId, RequestId
+from gateway.values.request import ChatRequest, Endpoint
+
+
+def parse_request(
+    endpoint: Endpoint,
+    body: bytes,
+    headers: Sequence[tuple[str, str]],
+    *,
+    models: Collection[str],
+    max_depth: int,
+    request_id: RequestId,
+    session: str | None,
+    received_at: float,
+) -> ChatRequest:
+    """Parse and check a body.
+
+    Raises:
+        BadRequest: it is not what the API wants; message, param and code say what and how to mend it.
+        NotFound: the model is unknown.
+    """
+    fields = _object(body, max_depth)
+    model = fields.get("model")
+    if not isinstance(model, str):
+        raise BadRequest(
+            "`model` is missing: name one of " + ", ".join(models) if model is None else "`model` must be a string.",
+            param="model",
+            code="missing_required_parameter" if model is None else "invalid_type",
+        )
+    if model not in models:
+        raise NotFound(
+            f"The model {_shown(model)} does not exist here. Known models: {', '.join(models)}.",
+            param="model",
+            code="model_not_found",
+        )
+    stream = fields.get("stream")
+    if stream is not None and not isinstance(stream, bool):
+        raise _wrong_type("stream", "a boolean")
+    options = fields.get("stream_options")
+    if options is not None and not isinstance(options, dict):
+        raise _wrong_type("stream_options", "an object")
+    if endpoint is Endpoint.CHAT:
+        _check_messages(fields)
+    else:
+        _check_prompt(fields)
+    return ChatRequest(
+        endpoint=endpoint,
+        body=body,
+        fields=fields,
+        headers=headers,
+        model=ModelId(model),
+        stream=bool(stream),
+        usage_wanted=bool(options and options.get("include_usage")),
+        request_id=request_id,
+        session=session,
+        received_at=received_at,
+    )
+
+
+def _object(body: bytes, max_depth: int) -> dict[str, Any]:
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _unreadable(body, error) from None
+    if not isinstance(fields, dict):
+        raise BadRequest("The body must be a JSON object.", code="invalid_json")
+    # Every level opens with a bracket: most bodies have too few of them to be too deep.
+    if body.count(b"{") + body.count(b"[") > max_depth and _deeper_than(fields, max_depth):
+        raise _too_deep(max_depth)
+    return fields
+
+
+def _unreadable(body: bytes, error: orjson.JSONDecodeError) -> BadRequest:
+    text = str(error)
+    if not body:
+        return BadRequest("The body is empty; it must be a JSON object.", code="invalid_json")
+    if "recursion" in text.lower():
+        return _too_deep(None)
+    try:
+        body.decode()
+    except UnicodeDecodeError as at:
+        return BadRequest(f"The body is not UTF-8: invalid byte at offset {at.start}.", code="invalid_utf8")
+    if "surrogate" in text or "hex escape" in text:
+        return BadRequest(
+            f"The body holds half of a surrogate pair (\\ud800 to \\udfff alone), which is no character: {text}",
+            code="invalid_unicode",
+        )
+    return BadRequest(f"The body is not valid JSON: {text}", code="invalid_json")
+
+
+def _too_deep(limit: int | None) -> BadRequest:
+    told = f" than {limit} levels" if limit else ""
+    return BadRequest(f"The body is nested deeper{told}.", code="nesting_too_deep")
+
+
+def _deeper_than(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for container in level
+            for child in (container.values() if isinstance(container, dict) else container)
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _check_messages(fields: dict[str, Any]) -> None:
+    messages = fields.get("messages")
+    if messages is None:
+        raise BadRequest(
+            "`messages` is missing: give a list of messages.", param="messages", code="missing_required_parameter"
+        )
+    if not isinstance(messages, list):
+        raise _wrong_type("messages", "a list of messages")
+    if not messages:
+        raise BadRequest("`messages` is empty: give at least one message.", param="messages", code="invalid_value")
+    for position, message in enumerate(messages):
+        name = f"messages[{position}]"
+        if not isinstance(message, dict):
+            raise _wrong_type(name, "an object with a role")
+        if not isinstance(message.get("role"), str):
+            raise _wrong_type(f"{name}.role", "a string such as user, assistant, system or tool")
+        content = message.get("content")
+        if content is not None and not isinstance(content, (str, list)):
+            raise _wrong_type(f"{name}.content", "a string or a list of content parts")
+    tools = fields.get("tools")
+    if tools is not None and not isinstance(tools, list):
+        raise _wrong_type("tools", "a list")
+
+
+def _check_prompt(fields: dict[str, Any]) -> None:
+    prompt = fields.get("prompt")
+    if prompt is None and fields.get("prompt_embeds") is None:
+        raise BadRequest(
+            "`prompt` is missing: give a string, a list of strings, or token ids.",
+            param="prompt",
+            code="missing_required_parameter",
+        )
+    if prompt is not None and not isinstance(prompt, (str, list)):
+        raise _wrong_type("prompt", "a string, a list of strings, or token ids")
+
+
+def _wrong_type(param: str, expected: str) -> BadRequest:
+    return BadRequest(f"`{param}` must be {expected}.", param=param, code="invalid_type")
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= 100 else name[:100] + "…")

@@ -1,0 +1,149 @@
+"""The public port: the generation endpoints on plain ASGI, everything else on FastAPI."""
+
+import asyncio
+import re
+import time
+import uuid
+from typing import Protocol
+
+import structlog
+from fastapi import FastAPI
+
+from gateway.api.exchange import ClientSink, Receive, Scope, Send, read_body
+from gateway.api.parse import parse_request
+from gateway.api.problems import problem_body, problem_headers
+from gateway.api.routes import Catalog, build_routes
+from gateway.values.errors import ClientGone, GatewayError, UnsupportedMediaType
+from gateway.values.ids import RequestId
+from gateway.values.ports import Sink
+from gateway.values.request import ChatRequest, Endpoint
+
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+_log = structlog.get_logger("gateway.api")
+
+
+class Service(Protocol):
+    """What answers generation requests."""
+
+    async def serve(self, request: ChatRequest, sink: Sink) -> None:
+        """Answer one request, or raise the ``GatewayError`` the client should be told."""
+        ...
+
+
+class PublicApp:
+    """The ASGI application of the public port.
+
+    Args:
+        service: What answers generation requests.
+        catalog: What is served, for ``/v1/models`` and ``/readyz``.
+        max_body_bytes: Largest body accepted.
+        max_json_depth: Deepest nesting accepted.
+        lifespan: Runs around the whole life of the application.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        catalog: Catalog,
+        *,
+        max_body_bytes: int,
+        max_json_depth: int,
+    ) -> None:
+        self._service = service
+        self._models = catalog.models
+        self._max_body_bytes = max_body_bytes
+        self._max_json_depth = max_json_depth
+        self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
+        self.routes: FastAPI = build_routes(catalog)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI entry."""
+        if scope["type"] == "http" and scope["method"] == "POST":
+            endpoint = self._endpoints.get(scope["path"])
+            if endpoint is not None:
+                await self._generate(endpoint, scope, receive, send)
+                return
+        await self.routes(scope, receive, send)
+
+    async def _generate(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
+        named = dict(headers)
+        given_id = named.get("x-request-id", "")
+        request_id = RequestId(given_id if _REQUEST_ID.fullmatch(given_id) else uuid.uuid4().hex)
+        sink: ClientSink | None = None
+        try:
+            _check_media(named)
+            length = named.get("content-length", "")
+            body = await read_body(receive, int(length) if length.isdigit() else None, self._max_body_bytes)
+            request = parse_request(
+                endpoint,
+                body,
+                headers,
+                models=self._models,
+                max_depth=self._max_json_depth,
+                request_id=request_id,
+                session=named.get("x-session-id"),
+                received_at=time.monotonic(),
+            )
+            sink = ClientSink(receive, send)
+            await self._service.serve(request, sink)
+        except ClientGone:
+            return
+        except GatewayError as error:
+            await _answer(send, error, request_id)
+        except asyncio.CancelledError:
+            if sink is None or not sink.gone:
+                raise
+        except Exception:
+            _log.exception("request_failed", request_id=request_id, endpoint=str(endpoint))
+            if sink is not None and sink.started:
+                raise
+            await _answer(send, _internal(request_id), request_id)
+        finally:
+            if sink is not None:
+                sink.close()
+
+
+def _check_media(headers: dict[str, str]) -> None:
+    declared = headers.get("content-type", "")
+    kind = declared.partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        told = f"not {declared[:100]!r}" if declared else "and the header is missing"
+        raise UnsupportedMediaType(
+            f"The body must be sent with `content-type: application/json`, {told}.", code="unsupported_media_type"
+        )
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise UnsupportedMediaType(
+            f"Request bodies cannot be compressed (content-encoding: {encoding[:40]}). Send plain JSON.",
+            code="unsupported_encoding",
+        )
+
+
+def _text(value: bytes) -> str:
+    """A header value as text that will be written back as the same bytes."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+async def _answer(send: Send, error: GatewayError, request_id: str) -> None:
+    body = problem_body(error)
+    headers = problem_headers(error, request_id) | {"content-length": str(len(body))}
+    await send(
+        {
+            "type": "http.response.start",
+            "status": error.status,
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+def _internal(request_id: str) -> GatewayError:
+    return GatewayError(
+        f"The gateway failed on this request; its log has the reason under request id {request_id}.",
+        code="internal_error",
+    )

@@ -1,0 +1,101 @@
+"""The public port's other routes, on FastAPI: models, health, and everything that does not exist."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from gateway.api.problems import problem_response
+from gateway.values.errors import GatewayError, MethodNotAllowed, NotFound
+
+_log = structlog.get_logger("gateway.api")
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """What is served.
+
+    Attributes:
+        models: Ids of the models.
+        card: The engine's entry of a model, or None while no replica has told it.
+        ready: Whether a model has a replica that is up.
+        started_at: Unix seconds, for cards made here.
+    """
+
+    models: Sequence[str]
+    card: Callable[[str], Mapping[str, Any] | None]
+    ready: Callable[[str], bool]
+    started_at: int
+
+
+def build_routes(catalog: Catalog) -> FastAPI:
+    """The FastAPI application."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+
+    @app.get("/v1/models")
+    async def list_models() -> Response:
+        return JSONResponse({"object": "list", "data": [_card(catalog, model) for model in catalog.models]})
+
+    @app.get("/v1/models/{model:path}")
+    async def show_model(model: str) -> Response:
+        if model not in catalog.models:
+            raise NotFound(
+                f"The model {model[:100]!r} does not exist here. Known models: {', '.join(catalog.models)}.",
+                param="model",
+                code="model_not_found",
+            )
+        return JSONResponse(_card(catalog, model))
+
+    @app.get("/healthz")
+    async def process_lives() -> Response:
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/readyz")
+    async def can_serve() -> Response:
+        models = {model: catalog.ready(model) for model in catalog.models}
+        ready = all(models.values())
+        return JSONResponse(
+            {"status": "ready" if ready else "not ready", "models": models},
+            200 if ready else 503,
+            None if ready else {"retry-after": "2"},
+        )
+
+    add_problem_handlers(app)
+    return app
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Answer every failure of a FastAPI application in the OpenAI error shape."""
+
+    @app.exception_handler(GatewayError)
+    async def own(_request: Request, error: GatewayError) -> Response:
+        return problem_response(error)
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        # The header names the methods; without it this is a path nobody serves.
+        if error.status_code == 405:
+            allowed = (error.headers or {}).get("Allow", "")
+            return problem_response(
+                MethodNotAllowed(f"{request.method} is not allowed here; use {allowed}.", code="method_not_allowed"),
+                extra={"allow": allowed},
+            )
+        if error.status_code == 404:
+            return problem_response(
+                NotFound(f"There is nothing at {request.method} {request.url.path[:200]}.", code="unknown_path")
+            )
+        raise error
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        _log.error("request_failed", path=request.url.path, exc_info=error)
+        return problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
+
+
+def _card(catalog: Catalog, model: str) -> dict[str, Any]:
+    own = {"id": model, "object": "model", "created": catalog.started_at, "owned_by": "prefix-gateway"}
+    return own | dict(catalog.card(model) or {})

@@ -1,0 +1,227 @@
+"""Builds the gateway from its settings. The only place that constructs the rooms and ties them together."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+from fastapi import FastAPI
+from prometheus_client.exposition import choose_encoder
+
+from gateway.api import PublicApp
+from gateway.api.routes import Catalog as ModelCatalog
+from gateway.encode import Encoder, LocalEncoder, load_local
+from gateway.encode.remote import EngineTokenizer
+from gateway.flow import Flow, FlowLimits
+from gateway.hashing import ChainHasher, space_root
+from gateway.index import PredictedIndex
+from gateway.placement import Chooser, LearnedRates
+from gateway.relay import EngineCalls, Fleet, Forwarder, HealthEvents, HealthMonitor, Replica, Transport
+from gateway.settings import ModelSettings, ReplicaSettings, Settings
+from gateway.telemetry import Catalog, MetricsObserver, ReplicaGauges, RequestLog, set_replica_gauges
+from gateway.trip import ServedModel
+from gateway.ui import AdminState, build_admin
+from gateway.values.errors import TokenizerUnavailable
+from gateway.values.ids import ModelId, ReplicaId
+from gateway.values.load import Rates
+from gateway.values.ports import Observer
+from gateway.values.space import PrefixSpace
+
+_log = structlog.get_logger("gateway.app")
+
+
+class Gateway:
+    """One gateway: two ASGI applications and what runs behind them.
+
+    Attributes:
+        public: Application of the public port.
+        admin: Application of the admin port.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._threads = ThreadPoolExecutor(settings.encode.threads, thread_name_prefix="encode")
+        self._transport = Transport(settings.relay.connect_timeout_seconds)
+        self._fleet = Fleet(
+            _replica(model, replica, settings) for model in settings.models for replica in model.replicas
+        )
+        self._index = PredictedIndex(settings.index.default_blocks, settings.index.speculative_ttl_seconds)
+        self._health = HealthMonitor(
+            self._fleet,
+            self._transport,
+            HealthEvents(on_facts=self._take_facts, on_emptied=lambda replica: self._index.remove(replica.id)),
+            interval_seconds=settings.relay.health_interval_seconds,
+            timeout_seconds=settings.relay.health_timeout_seconds,
+            unhealthy_after=settings.relay.unhealthy_after,
+        )
+        self._metrics = Catalog()
+        flow = self._build_flow()
+        started_at = int(time.time())
+        self.public = PublicApp(
+            flow,
+            ModelCatalog(
+                models=[model.id for model in settings.models],
+                card=lambda model: next((r.card for r in self._fleet.of(ModelId(model)) if r.card), None),
+                ready=lambda model: self._fleet.ready(ModelId(model)),
+                started_at=started_at,
+            ),
+            max_body_bytes=settings.server.max_body_bytes,
+            max_json_depth=settings.server.max_json_depth,
+        )
+        token = settings.server.admin_token
+        self.admin: FastAPI = build_admin(
+            AdminState(metrics=self._metrics_page, replicas=self._replica_states, config=settings.masked()),
+            token.get_secret_value() if token else None,
+        )
+
+    async def start(self) -> None:
+        """Begin watching the replicas. Returns when each was checked once."""
+        self._health.start()
+        await self._health.wait_for_first_round()
+
+    async def stop(self) -> None:
+        """Stop watching, and close all connections to the replicas."""
+        await self._health.stop()
+        await self._transport.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _build_flow(self) -> Flow:
+        settings = self._settings
+        observers: list[Observer] = [MetricsObserver(self._metrics)]
+        if settings.log.requests:
+            observers.append(RequestLog())
+        return Flow(
+            models={ModelId(model.id): self._served(model) for model in settings.models},
+            hasher=ChainHasher(),
+            index=self._index,
+            chooser=Chooser(
+                settings.placement.policy,
+                settings.placement.miss_weight,
+                settings.placement.tie_margin,
+                settings.placement.slots,
+            ),
+            fleet=self._fleet,
+            forwarder=Forwarder(
+                self._transport,
+                forward_authorization=settings.relay.forward_authorization,
+                first_byte_timeout_seconds=settings.relay.first_byte_timeout_seconds,
+                chunk_timeout_seconds=settings.relay.chunk_timeout_seconds,
+                max_answer_bytes=settings.index.max_reply_bytes,
+            ),
+            observers=observers,
+            limits=FlowLimits(
+                default_block_size=settings.index.default_block_size,
+                suspect_seconds=settings.relay.suspect_seconds,
+                connect_retries=settings.relay.connect_retries,
+            ),
+        )
+
+    def _served(self, model: ModelSettings) -> ServedModel:
+        local = self._load_tokenizer(model)
+        label = model.template_version
+        digest = local.template_hash if local else ""
+        space = PrefixSpace(
+            model_id=model.id,
+            tokenizer_id=local.tokenizer_id if local else model.tokenizer,
+            template_version="-".join(part for part in (label, digest) if part),
+        )
+        engine = EngineTokenizer(
+            ModelId(model.id),
+            EngineCalls(self._fleet, self._transport),
+            self._settings.encode.engine_timeout_seconds,
+        )
+        encoder = Encoder(local, engine, self._threads, self._settings.encode.inline_bytes)
+        return ServedModel(ModelId(model.id), encoder, space_root(space))
+
+    def _load_tokenizer(self, model: ModelSettings) -> LocalEncoder | None:
+        if model.tokenizer == "engine":
+            _log.info("tokenizer_ready", model=model.id, tokenizer_backend="engine")
+            return None
+        try:
+            local = load_local(
+                model.tokenizer,
+                chat_template=model.chat_template.read_text(encoding="utf-8") if model.chat_template else None,
+                template_arguments=model.chat_template_kwargs,
+                content_format=None if model.content_format == "auto" else model.content_format,
+                cache_mib=self._settings.encode.segment_cache_mib,
+            )
+        except TokenizerUnavailable as error:
+            _log.error(
+                "tokenizer_unavailable",
+                model=model.id,
+                tokenizer=model.tokenizer,
+                problem=str(error),
+                instead="the engine is asked for every prompt's tokens",
+                fix="give models[].tokenizer a folder with the model's tokenizer files",
+            )
+            return None
+        _log.info(
+            "tokenizer_ready",
+            model=model.id,
+            tokenizer=model.tokenizer,
+            tokenizer_id=local.tokenizer_id,
+            **local.description,
+        )
+        return local
+
+    def _take_facts(self, replica: Replica) -> None:
+        facts = replica.facts
+        self._index.set_capacity(
+            replica.id,
+            facts.blocks if facts.blocks is not None else self._settings.index.default_blocks,
+            caching=facts.prefix_caching is not False,
+        )
+
+    def _metrics_page(self, accept: str) -> tuple[bytes, str]:
+        blocks = self._index.statistics()
+        set_replica_gauges(
+            self._metrics,
+            [ReplicaGauges(r.id, r.model, bool(r.up), r.requests, blocks.get(r.id, 0)) for r in self._fleet.replicas],
+        )
+        encode, content_type = choose_encoder(accept)
+        return encode(self._metrics.registry), content_type
+
+    def _replica_states(self) -> list[dict[str, object]]:
+        blocks = self._index.statistics()
+        return [_replica_state(replica, blocks.get(replica.id, 0)) for replica in self._fleet.replicas]
+
+
+def _replica(model: ModelSettings, replica: ReplicaSettings, settings: Settings) -> Replica:
+    start = settings.placement
+    rates = Rates(
+        base_seconds=start.base_ttft_seconds,
+        prefill_seconds_per_token=1 / start.prefill_tokens_per_second,
+        decode_seconds_per_token=start.decode_seconds_per_token,
+        request_seconds=start.base_ttft_seconds + 100 * start.decode_seconds_per_token,
+    )
+    return Replica(
+        ReplicaId(replica.id),
+        replica.url,
+        ModelId(model.id),
+        LearnedRates(rates),
+        f"Bearer {replica.api_key.get_secret_value()}" if replica.api_key else None,
+    )
+
+
+def _replica_state(replica: Replica, index_blocks: int) -> dict[str, object]:
+    rates, facts = replica.speed.rates, replica.facts
+    return {
+        "id": replica.id,
+        "model": replica.model,
+        "url": replica.url,
+        "state": {None: "starting", True: "ready", False: "down"}[replica.up],
+        "requests": replica.requests,
+        "prefill_tokens_in_flight": replica.prefill_tokens,
+        "index": {"source": "predicted", "blocks": index_blocks, "capacity_blocks": facts.blocks},
+        "engine": {
+            "block_size": facts.block_size,
+            "prefix_caching": facts.prefix_caching,
+            "running": facts.running,
+            "waiting": facts.waiting,
+        },
+        "learned": {
+            "base_ttft_seconds": round(rates.base_seconds, 6),
+            "prefill_tokens_per_second": round(1 / rates.prefill_seconds_per_token, 1),
+            "decode_seconds_per_token": round(rates.decode_seconds_per_token, 6),
+            "request_seconds": round(rates.request_seconds, 6),
+        },
+    }

@@ -1,0 +1,7 @@
+"""Prompt text to token ids: chat template, tokenizer, and what to do where there is none."""
+
+from gateway.encode.encoder import Encoder
+from gateway.encode.load import load_local
+from gateway.encode.local import LocalEncoder
+
+__all__ = ["Encoder", "LocalEncoder", "load_local"]

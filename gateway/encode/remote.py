@@ -1,0 +1,106 @@
+"""Ask the engine itself for the token ids of a request.
+
+vLLM has two ways: ``…/render`` returns the ids exactly as it will use them, but only when started with
+``--enable-scale-out`` (403 otherwise); ``/tokenize`` is always there and ignores a few template arguments.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway.encode.tokens import pack
+from gateway.values.ids import ModelId
+from gateway.values.ports import EngineCaller, EngineUnavailable
+from gateway.values.prompt import TokenizedPrompt, TokenSource
+from gateway.values.request import ChatRequest, Endpoint
+
+_TOKENIZE_CHAT_FIELDS = (
+    "messages",
+    "tools",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "chat_template_kwargs",
+    "add_special_tokens",
+)
+_RETRY_AFTER_SECONDS = 60.0
+
+
+class EngineTokenizer:
+    """Token ids from the engine, by the best endpoint it has.
+
+    An endpoint the engine refuses to have (403, 404, 405) is not asked again for a minute; an engine that does not
+    answer is asked again with the next request.
+    """
+
+    def __init__(self, model: ModelId, engines: EngineCaller, timeout_seconds: float) -> None:
+        self._model = model
+        self._engines = engines
+        self._timeout_seconds = timeout_seconds
+        self._refused_until: dict[str, float] = {}
+
+    async def encode(self, request: ChatRequest, now: float) -> TokenizedPrompt:
+        """Token ids of a request.
+
+        Raises:
+            EngineUnavailable: no endpoint gave an answer that can be used.
+        """
+        render = f"{request.endpoint}/render"
+        if now >= self._refused_until.get(render, 0.0):
+            try:
+                answer = await self._ask(render, request.body)
+                return TokenizedPrompt(_rendered(answer), TokenSource.ENGINE_RENDER)
+            except EngineUnavailable as error:
+                if error.status not in (403, 404, 405):
+                    raise
+                self._refused_until[render] = now + _RETRY_AFTER_SECONDS
+        if now < self._refused_until.get("/tokenize", 0.0):
+            raise EngineUnavailable("the engine offers neither render nor tokenize")
+        try:
+            return TokenizedPrompt(await self._tokenize(request), TokenSource.ENGINE_TOKENIZE)
+        except EngineUnavailable as error:
+            if error.status in (403, 404, 405):
+                self._refused_until["/tokenize"] = now + _RETRY_AFTER_SECONDS
+            raise
+
+    async def _tokenize(self, request: ChatRequest) -> tuple[bytes, ...]:
+        if request.endpoint is Endpoint.CHAT:
+            body = {key: request.fields[key] for key in _TOKENIZE_CHAT_FIELDS if key in request.fields}
+            return (_tokenized(await self._ask("/tokenize", orjson.dumps({"model": self._model} | body))),)
+        prompt = request.fields.get("prompt")
+        prompts = prompt if isinstance(prompt, list) else [prompt]
+        if not prompts or not all(isinstance(item, str) for item in prompts):
+            raise EngineUnavailable("only text can be tokenized by the engine")
+        return tuple(
+            [
+                _tokenized(await self._ask("/tokenize", orjson.dumps({"model": self._model, "prompt": item})))
+                for item in prompts
+            ]
+        )
+
+    async def _ask(self, path: str, body: bytes) -> Any:
+        answer = await self._engines.ask(self._model, path, body, self._timeout_seconds)
+        try:
+            return orjson.loads(answer)
+        except orjson.JSONDecodeError as error:
+            raise EngineUnavailable(f"{path} answered something that is not JSON") from error
+
+
+def _rendered(answer: Any) -> tuple[bytes, ...]:
+    """Chat renders to one object, completions to a list with one object per prompt."""
+    return tuple(_ids(item, "token_ids") for item in (answer if isinstance(answer, list) else [answer]))
+
+
+def _tokenized(answer: Any) -> bytes:
+    return _ids(answer, "tokens")
+
+
+def _ids(answer: Any, key: str) -> bytes:
+    ids = answer.get(key) if isinstance(answer, Mapping) else None
+    if not isinstance(ids, list):
+        raise EngineUnavailable(f"the engine's answer holds no {key}")
+    try:
+        return pack(ids)
+    except (TypeError, OverflowError) as error:
+        raise EngineUnavailable(f"the engine's {key} are no token ids") from error

@@ -1,0 +1,237 @@
+"""Chat templates: rendered by the reference engine (jinja2 as transformers sets it up), or by a faster one that proved
+itself equal.
+
+minijinja renders the same template language about five times faster, but it is another implementation: it prints None,
+booleans and objects differently. So it is used only for templates whose output over a built-in corpus is byte for byte
+that of the reference, and only for requests of the shapes the corpus covers; everything else takes the reference path.
+"""
+
+import datetime
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jinja2
+import jinja2.nodes
+import minijinja
+
+from gateway.encode.conversation import ContentFormat, Message, developer_as_system
+from gateway.values.errors import TokenizerUnavailable
+
+_COMMON_ARGUMENTS = frozenset({"add_generation_prompt", "continue_final_message"})
+
+
+class ChatTemplate:
+    """One chat template, ready to render.
+
+    Args:
+        source: The Jinja text.
+        special_tokens: Variables such as ``bos_token`` that templates may print.
+        content_format: What ``content`` is; None finds it out from the template, as vLLM does.
+        fast: Whether the fast renderer may be used; settle it with ``proves_equal``.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        special_tokens: Mapping[str, str],
+        content_format: ContentFormat | None = None,
+        *,
+        fast: bool,
+    ) -> None:
+        self.source = source
+        self.special_tokens = dict(special_tokens)
+        self.content_format = content_format or detect_content_format(source)
+        self.knows_developer = "'developer'" in source or '"developer"' in source
+        self._fast = _fast_environment(source) if fast else None
+
+    @property
+    def backend(self) -> str:
+        """Name of the renderer in use, for the log."""
+        return "minijinja" if self._fast else "jinja2"
+
+    def render(self, messages: list[Message], tools: list[dict[str, Any]] | None, arguments: Mapping[str, Any]) -> str:
+        """Render a conversation.
+
+        Raises:
+            TokenizerUnavailable: the template refuses the conversation. The engine will refuse it too, and say why.
+        """
+        if not self.knows_developer and any(message["role"] == "developer" for message in messages):
+            messages = developer_as_system(messages)
+        if self._fast is not None and _is_common(messages, arguments):
+            try:
+                return self._fast.render_template(
+                    "chat",
+                    messages=messages,
+                    tools=tools,
+                    add_generation_prompt=arguments["add_generation_prompt"],
+                    **self.special_tokens,
+                )
+            except minijinja.TemplateError:
+                pass  # the reference decides whether this is an error, and words it
+        return self.render_reference(messages, tools, arguments)
+
+    def render_reference(
+        self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, arguments: Mapping[str, Any]
+    ) -> str:
+        """Render with transformers' own template set-up: what the engine does."""
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        if not messages:
+            raise TokenizerUnavailable("a conversation without messages cannot be rendered")
+        given = [{key: value for key, value in message.items() if value is not None} for message in messages]
+        try:
+            rendered, _ = render_jinja_template(
+                conversations=[given], tools=tools, chat_template=self.source, **{**self.special_tokens, **arguments}
+            )
+        except (jinja2.TemplateError, ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
+            raise TokenizerUnavailable(f"the chat template refuses this conversation: {error}") from error
+        return str(rendered[0])
+
+    def proves_equal(self, corpus: Sequence[tuple[list[Message], list[dict[str, Any]] | None, dict[str, Any]]]) -> bool:
+        """Whether the fast renderer gives the reference's bytes for every conversation of the corpus.
+
+        A conversation that both refuse counts as equal; one that only the fast renderer accepts does not.
+        """
+        if self._fast is None:
+            return False
+        for messages, tools, arguments in corpus:
+            try:
+                expected: str | None = self.render_reference(messages, tools, arguments)
+            except TokenizerUnavailable:
+                expected = None
+            try:
+                got: str | None = self._fast.render_template(
+                    "chat",
+                    messages=messages,
+                    tools=tools,
+                    add_generation_prompt=arguments["add_generation_prompt"],
+                    **self.special_tokens,
+                )
+            except minijinja.TemplateError:
+                got = None
+            if got != expected:
+                return False
+        return True
+
+    def use_reference(self) -> None:
+        """Give the fast renderer up."""
+        self._fast = None
+
+
+def _is_common(messages: Sequence[Message], arguments: Mapping[str, Any]) -> bool:
+    """Whether the fast renderer's proof covers a request of this shape."""
+    return (
+        _COMMON_ARGUMENTS.issuperset(arguments)
+        and not arguments["continue_final_message"]
+        and bool(messages)
+        and not any("reasoning" in message or "tools" in message for message in messages)
+    )
+
+
+def _fast_environment(source: str) -> minijinja.Environment | None:
+    try:
+        environment = minijinja.Environment(
+            templates={"chat": source},
+            filters={"tojson": _tojson},
+            globals={"raise_exception": _raise_exception, "strftime_now": _strftime_now},
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_escape_callback=lambda _name: False,
+            debug=False,
+        )
+        environment.render_template("chat", messages=[{"role": "user", "content": "x"}], add_generation_prompt=True)
+    except minijinja.TemplateError as error:
+        # A template may refuse this one message; only one that cannot be compiled is out.
+        return environment if error.kind != "SyntaxError" else None
+    return environment
+
+
+def _tojson(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> str:
+    raise minijinja.TemplateError(message)
+
+
+def _strftime_now(format: str) -> str:  # noqa: A002 - the name templates use
+    return datetime.datetime.now().strftime(format)
+
+
+@functools.lru_cache(maxsize=64)
+def detect_content_format(source: str) -> ContentFormat:
+    """Whether a template loops over the parts of a message's content (``openai``) or wants one ``string``.
+
+    Follows vLLM's ``_detect_content_format`` (renderers/hf.py): a template that iterates over ``message.content``, or
+    over a name assigned from it, wants parts. ``message`` is whatever a loop over ``messages`` binds.
+    """
+    try:
+        tree = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False).parse(  # noqa: S701
+            source.replace("{% generation %}", "").replace("{% endgeneration %}", "")
+        )
+    except jinja2.TemplateSyntaxError:
+        return "string"
+    loops = list(tree.find_all(jinja2.nodes.For))
+    lists = _aliases(tree, {"messages"}, None)
+    messages = {
+        loop.target.name
+        for loop in loops
+        if isinstance(loop.target, jinja2.nodes.Name) and _reads(loop.iter, lists, None)
+    }
+    contents = _aliases(tree, set(), (messages, "content")) | {"content"}
+    contents |= _macro_parameters(tree, messages)
+    for loop in loops:
+        if _reads(loop.iter, messages, "content") or _reads(loop.iter, contents, None):
+            return "openai"
+    return "string"
+
+
+def _reads(node: jinja2.nodes.Node | None, names: set[str], key: str | None) -> bool:
+    """Whether an expression is one of ``names`` (or its ``key``), perhaps sliced, filtered or tested."""
+    while isinstance(node, (jinja2.nodes.Filter, jinja2.nodes.Test)) or (
+        isinstance(node, jinja2.nodes.Getitem) and isinstance(node.arg, jinja2.nodes.Slice)
+    ):
+        node = node.node
+    if key is not None:
+        if isinstance(node, jinja2.nodes.Getitem):
+            if not (isinstance(node.arg, jinja2.nodes.Const) and node.arg.value == key):
+                return False
+            node = node.node
+        elif isinstance(node, jinja2.nodes.Getattr) and node.attr == key:
+            node = node.node
+        else:
+            return False
+    return isinstance(node, jinja2.nodes.Name) and node.name in names
+
+
+def _aliases(tree: jinja2.nodes.Template, names: set[str], member: tuple[set[str], str] | None) -> set[str]:
+    """Names that ``set`` statements bind to one of ``names``, or to a member of one, followed to the end."""
+    found = set(names)
+    while True:
+        size = len(found)
+        for assign in tree.find_all(jinja2.nodes.Assign):
+            if isinstance(assign.target, jinja2.nodes.Name) and (
+                _reads(assign.node, found, None) or (member is not None and _reads(assign.node, *member))
+            ):
+                found.add(assign.target.name)
+        if len(found) == size:
+            return found
+
+
+def _macro_parameters(tree: jinja2.nodes.Template, messages: set[str]) -> set[str]:
+    """Parameters of macros that are called with a message's content."""
+    macros = {macro.name: macro for macro in tree.find_all(jinja2.nodes.Macro)}
+    found: set[str] = set()
+    for call in tree.find_all(jinja2.nodes.Call):
+        macro = macros.get(call.node.name) if isinstance(call.node, jinja2.nodes.Name) else None
+        if macro is None:
+            continue
+        for parameter, argument in zip(macro.args, call.args, strict=False):
+            if _reads(argument, messages, "content"):
+                found.add(parameter.name)
+        found |= {keyword.key for keyword in call.kwargs if _reads(keyword.value, messages, "content")}
+    return found

@@ -1,0 +1,96 @@
+"""Tokenizer backends: text in, little-endian u32 token ids out.
+
+The reference is whatever the engine uses (Hugging Face tokenizers, tiktoken). fastokens encodes the same vocabularies
+many times faster and remembers segments it has seen, but it is another implementation, so it has to prove itself on a
+corpus before it is used.
+"""
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import fastokens
+import tiktoken
+import tokenizers
+
+
+class TokenBackend(Protocol):
+    """One tokenizer."""
+
+    name: str
+
+    def encode(self, text: str, add_special_tokens: bool) -> bytes:
+        """Token ids of a text as little-endian u32; with the model's start and end tokens if asked."""
+        ...
+
+
+def pack(ids: Sequence[int]) -> bytes:
+    """Token ids as little-endian u32."""
+    words = array("I", ids)
+    return words.tobytes()
+
+
+class HuggingFaceTokens:
+    """The tokenizers library. ``encode_batch`` rather than ``encode``: it gives up the interpreter lock meanwhile."""
+
+    name = "tokenizers"
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str, add_special_tokens: bool) -> bytes:
+        """See ``TokenBackend``."""
+        encoding = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0]
+        return pack(encoding.ids)
+
+
+class FastTokens:
+    """fastokens with its segment cache: text between special tokens that was seen before is not encoded again."""
+
+    name = "fastokens"
+
+    def __init__(self, tokenizer_json: str, cache_mib: int) -> None:
+        self._tokenizer = fastokens.Tokenizer.from_json_str(tokenizer_json)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_segment_cache(cache_mib * 2**20)
+
+    def encode(self, text: str, add_special_tokens: bool) -> bytes:
+        """See ``TokenBackend``."""
+        ids: bytes = self._tokenizer.encode_batch_flat([text], add_special_tokens=add_special_tokens)[0]
+        return ids
+
+
+class TiktokenTokens:
+    """A tiktoken encoding. It has no start or end tokens of its own."""
+
+    name = "tiktoken"
+
+    def __init__(self, encoding: tiktoken.Encoding) -> None:
+        self._encoding = encoding
+
+    def encode(self, text: str, add_special_tokens: bool) -> bytes:  # noqa: ARG002 - it has none to add
+        """See ``TokenBackend``."""
+        return pack(self._encoding.encode(text, allowed_special="all"))
+
+
+class TransformersTokens:
+    """A tokenizer that exists only as Python code in transformers."""
+
+    name = "transformers"
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str, add_special_tokens: bool) -> bytes:
+        """See ``TokenBackend``."""
+        return pack(self._tokenizer.encode(text, add_special_tokens=add_special_tokens))
+
+
+def proves_equal(candidate: TokenBackend, reference: TokenBackend, corpus: Sequence[str]) -> bool:
+    """Whether two backends give the same ids for every text of a corpus, with and without special tokens."""
+    return all(
+        candidate.encode(text, special) == reference.encode(text, special)
+        for text in corpus
+        for special in (False, True)
+    )

@@ -1,0 +1,238 @@
+"""The way of a request through the house: ``serve`` is one line per room, the rest is what each line means."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from gateway.hashing import ChainHasher
+from gateway.placement import Affinity, Chooser
+from gateway.relay import Fleet, Forwarder, Replica, suspect
+from gateway.settle import confirmed_tokens, learn, replies, settlement
+from gateway.trip import ServedModel, Trip
+from gateway.values.blocks import BlockChain
+from gateway.values.decision import Decision
+from gateway.values.errors import NoReplica
+from gateway.values.ids import ModelId
+from gateway.values.outcome import Ending, Outcome
+from gateway.values.ports import Observer, PrefixIndex, Sink
+from gateway.values.prompt import TOKEN_BYTES, TokenSource
+from gateway.values.request import ChatRequest
+
+_log = structlog.get_logger("gateway.flow")
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """Numbers of the configuration the flow works with.
+
+    Attributes:
+        default_block_size: Tokens per block of a replica whose metrics do not tell.
+        suspect_seconds: How long a replica that failed a request is left out if there are others.
+        connect_retries: Other replicas tried when no connection can be made.
+    """
+
+    default_block_size: int
+    suspect_seconds: float
+    connect_retries: int
+
+
+class Flow:
+    """Takes requests through the rooms. It builds nothing; it decides only who is tried next."""
+
+    def __init__(
+        self,
+        *,
+        models: Mapping[ModelId, ServedModel],
+        hasher: ChainHasher,
+        index: PrefixIndex,
+        chooser: Chooser,
+        fleet: Fleet,
+        forwarder: Forwarder,
+        observers: Sequence[Observer],
+        limits: FlowLimits,
+    ) -> None:
+        self._models = models
+        self._hasher = hasher
+        self._index = index
+        self._chooser = chooser
+        self._fleet = fleet
+        self._forwarder = forwarder
+        self._observers = observers
+        self._limits = limits
+
+    async def serve(self, request: ChatRequest, sink: Sink) -> None:
+        """Answer one request.
+
+        Raises:
+            GatewayError: nothing was sent to the client, and this is what it should be told.
+        """
+        trip = Trip(request, self._models[request.model])
+        trip.prompt = await trip.model.encoder.encode(request)
+        trip.lap("encode")
+        while trip.outcome is None:
+            replicas = self._routable(trip)
+            self._hash(trip, replicas)
+            trip.lap("hash")
+            trip.decision = self._place(trip, replicas, self._holdings(trip, replicas))
+            trip.lap("place")
+            trip.outcome = await self._relay(trip, replicas, sink)
+        await self._settle(trip)
+        self._observe(trip)
+        trip.raise_if_unanswered()
+
+    def _routable(self, trip: Trip) -> Sequence[Replica]:
+        replicas = self._fleet.routable(trip.model.id, time.monotonic(), trip.tried)
+        if not replicas:
+            self._observe(trip)
+            raise NoReplica(
+                f"None of the {len(self._fleet.of(trip.model.id))} replicas of model {trip.model.id!r} is up."
+                " Try again in a moment.",
+                code="no_replica",
+            )
+        return replicas
+
+    def _hash(self, trip: Trip, replicas: Iterable[Replica]) -> None:
+        for size in {self._block_size(replica) for replica in replicas} - trip.chains.keys():
+            trip.chains[size] = [self._hasher.chain(trip.model.root, part, size) for part in trip.prompt.parts]
+
+    def _holdings(self, trip: Trip, replicas: Sequence[Replica]) -> list[int]:
+        now = time.monotonic()
+        try:
+            return [self._index.holdings(self._chains(trip, replica), replica.id, now) for replica in replicas]
+        except Exception:  # noqa: BLE001 - whatever it is, it must not cost the client its answer
+            # The index only steers. Without it the request is balanced by load.
+            _log.exception("index_failed", request_id=trip.request.request_id)
+            trip.indexed = False
+            return [0] * len(replicas)
+
+    def _place(self, trip: Trip, replicas: Sequence[Replica], held: Sequence[int]) -> Decision:
+        return self._chooser.choose(
+            [replica.load() for replica in replicas],
+            held,
+            trip.prompt.tokens,
+            Affinity(trip.beginning, trip.request.session),
+            retried=bool(trip.tried),
+            blind=trip.prompt.source is TokenSource.TEXT or not trip.indexed,
+        )
+
+    async def _relay(self, trip: Trip, replicas: Sequence[Replica], sink: Sink) -> Outcome | None:
+        """One attempt. None: no connection could be made, and another replica is left to try."""
+        decision = trip.decision
+        assert decision is not None
+        replica = trip.replica = next(r for r in replicas if r.id == decision.replica)
+        trip.dispatched_at = time.monotonic()
+        ticket = replica.dispatch(trip.prompt.tokens - decision.held_tokens)
+        trip.prefill_ahead = ticket.prefill_ahead
+        if trip.indexed:
+            trip.lease = self._index.begin(self._chains(trip, replica), replica.id, trip.dispatched_at)
+
+        def first_byte() -> None:
+            ticket.prefill_done()
+            if trip.lease is not None:
+                self._index.computed(trip.lease)
+
+        # Without a stream the first byte comes with the last one, so the end of the prefill has to be estimated.
+        estimate = next(c.queue_seconds + c.prefill_seconds for c in decision.candidates if c.replica == replica.id)
+        timer = None if trip.request.stream else asyncio.get_running_loop().call_later(estimate, ticket.prefill_done)
+        try:
+            outcome = await self._forwarder.forward(trip.request, replica, sink, _own_headers(trip), first_byte)
+        except BaseException:
+            self._abandon(trip)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            ticket.done()
+        if outcome.ending in (Ending.NOT_CONNECTED, Ending.BROKEN, Ending.TIMED_OUT):
+            suspect(replica, self._limits.suspect_seconds)
+            _log.warning(
+                "attempt_failed", request_id=trip.request.request_id, replica=replica.id, ending=str(outcome.ending)
+            )
+        if outcome.ending is Ending.NOT_CONNECTED and len(trip.tried) < self._limits.connect_retries:
+            trip.tried.add(replica.id)
+            if self._fleet.routable(trip.model.id, time.monotonic(), trip.tried):
+                self._abandon(trip)
+                trip.resume_clock()
+                return None
+        return outcome
+
+    async def _settle(self, trip: Trip) -> None:
+        """Correct the index and the learned rates by what the engine reported."""
+        outcome, replica = trip.outcome, trip.replica
+        assert outcome is not None
+        assert replica is not None
+        trip.resume_clock()
+        if not trip.prefilled:
+            self._abandon(trip)
+            return
+        cached = confirmed_tokens(trip.request, trip.prompt, outcome)
+        if trip.lease is not None:
+            self._index.complete(trip.lease, cached, await self._reply_chains(trip))
+            held = trip.lease.held_tokens if cached is None else cached
+            trip.lease = None
+            learn(replica.speed, outcome, trip.prefill_ahead, trip.prompt.tokens - held)
+        trip.lap("settle")
+
+    async def _reply_chains(self, trip: Trip) -> list[BlockChain]:
+        """Chains of prompt and generated text: what the engine filled its cache with while decoding."""
+        outcome, replica, prompt = trip.outcome, trip.replica, trip.prompt
+        assert outcome is not None
+        assert replica is not None
+        if outcome.usage is None or prompt.source is not TokenSource.LOCAL or len(prompt.parts) != 1:
+            return []
+        chains = []
+        # The last token of an answer is sampled but never computed itself.
+        most = (outcome.usage.prompt_tokens + outcome.usage.completion_tokens - 1) * TOKEN_BYTES
+        for text in replies(outcome):
+            ids = await trip.model.encoder.encode_reply(text)
+            if ids is not None:
+                tokens = (prompt.parts[0] + ids)[:most]
+                chains.append(self._hasher.chain(trip.model.root, tokens, self._block_size(replica)))
+        return chains
+
+    def _abandon(self, trip: Trip) -> None:
+        if trip.lease is not None:
+            self._index.abandon(trip.lease)
+            trip.lease = None
+
+    def _observe(self, trip: Trip) -> None:
+        result = settlement(
+            trip.request,
+            trip.prompt,
+            trip.decision,
+            trip.outcome,
+            rates=trip.replica.speed.rates if trip.replica else None,
+            status=trip.status if trip.outcome else NoReplica.status,
+            failed_attempts=len(trip.tried),
+            dispatched_at=trip.dispatched_at,
+            now=time.monotonic(),
+            stages=tuple(trip.stages),
+        )
+        for observer in self._observers:
+            observer.on_settled(result)
+
+    def _block_size(self, replica: Replica) -> int:
+        return replica.facts.block_size or self._limits.default_block_size
+
+    def _chains(self, trip: Trip, replica: Replica) -> Sequence[BlockChain]:
+        return trip.chains[self._block_size(replica)]
+
+
+def _own_headers(trip: Trip) -> list[tuple[bytes, bytes]]:
+    """What the gateway says about its decision."""
+    decision = trip.decision
+    assert decision is not None
+    headers = [
+        (b"x-request-id", trip.request.request_id.encode()),
+        (b"x-gateway-replica", decision.replica.encode()),
+        (b"x-gateway-decision", decision.kind.encode()),
+        (b"x-gateway-prompt-tokens", str(trip.prompt.tokens).encode()),
+        (b"x-gateway-prefix-tokens", str(decision.held_tokens).encode()),
+    ]
+    if trip.prompt.source is TokenSource.TEXT:
+        # The counts above are then counts of stand-ins; nobody should take them for the model's.
+        headers.append((b"x-gateway-tokens", b"estimated"))
+    return headers

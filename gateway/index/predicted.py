@@ -1,0 +1,106 @@
+"""Predictions: what was sent where, bounded by each replica's capacity, corrected by what the engines report."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gateway.index.tree import Node, PrefixTree
+from gateway.values.blocks import BlockChain
+from gateway.values.ids import ReplicaId
+from gateway.values.ports import Lease
+
+
+@dataclass(slots=True, eq=False)
+class _Lease:
+    replica: ReplicaId
+    held_tokens: int
+    tree: PrefixTree
+    nodes: tuple[Node, ...]
+    chains: Sequence[BlockChain]
+    begun_at: int
+    """The tree's clock at dispatch."""
+
+
+class PredictedIndex:
+    """A ``PrefixIndex`` fed by the gateway's own requests and by the cached tokens that engines report.
+
+    Args:
+        default_blocks: Capacity of a replica until its metrics tell.
+        speculative_ttl_seconds: How long blocks count that were sent but not yet seen to be computed.
+    """
+
+    def __init__(self, default_blocks: int, speculative_ttl_seconds: float) -> None:
+        self._default_blocks = default_blocks
+        self._ttl = speculative_ttl_seconds
+        self._trees: dict[ReplicaId, PrefixTree] = {}
+        self._uncached: set[ReplicaId] = set()
+
+    def holdings(self, chains: Sequence[BlockChain], replica: ReplicaId, now: float) -> int:
+        """See ``PrefixIndex``."""
+        tree = self._trees.get(replica)
+        if tree is None or replica in self._uncached:
+            return 0
+        return sum(tree.match(chain.hashes, chain.reusable_blocks, now) * chain.block_size for chain in chains)
+
+    def begin(self, chains: Sequence[BlockChain], replica: ReplicaId, now: float) -> Lease:
+        """See ``PrefixIndex``."""
+        held = self.holdings(chains, replica, now)
+        tree = self._tree(replica)
+        clock = tree.clock
+        nodes = tuple(tree.insert(chain.hashes, now) for chain in chains)
+        return _Lease(replica, held, tree, nodes, chains, clock)
+
+    def computed(self, lease: Lease) -> None:
+        """See ``PrefixIndex``."""
+        assert isinstance(lease, _Lease)
+        for node in lease.nodes:
+            lease.tree.computed(node)
+
+    def complete(self, lease: Lease, cached_tokens: int | None, replies: Iterable[BlockChain]) -> None:
+        """See ``PrefixIndex``."""
+        assert isinstance(lease, _Lease)
+        tree = lease.tree
+        self.computed(lease)
+        if cached_tokens is not None and len(lease.chains) == 1 and cached_tokens < lease.held_tokens:
+            # The first block predicted but not reused was evicted. What was used no later than it is gone too, unless
+            # that block has been used by somebody else since, or was never known to be computed.
+            lost_at = tree.stamp_at(lease.nodes[0], cached_tokens // lease.chains[0].block_size)
+            if 0 < lost_at <= lease.begun_at:
+                tree.forget_until(lost_at)
+        for reply in replies:
+            node = tree.insert(reply.hashes, 0.0)
+            tree.computed(node)
+            tree.release(node)
+        for node in lease.nodes:
+            tree.release(node)
+
+    def abandon(self, lease: Lease) -> None:
+        """See ``PrefixIndex``."""
+        assert isinstance(lease, _Lease)
+        for node in lease.nodes:
+            lease.tree.withdraw(node)
+
+    def set_capacity(self, replica: ReplicaId, blocks: int, *, caching: bool = True) -> None:
+        """See ``PrefixIndex``."""
+        if caching:
+            self._uncached.discard(replica)
+        else:
+            self._uncached.add(replica)
+        tree = self._tree(replica)
+        if tree.capacity_blocks != blocks:
+            tree.resize(blocks)
+
+    def remove(self, replica: ReplicaId) -> None:
+        """See ``PrefixIndex``. Requests still running there keep their lease on the forgotten tree, harmlessly."""
+        tree = self._trees.pop(replica, None)
+        if tree is not None:
+            self._trees[replica] = PrefixTree(tree.capacity_blocks, self._ttl)
+
+    def statistics(self) -> Mapping[ReplicaId, int]:
+        """See ``PrefixIndex``."""
+        return {replica: tree.blocks for replica, tree in self._trees.items()}
+
+    def _tree(self, replica: ReplicaId) -> PrefixTree:
+        tree = self._trees.get(replica)
+        if tree is None:
+            tree = self._trees[replica] = PrefixTree(self._default_blocks, self._ttl)
+        return tree

@@ -1,0 +1,19 @@
+"""The fleet of replicas, and forwarding to them."""
+
+from gateway.relay.engines import EngineCalls
+from gateway.relay.fleet import Fleet, Replica, Ticket
+from gateway.relay.forward import Forwarder
+from gateway.relay.health import HealthEvents, HealthMonitor, suspect
+from gateway.relay.transport import Transport
+
+__all__ = [
+    "EngineCalls",
+    "Fleet",
+    "Forwarder",
+    "HealthEvents",
+    "HealthMonitor",
+    "Replica",
+    "Ticket",
+    "Transport",
+    "suspect",
+]

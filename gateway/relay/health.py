@@ -1,0 +1,180 @@
+"""Watch every replica: whether it answers, what its metrics say, whether it serves the model it is configured for."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import orjson
+import structlog
+
+from gateway.relay.engines import credentials
+from gateway.relay.fleet import Fleet, Replica
+from gateway.relay.transport import Transport, TransportFailed
+from gateway.tasks import TaskGroupOwner
+from gateway.values.engine import EngineFacts
+from gateway.vendors import parse_metrics
+
+_CARD_EVERY = 30
+"""Rounds between two looks at a replica's model list."""
+
+_log = structlog.get_logger("gateway.relay")
+
+
+@dataclass(frozen=True, slots=True)
+class HealthEvents:
+    """What the rest of the gateway wants to know of a replica.
+
+    Attributes:
+        on_facts: Its metrics said something new about its cache.
+        on_emptied: Its process started again, or it was away: its cache is empty, as far as one can tell.
+    """
+
+    on_facts: Callable[[Replica], None]
+    on_emptied: Callable[[Replica], None]
+
+
+class HealthMonitor:
+    """Checks every replica at a fixed interval, each in a task of its own.
+
+    Args:
+        fleet: The replicas.
+        transport: Connections to them.
+        events: Whom to tell.
+        interval_seconds: Time between two checks of a replica.
+        timeout_seconds: Limit for one check.
+        unhealthy_after: Failed checks in a row after which a replica gets no more requests.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        transport: Transport,
+        events: HealthEvents,
+        *,
+        interval_seconds: float,
+        timeout_seconds: float,
+        unhealthy_after: int,
+    ) -> None:
+        self._fleet = fleet
+        self._transport = transport
+        self._events = events
+        self._interval = interval_seconds
+        self._timeout = timeout_seconds
+        self._unhealthy_after = unhealthy_after
+        self._tasks = TaskGroupOwner()
+        self._unchecked = {replica.id for replica in fleet.replicas}
+        self._all_checked = asyncio.Event()
+
+    async def wait_for_first_round(self) -> None:
+        """Wait until every replica was checked once, whatever came of it."""
+        if self._unchecked:
+            await self._all_checked.wait()
+
+    def start(self) -> None:
+        """Begin checking."""
+        for replica in self._fleet.replicas:
+            self._tasks.spawn(self._watch(replica), name=f"health-{replica.id}")
+
+    async def stop(self) -> None:
+        """End checking."""
+        await self._tasks.cancel()
+
+    async def _watch(self, replica: Replica) -> None:
+        failures = 0
+        rounds = 0
+        while True:
+            try:
+                problem = await self._check(replica)
+                failures = failures + 1 if problem else 0
+                if problem is None:
+                    if rounds % _CARD_EVERY == 0:
+                        await self._read_card(replica)
+                    self._mark_up(replica)
+                    rounds += 1
+                elif replica.up is None or (replica.up and failures >= self._unhealthy_after):
+                    rounds = 0
+                    self._mark_down(replica, problem)
+            except Exception:  # noqa: BLE001
+                # One odd answer must not end the watch over a replica.
+                _log.exception("health_check_failed", replica=replica.id)
+            self._unchecked.discard(replica.id)
+            if not self._unchecked:
+                self._all_checked.set()
+            await asyncio.sleep(self._interval)
+
+    async def _check(self, replica: Replica) -> str | None:
+        """One round; returns what is wrong, or None."""
+        headers = credentials(replica)
+        try:
+            status, _ = await self._transport.fetch("GET", f"{replica.url}/health", headers, None, self._timeout)
+            if status != 200:
+                return f"/health answered {status}"
+            status, page = await self._transport.fetch("GET", f"{replica.url}/metrics", headers, None, self._timeout)
+        except TransportFailed as failure:
+            return str(failure)
+        # An engine without metrics still serves; its capacity then stays at the configured default.
+        if status == 200:
+            self._take(replica, parse_metrics(page.decode("utf-8", "replace")))
+        return None
+
+    def _take(self, replica: Replica, facts: EngineFacts) -> None:
+        before, replica.facts = replica.facts, facts
+        if None not in (before.started_at, facts.started_at) and before.started_at != facts.started_at:
+            _log.warning("replica_restarted", replica=replica.id)
+            self._events.on_emptied(replica)
+        if (before.block_size, before.blocks, before.prefix_caching) != (
+            facts.block_size,
+            facts.blocks,
+            facts.prefix_caching,
+        ):
+            _log.info(
+                "replica_facts",
+                replica=replica.id,
+                block_size=facts.block_size,
+                blocks=facts.blocks,
+                prefix_caching=facts.prefix_caching,
+            )
+            if facts.prefix_caching is False:
+                _log.warning(
+                    "prefix_caching_off", replica=replica.id, fix="start the engine with --enable-prefix-caching"
+                )
+            self._events.on_facts(replica)
+
+    def _mark_up(self, replica: Replica) -> None:
+        replica.suspect_until = 0.0
+        if not replica.up:
+            replica.up = True
+            _log.info("replica_up", replica=replica.id, model=replica.model, url=replica.url)
+
+    def _mark_down(self, replica: Replica, problem: str) -> None:
+        known = replica.facts.started_at is not None
+        replica.up = False
+        _log.warning("replica_down", replica=replica.id, model=replica.model, url=replica.url, problem=problem)
+        if not known:
+            # Nothing will tell whether it comes back with its cache, so count on the worse.
+            self._events.on_emptied(replica)
+
+    async def _read_card(self, replica: Replica) -> None:
+        """Read the replica's entry for its model; warn if it serves another."""
+        try:
+            status, body = await self._transport.fetch(
+                "GET", f"{replica.url}/v1/models", credentials(replica), None, self._timeout
+            )
+            cards = orjson.loads(body)["data"] if status == 200 else []
+            replica.card = next((card for card in cards if card["id"] == replica.model), None)
+            if status == 200 and replica.card is None:
+                _log.error(
+                    "replica_serves_another_model",
+                    replica=replica.id,
+                    configured=replica.model,
+                    served=[card["id"] for card in cards],
+                    fix="set the model's id to what the engine serves (--served-model-name)",
+                )
+        except (TransportFailed, orjson.JSONDecodeError, KeyError, TypeError) as error:
+            _log.warning("model_list_unreadable", replica=replica.id, problem=str(error))
+
+
+def suspect(replica: Replica, seconds: float) -> None:
+    """A request just failed there: prefer others until a check passes or the time is over."""
+    replica.suspect_until = time.monotonic() + seconds

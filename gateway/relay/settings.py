@@ -1,0 +1,52 @@
+"""Settings of the relay: connections to the replicas, their health, and what happens when they fail."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class RelaySettings(BaseModel):
+    """Time limits and health checks towards the replicas."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+    connect_timeout_seconds: float = Field(default=5, gt=0)
+    """Seconds to open a connection to a replica. Inside one data centre it takes milliseconds. Too small: a replica is
+    given up on for one lost packet; too large: requests hang before they go to another replica."""
+
+    first_byte_timeout_seconds: float = Field(default=600, gt=0)
+    """Seconds from the request sent to the first byte of the answer, queueing in the engine and, without streaming, the
+    whole generation included. 600 is the OpenAI client's own limit. Too small: long answers without streaming end in
+    504."""
+
+    chunk_timeout_seconds: float = Field(default=120, gt=0)
+    """Longest silence in seconds between two chunks of an answer that has begun. A healthy engine sends one every few
+    milliseconds, but may pause to let others compute. Too small: answers are cut under load."""
+
+    health_interval_seconds: float = Field(default=2, gt=0)
+    """Seconds between two health checks of one replica (`GET /health`), which also read its metrics. Too small: load on
+    the engines; too large: replicas that died or came back are noticed late."""
+
+    health_timeout_seconds: float = Field(default=2, gt=0)
+    """Seconds until an unanswered health check counts as failed. Too small: a replica that is only busy is taken
+    out."""
+
+    unhealthy_after: int = Field(default=2, ge=1)
+    """Failed health checks in a row that take a replica out; one passed check brings it back. With 1, a single hiccup
+    sends a warm replica's requests to cold ones."""
+
+    suspect_seconds: float = Field(default=5, ge=0)
+    """Seconds that a replica which refused a connection is left out, or until a health check passes. Too small: every
+    request tries the dead replica first. 0 never leaves it out."""
+
+    connect_retries: int = Field(default=2, ge=0)
+    """Other replicas that are tried when a connection cannot be made; nothing was sent then, so nothing is computed
+    twice. Too small: clients see errors while one replica restarts."""
+
+    forward_authorization: bool = False
+    """Send the client's `authorization` header on to replicas. False, because clients hold keys for the gateway, not
+    for the engines; a replica's own `api_key` wins over it."""
+
+    max_connections_per_replica: int | None = Field(default=None, ge=1)
+    """Connections open to one replica at most; requests beyond wait for one. Null: no limit, the engine does the
+    queueing, where it can be seen and weighed. Too small: requests wait in the gateway although the engine has room."""

@@ -1,0 +1,104 @@
+"""Runs a gateway: both ports in one event loop, until a signal ends it."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable
+
+import structlog
+import uvicorn
+import uvloop
+
+from gateway.app import Gateway
+from gateway.settings import Settings
+from gateway.values.errors import ConfigInvalid
+
+_log = structlog.get_logger("gateway.server")
+
+
+def serve(settings: Settings, ready: Callable[[str, str], None] | None = None) -> None:
+    """Serve until SIGINT or SIGTERM; open streams get ``server.shutdown_grace_seconds`` to end.
+
+    Args:
+        settings: The configuration.
+        ready: Called with the public and the admin URL once both ports accept connections.
+
+    Raises:
+        ConfigInvalid: a port is taken or an address is not this machine's.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, ready))
+
+
+async def _serve(settings: Settings, ready: Callable[[str, str], None] | None) -> None:
+    server = settings.server
+    with contextlib.ExitStack() as stack:
+        public_socket = stack.enter_context(_listen("server.port", server.host, server.port))
+        admin_socket = stack.enter_context(_listen("server.admin_port", server.admin_host, server.admin_port))
+        gateway = Gateway(settings)
+        servers = [
+            _Server(
+                uvicorn.Config(
+                    app,
+                    http="httptools",
+                    ws="none",
+                    lifespan="off",
+                    log_config=None,
+                    access_log=False,
+                    server_header=False,
+                    timeout_keep_alive=int(server.keep_alive_seconds),
+                    timeout_graceful_shutdown=int(server.shutdown_grace_seconds),
+                )
+            )
+            for app in (gateway.public, gateway.admin)
+        ]
+        await gateway.start()
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        running = [
+            loop.create_task(one.serve(sockets=[sock]))
+            for one, sock in zip(servers, (public_socket, admin_socket), strict=True)
+        ]
+        urls = [_url(sock) for sock in (public_socket, admin_socket)]
+        _log.info("gateway_ready", public=urls[0], admin=urls[1], policy=settings.placement.policy)
+        if ready is not None:
+            ready(urls[0], urls[1])
+        await stop.wait()
+        _log.info("gateway_stopping", grace_seconds=server.shutdown_grace_seconds)
+        for one in servers:
+            one.should_exit = True
+        await asyncio.gather(*running)
+        await gateway.stop()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling: two servers share this process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own is untyped in the same way
+        """Leave the signals alone."""
+        yield
+
+
+def _listen(key: str, host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise ConfigInvalid(
+            [f"{key}: cannot listen on {host}:{port}: {error.strerror}. Set {key} to a free port."]
+        ) from error
+    sock.listen(2048)
+    sock.setblocking(False)
+    return sock
+
+
+def _url(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

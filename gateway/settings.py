@@ -1,0 +1,288 @@
+"""All settings of the gateway: the rooms' own, and the models with their replicas."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails
+
+from gateway.api.settings import ServerSettings
+from gateway.config_file import read_config
+from gateway.encode.settings import EncodeSettings
+from gateway.index.settings import IndexSettings
+from gateway.placement.settings import PlacementSettings
+from gateway.relay.settings import RelaySettings
+from gateway.telemetry.settings import LogSettings
+
+_VISIBLE_ASCII = re.compile(r"[!-~]+")
+_STRICT = ConfigDict(
+    frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
+)
+_BUILTIN_TOKENIZERS = ("demo",)
+
+
+class ReplicaSettings(BaseModel):
+    """One engine process that serves the model. A plain URL stands for a replica with nothing but a `url`."""
+
+    model_config = _STRICT
+
+    url: str
+    """Where the engine listens: an http or https URL, such as `http://vllm-0:8000`. A path prefix is allowed, a query
+    is not; leave the API's own `/v1` off. Each URL may stand in the file once."""
+
+    id: str = Field(default=None, validate_default=True)
+    """Name of the replica in headers, logs and metrics, unique in the file. Default: `host:port` of the URL. Set it
+    when the address changes while the replica stays the same."""
+
+    api_key: SecretStr | None = Field(default=None, min_length=1)
+    """Secret sent to this replica as `authorization: Bearer`, as vLLM's `--api-key` wants it. Null: no such header."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_plain_url(cls, value: Any) -> Any:
+        return {"url": value} if isinstance(value, str) else value
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_base_url(cls, url: str) -> str:
+        parts = _split_url(url)
+        if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("expected an http or https URL, such as http://vllm-0:8000")
+        if parts.username is not None:
+            raise ValueError("a URL with user or password is not used (give the credential as api_key)")
+        if "?" in url or "#" in url:
+            raise ValueError("a query or fragment cannot be kept (leave it off)")
+        path = parts.path.rstrip("/")
+        if path.endswith("/v1"):
+            raise ValueError("/v1 is added by the gateway (leave it off)")
+        return f"{parts.scheme}://{parts.netloc.lower()}{path}"
+
+    @field_validator("id", mode="before")
+    @classmethod
+    def _named_by_address(cls, name: Any, info: ValidationInfo) -> Any:
+        if name is not None:
+            return name
+        # A URL that was refused is not in ``data``; the replica is refused with it, so any name will do.
+        return _address(info.data["url"]) if "url" in info.data else "unnamed"
+
+    @field_validator("id")
+    @classmethod
+    def _fits_a_header(cls, name: str) -> str:
+        if not _VISIBLE_ASCII.fullmatch(name):
+            raise ValueError("the name travels in a header: expected visible ASCII characters, without spaces")
+        return name
+
+    @field_validator("api_key")
+    @classmethod
+    def _secret_fits_a_header(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None and not _VISIBLE_ASCII.fullmatch(key.get_secret_value()):
+            raise ValueError("a key travels in a header: expected visible ASCII characters, without spaces")
+        return key
+
+
+class ModelSettings(BaseModel):
+    """One model: its name, how its prompts become tokens, and the replicas that serve it."""
+
+    model_config = _STRICT
+
+    id: str
+    """What clients send as `model`. It has to be the name under which the engines serve it, because bodies are passed
+    on unchanged."""
+
+    tokenizer: str = Field(default="engine", min_length=1)
+    """Where the tokens come from: a folder or hub id with the model's tokenizer, `tiktoken:NAME_OR_FILE`,
+    `builtin:demo` (the small one that ships with the gateway, for the simulated engine), or `engine`: ask the engine
+    for every prompt. `engine` always works and costs a round trip to a replica; a local tokenizer is faster. Relative
+    folders start at the working directory."""
+
+    chat_template: Path | None = None
+    """Jinja file with the chat template, where the engine was started with `--chat-template`. Null: the tokenizer's
+    own. A different template than the engine's makes every prediction wrong. A relative path starts at the working
+    directory."""
+
+    chat_template_kwargs: dict[str, Any] = {}
+    """Default arguments of the chat template, as the engine's `--default-chat-template-kwargs`; a request's own win."""
+
+    content_format: Literal["auto", "string", "openai"] = "auto"
+    """How the template takes a message's content parts, as the engine's `--chat-template-content-format`: joined
+    (`string`) or as a list (`openai`). `auto` reads it off the template, as the engine does."""
+
+    template_version: str | None = Field(default=None, min_length=1)
+    """Label of the operator for the template in use. A new label makes prefixes count as different from those before.
+    Null: only the template's own hash tells versions apart."""
+
+    replicas: tuple[ReplicaSettings, ...]
+    """The replicas that serve this model, one at least: a list of URLs or of mappings."""
+
+    @field_validator("id")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        if not name or name != name.strip() or not name.isprintable():
+            raise ValueError("expected a name without control characters and without spaces at its ends")
+        return name
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _is_a_tokenizer(cls, tokenizer: str) -> str:
+        kind, colon, name = tokenizer.partition(":")
+        if colon and kind == "builtin" and name not in _BUILTIN_TOKENIZERS:
+            raise ValueError(f"unknown built-in tokenizer; there is builtin:{', builtin:'.join(_BUILTIN_TOKENIZERS)}")
+        if colon and kind == "tiktoken" and not name:
+            raise ValueError("tiktoken: wants an encoding's name or a file behind it (such as tiktoken:o200k_base)")
+        return tokenizer
+
+    # Before, not as a `min_length`: that one would also complain when every item is there but refused.
+    @field_validator("replicas", mode="before")
+    @classmethod
+    def _is_not_empty(cls, replicas: Any) -> Any:
+        if isinstance(replicas, list | tuple) and not replicas:
+            raise ValueError("expected at least one replica (add its URL)")
+        return replicas
+
+    @field_validator("chat_template")
+    @classmethod
+    def _is_a_file(cls, template: Path | None) -> Path | None:
+        if template is not None and not template.is_file():
+            raise ValueError(f"no such file: {template.absolute()}")
+        return template
+
+
+class Settings(BaseModel):
+    """The whole configuration. Only `models` has to be given."""
+
+    model_config = _STRICT
+
+    server: ServerSettings = ServerSettings()
+    """Where the gateway listens, and what it accepts."""
+
+    log: LogSettings = LogSettings()
+    """What is logged."""
+
+    models: tuple[ModelSettings, ...]
+    """The models, one at least."""
+
+    encode: EncodeSettings = EncodeSettings()
+    """How prompts become tokens."""
+
+    index: IndexSettings = IndexSettings()
+    """How prefixes are remembered."""
+
+    placement: PlacementSettings = PlacementSettings()
+    """Which replica gets a request."""
+
+    relay: RelaySettings = RelaySettings()
+    """Connections to the replicas, and their health."""
+
+    @field_validator("models", mode="wrap")
+    @classmethod
+    def _names_are_unique(cls, value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        if isinstance(value, list | tuple) and not value:
+            raise ValueError("expected at least one model (add one with `id` and `replicas`)")
+        # Around, not behind, the fields' own validation: a repeated name is reported together with their mistakes.
+        mistakes = [
+            InitErrorDetails(type="value_error", loc=location, input=None, ctx={"error": ValueError(message)})
+            for location, message in _repeated_names(value)
+        ]
+        try:
+            models = validate(value)
+        except ValidationError as invalid:
+            mistakes += [
+                InitErrorDetails(type=error["type"], loc=error["loc"], input=error["input"], ctx=error.get("ctx", {}))
+                for error in invalid.errors(include_url=False)
+            ]
+        if mistakes:
+            raise ValidationError.from_exception_data("models", mistakes, hide_input=True)
+        return models
+
+    def masked(self) -> dict[str, Any]:
+        """The settings as JSON-ready values in the file's layout, every secret replaced by ``***``."""
+        plain = _masked(self.model_dump())
+        assert isinstance(plain, dict)
+        return plain
+
+
+def load_settings(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
+    """Read and validate the configuration file. Args: path: The YAML file. Mistakes name it as it is given here.
+    environ: Where ``${NAME}`` is looked up. Raises: ConfigInvalid: With every mistake in the file, each with its line
+    and key."""
+    return read_config(path, Settings, environ)
+
+
+def _split_url(url: str) -> SplitResult | None:
+    """The URL's parts, or None if it is none. ``urlsplit`` removes tabs and line ends in silence, so look before."""
+    if not _VISIBLE_ASCII.fullmatch(url):
+        return None
+    try:
+        parts = urlsplit(url)
+        valid = parts.port != 0
+    except ValueError:
+        return None
+    return parts if valid and not parts.netloc.endswith(":") else None
+
+
+def _address(url: str) -> str:
+    """``host:port`` of a valid URL, the scheme's own port included."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else parts.hostname
+    return f"{host}:{port}"
+
+
+def _repeated_names(models: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Model ids, replica URLs and replica ids that stand in the file before. What is malformed is passed over here."""
+    first_model: dict[str, int] = {}
+    first_url: dict[tuple[str, str], str] = {}
+    first_id: dict[str, str] = {}
+    for m, model in enumerate(_items(models)):
+        name = _member(model, "id")
+        if isinstance(name, str) and first_model.setdefault(name, m) != m:
+            yield (m, "id"), f"models[{first_model[name]}] has this id already (each model stands in the file once)"
+        for r, replica in enumerate(_items(_member(model, "replicas"))):
+            try:
+                valid = ReplicaSettings.model_validate(replica)
+            except ValidationError:
+                continue
+            here = f"models[{m}].replicas[{r}]"
+            there = first_url.setdefault((_address(valid.url), urlsplit(valid.url).path), here)
+            if there != here:
+                yield (m, "replicas", r, "url"), f"{there} has this URL already (each replica stands in the file once)"
+                continue  # its default id is the same too, which is no second mistake
+            there = first_id.setdefault(valid.id, here)
+            if there != here:
+                yield (m, "replicas", r, "id"), f"{there} is named {valid.id} already (give one of them another id)"
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def _masked(value: Any) -> Any:
+    match value:
+        case SecretStr():
+            return "***"
+        case Path():
+            return str(value)
+        case dict():
+            return {key: _masked(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_masked(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,104 @@
+"""Every metric of the gateway, in one place. ``docs/reference/metrics.md`` is tested against it."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_STAGE_SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
+
+
+class Catalog:
+    """The metrics, on a registry of their own. Label values are bounded: configured names and closed sets only."""
+
+    def __init__(self) -> None:
+        # One more series per counter that no dashboard reads.
+        disable_created_metrics()
+        registry = self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "gateway_requests",
+            "Requests answered, by the status the client got (499: the client left first).",
+            ("model", "endpoint", "status"),
+            registry=registry,
+        )
+        self.prompt_tokens = Counter(
+            "gateway_prompt_tokens",
+            "Prompt tokens of answered requests, as the engine counts them.",
+            ("model",),
+            registry=registry,
+        )
+        self.cached_tokens = Counter(
+            "gateway_cached_tokens",
+            "Prompt tokens served from a replica's cache. confirmed: the engine reported them; predicted: the index"
+            " expected them.",
+            ("model", "evidence"),
+            registry=registry,
+        )
+        self.ttft_seconds = Histogram(
+            "gateway_ttft_seconds",
+            "Seconds from a streaming request's arrival to the first byte of its answer, by decision.",
+            ("model", "decision"),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.request_seconds = Histogram(
+            "gateway_request_seconds",
+            "Seconds from a request's arrival to the end of its answer.",
+            ("model", "endpoint"),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.overhead_seconds = Histogram(
+            "gateway_overhead_seconds",
+            "Seconds a request spent in each room of the gateway; settle is after the answer.",
+            ("stage",),
+            buckets=_STAGE_SECONDS,
+            registry=registry,
+        )
+        self.replica_up = Gauge(
+            "gateway_replica_up", "1 while a replica's checks pass, else 0.", ("model", "replica"), registry=registry
+        )
+        self.replica_inflight = Gauge(
+            "gateway_replica_inflight",
+            "Requests sent to a replica and not yet answered in full.",
+            ("replica",),
+            registry=registry,
+        )
+        self.index_blocks = Gauge(
+            "gateway_index_blocks",
+            "KV-cache blocks a replica is believed to hold, by where that belief comes from.",
+            ("replica", "source"),
+            registry=registry,
+        )
+        self.prediction_error_tokens = Counter(
+            "gateway_prediction_error_tokens",
+            "Prompt tokens by which the prediction differed from the engine's report. over: predicted and not reused;"
+            " under: reused and not predicted.",
+            ("replica", "direction"),
+            registry=registry,
+        )
+        self.token_parity = Counter(
+            "gateway_token_parity",
+            "Answers whose prompt token count, as the engine reports it, equals the gateway's (equal) or not"
+            " (different).",
+            ("model", "result"),
+            registry=registry,
+        )
+        self.encodings = Counter(
+            "gateway_encodings",
+            "Prompts by where their token ids came from: local, engine_render, engine_tokenize, or text (no tokens:"
+            " routed by the text).",
+            ("model", "source"),
+            registry=registry,
+        )
+        self.failovers = Counter(
+            "gateway_failovers",
+            "Requests that a replica failed. connect: no connection, another replica was tried; first_byte and stream:"
+            " it broke off or fell silent before or after its answer began.",
+            ("stage",),
+            registry=registry,
+        )
+        self.saved_prefill_seconds = Counter(
+            "gateway_saved_prefill_seconds",
+            "Prefill seconds that cached tokens made unnecessary, by the replicas' learned rates.",
+            ("model",),
+            registry=registry,
+        )

@@ -1,0 +1,54 @@
+"""Structured logs: JSON lines for collectors, coloured text for people. Prompt text is never logged, at no level."""
+
+import logging
+import sys
+from typing import Any
+
+import orjson
+import structlog
+
+
+def configure_logs(format: str, level: str) -> None:  # noqa: A002 - the setting's name
+    """Set up structlog, and send the standard library's loggers (uvicorn, transformers) the same way.
+
+    Args:
+        format: ``json``, ``console``, or ``auto``: console on a terminal.
+        level: Least severe level that is written.
+    """
+    console = format == "console" or (format == "auto" and sys.stderr.isatty())
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    if console:
+        render: list[Any] = [structlog.dev.ConsoleRenderer()]
+        factory: Any = structlog.PrintLoggerFactory(sys.stderr)
+    else:
+        render = [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(serializer=_dumps),
+        ]
+        factory = structlog.BytesLoggerFactory(sys.stderr.buffer)
+    structlog.configure(
+        processors=[*shared, *render],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=factory,
+        cache_logger_on_first_use=True,
+    )
+    root = logging.getLogger()
+    root.handlers = [_Forward()]
+    root.setLevel(max(threshold, logging.WARNING))
+
+
+def _dumps(value: Any, **_options: Any) -> bytes:
+    return orjson.dumps(value, default=str)
+
+
+class _Forward(logging.Handler):
+    """A standard library record as one structured event."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger(record.name)
+        log.log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info or None)

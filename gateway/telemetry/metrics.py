@@ -1,0 +1,85 @@
+"""Finished requests into metrics."""
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from prometheus_client import Counter, Histogram
+
+from gateway.telemetry.catalog import Catalog
+from gateway.values.ids import ModelId, ReplicaId
+from gateway.values.outcome import Ending
+from gateway.values.settlement import Settlement
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGauges:
+    """A replica's present state, for the gauges."""
+
+    replica: ReplicaId
+    model: ModelId
+    up: bool
+    requests: int
+    index_blocks: int
+
+
+class MetricsObserver:
+    """An ``Observer`` that counts.
+
+    Args:
+        catalog: The metrics.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        # Finding a labelled child costs more than counting; label values are few, so every child is kept.
+        self._counter = functools.cache(_counter_child)
+        self._histogram = functools.cache(_histogram_child)
+
+    def on_settled(self, settlement: Settlement) -> None:
+        """See ``Observer``."""
+        c, s, count, time = self._catalog, settlement, self._counter, self._histogram
+        count(c.requests, s.model, str(s.endpoint), str(s.status)).inc()
+        count(c.encodings, s.model, s.token_source).inc()
+        time(c.request_seconds, s.model, str(s.endpoint)).observe(s.seconds)
+        for stage, seconds in s.stages:
+            time(c.overhead_seconds, stage).observe(seconds)
+        if s.failed_attempts:
+            count(c.failovers, "connect").inc(s.failed_attempts)
+        if s.parity is not None:
+            count(c.token_parity, s.model, "equal" if s.parity else "different").inc()
+        if s.decision is None:
+            return
+        if s.ttft_seconds is not None:
+            time(c.ttft_seconds, s.model, s.decision.kind).observe(s.ttft_seconds)
+        if s.ending in (Ending.BROKEN, Ending.TIMED_OUT):
+            count(c.failovers, "first_byte" if s.ttft_seconds is None else "stream").inc()
+        if s.ending is not Ending.COMPLETE or s.status != 200:
+            return
+        count(c.prompt_tokens, s.model).inc(s.prompt_tokens)
+        count(c.cached_tokens, s.model, "predicted").inc(s.predicted_tokens)
+        if s.cached_tokens is None:
+            return
+        count(c.cached_tokens, s.model, "confirmed").inc(s.cached_tokens)
+        count(c.saved_prefill_seconds, s.model).inc(s.saved_prefill_seconds)
+        error = s.cached_tokens - s.predicted_tokens
+        if error:
+            count(c.prediction_error_tokens, s.decision.replica, "under" if error > 0 else "over").inc(abs(error))
+
+
+def _counter_child(metric: Counter, *labels: str) -> Counter:
+    return metric.labels(*labels)
+
+
+def _histogram_child(metric: Histogram, *labels: str) -> Histogram:
+    return metric.labels(*labels)
+
+
+def set_replica_gauges(catalog: Catalog, states: Iterable[ReplicaGauges]) -> None:
+    """Bring the replica gauges up to date; called when the metrics are scraped."""
+    for gauge in (catalog.replica_up, catalog.replica_inflight, catalog.index_blocks):
+        gauge.clear()
+    for state in states:
+        catalog.replica_up.labels(state.model, state.replica).set(state.up)
+        catalog.replica_inflight.labels(state.replica).set(state.requests)
+        catalog.index_blocks.labels(state.replica, "predicted").set(state.index_blocks)

@@ -1,0 +1,117 @@
+"""The state of one request on its way through the house."""
+
+import time
+from dataclasses import dataclass, field
+
+from gateway.encode import Encoder
+from gateway.relay import Replica
+from gateway.values.blocks import BlockChain
+from gateway.values.decision import Decision
+from gateway.values.errors import UpstreamFailed, UpstreamTimeout
+from gateway.values.ids import ModelId, ReplicaId
+from gateway.values.outcome import Ending, Outcome
+from gateway.values.ports import Lease
+from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
+from gateway.values.request import ChatRequest
+
+CLIENT_GONE_STATUS = 499
+"""What is counted for a client that left before it got a status (nginx's number for it)."""
+
+_STATUS_OF = {
+    Ending.NOT_CONNECTED: UpstreamFailed.status,
+    Ending.BROKEN: UpstreamFailed.status,
+    Ending.TIMED_OUT: UpstreamTimeout.status,
+    Ending.CLIENT_GONE: CLIENT_GONE_STATUS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model as the flow needs it.
+
+    Attributes:
+        id: Its id.
+        encoder: Its tokenizer.
+        root: Hash of its prefix space.
+    """
+
+    id: ModelId
+    encoder: Encoder
+    root: int
+
+
+@dataclass(slots=True, eq=False)
+class Trip:
+    """Everything known of a request so far; each room's result is added as it comes."""
+
+    request: ChatRequest
+    model: ServedModel
+    prompt: TokenizedPrompt = field(default_factory=lambda: TokenizedPrompt((), TokenSource.TEXT))
+    chains: dict[int, list[BlockChain]] = field(default_factory=dict)
+    """The prompt's block chains, by block size: replicas of a model may differ in theirs."""
+    indexed: bool = True
+    """False once the index failed for this request."""
+    tried: set[ReplicaId] = field(default_factory=set)
+    """Replicas that could not be connected to."""
+    decision: Decision | None = None
+    replica: Replica | None = None
+    lease: Lease | None = None
+    dispatched_at: float = 0.0
+    prefill_ahead: int = 0
+    """Uncached tokens in flight at the replica when the request was sent there."""
+    outcome: Outcome | None = None
+    stages: list[tuple[str, float]] = field(default_factory=list)
+    _lap_at: float = field(default_factory=time.perf_counter)
+
+    def lap(self, stage: str) -> None:
+        """A room is done: note how long it took."""
+        now = time.perf_counter()
+        self.stages.append((stage, now - self._lap_at))
+        self._lap_at = now
+
+    def resume_clock(self) -> None:
+        """What went before (waiting for the replica) belongs to no room."""
+        self._lap_at = time.perf_counter()
+
+    @property
+    def beginning(self) -> int | bytes:
+        """What stands for the prompt's beginning: its first block, or all of a prompt that has none."""
+        for chains in self.chains.values():
+            if chains and chains[0].hashes:
+                return chains[0].hashes[0]
+        return self.prompt.parts[0][: 64 * TOKEN_BYTES] if self.prompt.parts else b""
+
+    @property
+    def status(self) -> int:
+        """Status the client got."""
+        outcome = self.outcome
+        assert outcome is not None
+        if outcome.status is not None and (outcome.started or outcome.ending is Ending.COMPLETE):
+            return outcome.status
+        return _STATUS_OF.get(outcome.ending, UpstreamFailed.status)
+
+    @property
+    def prefilled(self) -> bool:
+        """Whether the replica is known to have computed the prompt."""
+        outcome = self.outcome
+        return (
+            outcome is not None
+            and outcome.status == 200
+            and (outcome.ending is Ending.COMPLETE or outcome.ttft_seconds is not None)
+        )
+
+    def raise_if_unanswered(self) -> None:
+        """Raise what the client should be told, if it was told nothing yet.
+
+        Raises:
+            UpstreamFailed, UpstreamTimeout: the replica failed before its answer began.
+        """
+        outcome = self.outcome
+        assert outcome is not None
+        if outcome.started or outcome.ending in (Ending.COMPLETE, Ending.CLIENT_GONE):
+            return
+        if outcome.ending is Ending.TIMED_OUT:
+            raise UpstreamTimeout("The replica did not answer in time. Send the request again.", code="replica_timeout")
+        raise UpstreamFailed(
+            "The replica broke the connection before it answered. Send the request again.", code="replica_disconnected"
+        )

@@ -1,0 +1,100 @@
+"""The gateway's own failures: one exception type per way a client is answered.
+
+``api/problems.py`` turns them into the OpenAI error body; nothing else does.
+"""
+
+
+class GatewayError(Exception):
+    """A request the gateway answers itself.
+
+    Attributes:
+        message: One sentence for the person who reads the client's log: what is wrong and how to fix it.
+        param: The request field at fault, in the API's dotted form (``messages[0].role``), or None.
+        code: Machine-readable code, stable across versions.
+        status: HTTP status.
+        type: The error body's ``type``.
+        retry_after_seconds: Sent as ``retry-after`` where waiting helps.
+    """
+
+    status = 500
+    type = "internal_error"
+    retry_after_seconds: int | None = None
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code
+
+
+class BadRequest(GatewayError):
+    """The request cannot be understood."""
+
+    status = 400
+    type = "invalid_request_error"
+
+
+class NotFound(GatewayError):
+    """Unknown path or unknown model."""
+
+    status = 404
+    type = "invalid_request_error"
+
+
+class MethodNotAllowed(GatewayError):
+    """Known path, wrong method."""
+
+    status = 405
+    type = "invalid_request_error"
+
+
+class PayloadTooLarge(GatewayError):
+    """The body is larger than ``server.max_body_bytes``."""
+
+    status = 413
+    type = "invalid_request_error"
+
+
+class UnsupportedMediaType(GatewayError):
+    """The body is not declared as JSON."""
+
+    status = 415
+    type = "invalid_request_error"
+
+
+class NoReplica(GatewayError):
+    """No replica of the model can take a request now."""
+
+    status = 503
+    type = "service_unavailable"
+    retry_after_seconds = 2
+
+
+class UpstreamFailed(GatewayError):
+    """The chosen replica broke the connection or answered something that is not HTTP."""
+
+    status = 502
+    type = "upstream_error"
+
+
+class UpstreamTimeout(GatewayError):
+    """The chosen replica stayed silent longer than the configured limit."""
+
+    status = 504
+    type = "upstream_error"
+
+
+class ClientGone(Exception):
+    """The client closed its connection; there is nobody left to answer."""
+
+
+class TokenizerUnavailable(Exception):
+    """A tokenizer cannot be loaded, or cannot encode this prompt. Requests still flow: see ``encode``."""
+
+
+class ConfigInvalid(Exception):
+    """The configuration cannot be used. ``problems`` holds one line for each mistake, already formatted."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems

@@ -1,0 +1,15 @@
+"""Identifiers, each with a type of its own so that one cannot be passed for another."""
+
+from typing import NewType
+
+ModelId = NewType("ModelId", str)
+"""What clients send as ``model``."""
+
+ReplicaId = NewType("ReplicaId", str)
+"""Name of one engine replica: ``host:port`` unless the configuration gives an ``id``. Unique in the gateway."""
+
+RequestId = NewType("RequestId", str)
+"""The client's ``x-request-id``, or one made by the gateway."""
+
+BlockHash = NewType("BlockHash", int)
+"""Chained 64-bit hash of a prompt up to and including one block. It only steers routing."""

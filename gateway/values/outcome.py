@@ -1,0 +1,61 @@
+"""What came of a request at a replica."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts as the engine reports them.
+
+    Attributes:
+        prompt_tokens: Over all prompts of the request.
+        completion_tokens: Over all choices.
+        cached_tokens: Prompt tokens taken from the cache; None if the engine does not say.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None
+
+
+class Ending(StrEnum):
+    """How a request at a replica ended."""
+
+    COMPLETE = "complete"
+    """The answer reached the client whole, whatever its status."""
+    NOT_CONNECTED = "not_connected"
+    """No connection to the replica: nothing was computed, another replica may take it."""
+    BROKEN = "broken"
+    """The replica broke the connection, or answered something that is not HTTP."""
+    TIMED_OUT = "timed_out"
+    """The replica stayed silent too long."""
+    CLIENT_GONE = "client_gone"
+    """The client closed its connection; the upstream request was aborted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of one attempt.
+
+    Attributes:
+        ending: How it ended.
+        status: Status the replica answered with; None if it never did.
+        started: Whether anything of the answer went to the client.
+        ttft_seconds: From dispatch to the first byte of the answer's body; None if it never came, or if the answer
+            was not a stream, whose first byte comes with its last.
+        seconds: From dispatch to the end.
+        usage: What the engine reported, if it did.
+        answer: Raw body of a 200 answer (the JSON, or the stream's events) up to a limit; empty beyond it.
+        streamed: Whether the answer was a stream of events.
+    """
+
+    ending: Ending
+    status: int | None
+    started: bool
+    ttft_seconds: float | None
+    seconds: float
+    usage: Usage | None
+    answer: Sequence[bytes] = ()
+    streamed: bool = False

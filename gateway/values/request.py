@@ -1,0 +1,44 @@
+"""A client's request: the bytes that came, and a parsed view over them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gateway.values.ids import ModelId, RequestId
+
+
+class Endpoint(StrEnum):
+    """The generation endpoints. The value is the path, as clients and engines know it."""
+
+    CHAT = "/v1/chat/completions"
+    COMPLETIONS = "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One generation request.
+
+    Attributes:
+        endpoint: Which API was called.
+        body: The body as it came. This, not ``fields``, is what travels on.
+        fields: The body parsed; only to be read.
+        headers: The client's headers in their order, names in lower case.
+        model: ``fields["model"]``.
+        stream: Whether the client asked for server-sent events.
+        usage_wanted: Whether the client itself asked for the usage chunk of a stream.
+        request_id: The client's, or one the gateway made.
+        session: ``x-session-id``, or None.
+        received_at: Monotonic seconds when the body was complete.
+    """
+
+    endpoint: Endpoint
+    body: bytes
+    fields: Mapping[str, Any]
+    headers: Sequence[tuple[str, str]]
+    model: ModelId
+    stream: bool
+    usage_wanted: bool
+    request_id: RequestId
+    session: str | None
+    received_at: float

@@ -1,0 +1,54 @@
+"""What is known of a request when it is over."""
+
+from dataclasses import dataclass
+
+from gateway.values.decision import Decision
+from gateway.values.ids import ModelId, RequestId
+from gateway.values.outcome import Ending
+from gateway.values.prompt import TokenSource
+from gateway.values.request import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """One finished request; what metrics and the log are made from. Holds no text of the prompt or the answer.
+
+    Attributes:
+        request_id: Its id.
+        model: Model id.
+        endpoint: Which API.
+        decision: Where it went and why; None if no replica could take it.
+        ending: How it ended; None without a replica.
+        status: HTTP status the client got; 499 if the client left before any.
+        failed_attempts: Replicas tried before that could not be connected to.
+        streamed: Whether the client asked for a stream.
+        token_source: Where the prompt's token ids came from.
+        prompt_tokens: The engine's count, else the gateway's.
+        predicted_tokens: Prompt tokens predicted to be cached at the chosen replica.
+        cached_tokens: Prompt tokens the engine reported as cached; None if it reported nothing.
+        completion_tokens: Generated tokens; None if unknown.
+        parity: Whether the gateway's count equals the engine's; None if there is nothing to compare.
+        saved_prefill_seconds: Prefill time the cached tokens would have taken, by the replica's learned rate.
+        ttft_seconds: From the request's arrival to the first byte of a stream.
+        seconds: From the request's arrival to the end of the answer.
+        stages: Seconds spent in each room on the request's path, by room.
+    """
+
+    request_id: RequestId
+    model: ModelId
+    endpoint: Endpoint
+    decision: Decision | None
+    ending: Ending | None
+    status: int
+    failed_attempts: int
+    streamed: bool
+    token_source: TokenSource
+    prompt_tokens: int
+    predicted_tokens: int
+    cached_tokens: int | None
+    completion_tokens: int | None
+    parity: bool | None
+    saved_prefill_seconds: float
+    ttft_seconds: float | None
+    seconds: float
+    stages: tuple[tuple[str, float], ...]

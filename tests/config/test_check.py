@@ -1,0 +1,52 @@
+"""``prefix-gateway check``."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.tools import check
+
+CONFIG = Path(__file__).parents[2] / "config"
+
+
+def run(*arguments):
+    parser = argparse.ArgumentParser()
+    check.add_arguments(parser)
+    return check.run(parser.parse_args(list(map(str, arguments))))
+
+
+@pytest.fixture
+def broken(tmp_path):
+    file = tmp_path / "broken.yaml"
+    file.write_text("log: {level: loud}\nmodels: []\n")
+    return file
+
+
+def test_a_valid_file_is_counted(capsys):
+    assert run(CONFIG / "gateway.yaml") == 0
+    assert capsys.readouterr().out == f"{CONFIG}/gateway.yaml: ok, 1 model, 2 replicas\n"
+
+
+def test_an_invalid_file_prints_every_mistake_and_exits_with_2(capsys, broken):
+    assert run(broken) == 2
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{broken}:1: log.level: ")
+    assert second.startswith(f"{broken}:2: models: ")
+
+
+def test_json_for_machines(capsys, broken):
+    assert run(CONFIG / "minimal.yaml", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "file": str(CONFIG / "minimal.yaml"), "ok": True, "models": 1, "replicas": 1, "problems": [],
+    }  # fmt: skip
+    assert run(broken, "--json") == 2
+    result = json.loads(capsys.readouterr().out)
+    assert (result["ok"], len(result["problems"])) == (False, 2)
+
+
+def test_help_shows_an_example():
+    parser = argparse.ArgumentParser()
+    check.add_arguments(parser)
+    assert "prefix-gateway check config/gateway.yaml" in parser.format_help()
