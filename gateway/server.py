@@ -47,6 +47,7 @@ async def _serve(settings: Settings, ready: Callable[[str, str], None] | None) -
                     log_config=None,
                     access_log=False,
                     server_header=False,
+                    proxy_headers=False,
                     timeout_keep_alive=int(server.keep_alive_seconds),
                     timeout_graceful_shutdown=int(server.shutdown_grace_seconds),
                 )

@@ -2,8 +2,8 @@
 
 import asyncio
 import re
+import secrets
 import time
-import uuid
 from typing import Protocol
 
 import structlog
@@ -70,7 +70,7 @@ class PublicApp:
         headers = [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
         named = dict(headers)
         given_id = named.get("x-request-id", "")
-        request_id = RequestId(given_id if _REQUEST_ID.fullmatch(given_id) else uuid.uuid4().hex)
+        request_id = RequestId(given_id if _REQUEST_ID.fullmatch(given_id) else secrets.token_hex(16))
         sink: ClientSink | None = None
         try:
             _check_media(named)

@@ -24,7 +24,7 @@ class Node:
     Attributes:
         hashes: Chain hashes of the run, at least one (none for the root).
         depth: Blocks above the run.
-        stamp: When a request that went through here last ended, on the tree's own counter.
+        stamp: When a request that went through here last ended, on the tree's own counter; 0 for never.
         pins: Running requests whose prompt ends with this run.
         computed: Whether the engine is known to have computed it. Until then it is speculative.
         created_at: Monotonic seconds of its creation.
@@ -87,7 +87,7 @@ class PrefixTree:
         while depth < total:
             child = node.children.get(hashes[depth])
             if child is None:
-                child = Node(node, array("Q", hashes[depth:]), depth, now, self._clock)
+                child = Node(node, array("Q", hashes[depth:]), depth, now, stamp=0)
                 node.children[hashes[depth]] = child
                 self.blocks += total - depth
                 node = child

@@ -9,7 +9,7 @@ from gateway.relay.body import asking_for_usage
 from gateway.relay.fleet import Replica
 from gateway.relay.headers import client_headers, upstream_headers
 from gateway.relay.sse import EventFilter
-from gateway.relay.transport import Transport, TransportFailed, response_headers
+from gateway.relay.transport import Transport, TransportError, ending_of, response_headers
 from gateway.values.outcome import Ending, Outcome, Usage
 from gateway.values.ports import Sink
 from gateway.values.request import ChatRequest
@@ -80,8 +80,8 @@ class Forwarder:
                     while (chunk := await read()) is not None:
                         timeout.reschedule(attempt.now() + self._chunk_timeout)
                         await attempt.piece(bytes(chunk))
-        except TransportFailed as failure:
-            ending = failure.ending
+        except TransportError as error:
+            ending = ending_of(error)
         except TimeoutError:
             ending = Ending.TIMED_OUT
         except asyncio.CancelledError:

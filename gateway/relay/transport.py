@@ -5,26 +5,27 @@ to, which would hold events back and keep a connection open after its client has
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import ConnectError, ConnectTimeoutError, PyreqwestError, RequestTimeoutError
+from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
 from gateway.values.outcome import Ending
 
+TransportError = PyreqwestError
+"""What requests and reads raise; ``ending_of`` and ``reason_of`` say what it means."""
+
+
+_IDLE_SECONDS = 4.0
+"""Connections idle longer are not used again. Engines close theirs after 5 seconds (uvicorn's default, which vLLM and
+SGLang keep); a request sent at that moment would fail, and nobody could tell whether it had been computed."""
+
 
 class TransportFailed(Exception):
-    """A replica could not be talked to.
-
-    Attributes:
-        ending: ``NOT_CONNECTED``, ``BROKEN`` or ``TIMED_OUT``.
-    """
-
-    def __init__(self, ending: Ending, message: str) -> None:
-        super().__init__(message)
-        self.ending = ending
+    """A short exchange with a replica got no complete answer."""
 
 
 class Transport:
@@ -48,24 +49,17 @@ class Transport:
             .http1_lower_case_headers()
             .user_agent("prefix-gateway")
             .connect_timeout(timedelta(seconds=connect_timeout_seconds))
+            .pool_idle_timeout(timedelta(seconds=_IDLE_SECONDS))
             .build()
         )
 
-    @contextlib.asynccontextmanager
-    async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> AsyncIterator[Response]:
-        """Send a request; the answer's body is read from ``response.body_reader``, chunk by chunk as it comes.
+    def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> StreamRequest:
+        """A request to be sent by entering it: ``async with transport.post(…) as response``.
 
-        Leaving the context closes the connection if the body was not read to its end.
-
-        Raises:
-            TransportFailed: while connecting, sending or reading, also from inside the context.
+        The answer's body is read from ``response.body_reader``, chunk by chunk as it comes. Leaving the context closes
+        the connection if the body was not read to its end. Entering and reading raise ``TransportError``.
         """
-        with _translated():
-            request = (
-                self._client.post(url).headers(headers).body_bytes(body).streamed_read_buffer_limit(0).build_streamed()
-            )
-            async with request as response:
-                yield response
+        return self._client.post(url).headers(headers).body_bytes(body).streamed_read_buffer_limit(0).build_streamed()
 
     async def fetch(
         self, method: str, url: str, headers: Sequence[tuple[str, str]], body: bytes | None, timeout_seconds: float
@@ -75,10 +69,12 @@ class Transport:
         Raises:
             TransportFailed: no complete answer within the time.
         """
-        with _translated():
+        try:
             builder = self._client.request(method, url).headers(headers).timeout(timedelta(seconds=timeout_seconds))
             response = await (builder if body is None else builder.body_bytes(body)).build().send()
             return response.status, bytes(await response.bytes())
+        except TransportError as error:
+            raise TransportFailed(reason_of(error)) from error
 
     async def close(self) -> None:
         """Close all connections."""
@@ -97,23 +93,19 @@ def response_headers(response: Response) -> list[tuple[str, str]]:
         return found
 
 
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except (ConnectTimeoutError, ConnectError) as error:
+def ending_of(error: PyreqwestError) -> Ending:
+    """How a request ended that failed: ``NOT_CONNECTED``, ``TIMED_OUT`` or ``BROKEN``."""
+    if isinstance(error, ConnectTimeoutError):
+        return Ending.NOT_CONNECTED
+    if isinstance(error, ConnectError):
         # A connection that closes before the answer's head is reported as a ConnectError too; the causes tell.
-        connected = not isinstance(error, ConnectTimeoutError) and any(
-            "(SendRequest)" in cause["message"] for cause in error.details["causes"] or ()
-        )
-        raise TransportFailed(Ending.BROKEN if connected else Ending.NOT_CONNECTED, _reason(error)) from error
-    except RequestTimeoutError as error:
-        raise TransportFailed(Ending.TIMED_OUT, _reason(error)) from error
-    except PyreqwestError as error:
-        raise TransportFailed(Ending.BROKEN, _reason(error)) from error
+        sent = any("(SendRequest)" in cause["message"] for cause in error.details["causes"] or ())
+        return Ending.BROKEN if sent else Ending.NOT_CONNECTED
+    return Ending.TIMED_OUT if isinstance(error, RequestTimeoutError) else Ending.BROKEN
 
 
-def _reason(error: PyreqwestError) -> str:
+def reason_of(error: PyreqwestError) -> str:
+    """The innermost cause, in the library's words."""
     details = getattr(error, "details", None) or {}
     causes = [cause["message"] for cause in details.get("causes") or ()]
     return causes[-1] if causes else error.message

@@ -1,0 +1,38 @@
+"""Request bodies for the overhead benchmark: seeded, so that every run sends the same."""
+
+import json
+import random
+from pathlib import Path
+
+WORDS = (
+    "account balance booking branch cancel change charge claim confirm contact cover customer date delay deliver deposit"
+    " discount email exchange expect extend family format guarantee insurance invoice letter limit locate manager"
+    " member message notice number offer option order package parcel partner payment period phone policy postage price"
+    " product question receipt refund register renew repair replace report return review sample schedule service"
+).split()
+
+
+def write_bodies(folder: Path) -> None:
+    rng = random.Random(11)
+    shared = " ".join(f"Guideline {n}: stay friendly and quote paragraph {n * 7} when asked." for n in range(105))
+    sets = {
+        "chat": [_body(rng, shared, stream=False) for _ in range(200)],
+        "cold": [_body(rng, _fresh(rng), stream=False) for _ in range(4000)],
+        "stream": [_body(rng, shared, stream=True) for _ in range(200)],
+    }
+    for name, bodies in sets.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(bodies))
+
+
+def _fresh(rng: random.Random) -> str:
+    return " ".join(rng.choices(WORDS, k=920)) + f" {rng.random()}"
+
+
+def _body(rng: random.Random, system: str, *, stream: bool) -> str:
+    # The random text of a fresh conversation stands at its very beginning, so nothing of it was seen before.
+    messages = [{"role": "system", "content": system}]
+    for turn in range(6):
+        messages.append({"role": "user", "content": f"Point {turn}: " + " ".join(rng.choices(WORDS, k=9))})
+        messages.append({"role": "assistant", "content": f"Re {turn}: " + " ".join(rng.choices(WORDS, k=40))})
+    messages.append({"role": "user", "content": "At last " + " ".join(rng.choices(WORDS, k=6))})
+    return json.dumps({"model": "m", "messages": messages, "max_tokens": 8, "stream": stream})

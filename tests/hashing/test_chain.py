@@ -1,0 +1,73 @@
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
+
+from gateway.hashing import ChainHasher, space_root
+from gateway.values.space import PrefixSpace
+
+
+def tokens(ids):
+    return array("I", ids).tobytes()
+
+
+def by_hand(root, ids, size):
+    """The formula of the contract, written out."""
+    found, previous = [], root
+    for start in range(0, len(ids) - size + 1, size):
+        previous = xxh3_64_intdigest(previous.to_bytes(8, "little") + tokens(ids[start : start + size]))
+        found.append(previous)
+    return found
+
+
+@pytest.mark.parametrize("length", [0, 1, 15, 16, 17, 511, 512, 513, 1024, 5000])
+def test_chain_follows_the_formula_whether_or_not_runs_are_remembered(length):
+    ids = [(7 * n * n + n) % 50_000 for n in range(length)]
+    hasher = ChainHasher()
+    for _ in range(3):
+        chain = hasher.chain(99, tokens(ids), 16)
+        assert list(chain.hashes) == by_hand(99, ids, 16)
+        assert chain.tokens == length
+
+
+def test_chain_is_right_after_more_runs_than_are_remembered():
+    hasher = ChainHasher()
+    for root in range(6000):
+        hasher.chain(root, tokens(range(512)), 16)
+    assert list(hasher.chain(3, tokens(range(600)), 16).hashes) == by_hand(3, list(range(600)), 16)
+
+
+@given(
+    common=st.lists(st.integers(0, 2**32 - 1), max_size=80),
+    one=st.lists(st.integers(0, 9), max_size=40),
+    other=st.lists(st.integers(0, 9), max_size=40),
+    size=st.integers(1, 20),
+)
+def test_chains_agree_exactly_as_far_as_the_tokens_do(common, one, other, size):
+    hasher = ChainHasher()
+    a, b = common + one, common + other
+    agreeing = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    first, second = hasher.chain(1, tokens(a), size).hashes, hasher.chain(1, tokens(b), size).hashes
+    equal = [x == y for x, y in zip(first, second, strict=False)]
+    assert equal == [(n + 1) * size <= agreeing for n in range(len(equal))]
+
+
+def test_spaces_differ_in_every_part_and_parts_do_not_run_together():
+    spaces = [
+        PrefixSpace("a", "b", "c"),
+        PrefixSpace("x", "b", "c"),
+        PrefixSpace("a", "x", "c"),
+        PrefixSpace("a", "b", "x"),
+        PrefixSpace("ab", "", "c"),
+        PrefixSpace("", "ab", "c"),
+        PrefixSpace("", "", "abc"),
+    ]
+    assert len({space_root(space) for space in spaces}) == len(spaces)
+    assert space_root(spaces[0]) == space_root(PrefixSpace("a", "b", "c"))
+
+
+@pytest.mark.parametrize(("length", "reusable"), [(0, 0), (1, 0), (16, 0), (17, 1), (64, 3), (65, 4)])
+def test_the_last_token_is_never_reusable(length, reusable):
+    assert ChainHasher().chain(1, tokens(range(length)), 16).reusable_blocks == reusable
