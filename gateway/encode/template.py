@@ -1,8 +1,8 @@
 """Chat templates: rendered by the reference engine (jinja2 as transformers sets it up), or by a faster one that proved
 itself equal.
 
-minijinja renders the same template language about five times faster, but it is another implementation: it prints None,
-booleans and objects differently. So it is used only for templates whose output over a built-in corpus is byte for byte
+minijinja renders the same template language about five times faster, but it is another implementation: it prints some
+numbers differently and lacks some of Python's operators. So it is used only for templates whose output over a built-in corpus is byte for byte
 that of the reference, and only for requests of the shapes the corpus covers; everything else takes the reference path.
 """
 

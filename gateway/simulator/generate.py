@@ -1,0 +1,90 @@
+"""From a generation request to its answer: writes it, schedules its sequences, sends it."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+from gateway.simulator.answers import Answer, Author
+from gateway.simulator.reply import Reply
+from gateway.simulator.requests import Generation
+from gateway.simulator.scheduler import Scheduler, Sequence
+from gateway.simulator.wire import Json, Shape, shape_for, usage
+
+
+class Generator:
+    """Answers generation requests.
+
+    Args:
+        author: Writes the answers.
+        scheduler: Decides when.
+        tell_cached: Whether usage tells the cached tokens.
+    """
+
+    def __init__(self, author: Author, scheduler: Scheduler, *, tell_cached: bool) -> None:
+        self._author = author
+        self._scheduler = scheduler
+        self._tell_cached = tell_cached
+
+    async def answer(self, request: Generation, reply: Reply, request_id: str) -> None:
+        """Compute and send. Cancelling it aborts every sequence of the request."""
+        answers = [
+            self._author.write(prompt, place, request.wish) for prompt in request.prompts for place in range(request.n)
+        ]
+        sequences = [
+            Sequence(
+                prompt=request.prompts[index // request.n],
+                answer=answer.ids,
+                salt=request.salt,
+                reuse=request.prompt_logprobs is None,
+            )
+            for index, answer in enumerate(answers)
+        ]
+        shape = shape_for(request, self._author, request_id, int(time.time()))
+        if request.stream:
+            await self._stream(request, reply, shape, answers, sequences)
+            return
+        await asyncio.gather(*(self._scheduler.run(sequence) for sequence in sequences))
+        total = sum(len(answer.ids) for answer in answers)
+        told = None if reply.usage_missing else usage(request, total, self._cached(sequences))
+        await reply.json(shape.whole(answers, told))
+
+    async def _stream(
+        self, request: Generation, reply: Reply, shape: Shape, answers: list[Answer], sequences: list[Sequence]
+    ) -> None:
+        # A queue lies between, so that a client that reads slowly does not slow the engine down.
+        tokens: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+
+        def watch(index: int) -> Callable[[int], None]:
+            return lambda count: tokens.put_nowait((index, count))
+
+        total = sum(len(answer.ids) for answer in answers)
+        computing = [
+            asyncio.ensure_future(self._scheduler.run(sequence, watch(index)))
+            for index, sequence in enumerate(sequences)
+        ]
+        try:
+            await reply.open_stream()
+            for generated in range(1, total + 1):
+                index, count = await tokens.get()
+                for chunk in self._chunks(shape, index, answers[index], count):
+                    if request.continuous_usage and not reply.usage_missing:
+                        chunk["usage"] = usage(request, generated, None)
+                    await reply.event(chunk)
+        finally:
+            for task in computing:
+                task.cancel()
+            await asyncio.wait(computing)
+        if request.include_usage and not reply.usage_missing:
+            await reply.event(shape.closing(usage(request, total, self._cached(sequences))))
+        await reply.close_stream()
+
+    @staticmethod
+    def _chunks(shape: Shape, index: int, answer: Answer, count: int) -> Iterator[Json]:
+        if count == 1 and (opening := shape.opening(index)) is not None:
+            yield opening
+        if (chunk := shape.chunk(index, answer, count)) is not None:
+            yield chunk
+
+    def _cached(self, sequences: list[Sequence]) -> int | None:
+        """The engine tells the last sequence's only, even where there are several prompts."""
+        return sequences[-1].cached_tokens if self._tell_cached else None

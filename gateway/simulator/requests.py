@@ -1,0 +1,259 @@
+"""Request bodies: checked as the engine checks them, and brought into one form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.encode import LocalEncoder
+from gateway.simulator.answers import ToolChoice, Wish
+from gateway.simulator.errors import EngineError
+from gateway.values.errors import TokenizerUnavailable
+from gateway.values.prompt import TOKEN_BYTES
+from gateway.values.request import Endpoint
+
+DEFAULT_MAX_TOKENS = 16
+_SALT_LIMIT = 128
+_SALT_FORBIDDEN = frozenset("@/\\\0")
+_MOST_LOGPROBS = 20
+_FREE_JSON = {"type": "object", "properties": {"answer": {"type": "string"}}}
+
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A generation request.
+
+    Attributes:
+        endpoint: Which API was called.
+        model: Name of the model, as asked for.
+        prompts: Little-endian u32 ids of each prompt.
+        n: Answers for each prompt.
+        wish: What the answers have to be.
+        named_tool: The function was named by the request, not left to the model.
+        stream: Answer with server-sent events.
+        include_usage: End the stream with a usage chunk.
+        continuous_usage: Tell usage with every chunk.
+        salt: Cache salt, empty for none.
+        logprobs: Alternatives to tell for each token; None: no log probabilities.
+        prompt_logprobs: The same for the prompt; its tokens are then never read from the cache.
+        return_token_ids: Tell the token ids.
+    """
+
+    endpoint: Endpoint
+    model: str
+    prompts: tuple[bytes, ...]
+    n: int
+    wish: Wish
+    named_tool: bool
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+    salt: str
+    logprobs: int | None
+    prompt_logprobs: int | None
+    return_token_ids: bool
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of all prompts together."""
+        return sum(map(len, self.prompts)) // TOKEN_BYTES
+
+
+class RequestReader:
+    """Reads bodies for one model."""
+
+    def __init__(self, encoder: LocalEncoder, *, model: str, context: int) -> None:
+        self._encoder = encoder
+        self._model = model
+        self._context = context
+
+    def prompts(self, endpoint: Endpoint, fields: Fields) -> tuple[bytes, ...]:
+        """The token ids of a request's prompts. Raises EngineError for what cannot be encoded or is too long."""
+        self.check_model(fields)
+        if endpoint is Endpoint.CHAT:
+            _check_messages(fields)
+        elif fields.get("prompt") is None:
+            raise EngineError(400, "prompt is required", "prompt")
+        try:
+            prompts = self._encoder.encode(endpoint, fields)
+        except TokenizerUnavailable as error:
+            raise EngineError(400, str(error)) from error
+        for prompt in prompts:
+            if not prompt:
+                raise EngineError(400, "The prompt must not be empty", "prompt")
+            if len(prompt) // TOKEN_BYTES >= self._context:
+                raise self._too_long(len(prompt) // TOKEN_BYTES)
+        return prompts
+
+    def check_model(self, fields: Fields) -> None:
+        """Raise the engine's 404 if another model is asked for."""
+        model = fields.get("model", self._model)
+        if model is not None and not isinstance(model, str):
+            raise EngineError(400, "model must be a string", "model")
+        if model and model != self._model:
+            raise EngineError(404, f"The model `{model}` does not exist.", "model")
+
+    def generation(self, endpoint: Endpoint, fields: Fields) -> Generation:
+        """A whole generation request. Raises EngineError."""
+        self.check_model(fields)
+        chat = endpoint is Endpoint.CHAT
+        stream = _flag(fields, "stream")
+        options = fields.get("stream_options")
+        if options is not None and not stream:
+            raise EngineError(400, "Stream options can only be defined when `stream=True`.", "stream_options")
+        if options is not None and not isinstance(options, Mapping):
+            raise EngineError(400, "stream_options must be an object", "stream_options")
+        include_usage = _flag(options or {}, "include_usage")
+        prompt_logprobs = _count(fields, "prompt_logprobs", 0)
+        if prompt_logprobs is not None and stream:
+            raise EngineError(400, "`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs")
+        salt = _salt(fields)
+        logprobs = _chat_logprobs(fields) if chat else _count(fields, "logprobs", 0)
+        if logprobs is not None and logprobs > _MOST_LOGPROBS:
+            raise EngineError(400, f"at most {_MOST_LOGPROBS} logprobs can be asked for", "logprobs")
+        tool, named = _tool(fields) if chat else (None, False)
+        n = _count(fields, "n", 1) or 1
+        prompts = self.prompts(endpoint, fields)
+        longest = max(map(len, prompts)) // TOKEN_BYTES
+        return Generation(
+            endpoint=endpoint,
+            model=self._model,
+            prompts=prompts,
+            n=n,
+            wish=Wish(
+                max_tokens=self._max_tokens(fields, longest, called=tool is not None),
+                min_tokens=_count(fields, "min_tokens", 0) or 0,
+                ignore_eos=_flag(fields, "ignore_eos"),
+                stop=_stop(fields),
+                seed=_count(fields, "seed", None),
+                tool=tool,
+                schema=_schema(fields),
+            ),
+            named_tool=named,
+            stream=stream,
+            include_usage=include_usage,
+            continuous_usage=include_usage and _flag(options or {}, "continuous_usage_stats"),
+            salt=salt,
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+            return_token_ids=_flag(fields, "return_token_ids"),
+        )
+
+    def _max_tokens(self, fields: Fields, longest: int, *, called: bool) -> int:
+        asked = None
+        for name in ("max_completion_tokens", "max_tokens"):
+            asked = asked if asked is not None else _count(fields, name, 1)
+        room = self._context - longest
+        if asked is None:
+            return room if called else min(DEFAULT_MAX_TOKENS, room)
+        if asked > room:
+            raise self._too_long(longest, asked)
+        return asked
+
+    def _too_long(self, prompt: int, answer: int = 1) -> EngineError:
+        return EngineError(
+            400,
+            f"This model's maximum context length is {self._context} tokens. However, you requested {prompt + answer} "
+            f"tokens ({prompt} in the prompt, {answer} for the answer). Please reduce the length of either one.",
+        )
+
+
+def _flag(fields: Fields, name: str) -> bool:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise EngineError(400, f"{name} must be a boolean", name)
+    return bool(value)
+
+
+def _count(fields: Fields, name: str, least: int | None) -> int | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if type(value) is not int or (least is not None and value < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise EngineError(400, f"{name} must be an integer{bound}, got {value!r}", name)
+    return value
+
+
+def _check_messages(fields: Fields) -> None:
+    messages = fields.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise EngineError(400, "messages must be a list of at least one message", "messages")
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise EngineError(400, f"{where} must be an object with a role", f"{where}.role")
+        if not isinstance(message.get("content"), str | list | None):
+            raise EngineError(400, f"{where}.content must be a string or a list of parts", f"{where}.content")
+
+
+def _salt(fields: Fields) -> str:
+    salt = fields.get("cache_salt")
+    if salt is None:
+        return ""
+    if not isinstance(salt, str) or not salt or len(salt) > _SALT_LIMIT or _SALT_FORBIDDEN & set(salt):
+        raise EngineError(
+            400, f"cache_salt must be 1 to {_SALT_LIMIT} characters long and hold none of @ / \\ NUL", "cache_salt"
+        )
+    return salt
+
+
+def _chat_logprobs(fields: Fields) -> int | None:
+    alternatives = _count(fields, "top_logprobs", 0)
+    if _flag(fields, "logprobs"):
+        return alternatives or 0
+    if alternatives:
+        raise EngineError(400, "when using `top_logprobs`, `logprobs` must be set to true.", "top_logprobs")
+    return None
+
+
+def _stop(fields: Fields) -> tuple[str, ...]:
+    stop = fields.get("stop")
+    stops = [stop] if isinstance(stop, str) else stop or []
+    if not isinstance(stops, list) or not all(isinstance(item, str) and item for item in stops):
+        raise EngineError(400, "stop must be a non-empty string or a list of them", "stop")
+    return tuple(stops)
+
+
+def _schema(fields: Fields) -> Mapping[str, Any] | None:
+    """The schema that ``response_format`` asks for."""
+    wanted = fields.get("response_format")
+    if wanted is None:
+        return None
+    if not isinstance(wanted, Mapping):
+        raise EngineError(400, "response_format must be an object", "response_format")
+    if wanted.get("type") == "json_object":
+        return _FREE_JSON
+    if wanted.get("type") != "json_schema":
+        return None
+    outer = wanted.get("json_schema")
+    schema = outer.get("schema") if isinstance(outer, Mapping) else None
+    if not isinstance(schema, Mapping):
+        raise EngineError(400, "response_format.json_schema.schema must be an object", "response_format")
+    return schema
+
+
+def _tool(fields: Fields) -> tuple[ToolChoice | None, bool]:
+    """The call that ``tools`` and ``tool_choice`` force, and whether the request named it."""
+    tools = fields.get("tools") or []
+    if not isinstance(tools, list):
+        raise EngineError(400, "tools must be a list", "tools")
+    functions: dict[str, Mapping[str, Any]] = {}
+    for index, tool in enumerate(tools):
+        function = tool.get("function") if isinstance(tool, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise EngineError(400, f"tools[{index}].function must be an object with a name", f"tools[{index}]")
+        functions[function["name"]] = function
+    choice = fields.get("tool_choice")
+    if choice is None or choice in ("auto", "none"):
+        return None, False
+    if not functions:
+        raise EngineError(400, "When using `tool_choice`, `tools` must be set.", "tool_choice")
+    name = next(iter(functions)) if choice == "required" else None
+    if isinstance(choice, Mapping) and isinstance(choice.get("function"), Mapping):
+        name = choice["function"].get("name")
+    if not isinstance(name, str) or name not in functions:
+        raise EngineError(400, "tool_choice must be auto, none, required or one of the tools", "tool_choice")
+    schema = functions[name].get("parameters")
+    return ToolChoice(name, schema if isinstance(schema, Mapping) else {}), choice != "required"

@@ -1,0 +1,226 @@
+"""Simulated engines on real sockets, in the running event loop."""
+
+import asyncio
+import errno
+import functools
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from gateway.encode import LocalEncoder
+from gateway.simulator.app import EngineApp, RecordedRequest
+from gateway.simulator.cache import BlockCache
+from gateway.simulator.config import EngineConfig
+from gateway.simulator.faults import Fault, FaultInjector, FaultSpec
+from gateway.simulator.scheduler import Scheduler
+
+TOKENIZER = "builtin:demo"
+_KEEP_ALIVE_SECONDS = 75
+_GRACE_SECONDS = 0.5
+_BACKLOG = 2048
+
+
+class ListenError(Exception):
+    """The address cannot be listened on. The message says which one, why, and what to do."""
+
+
+class SimulatedEngine:
+    """One engine with its own port, cache and clock.
+
+    Several can run in one event loop; they share nothing but the tokenizer, which does not change.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._faults = FaultInjector(FaultSpec.parse(config.fault) if config.fault else None)
+        self._app = EngineApp(config, _encoder(), self._faults, self.set_fault)
+        self._state = ServerState()
+        self._uvicorn = uvicorn.Config(
+            self._app,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        )
+        self._uvicorn.load()
+        self._listener: asyncio.Server | None = None
+        self._port = config.port
+
+    @property
+    def config(self) -> EngineConfig:
+        """What the engine was told."""
+        return self._config
+
+    @property
+    def port(self) -> int:
+        """The port in use; before the start the configured one."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """Base URL, without a slash at its end."""
+        host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
+        return f"http://{host}:{self._port}"
+
+    @property
+    def cache(self) -> BlockCache:
+        """The block cache, to look at."""
+        return self._app.cache
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler, to look at."""
+        return self._app.scheduler
+
+    @property
+    def requests(self) -> list[RecordedRequest]:
+        """The last ``record_requests`` POST requests, oldest first."""
+        return list(self._app.requests)
+
+    async def start(self) -> None:
+        """Listen. Raises ListenError if the address cannot be had."""
+        if self._faults.spec is not None and self._faults.spec.fault is Fault.REFUSE:
+            # Find a port and hold nothing.
+            self._open().close()
+        else:
+            await self._listen()
+
+    async def stop(self) -> None:
+        """Stop listening, give running answers a moment, then close every connection."""
+        self._close_listener()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        await self._drain()
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        await self._drain()
+
+    async def kill(self) -> None:
+        """Die: stop listening and reset every connection at once, whatever it carries.
+
+        ``start`` lets the same engine listen again, with its cache as it was; a new one on its port has an empty cache.
+        """
+        self._close_listener()
+        for connection in list(self._state.connections):
+            _reset(connection.transport)
+        await self._drain()
+
+    async def set_fault(self, spec: str) -> None:
+        """Put a fault in force, see ``faults``; an empty spec ends it. Raises ValueError for a bad spec."""
+        parsed = FaultSpec.parse(spec) if spec else None
+        before = self._faults.spec
+        self._faults.set(parsed)
+        if parsed is not None and parsed.fault is Fault.REFUSE:
+            self._close_listener()
+            for connection in list(self._state.connections):
+                if isinstance(connection, _Connection) and connection.idle:
+                    connection.transport.close()
+        elif before is not None and before.fault is Fault.REFUSE:
+            await self._listen()
+
+    async def _drain(self) -> None:
+        """Give requests a moment to end."""
+        if self._state.tasks:
+            await asyncio.wait(set(self._state.tasks), timeout=_GRACE_SECONDS)
+
+    async def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        protocol = functools.partial(_Connection, self._uvicorn, self._state, {})
+        self._listener = await loop.create_server(protocol, sock=self._open(), backlog=_BACKLOG)
+
+    def _open(self) -> socket.socket:
+        """A bound socket; with port 0 the port found stays this engine's for good."""
+        host = self._config.host
+        try:
+            opened = _bind(host, self._port)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
+            hint = "; choose another one with --port" if error.errno == errno.EADDRINUSE else ""
+            raise ListenError(f"cannot listen on {host}:{self._port}: {reason}{hint}") from error
+        self._port = opened.getsockname()[1]
+        return opened
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+
+class _Connection(HttpToolsProtocol):
+    """uvicorn's HTTP connection, which tells the application its transport."""
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, app_state: dict[str, Any]) -> None:
+        super().__init__(config, state, app_state)
+        self.access_log = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["state"]["transport"] = self.transport
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    # asyncio turns Nagle's algorithm off only where the protocol is named; left on, each answer is late by a delayed
+    # acknowledgement (40 ms).
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((host, port))
+        opened.listen(_BACKLOG)
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+def _reset(transport: asyncio.Transport) -> None:
+    """Close so that the peer sees a reset and not an orderly end."""
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
+
+
+@functools.cache
+def _encoder() -> LocalEncoder:
+    return LocalEncoder.load(TOKENIZER)
+
+
+async def serve_engines(
+    configs: Sequence[EngineConfig], ready: Callable[[list[SimulatedEngine]], None] = lambda _: None
+) -> None:
+    """Run engines until SIGTERM or SIGINT arrives or the task is cancelled; needs the main thread.
+
+    Args:
+        configs: One for each engine.
+        ready: Called once, when all of them listen.
+
+    Raises:
+        ListenError: One of the addresses cannot be had; none of the engines runs then.
+    """
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    engines = [SimulatedEngine(config) for config in configs]
+    try:
+        for engine in engines:
+            await engine.start()
+        ready(engines)
+        await stopped.wait()
+    finally:
+        await asyncio.gather(*(engine.stop() for engine in engines))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
