@@ -15,7 +15,7 @@ from gateway.flow import Flow, FlowLimits
 from gateway.hashing import ChainHasher, space_root
 from gateway.index import PredictedIndex
 from gateway.placement import Chooser, LearnedRates
-from gateway.relay import EngineCalls, Fleet, Forwarder, HealthEvents, HealthMonitor, Replica, Transport
+from gateway.relay import EngineCalls, Fleet, Forwarder, HealthEvents, HealthMonitor, HttpClient, Replica
 from gateway.settings import ModelSettings, ReplicaSettings, Settings
 from gateway.telemetry import Catalog, MetricsObserver, ReplicaGauges, RequestLog, set_replica_gauges
 from gateway.trip import ServedModel
@@ -40,14 +40,14 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.encode.threads, thread_name_prefix="encode")
-        self._transport = Transport(settings.relay.connect_timeout_seconds)
+        self._client = HttpClient(settings.relay.connect_timeout_seconds)
         self._fleet = Fleet(
             _replica(model, replica, settings) for model in settings.models for replica in model.replicas
         )
         self._index = PredictedIndex(settings.index.default_blocks, settings.index.speculative_ttl_seconds)
         self._health = HealthMonitor(
             self._fleet,
-            self._transport,
+            self._client,
             HealthEvents(on_facts=self._take_facts, on_emptied=lambda replica: self._index.remove(replica.id)),
             interval_seconds=settings.relay.health_interval_seconds,
             timeout_seconds=settings.relay.health_timeout_seconds,
@@ -81,7 +81,7 @@ class Gateway:
     async def stop(self) -> None:
         """Stop watching, and close all connections to the replicas."""
         await self._health.stop()
-        await self._transport.close()
+        self._client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _build_flow(self) -> Flow:
@@ -101,7 +101,7 @@ class Gateway:
             ),
             fleet=self._fleet,
             forwarder=Forwarder(
-                self._transport,
+                self._client,
                 forward_authorization=settings.relay.forward_authorization,
                 first_byte_timeout_seconds=settings.relay.first_byte_timeout_seconds,
                 chunk_timeout_seconds=settings.relay.chunk_timeout_seconds,
@@ -126,7 +126,7 @@ class Gateway:
         )
         engine = EngineTokenizer(
             ModelId(model.id),
-            EngineCalls(self._fleet, self._transport),
+            EngineCalls(self._fleet, self._client),
             self._settings.encode.engine_timeout_seconds,
         )
         encoder = Encoder(local, engine, self._threads, self._settings.encode.inline_bytes)
@@ -198,7 +198,7 @@ def _replica(model: ModelSettings, replica: ReplicaSettings, settings: Settings)
         replica.url,
         ModelId(model.id),
         LearnedRates(rates),
-        f"Bearer {replica.api_key.get_secret_value()}" if replica.api_key else None,
+        f"Bearer {replica.api_key.get_secret_value()}".encode() if replica.api_key else None,
     )
 
 

@@ -5,6 +5,7 @@ engine's to judge, and its answer passes through; a second, stricter parser in f
 accepts.
 """
 
+import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from gateway.values.request import ChatRequest, Endpoint
 def parse_request(
     endpoint: Endpoint,
     body: bytes,
-    headers: Sequence[tuple[str, str]],
+    headers: Sequence[tuple[bytes, bytes]],
     *,
     models: Collection[str],
     max_depth: int,
@@ -74,12 +75,22 @@ def _object(body: bytes, max_depth: int) -> dict[str, Any]:
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise _unreadable(body, error) from None
+        fields = _lenient(body, error)
     if not isinstance(fields, dict):
         raise BadRequest("The body must be a JSON object.", code="invalid_json")
     # Every level opens with a bracket: most bodies have too few of them to be too deep.
     if body.count(b"{") + body.count(b"[") > max_depth and _deeper_than(fields, max_depth):
         raise _too_deep(max_depth)
+    return fields
+
+
+def _lenient(body: bytes, error: orjson.JSONDecodeError) -> Any:
+    """What the engines' own parser, Python's, takes and orjson does not: NaN, numbers beyond a double."""
+    try:
+        fields = json.loads(body)
+        json.dumps(fields, ensure_ascii=False).encode()  # half a surrogate pair cannot be written
+    except (ValueError, RecursionError):
+        raise _unreadable(body, error) from None
     return fields
 
 

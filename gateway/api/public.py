@@ -67,14 +67,14 @@ class PublicApp:
         await self.routes(scope, receive, send)
 
     async def _generate(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
         named = dict(headers)
-        given_id = named.get("x-request-id", "")
+        given_id = named.get(b"x-request-id", b"").decode("latin-1")
         request_id = RequestId(given_id if _REQUEST_ID.fullmatch(given_id) else secrets.token_hex(16))
         sink: ClientSink | None = None
         try:
             _check_media(named)
-            length = named.get("content-length", "")
+            length = named.get(b"content-length", b"")
             body = await read_body(receive, int(length) if length.isdigit() else None, self._max_body_bytes)
             request = parse_request(
                 endpoint,
@@ -83,7 +83,7 @@ class PublicApp:
                 models=self._models,
                 max_depth=self._max_json_depth,
                 request_id=request_id,
-                session=named.get("x-session-id"),
+                session=_text(named.get(b"x-session-id")),
                 received_at=time.monotonic(),
             )
             sink = ClientSink(receive, send)
@@ -105,15 +105,15 @@ class PublicApp:
                 sink.close()
 
 
-def _check_media(headers: dict[str, str]) -> None:
-    declared = headers.get("content-type", "")
+def _check_media(headers: dict[bytes, bytes]) -> None:
+    declared = headers.get(b"content-type", b"").decode("latin-1")
     kind = declared.partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         told = f"not {declared[:100]!r}" if declared else "and the header is missing"
         raise UnsupportedMediaType(
             f"The body must be sent with `content-type: application/json`, {told}.", code="unsupported_media_type"
         )
-    encoding = headers.get("content-encoding", "identity").strip().lower()
+    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
     if encoding not in ("", "identity"):
         raise UnsupportedMediaType(
             f"Request bodies cannot be compressed (content-encoding: {encoding[:40]}). Send plain JSON.",
@@ -121,12 +121,8 @@ def _check_media(headers: dict[str, str]) -> None:
         )
 
 
-def _text(value: bytes) -> str:
-    """A header value as text that will be written back as the same bytes."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1")
 
 
 async def _answer(send: Send, error: GatewayError, request_id: str) -> None:

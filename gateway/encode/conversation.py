@@ -1,8 +1,8 @@
 """What vLLM hands to a chat template, rebuilt from a request.
 
 The engine does not give the client's messages to the template as they came: content parts are joined or wrapped, tool
-calls are parsed, tools pass through typed models. The template then sees other keys, in another order. Token ids equal
-the engine's only if the same is done here.
+calls are parsed, calls and tools pass through typed models. The template then sees other keys, in another order. Token
+ids equal the engine's only if the same is done here.
 
 Source: vLLM 0.32.0, ``renderers/chat_utils.py`` (``_parse_chat_message_content``, ``_postprocess_messages``,
 ``_strip_claude_code_billing_header``), ``renderers/hf.py`` (developer role), ``entrypoints/generate/base/protocol.py``
@@ -21,6 +21,16 @@ ContentFormat = Literal["string", "openai"]
 Message = dict[str, Any]
 
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
+# What the engine's types for content parts declare, of any kind (``_KNOWN_CONTENT_PART_FIELDS``). Other keys of a part
+# (``cache_control``) are handed to templates that loop over parts.
+_PART_FIELDS = frozenset(
+    {
+        *("type", "text", "refusal", "thinking", "closed", "name", "uuid", "data", "prompt_cache_breakpoint", "file"),
+        *("image_url", "image_pil", "image_embeds", "audio_url", "audio_embeds", "input_audio", "video_url"),
+        "video_embeds",
+    }
+)
+_CALL_FIELDS = frozenset({"id", "function", "type"})
 _BILLING_HEADER = "x-anthropic-billing-header"
 
 
@@ -48,17 +58,23 @@ def _message(message: Any, content_format: ContentFormat) -> Message:
         calls = message.get("tool_calls")
         if calls:
             result["tool_calls"] = [_tool_call(call) for call in calls]
-        if (reasoning := message.get("reasoning")) is not None:
+        # The older name counts where the newer one is not given.
+        reasoning = message.get("reasoning")
+        if reasoning is None:
+            reasoning = message.get("reasoning_content")
+        if reasoning is not None:
             result["reasoning"] = result["reasoning_content"] = reasoning
     elif role == "tool":
         if "tool_call_id" in message:
             result["tool_call_id"] = message["tool_call_id"]
-        if isinstance(result["content"], list):
-            result["content"] = "\n".join(part["text"] for part in result["content"])
-    elif role == "developer" and message.get("tools") is not None:
-        result["tools"] = message["tools"]
-    if isinstance(message.get("name"), str):
-        result["name"] = message["name"]
+        parts = result["content"]
+        if isinstance(parts, list) and all(part["type"] == "text" for part in parts):
+            result["content"] = "\n".join(part["text"] for part in parts)
+    for key in ("name", "task"):
+        if isinstance(message.get(key), str):
+            result[key] = message[key]
+    if role == "developer":
+        result["tools"] = message.get("tools")
     return result
 
 
@@ -71,28 +87,35 @@ def _content(content: Any, content_format: ContentFormat) -> str | list[dict[str
         parts = content
     else:
         raise TokenizerUnavailable("message content is neither a string nor a list of parts")
-    texts: list[str] = []
-    wrapped: list[dict[str, Any]] = []
-    for part in parts:
-        text, extra = _text_of(part)
-        if text is not None:
-            texts.append(text)
-            wrapped.append({"type": "text", "text": text, **extra})
-    return "\n".join(texts) if content_format == "string" else wrapped
+    if content_format == "string":
+        # An empty text is dropped, and the line end before it with it.
+        return "\n".join(text for part in parts if (text := _text_of(part)))
+    return [_wrapped(part, text) for part in parts if (text := _text_of(part)) is not None]
 
 
-def _text_of(part: Any) -> tuple[str | None, dict[str, Any]]:
+def _text_of(part: Any) -> str | None:
     if isinstance(part, str):
-        return part, {}
-    if not isinstance(part, dict):
-        raise TokenizerUnavailable("a content part is neither a string nor an object")
-    kind = part.get("type", "text" if "text" in part else None)
-    if kind not in _TEXT_PARTS:
+        return part
+    if not isinstance(part, dict) or part.get("uuid") is not None:
+        raise TokenizerUnavailable("a content part is neither a text nor an object that holds one")
+    kind = part.get("type")
+    if kind == "tool_reference":
+        text = part.get("name")
+    elif kind in _TEXT_PARTS:
+        text = part.get(kind if kind in ("refusal", "thinking") else "text")
+    else:
         raise TokenizerUnavailable(f"content part of type {kind!r} has no tokens outside the engine")
-    text = part.get("refusal" if kind == "refusal" else "thinking" if kind == "thinking" else "text")
     if text is not None and not isinstance(text, str):
         raise TokenizerUnavailable("the text of a content part is not a string")
-    return text, {}
+    return text
+
+
+def _wrapped(part: str | dict[str, Any], text: str) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": text}
+    if part["type"] == "tool_reference":
+        return {"type": "tool_reference", "name": text}
+    return {"type": "text", "text": text} | {key: value for key, value in part.items() if key not in _PART_FIELDS}
 
 
 def _without_billing_header(content: Any) -> Any:
@@ -115,7 +138,11 @@ def _without_billing_header(content: Any) -> Any:
 
 
 def _tool_call(call: Any) -> dict[str, Any]:
-    """A tool call of the history with its arguments as an object; what is no JSON object becomes an empty one."""
+    """A tool call of the history with its arguments as an object; what is no JSON object becomes an empty one.
+
+    Its keys stand in the order of the engine's type (``ChatCompletionMessageFunctionToolCallParam`` of openai), unknown
+    ones behind them: templates that print a whole call print them in that order.
+    """
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         raise TokenizerUnavailable("a tool call is not an object with a function")
@@ -125,7 +152,12 @@ def _tool_call(call: Any) -> dict[str, Any]:
             arguments = json.loads(arguments) if arguments else {}
         except ValueError:
             arguments = {}
-    return {**call, "function": {**function, "arguments": arguments if isinstance(arguments, dict) else {}}}
+        except RecursionError as error:
+            raise TokenizerUnavailable("the arguments of a tool call are nested too deep") from error
+    arguments = arguments if isinstance(arguments, dict) else {}
+    ordered = {"id": call.get("id"), "function": {"arguments": arguments, "name": function.get("name")} | function}
+    ordered["function"]["arguments"] = arguments
+    return ordered | {"type": call.get("type")} | {key: value for key, value in call.items() if key not in _CALL_FIELDS}
 
 
 def tools(fields: Mapping[str, Any]) -> list[dict[str, Any]] | None:

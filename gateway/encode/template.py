@@ -1,9 +1,15 @@
-"""Chat templates: rendered by the reference engine (jinja2 as transformers sets it up), or by a faster one that proved
+"""Chat templates: rendered by the reference engine (jinja2, set up as the engine's is), or by a faster one that proved
 itself equal.
 
+The engine renders with transformers' ``apply_chat_template``. Its releases differ in what they do to messages before a
+template sees them (5.20 and later copy the reasoning under a third name), and the gateway's would not be the engine's.
+So the set-up is here, as in the releases that vLLM 0.32 accepts (transformers 5.16 to 5.19,
+``utils/chat_template_utils.py``, ``_compile_jinja_template`` and ``render_jinja_template``).
+
 minijinja renders the same template language about five times faster, but it is another implementation: it prints some
-numbers differently and lacks some of Python's operators. So it is used only for templates whose output over a built-in corpus is byte for byte
-that of the reference, and only for requests of the shapes the corpus covers; everything else takes the reference path.
+numbers differently and lacks some of Python's operators. So it is used only for templates whose output over a built-in
+corpus is byte for byte that of the reference, and only for requests of the shapes the corpus covers; everything else
+takes the reference path.
 """
 
 import datetime
@@ -13,13 +19,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
+import jinja2.ext
 import jinja2.nodes
+import jinja2.parser
+import jinja2.sandbox
 import minijinja
 
 from gateway.encode.conversation import ContentFormat, Message, developer_as_system
 from gateway.values.errors import TokenizerUnavailable
 
 _COMMON_ARGUMENTS = frozenset({"add_generation_prompt", "continue_final_message"})
+_END_MARK = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
 class ChatTemplate:
@@ -45,6 +55,7 @@ class ChatTemplate:
         self.content_format = content_format or detect_content_format(source)
         self.knows_developer = "'developer'" in source or '"developer"' in source
         self._fast = _fast_environment(source) if fast else None
+        self._reference: jinja2.Template | None = None
 
     @property
     def backend(self) -> str:
@@ -75,19 +86,20 @@ class ChatTemplate:
     def render_reference(
         self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, arguments: Mapping[str, Any]
     ) -> str:
-        """Render with transformers' own template set-up: what the engine does."""
-        from transformers.utils.chat_template_utils import render_jinja_template
-
+        """Render as the engine does."""
         if not messages:
             raise TokenizerUnavailable("a conversation without messages cannot be rendered")
-        given = [{key: value for key, value in message.items() if value is not None} for message in messages]
+        variables: dict[str, Any] = {"documents": None, **self.special_tokens, **arguments}
+        continued = variables.pop("continue_final_message", False)
         try:
-            rendered, _ = render_jinja_template(
-                conversations=[given], tools=tools, chat_template=self.source, **{**self.special_tokens, **arguments}
-            )
-        except (jinja2.TemplateError, ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
+            if self._reference is None:
+                self._reference = _environment().from_string(self.source)
+            if not continued:
+                return self._reference.render(messages=messages, tools=tools, **variables)
+            marked, ending = _end_marked(messages)
+            return _cut_at_mark(self._reference.render(messages=marked, tools=tools, **variables), ending)
+        except Exception as error:  # a template is a program, it may fail in any way
             raise TokenizerUnavailable(f"the chat template refuses this conversation: {error}") from error
-        return str(rendered[0])
 
     def proves_equal(self, corpus: Sequence[tuple[list[Message], list[dict[str, Any]] | None, dict[str, Any]]]) -> bool:
         """Whether the fast renderer gives the reference's bytes for every conversation of the corpus.
@@ -118,6 +130,56 @@ class ChatTemplate:
     def use_reference(self) -> None:
         """Give the fast renderer up."""
         self._fast = None
+
+
+def _end_marked(messages: Sequence[Message]) -> tuple[list[Message], str]:
+    """The conversation with a mark behind its last text, and that text."""
+    last = messages[-1]
+    content = last.get("content")
+    if isinstance(content, str):
+        return [*messages[:-1], {**last, "content": content + _END_MARK}], content
+    parts = list(content or ())
+    for position in reversed(range(len(parts))):
+        part = parts[position]
+        if "text" in part:
+            parts[position] = {**part, "text": part["text"] + _END_MARK}
+            return [*messages[:-1], {**last, "content": parts}], part["text"]
+    raise ValueError("the final message has no text to continue")
+
+
+def _cut_at_mark(rendered: str, ending: str) -> str:
+    """What stands before the mark: the final message left open, without what the template puts behind messages."""
+    if ending.strip() not in rendered or _END_MARK.strip() not in rendered:
+        raise ValueError("the final message does not appear in the rendered conversation")
+    end = rendered.rindex(_END_MARK.strip())
+    # Where the template strips white space, the mark has lost its own, and the text before it keeps none either.
+    return rendered[:end] if rendered.startswith(_END_MARK, end) else rendered[:end].rstrip()
+
+
+class _Generation(jinja2.ext.Extension):
+    """``{% generation %}`` tells training tools what the assistant said. Here its body is printed, nothing else."""
+
+    tags = {"generation"}  # noqa: RUF012 - the base class declares it so
+
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+        """Read up to ``{% endgeneration %}``. The body has its own scope, as the block of a call has."""
+        line = next(parser.stream).lineno
+        return jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+
+@functools.cache
+def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _refuse(message: str) -> str:
+    raise jinja2.TemplateError(message)
 
 
 def _is_common(messages: Sequence[Message], arguments: Mapping[str, Any]) -> bool:
@@ -170,9 +232,7 @@ def detect_content_format(source: str) -> ContentFormat:
     over a name assigned from it, wants parts. ``message`` is whatever a loop over ``messages`` binds.
     """
     try:
-        tree = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False).parse(  # noqa: S701
-            source.replace("{% generation %}", "").replace("{% endgeneration %}", "")
-        )
+        tree = _environment().parse(source)
     except jinja2.TemplateSyntaxError:
         return "string"
     loops = list(tree.find_all(jinja2.nodes.For))

@@ -4,7 +4,7 @@ from gateway.relay.engines import EngineCalls
 from gateway.relay.fleet import Fleet, Replica, Ticket
 from gateway.relay.forward import Forwarder
 from gateway.relay.health import HealthEvents, HealthMonitor, suspect
-from gateway.relay.transport import Transport
+from gateway.relay.http import HttpClient
 
 __all__ = [
     "EngineCalls",
@@ -12,8 +12,8 @@ __all__ = [
     "Forwarder",
     "HealthEvents",
     "HealthMonitor",
+    "HttpClient",
     "Replica",
     "Ticket",
-    "Transport",
     "suspect",
 ]

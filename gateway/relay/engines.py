@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from gateway.relay.fleet import Fleet, Replica
-from gateway.relay.transport import Transport, TransportFailed
+from gateway.relay.http import HttpClient, TransportError
 from gateway.values.ids import ModelId
 from gateway.values.ports import EngineUnavailable
 
@@ -12,9 +12,9 @@ from gateway.values.ports import EngineUnavailable
 class EngineCalls:
     """An ``EngineCaller`` over the fleet: the least busy replica is asked."""
 
-    def __init__(self, fleet: Fleet, transport: Transport) -> None:
+    def __init__(self, fleet: Fleet, client: HttpClient) -> None:
         self._fleet = fleet
-        self._transport = transport
+        self._client = client
 
     async def ask(self, model: ModelId, path: str, body: bytes, timeout_seconds: float) -> bytes:
         """See ``EngineCaller``."""
@@ -22,16 +22,18 @@ class EngineCalls:
         if not replicas:
             raise EngineUnavailable("no replica is up")
         replica = min(replicas, key=lambda r: r.requests)
-        headers = [("content-type", "application/json"), *credentials(replica)]
+        headers = [(b"content-type", b"application/json"), *credentials(replica)]
         try:
-            status, answer = await self._transport.fetch("POST", replica.url + path, headers, body, timeout_seconds)
-        except TransportFailed as failure:
+            status, answer = await self._client.fetch(
+                "POST", replica.origin, path, headers, body, timeout_seconds=timeout_seconds
+            )
+        except TransportError as failure:
             raise EngineUnavailable(f"{replica.id}: {failure}") from failure
         if status != 200:
             raise EngineUnavailable(f"{replica.id} answered {status} to {path}", status)
         return answer
 
 
-def credentials(replica: Replica) -> Sequence[tuple[str, str]]:
+def credentials(replica: Replica) -> Sequence[tuple[bytes, bytes]]:
     """Headers that let the gateway's own calls in at a replica."""
-    return [] if replica.authorization is None else [("authorization", replica.authorization)]
+    return [] if replica.authorization is None else [(b"authorization", replica.authorization)]

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from gateway.relay.http import Origin
 from gateway.values.engine import EngineFacts
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.load import Load
@@ -40,7 +41,8 @@ class Replica:
 
     Attributes:
         id: Its name.
-        url: Base URL without a trailing slash.
+        url: Base URL, as configured.
+        origin: The same, taken apart.
         model: The model it serves.
         authorization: Value of the ``authorization`` header to send there, or None.
         speed: What was learned of its speed.
@@ -53,10 +55,11 @@ class Replica:
     """
 
     def __init__(
-        self, replica_id: ReplicaId, url: str, model: ModelId, speed: RateLearner, authorization: str | None = None
+        self, replica_id: ReplicaId, url: str, model: ModelId, speed: RateLearner, authorization: bytes | None = None
     ) -> None:
         self.id = replica_id
         self.url = url
+        self.origin = Origin.parse(url)
         self.model = model
         self.authorization = authorization
         self.speed = speed

@@ -8,8 +8,8 @@ import orjson
 from gateway.relay.body import asking_for_usage
 from gateway.relay.fleet import Replica
 from gateway.relay.headers import client_headers, upstream_headers
+from gateway.relay.http import HttpClient, NotConnected, TransportError
 from gateway.relay.sse import EventFilter
-from gateway.relay.transport import Transport, TransportError, ending_of, response_headers
 from gateway.values.outcome import Ending, Outcome, Usage
 from gateway.values.ports import Sink
 from gateway.values.request import ChatRequest
@@ -20,7 +20,7 @@ class Forwarder:
     """Forwards requests.
 
     Args:
-        transport: Connections to the replicas.
+        client: Connections to the replicas.
         forward_authorization: Whether a client's ``authorization`` travels on to replicas without one of their own.
         first_byte_timeout_seconds: Longest wait for the head of an answer.
         chunk_timeout_seconds: Longest silence inside an answer.
@@ -29,14 +29,14 @@ class Forwarder:
 
     def __init__(
         self,
-        transport: Transport,
+        client: HttpClient,
         *,
         forward_authorization: bool,
         first_byte_timeout_seconds: float,
         chunk_timeout_seconds: float,
         max_answer_bytes: int,
     ) -> None:
-        self._transport = transport
+        self._client = client
         self._forward_authorization = forward_authorization
         self._first_byte_timeout = first_byte_timeout_seconds
         self._chunk_timeout = chunk_timeout_seconds
@@ -66,22 +66,21 @@ class Forwarder:
         body = asking_for_usage(request.body, request.fields) if request.stream else request.body
         headers = upstream_headers(
             request.headers,
-            request.request_id,
+            request.request_id.encode(),
             replica.authorization,
             forward_authorization=self._forward_authorization,
         )
         ending = Ending.COMPLETE
         try:
             async with asyncio.timeout(self._first_byte_timeout) as timeout:
-                async with self._transport.post(replica.url + request.endpoint, headers, body) as response:
+                async with self._client.request("POST", replica.origin, request.endpoint, headers, body) as response:
                     timeout.reschedule(attempt.now() + self._chunk_timeout)
-                    await attempt.begin(response.status, response_headers(response))
-                    read = response.body_reader.read_chunk
-                    while (chunk := await read()) is not None:
+                    await attempt.begin(response.status, response.headers)
+                    while (piece := await response.read()) is not None:
                         timeout.reschedule(attempt.now() + self._chunk_timeout)
-                        await attempt.piece(bytes(chunk))
+                        await attempt.piece(piece)
         except TransportError as error:
-            ending = ending_of(error)
+            ending = Ending.NOT_CONNECTED if isinstance(error, NotConnected) else Ending.BROKEN
         except TimeoutError:
             ending = Ending.TIMED_OUT
         except asyncio.CancelledError:
@@ -131,11 +130,11 @@ class _Attempt:
         self._answer: list[bytes] = []
         self._usage: Usage | None = None
 
-    async def begin(self, status: int, headers: list[tuple[str, str]]) -> None:
+    async def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """The head of the answer is there."""
         self._status = status
-        content_type = next((value for name, value in headers if name == "content-type"), "")
-        self._streamed = status == 200 and content_type.startswith("text/event-stream")
+        content_type = next((value for name, value in headers if name == b"content-type"), b"")
+        self._streamed = status == 200 and content_type.startswith(b"text/event-stream")
         self._headers = client_headers(headers, self._own_headers)
         if self._streamed:
             self._started = True

@@ -10,7 +10,7 @@ import structlog
 
 from gateway.relay.engines import credentials
 from gateway.relay.fleet import Fleet, Replica
-from gateway.relay.transport import Transport, TransportFailed
+from gateway.relay.http import HttpClient, TransportError
 from gateway.tasks import TaskGroupOwner
 from gateway.values.engine import EngineFacts
 from gateway.vendors import parse_metrics
@@ -39,7 +39,7 @@ class HealthMonitor:
 
     Args:
         fleet: The replicas.
-        transport: Connections to them.
+        client: Connections to them.
         events: Whom to tell.
         interval_seconds: Time between two checks of a replica.
         timeout_seconds: Limit for one check.
@@ -49,7 +49,7 @@ class HealthMonitor:
     def __init__(
         self,
         fleet: Fleet,
-        transport: Transport,
+        client: HttpClient,
         events: HealthEvents,
         *,
         interval_seconds: float,
@@ -57,7 +57,7 @@ class HealthMonitor:
         unhealthy_after: int,
     ) -> None:
         self._fleet = fleet
-        self._transport = transport
+        self._client = client
         self._events = events
         self._interval = interval_seconds
         self._timeout = timeout_seconds
@@ -107,11 +107,15 @@ class HealthMonitor:
         """One round; returns what is wrong, or None."""
         headers = credentials(replica)
         try:
-            status, _ = await self._transport.fetch("GET", f"{replica.url}/health", headers, None, self._timeout)
+            status, _ = await self._client.fetch(
+                "GET", replica.origin, "/health", headers, timeout_seconds=self._timeout
+            )
             if status != 200:
                 return f"/health answered {status}"
-            status, page = await self._transport.fetch("GET", f"{replica.url}/metrics", headers, None, self._timeout)
-        except TransportFailed as failure:
+            status, page = await self._client.fetch(
+                "GET", replica.origin, "/metrics", headers, timeout_seconds=self._timeout
+            )
+        except TransportError as failure:
             return str(failure)
         # An engine without metrics still serves; its capacity then stays at the configured default.
         if status == 200:
@@ -158,8 +162,8 @@ class HealthMonitor:
     async def _read_card(self, replica: Replica) -> None:
         """Read the replica's entry for its model; warn if it serves another."""
         try:
-            status, body = await self._transport.fetch(
-                "GET", f"{replica.url}/v1/models", credentials(replica), None, self._timeout
+            status, body = await self._client.fetch(
+                "GET", replica.origin, "/v1/models", credentials(replica), timeout_seconds=self._timeout
             )
             cards = orjson.loads(body)["data"] if status == 200 else []
             replica.card = next((card for card in cards if card["id"] == replica.model), None)
@@ -171,7 +175,7 @@ class HealthMonitor:
                     served=[card["id"] for card in cards],
                     fix="set the model's id to what the engine serves (--served-model-name)",
                 )
-        except (TransportFailed, orjson.JSONDecodeError, KeyError, TypeError) as error:
+        except (TransportError, orjson.JSONDecodeError, KeyError, TypeError) as error:
             _log.warning("model_list_unreadable", replica=replica.id, problem=str(error))
 
 

@@ -46,7 +46,3 @@ class RelaySettings(BaseModel):
     forward_authorization: bool = False
     """Send the client's `authorization` header on to replicas. False, because clients hold keys for the gateway, not
     for the engines; a replica's own `api_key` wins over it."""
-
-    max_connections_per_replica: int | None = Field(default=None, ge=1)
-    """Connections open to one replica at most; requests beyond wait for one. Null: no limit, the engine does the
-    queueing, where it can be seen and weighed. Too small: requests wait in the gateway although the engine has room."""

@@ -23,7 +23,7 @@ class ChatRequest:
         endpoint: Which API was called.
         body: The body as it came. This, not ``fields``, is what travels on.
         fields: The body parsed; only to be read.
-        headers: The client's headers in their order, names in lower case.
+        headers: The client's headers in their order, names in lower case, values as they came.
         model: ``fields["model"]``.
         stream: Whether the client asked for server-sent events.
         usage_wanted: Whether the client itself asked for the usage chunk of a stream.
@@ -35,7 +35,7 @@ class ChatRequest:
     endpoint: Endpoint
     body: bytes
     fields: Mapping[str, Any]
-    headers: Sequence[tuple[str, str]]
+    headers: Sequence[tuple[bytes, bytes]]
     model: ModelId
     stream: bool
     usage_wanted: bool

@@ -29,7 +29,7 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         ("encode: {threads: 0}", "encode.threads: expected at least 1, got 0"),
         ("index: {speculative_ttl_seconds: 0}", "index.speculative_ttl_seconds: expected more than 0, got 0"),
         ("placement: {tie_margin: 2}", "placement.tie_margin: expected at most 1, got 2"),
-        ("relay: {max_connections_per_replica: 0}", "relay.max_connections_per_replica: expected at least 1, got 0"),
+        ("relay: {unhealthy_after: 0}", "relay.unhealthy_after: expected at least 1, got 0"),
         # choices
         ("log: {level: off}", "log.level: expected debug, info, warning or error, got 'off'"),
         (

@@ -29,7 +29,7 @@ _RAG_WEIGHTS = tuple(accumulate(1 / (rank + 2) for rank in range(len(_RAG_DOCUME
 """Some handbooks are asked about more often than others."""
 
 _AGENT_SYSTEM = "You are an agent that works on tickets by calling tools. How to work:\n" + prose(_SHARED, 20)
-_AGENT_TOOLS = tuple(
+_AGENT_TOOLS: tuple[dict[str, Any], ...] = tuple(
     {
         "type": "function",
         "function": {
@@ -49,7 +49,7 @@ _AGENT_TOOLS = tuple(
 )
 
 _BRIEFING_SYSTEM = "You write the briefing of the operations desk. What it has to contain:\n" + prose(_SHARED, 70)
-_BRIEFING_DAY = datetime(2026, 3, 2)  # noqa: DTZ001 - only its digits are used
+_BRIEFING_DAY = datetime(2026, 3, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ APPLICATIONS = (
     Application("agent with tools", 4, agent),
     Application(
         "briefing",
-        3,
+        2,
         briefing,
         "has the current time in the first line of its system prompt: everything behind it is new every time,"
         " wherever it goes.",

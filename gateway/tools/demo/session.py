@@ -93,8 +93,8 @@ class _Session:
             try:
                 async with Children(Path(folder)) as children:
                     await self._play(children, Path(folder))
-            except ChildFailed as failed:
-                self._problem = str(failed)
+            except ChildFailed as error:
+                self._problem = str(error)
         self._summarize()
         failed = bool(self._problem or self._gateway.errors or self._other.errors)
         return 1 if failed else 0

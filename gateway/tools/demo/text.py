@@ -2,16 +2,17 @@
 
 from random import Random
 
-_NOUNS = """account address agreement appointment box carrier category check customer delivery department device
+_NOUN_LIST = """account address agreement appointment box carrier category check customer delivery department device
 document email exchange form guarantee invoice item label letter limit message number offer order package page payment
 period plan price product receipt record refund request return room schedule service shipment sign station store
-subscription supplier ticket transfer update voucher warehouse week""".split()
-_VERBS = """accept answer approve book cancel change check close confirm copy cover explain extend find forward handle
-include keep mark move open pack pay prepare print receive record remove repair replace request review send sign store
-track update use verify write""".split()
-_ADJECTIVES = """available complete correct damaged different digital early empty expensive final free full late
+subscription supplier ticket transfer update voucher warehouse week"""
+_VERB_LIST = """accept answer approve book cancel change check close confirm copy cover explain extend find forward
+handle include keep mark move open pack pay prepare print receive record remove repair replace request review send sign store
+track update use verify write"""
+_ADJECTIVE_LIST = """available complete correct damaged different digital early empty expensive final free full late
 local missing new old open original partial personal private public quick recent regular safe second separate small
-special standard useful valid wrong""".split()
+special standard useful valid wrong"""
+_NOUNS, _VERBS, _ADJECTIVES = _NOUN_LIST.split(), _VERB_LIST.split(), _ADJECTIVE_LIST.split()
 _PATTERNS = (
     "When the {noun} is {adj}, {verb} the {other} before the next {third} and tell the customer why.",
     "Every {adj} {noun} with more than {number} items has to be checked again by the {other} team.",

@@ -42,11 +42,10 @@ def summary(gateway: Score, other: Score, elapsed: float) -> RenderableType:
         for side, score in ((GATEWAY, gateway), (ROUND_ROBIN, other))
         if score.first_error
     ]
-    capacity = f"a cache of {ENGINE.capacity:,} tokens and {ENGINE.prefill_rate:,.0f} prompt tokens/s"
+    engine = f"{ENGINE.capacity:,} tokens of cache and computes {ENGINE.prefill_rate:,.0f} prompt tokens/s"
     parts.append(
         Text(
-            f"\n Every simulated replica has {capacity}. The times show how the policies compare, not how fast your GPUs"
-            " are.",
+            f"\n Each simulated replica has {engine}. The times compare the policies; they are not those of your GPUs.",
             style="dim",
         )
     )

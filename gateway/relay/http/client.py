@@ -1,0 +1,156 @@
+"""Exchanges with replicas over kept connections."""
+
+import asyncio
+import ssl
+import time
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+
+from gateway.relay.http.connection import Connection
+from gateway.relay.http.errors import NotConnected, TransportError
+from gateway.relay.http.origin import Origin
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+_IDLE_SECONDS = 4.0
+"""Connections idle longer are not used again. Engines close theirs after 5 seconds (uvicorn's default, which vLLM and
+SGLang keep); a request sent at that moment would fail, and nobody could tell whether it had been computed."""
+
+
+class Response:
+    """An answer whose head has come.
+
+    Attributes:
+        status: HTTP status.
+        headers: Names in lower case, values as they came.
+        read: The next piece of the body as soon as there is one; None at the end. Raises ``TransportError``.
+    """
+
+    __slots__ = ("headers", "read", "status")
+
+    def __init__(self, connection: Connection) -> None:
+        self.status = connection.status
+        self.headers = connection.headers
+        self.read = connection.read
+
+
+class Exchange:
+    """One request and its answer: ``async with client.request(…) as response``.
+
+    Leaving keeps the connection for the next request if the answer was read to its end; otherwise it is closed at
+    once, also when the task is cancelled, so that the replica stops computing.
+    """
+
+    __slots__ = ("_body", "_client", "_connection", "_head", "_origin")
+
+    def __init__(self, client: "HttpClient", origin: Origin, head: bytes, body: bytes) -> None:
+        self._client = client
+        self._origin = origin
+        self._head = head
+        self._body = body
+        self._connection: Connection | None = None
+
+    async def __aenter__(self) -> Response:
+        connection = self._client._idle_connection(self._origin) or await self._client._connect(self._origin)
+        self._connection = connection
+        try:
+            connection.send(self._head, self._body)
+            await connection.wait_for_head()
+        except BaseException:
+            connection.abort()
+            raise
+        return Response(connection)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._connection is not None
+        self._client._release(self._origin, self._connection)
+
+
+class HttpClient:
+    """Connections to all replicas.
+
+    Args:
+        connect_timeout_seconds: Limit for making a connection.
+    """
+
+    def __init__(self, connect_timeout_seconds: float) -> None:
+        self._connect_timeout = connect_timeout_seconds
+        self._idle: dict[Origin, deque[tuple[float, Connection]]] = {}
+
+    def request(self, method: str, origin: Origin, path: str, headers: Headers, body: bytes = b"") -> Exchange:
+        """An exchange, to be entered.
+
+        Args:
+            method: HTTP method.
+            origin: Where to.
+            path: Path below the origin's.
+            headers: All but ``host`` and ``content-length``. Their values must hold no line breaks.
+            body: The whole body.
+
+        Entering raises ``NotConnected`` or ``Broken``.
+        """
+        lines = [f"{method} {origin.path}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n".encode()]
+        lines += [name + b": " + value + b"\r\n" for name, value in headers]
+        if body or method != "GET":
+            lines.append(b"content-length: %d\r\n" % len(body))
+        lines.append(b"\r\n")
+        return Exchange(self, origin, b"".join(lines), body)
+
+    async def fetch(
+        self, method: str, origin: Origin, path: str, headers: Headers, body: bytes = b"", *, timeout_seconds: float
+    ) -> tuple[int, bytes]:
+        """One short exchange: status and body.
+
+        Raises:
+            TransportError: no complete answer within the time.
+        """
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                async with self.request(method, origin, path, headers, body) as response:
+                    pieces = []
+                    while (piece := await response.read()) is not None:
+                        pieces.append(piece)
+                    return response.status, b"".join(pieces)
+        except TimeoutError as error:
+            raise TransportError(f"no answer within {timeout_seconds:g} seconds") from error
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        for connections in self._idle.values():
+            for _, connection in connections:
+                connection.abort()
+        self._idle.clear()
+
+    def _idle_connection(self, origin: Origin) -> Connection | None:
+        connections = self._idle.get(origin)
+        now = time.monotonic()
+        while connections:
+            since, connection = connections.pop()
+            if connection.closed:
+                continue
+            if now - since <= _IDLE_SECONDS:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self, origin: Origin) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(loop), origin.host, origin.port, ssl=origin.ssl_context
+                )
+        except TimeoutError as error:
+            raise NotConnected(f"no connection within {self._connect_timeout:g} seconds") from error
+        except (OSError, ssl.SSLError) as error:
+            raise NotConnected(str(error)) from error
+        return connection
+
+    def _release(self, origin: Origin, connection: Connection) -> None:
+        if connection.reusable:
+            self._idle.setdefault(origin, deque()).append((time.monotonic(), connection))
+        else:
+            connection.abort()
