@@ -189,8 +189,8 @@ class Flow:
         for text in replies(outcome):
             ids = await trip.model.encoder.encode_reply(text)
             if ids is not None:
-                tokens = (prompt.parts[0] + ids)[:most]
-                chains.append(self._hasher.chain(trip.model.root, tokens, self._block_size(replica)))
+                (chain,) = self._chains(trip, replica)
+                chains.append(self._hasher.extended(trip.model.root, chain, (prompt.parts[0] + ids)[:most]))
         return chains
 
     def _abandon(self, trip: Trip) -> None:

@@ -68,6 +68,20 @@ class ChainHasher:
             previous = known[-1]
         return BlockChain(hashes, block_size, len(tokens) // TOKEN_BYTES)
 
+    def extended(self, root: int, chain: BlockChain, tokens: bytes) -> BlockChain:
+        """Chain of a longer prompt that begins with one already hashed; only what is new is hashed.
+
+        Args:
+            root: As in ``chain``.
+            chain: The beginning's chain.
+            tokens: All token ids, the beginning's included.
+        """
+        block = chain.block_size * TOKEN_BYTES
+        start = len(chain.hashes) * block
+        previous = chain.hashes[-1] if chain.hashes else root
+        added = _hash_run(previous, tokens[start : len(tokens) // block * block], block)
+        return BlockChain([*chain.hashes, *added], chain.block_size, len(tokens) // TOKEN_BYTES)
+
 
 def _hash_run(previous: int, part: bytes, block: int) -> list[BlockHash]:
     hashes: list[BlockHash] = []

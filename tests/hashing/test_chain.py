@@ -32,6 +32,15 @@ def test_chain_follows_the_formula_whether_or_not_runs_are_remembered(length):
         assert chain.tokens == length
 
 
+@pytest.mark.parametrize(("known", "length"), [(0, 100), (10, 40), (64, 64), (64, 79), (64, 80), (1000, 1100)])
+def test_longer_prompt_is_hashed_from_where_the_known_one_ends(known, length):
+    ids = list(range(length))
+    hasher = ChainHasher()
+    longer = hasher.extended(5, hasher.chain(5, tokens(ids[:known]), 16), tokens(ids))
+    assert list(longer.hashes) == by_hand(5, ids, 16)
+    assert longer.tokens == length
+
+
 def test_chain_is_right_after_more_runs_than_are_remembered():
     hasher = ChainHasher()
     for root in range(6000):

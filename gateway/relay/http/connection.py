@@ -1,6 +1,7 @@
 """One connection to a replica, with one exchange on it at a time."""
 
 import asyncio
+from typing import cast
 
 import httptools
 
@@ -124,8 +125,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from asyncio's
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
