@@ -1,6 +1,7 @@
 """Builds the gateway from its settings. The only place that constructs the rooms and ties them together."""
 
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -16,7 +17,7 @@ from gateway.hashing import ChainHasher, space_root
 from gateway.index import PredictedIndex
 from gateway.placement import Chooser, LearnedRates
 from gateway.relay import EngineCalls, Fleet, Forwarder, HealthEvents, HealthMonitor, HttpClient, Replica
-from gateway.settings import ModelSettings, ReplicaSettings, Settings
+from gateway.settings import ModelSettings, Settings
 from gateway.telemetry import Catalog, MetricsObserver, ReplicaGauges, RequestLog, set_replica_gauges
 from gateway.trip import ServedModel
 from gateway.ui import AdminState, build_admin
@@ -41,9 +42,7 @@ class Gateway:
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.encode.threads, thread_name_prefix="encode")
         self._client = HttpClient(settings.relay.connect_timeout_seconds)
-        self._fleet = Fleet(
-            _replica(model, replica, settings) for model in settings.models for replica in model.replicas
-        )
+        self._fleet = Fleet(replica for model in settings.models for replica in _replicas(model, settings))
         self._index = PredictedIndex(settings.index.default_blocks, settings.index.speculative_ttl_seconds)
         self._health = HealthMonitor(
             self._fleet,
@@ -185,7 +184,7 @@ class Gateway:
         return [_replica_state(replica, blocks.get(replica.id, 0)) for replica in self._fleet.replicas]
 
 
-def _replica(model: ModelSettings, replica: ReplicaSettings, settings: Settings) -> Replica:
+def _replicas(model: ModelSettings, settings: Settings) -> Iterator[Replica]:
     start = settings.placement
     rates = Rates(
         base_seconds=start.base_ttft_seconds,
@@ -193,13 +192,15 @@ def _replica(model: ModelSettings, replica: ReplicaSettings, settings: Settings)
         decode_seconds_per_token=start.decode_seconds_per_token,
         request_seconds=start.base_ttft_seconds + 100 * start.decode_seconds_per_token,
     )
-    return Replica(
-        ReplicaId(replica.id),
-        replica.url,
-        ModelId(model.id),
-        LearnedRates(rates),
-        f"Bearer {replica.api_key.get_secret_value()}".encode() if replica.api_key else None,
-    )
+    pool = LearnedRates(rates)
+    for replica in model.replicas:
+        yield Replica(
+            ReplicaId(replica.id),
+            replica.url,
+            ModelId(model.id),
+            LearnedRates(rates, pool),
+            f"Bearer {replica.api_key.get_secret_value()}".encode() if replica.api_key else None,
+        )
 
 
 def _replica_state(replica: Replica, index_blocks: int) -> dict[str, object]:

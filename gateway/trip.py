@@ -7,7 +7,7 @@ from gateway.encode import Encoder
 from gateway.relay import Replica
 from gateway.values.blocks import BlockChain
 from gateway.values.decision import Decision
-from gateway.values.errors import UpstreamFailed, UpstreamTimeout
+from gateway.values.errors import NoReplica, UpstreamFailed, UpstreamTimeout
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.outcome import Ending, Outcome
 from gateway.values.ports import Lease
@@ -18,7 +18,7 @@ CLIENT_GONE_STATUS = 499
 """What is counted for a client that left before it got a status (nginx's number for it)."""
 
 _STATUS_OF = {
-    Ending.NOT_CONNECTED: UpstreamFailed.status,
+    Ending.NOT_CONNECTED: NoReplica.status,
     Ending.BROKEN: UpstreamFailed.status,
     Ending.TIMED_OUT: UpstreamTimeout.status,
     Ending.CLIENT_GONE: CLIENT_GONE_STATUS,
@@ -104,12 +104,17 @@ class Trip:
         """Raise what the client should be told, if it was told nothing yet.
 
         Raises:
+            NoReplica: no connection could be made, nothing was sent.
             UpstreamFailed, UpstreamTimeout: the replica failed before its answer began.
         """
         outcome = self.outcome
         assert outcome is not None
         if outcome.started or outcome.ending in (Ending.COMPLETE, Ending.CLIENT_GONE):
             return
+        if outcome.ending is Ending.NOT_CONNECTED:
+            raise NoReplica(
+                f"No replica of model {self.model.id!r} can be connected to. Try again in a moment.", code="no_replica"
+            )
         if outcome.ending is Ending.TIMED_OUT:
             raise UpstreamTimeout("The replica did not answer in time. Send the request again.", code="replica_timeout")
         raise UpstreamFailed(

@@ -52,7 +52,9 @@ def free_port() -> int:
 
 def pinned(core: int, command: list[str], **options) -> subprocess.Popen:
     cores = sorted(os.sched_getaffinity(0))
-    return subprocess.Popen(["taskset", "-c", str(cores[core % len(cores)]), *command], start_new_session=True, **options)
+    return subprocess.Popen(
+        ["taskset", "-c", str(cores[core % len(cores)]), *command], start_new_session=True, **options
+    )
 
 
 def tree(pid: int) -> list[int]:
@@ -137,7 +139,9 @@ def main() -> None:
         time.sleep(1)
         port = free_port()
         floor = Candidate(
-            "floor", port, pinned(0, [sys.executable, "-m", "benchmarks.overhead.floor", str(port), engines[0]], **quiet)
+            "floor",
+            port,
+            pinned(0, [sys.executable, "-m", "benchmarks.overhead.floor", str(port), engines[0]], **quiet),
         )
         port = free_port()
         config = gateway_config(folder, port, engines)
@@ -158,7 +162,9 @@ def main() -> None:
             for kind in ("chat", "cold", "stream"):
                 for candidate in candidates:
                     streams = 32 if kind == "stream" else args.connections
-                    measure(candidate, kind, folder, streams, max(args.seconds, 4) if kind == "stream" else args.seconds)
+                    measure(
+                        candidate, kind, folder, streams, max(args.seconds, 4) if kind == "stream" else args.seconds
+                    )
         report(candidates)
     finally:
         for process in processes:

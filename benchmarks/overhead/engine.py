@@ -63,7 +63,9 @@ class Engine(asyncio.Protocol):
             )
             asyncio.get_running_loop().call_later(0.01, self.send_chunk, number + 1)
             return
-        last = b'{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[],' + USAGE + b"}"
+        last = (
+            b'{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[],' + USAGE + b"}"
+        )
         self.transport.write(event(last) + event(b"[DONE]") + b"0\r\n\r\n")
 
 

@@ -4,13 +4,14 @@ import sys
 
 import orjson
 import uvicorn
-from pyreqwest.client import ClientBuilder
+
+from gateway.relay.http import HttpClient, Origin
 
 
 class Floor:
     def __init__(self, engine):
-        self.url = engine + "/v1/chat/completions"
-        self.client = ClientBuilder().gzip(False).brotli(False).zstd(False).deflate(False).no_proxy().build()
+        self.origin = Origin.parse(engine)
+        self.client = HttpClient(5.0)
 
     async def __call__(self, scope, receive, send):
         body = b""
@@ -20,17 +21,12 @@ class Floor:
             if not message.get("more_body"):
                 break
         orjson.loads(body)
-        request = (
-            self.client.post(self.url)
-            .headers([("content-type", "application/json")])
-            .body_bytes(body)
-            .streamed_read_buffer_limit(0)
-        )
-        async with request.build_streamed() as response:
-            headers = [(b"content-type", response.get_header("content-type").encode())]
-            await send({"type": "http.response.start", "status": response.status, "headers": headers})
-            while (chunk := await response.body_reader.read_chunk()) is not None:
-                await send({"type": "http.response.body", "body": bytes(chunk), "more_body": True})
+        headers = [(b"content-type", b"application/json")]
+        async with self.client.request("POST", self.origin, scope["path"], headers, body) as response:
+            kept = [header for header in response.headers if header[0] != b"transfer-encoding"]
+            await send({"type": "http.response.start", "status": response.status, "headers": kept})
+            while (chunk := await response.read()) is not None:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -87,9 +87,11 @@ def _object(body: bytes, max_depth: int) -> dict[str, Any]:
 def _lenient(body: bytes, error: orjson.JSONDecodeError) -> Any:
     """What the engines' own parser, Python's, takes and orjson does not: NaN, numbers beyond a double."""
     try:
-        fields = json.loads(body)
+        fields = json.loads(body.decode())
         json.dumps(fields, ensure_ascii=False).encode()  # half a surrogate pair cannot be written
-    except (ValueError, RecursionError):
+    except RecursionError:
+        raise _too_deep(None) from None
+    except ValueError:
         raise _unreadable(body, error) from None
     return fields
 
@@ -98,7 +100,7 @@ def _unreadable(body: bytes, error: orjson.JSONDecodeError) -> BadRequest:
     text = str(error)
     if not body:
         return BadRequest("The body is empty; it must be a JSON object.", code="invalid_json")
-    if "recursion" in text.lower():
+    if "depth limit" in text:
         return _too_deep(None)
     try:
         body.decode()

@@ -59,11 +59,10 @@ class PublicApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""
-        if scope["type"] == "http" and scope["method"] == "POST":
-            endpoint = self._endpoints.get(scope["path"])
-            if endpoint is not None:
-                await self._generate(endpoint, scope, receive, send)
-                return
+        endpoint = self._endpoints.get(scope["path"]) if scope["type"] == "http" else None
+        if endpoint is not None and scope["method"] == "POST":
+            await self._generate(endpoint, scope, receive, send)
+            return
         await self.routes(scope, receive, send)
 
     async def _generate(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from gateway.api.problems import problem_response
 from gateway.values.errors import GatewayError, MethodNotAllowed, NotFound
+from gateway.values.request import Endpoint
 
 _log = structlog.get_logger("gateway.api")
 
@@ -64,8 +65,16 @@ def build_routes(catalog: Catalog) -> FastAPI:
             None if ready else {"retry-after": "2"},
         )
 
+    for endpoint in Endpoint:
+        # POST never gets here; what does is told which method to use.
+        app.add_api_route(str(endpoint), _only_post, methods=["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"])
+
     add_problem_handlers(app)
     return app
+
+
+async def _only_post() -> Response:
+    raise HTTPException(405, headers={"Allow": "POST"})
 
 
 def add_problem_handlers(app: FastAPI) -> None:

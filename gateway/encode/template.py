@@ -228,29 +228,35 @@ def _strftime_now(format: str) -> str:  # noqa: A002 - the name templates use
 def detect_content_format(source: str) -> ContentFormat:
     """Whether a template loops over the parts of a message's content (``openai``) or wants one ``string``.
 
-    Follows vLLM's ``_detect_content_format`` (renderers/hf.py): a template that iterates over ``message.content``, or
-    over a name assigned from it, wants parts. ``message`` is whatever a loop over ``messages`` binds.
+    Decides as vLLM's ``_detect_content_format`` does (renderers/hf.py), also where that is not what a reader would say:
+    a name that ``set`` binds to a message's content does not count (unless it is ``content``), and a template whose
+    loops or assignments over ``messages`` bind anything but a plain name counts as wanting strings.
     """
     try:
         tree = _environment().parse(source)
     except jinja2.TemplateSyntaxError:
         return "string"
+    lists = _bound(tree, {"messages"})
+    if lists is None:
+        return "string"
     loops = list(tree.find_all(jinja2.nodes.For))
-    lists = _aliases(tree, {"messages"}, None)
-    messages = {
-        loop.target.name
-        for loop in loops
-        if isinstance(loop.target, jinja2.nodes.Name) and _reads(loop.iter, lists, None)
-    }
-    contents = _aliases(tree, set(), (messages, "content")) | {"content"}
-    contents |= _macro_parameters(tree, messages)
+    targets = [loop.target for loop in loops if _reads(loop.iter, lists)]
+    messages = {target.name for target in targets if isinstance(target, jinja2.nodes.Name)}
+    if not all(isinstance(target, jinja2.nodes.Name) for target in targets):
+        return "string"
+    parameters: dict[int, set[str]] = {}  # by loop inside a macro: the macro's parameters that are a message's content
+    for macro in tree.find_all(jinja2.nodes.Macro):
+        names = _content_parameters(tree, macro, messages)
+        parameters |= {id(loop): names for loop in macro.find_all(jinja2.nodes.For)}
     for loop in loops:
-        if _reads(loop.iter, messages, "content") or _reads(loop.iter, contents, None):
-            return "openai"
+        if _reads(loop.iter, messages, "content"):
+            return "openai" if isinstance(loop.target, jinja2.nodes.Name) else "string"
+        if isinstance(loop.iter, jinja2.nodes.Name) and loop.iter.name in parameters.get(id(loop), {"content"}):
+            return "openai" if isinstance(loop.target, jinja2.nodes.Name) else "string"
     return "string"
 
 
-def _reads(node: jinja2.nodes.Node | None, names: set[str], key: str | None) -> bool:
+def _reads(node: jinja2.nodes.Node | None, names: set[str], key: str | None = None) -> bool:
     """Whether an expression is one of ``names`` (or its ``key``), perhaps sliced, filtered or tested."""
     while isinstance(node, (jinja2.nodes.Filter, jinja2.nodes.Test)) or (
         isinstance(node, jinja2.nodes.Getitem) and isinstance(node.arg, jinja2.nodes.Slice)
@@ -268,30 +274,26 @@ def _reads(node: jinja2.nodes.Node | None, names: set[str], key: str | None) -> 
     return isinstance(node, jinja2.nodes.Name) and node.name in names
 
 
-def _aliases(tree: jinja2.nodes.Template, names: set[str], member: tuple[set[str], str] | None) -> set[str]:
-    """Names that ``set`` statements bind to one of ``names``, or to a member of one, followed to the end."""
+def _bound(tree: jinja2.nodes.Template, names: set[str]) -> set[str] | None:
+    """Names that ``set`` statements bind to one of ``names``, followed to the end; None if one binds no plain name."""
     found = set(names)
     while True:
         size = len(found)
         for assign in tree.find_all(jinja2.nodes.Assign):
-            if isinstance(assign.target, jinja2.nodes.Name) and (
-                _reads(assign.node, found, None) or (member is not None and _reads(assign.node, *member))
-            ):
+            if _reads(assign.node, found):
+                if not isinstance(assign.target, jinja2.nodes.Name):
+                    return None
                 found.add(assign.target.name)
         if len(found) == size:
             return found
 
 
-def _macro_parameters(tree: jinja2.nodes.Template, messages: set[str]) -> set[str]:
-    """Parameters of macros that are called with a message's content."""
-    macros = {macro.name: macro for macro in tree.find_all(jinja2.nodes.Macro)}
+def _content_parameters(tree: jinja2.nodes.Template, macro: jinja2.nodes.Macro, messages: set[str]) -> set[str]:
+    """Parameters of a macro that a message's content is given for in some call."""
+    own = [parameter.name for parameter in macro.args]
     found: set[str] = set()
     for call in tree.find_all(jinja2.nodes.Call):
-        macro = macros.get(call.node.name) if isinstance(call.node, jinja2.nodes.Name) else None
-        if macro is None:
-            continue
-        for parameter, argument in zip(macro.args, call.args, strict=False):
-            if _reads(argument, messages, "content"):
-                found.add(parameter.name)
-        found |= {keyword.key for keyword in call.kwargs if _reads(keyword.value, messages, "content")}
+        if isinstance(call.node, jinja2.nodes.Name) and call.node.name == macro.name:
+            given = [*zip(own, call.args, strict=False), *((keyword.key, keyword.value) for keyword in call.kwargs)]
+            found |= {name for name, value in given if name in own and _reads(value, messages, "content")}
     return found

@@ -4,6 +4,9 @@ The time to first token is taken as a straight line: a base, plus seconds per to
 to be prefilled first (those in flight at dispatch and the request's own). The line is a least-squares fit over recent
 observations, old ones fading out. The start values take part as two pseudo-observations that never fade, so one odd
 answer at the beginning, or traffic whose prompts are all of one length, cannot turn the line over.
+Replicas of a model learn together: what one teaches, the others believe until their own answers clearly say otherwise.
+Without that, the first replica to be faster than the start value would look better than its idle twins, and every cold
+prompt would go there.
 """
 
 from gateway.values.load import Rates
@@ -13,6 +16,12 @@ _FADE = 0.98
 
 _PRIOR_WEIGHT = 0.5
 _PRIOR_TOKENS = 2000.0
+_CLEARLY = 1.5
+"""A replica counts as slower or faster than the others of its model from this ratio on. Smaller differences are noise,
+and following noise would spread cold prompts unevenly."""
+
+_BASE_NOISE_SECONDS = 0.05
+
 _EVIDENCE_TOKENS = 64
 """Below this, the time of a prefill says more about the network than about the engine's speed."""
 
@@ -22,20 +31,38 @@ class LearnedRates:
 
     Args:
         start: What to believe before the first answer.
+        pool: What the replicas of the same model taught together; every observation is passed on to it.
     """
 
-    def __init__(self, start: Rates) -> None:
+    def __init__(self, start: Rates, pool: "LearnedRates | None" = None) -> None:
         self._start = start
+        self._pool = pool
         self._rates = start
         self._weight = self._x = self._y = self._xx = self._xy = 0.0
 
     @property
     def rates(self) -> Rates:
         """The present belief."""
-        return self._rates
+        own = self._rates
+        if self._pool is None:
+            return own
+        pooled = self._pool.rates
+        if not self._weight:
+            return pooled
+        ratio = own.prefill_seconds_per_token / pooled.prefill_seconds_per_token
+        alike = 1 / _CLEARLY < ratio < _CLEARLY
+        near = abs(own.base_seconds - pooled.base_seconds) < _BASE_NOISE_SECONDS
+        return Rates(
+            pooled.base_seconds if near else own.base_seconds,
+            pooled.prefill_seconds_per_token if alike else own.prefill_seconds_per_token,
+            own.decode_seconds_per_token,
+            own.request_seconds,
+        )
 
     def observe_first_token(self, prefill_tokens: int, seconds: float) -> None:
         """A first token came ``seconds`` after dispatch, ``prefill_tokens`` having been prefilled meanwhile."""
+        if self._pool is not None:
+            self._pool.observe_first_token(prefill_tokens, seconds)
         x = float(prefill_tokens)
         self._weight = self._weight * _FADE + 1.0
         self._x = self._x * _FADE + x
@@ -46,6 +73,8 @@ class LearnedRates:
 
     def observe_decode(self, completion_tokens: int, seconds: float) -> None:
         """``completion_tokens`` after the first took ``seconds``."""
+        if self._pool is not None:
+            self._pool.observe_decode(completion_tokens, seconds)
         if completion_tokens > 0:
             old = self._rates.decode_seconds_per_token
             self._replace(decode_seconds_per_token=old + 0.1 * (seconds / completion_tokens - old))
@@ -59,7 +88,7 @@ class LearnedRates:
         self._replace(request_seconds=self._rates.request_seconds + 0.1 * (seconds - self._rates.request_seconds))
         if streamed or prefill_tokens < _EVIDENCE_TOKENS:
             return
-        decode = max(completion_tokens - 1, 0) * self._rates.decode_seconds_per_token
+        decode = max(completion_tokens - 1, 0) * self.rates.decode_seconds_per_token
         if decode < seconds / 2:
             self.observe_first_token(prefill_tokens, seconds - decode)
 

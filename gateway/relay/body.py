@@ -28,19 +28,34 @@ def asking_for_usage(body: bytes, fields: Mapping[str, Any]) -> bytes:
     if isinstance(options, dict) and options.get("include_usage") is True:
         return body
     if "stream_options" not in fields:
-        start = body.index(b"{") + 1
-        return body[:start] + _ASK + b"," + body[start:]
-    # continuous_usage_stats counts only together with include_usage: a client that set just the former gets none.
-    wanted = {k: v for k, v in (options or {}).items() if k != "continuous_usage_stats"} | {"include_usage": True}
-    value = orjson.dumps(wanted)
-    result = body
+        return _inserted(body, _ASK)
     for start, end in reversed(list(_member_values(body, "stream_options"))):
-        result = result[:start] + value + result[end:]
-    return result
+        body = body[:start] + _asking(body[start:end]) + body[end:]
+    return body
+
+
+def _asking(options: bytes) -> bytes:
+    """The value of ``stream_options``, asking for usage."""
+    if not options.startswith(b"{"):
+        return b'{"include_usage":true}'
+    # The engine heeds continuous_usage_stats only together with include_usage: a client that set just the former gets
+    # no usage at all, and must not get any now.
+    changes = [(span, b"false") for span in _member_values(options, "continuous_usage_stats")]
+    asked = [(span, b"true") for span in _member_values(options, "include_usage")]
+    for (start, end), value in sorted(changes + asked, reverse=True):
+        options = options[:start] + value + options[end:]
+    return options if asked else _inserted(options, b'"include_usage":true')
+
+
+def _inserted(document: bytes, member: bytes) -> bytes:
+    """An object with one more member, in front of the others."""
+    start = document.index(b"{") + 1
+    empty = document[_skip(document, start) :].startswith(b"}")
+    return document[:start] + member + (b"" if empty else b",") + document[start:]
 
 
 def _member_values(body: bytes, name: str) -> Iterator[tuple[int, int]]:
-    """Start and end of the value of every top-level member with a name. JSON allows repeating one; the last counts."""
+    """Where the values of an object's members of one name stand. JSON allows repeating a name; the last one counts."""
     position = _skip(body, _skip(body, 0) + 1)
     while body[position : position + 1] != b"}":
         key = _STRING.match(body, position)

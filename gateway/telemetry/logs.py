@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import traceback
 from typing import Any
 
 import orjson
@@ -20,16 +21,14 @@ def configure_logs(format: str, level: str) -> None:  # noqa: A002 - the setting
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _exception_without_values,
     ]
     threshold = logging.getLevelNamesMapping()[level.upper()]
     if console:
         render: list[Any] = [structlog.dev.ConsoleRenderer()]
         factory: Any = structlog.PrintLoggerFactory(sys.stderr)
     else:
-        render = [
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(serializer=_dumps),
-        ]
+        render = [structlog.processors.JSONRenderer(serializer=_dumps)]
         factory = structlog.BytesLoggerFactory(sys.stderr.buffer)
     structlog.configure(
         processors=[*shared, *render],
@@ -40,6 +39,20 @@ def configure_logs(format: str, level: str) -> None:  # noqa: A002 - the setting
     root = logging.getLogger()
     root.handlers = [_Forward()]
     root.setLevel(max(threshold, logging.WARNING))
+
+
+def _exception_without_values(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """An exception as its type and where it came from.
+
+    Neither its message nor the variables around it: a library's message may quote what it choked on, a prompt.
+    """
+    given = event.pop("exc_info", None)
+    if given:
+        error = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) else given
+        if error is not None:
+            event["exception"] = type(error).__name__
+            event["traceback"] = "".join(traceback.format_tb(error.__traceback__))
+    return event
 
 
 def _dumps(value: Any, **_options: Any) -> bytes:

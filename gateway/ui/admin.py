@@ -5,8 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+_log = structlog.get_logger("gateway.ui")
 
 MetricsPage = Callable[[str], tuple[bytes, str]]
 """From an ``accept`` header to the metrics page and its content type."""
@@ -67,15 +71,24 @@ def build_admin(state: AdminState, token: str | None) -> FastAPI:
     async def front() -> Response:
         return JSONResponse({"see": ["/metrics", "/admin/api/replicas", "/admin/api/config", "/healthz"]})
 
-    @app.exception_handler(404)
-    async def nothing_there(request: Request, _error: Exception) -> Response:
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 404:
+            told = f"There is nothing at {request.url.path[:200]}; GET / lists what there is."
+            return _problem(404, told, "unknown_path")
         return _problem(
-            404, f"There is nothing at {request.url.path[:200]}; GET / lists what there is.", "unknown_path"
+            error.status_code, f"{request.method} is not possible here.", "method_not_allowed", error.headers
         )
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        _log.error("admin_request_failed", path=request.url.path, exc_info=error)
+        return _problem(500, "The gateway failed; its log has the reason.", "internal_error")
 
     return app
 
 
-def _problem(status: int, message: str, code: str) -> Response:
-    error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
-    return JSONResponse({"error": error}, status)
+def _problem(status: int, message: str, code: str, headers: Mapping[str, str] | None = None) -> Response:
+    kind = "invalid_request_error" if status < 500 else "internal_error"
+    error = {"message": message, "type": kind, "param": None, "code": code}
+    return JSONResponse({"error": error}, status, dict(headers or {}))

@@ -60,3 +60,25 @@ def test_decode_and_request_times_follow():
         learned.observe_request(10, 101, 5.1, streamed=True)
     assert learned.rates.decode_seconds_per_token == pytest.approx(0.05, rel=0.05)
     assert learned.rates.request_seconds == pytest.approx(5.1, rel=0.05)
+
+
+def test_replica_without_answers_believes_what_its_twins_taught():
+    pool = LearnedRates(START)
+    busy, idle = LearnedRates(START, pool), LearnedRates(START, pool)
+    for tokens in range(100, 3000, 50):
+        busy.observe_first_token(tokens, 0.01 + tokens / 12_000)
+    assert idle.rates.prefill_seconds_per_token == busy.rates.prefill_seconds_per_token
+    assert 1 / idle.rates.prefill_seconds_per_token == pytest.approx(12_000, rel=0.2)
+
+
+def test_noise_does_not_tell_twins_apart_but_a_slow_machine_is_told_apart():
+    rng = random.Random(5)
+    pool = LearnedRates(START)
+    replicas = {speed: LearnedRates(START, pool) for speed in (4000, 4300, 1500)}
+    for _ in range(200):
+        for speed, learned in replicas.items():
+            tokens = rng.randrange(100, 3000)
+            learned.observe_first_token(tokens, (0.02 + tokens / speed) * rng.uniform(0.8, 1.2))
+    first, second, slow = (learned.rates.prefill_seconds_per_token for learned in replicas.values())
+    assert first == second
+    assert 1 / slow == pytest.approx(1500, rel=0.2)

@@ -91,13 +91,7 @@ class Connection(asyncio.Protocol):
     @property
     def reusable(self) -> bool:
         """Whether another request may be sent: the last answer is complete and nobody means to close."""
-        return (
-            self.complete
-            and not self.closed
-            and not self._pieces
-            and self._error is None
-            and self._keep_alive
-        )
+        return self.complete and not self.closed and not self._pieces and self._error is None and self._keep_alive
 
     def abort(self) -> None:
         """Close at once, whatever is under way: the replica notices and stops computing."""

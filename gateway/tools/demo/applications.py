@@ -29,7 +29,7 @@ _RAG_WEIGHTS = tuple(accumulate(1 / (rank + 2) for rank in range(len(_RAG_DOCUME
 """Some handbooks are asked about more often than others."""
 
 _AGENT_SYSTEM = "You are an agent that works on tickets by calling tools. How to work:\n" + prose(_SHARED, 20)
-_AGENT_TOOLS: tuple[dict[str, Any], ...] = tuple(
+_AGENT_TOOLS: list[dict[str, Any]] = [
     {
         "type": "function",
         "function": {
@@ -46,7 +46,7 @@ _AGENT_TOOLS: tuple[dict[str, Any], ...] = tuple(
         },
     }
     for name in ("find_order", "read_ticket", "search_handbook", "check_stock", "update_record")
-)
+]
 
 _BRIEFING_SYSTEM = "You write the briefing of the operations desk. What it has to contain:\n" + prose(_SHARED, 70)
 _BRIEFING_DAY = datetime(2026, 3, 2)

@@ -3,12 +3,12 @@
 from random import Random
 
 _NOUN_LIST = """account address agreement appointment box carrier category check customer delivery department device
-document email exchange form guarantee invoice item label letter limit message number offer order package page payment
-period plan price product receipt record refund request return room schedule service shipment sign station store
-subscription supplier ticket transfer update voucher warehouse week"""
+document email exchange form guarantee invoice item label letter limit message number offer order package page
+payment period plan price product receipt record refund request return room schedule service shipment sign station
+store subscription supplier ticket transfer update voucher warehouse week"""
 _VERB_LIST = """accept answer approve book cancel change check close confirm copy cover explain extend find forward
-handle include keep mark move open pack pay prepare print receive record remove repair replace request review send sign store
-track update use verify write"""
+handle include keep mark move open pack pay prepare print receive record remove repair replace request review send
+sign store track update use verify write"""
 _ADJECTIVE_LIST = """available complete correct damaged different digital early empty expensive final free full late
 local missing new old open original partial personal private public quick recent regular safe second separate small
 special standard useful valid wrong"""
