@@ -18,6 +18,13 @@ _COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the command line."""
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(
         prog="prefix-gateway",
@@ -32,10 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name == called:
             import_module(module).add_arguments(command)
     args = parser.parse_args(given)
-    try:
-        return int(import_module(_COMMANDS[args.command][0]).run(args))
-    except KeyboardInterrupt:
-        return 130
+    return int(import_module(_COMMANDS[args.command][0]).run(args))
 
 
 if __name__ == "__main__":

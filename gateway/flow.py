@@ -170,28 +170,34 @@ class Flow:
             return
         cached = confirmed_tokens(trip.request, trip.prompt, outcome)
         if trip.lease is not None:
-            self._index.complete(trip.lease, cached, await self._reply_chains(trip))
+            self._index.complete(trip.lease, cached, await self._filled(trip))
             held = trip.lease.held_tokens if cached is None else cached
             trip.lease = None
             learn(replica.speed, outcome, trip.prefill_ahead, trip.prompt.tokens - held)
         trip.lap("settle")
 
-    async def _reply_chains(self, trip: Trip) -> list[BlockChain]:
-        """Chains of prompt and generated text: what the engine filled its cache with while decoding."""
+    async def _filled(self, trip: Trip) -> list[BlockChain]:
+        """What the request left in the engine's cache: the prompt's blocks and those filled while decoding."""
         outcome, replica, prompt = trip.outcome, trip.replica, trip.prompt
         assert outcome is not None
         assert replica is not None
-        if outcome.usage is None or prompt.source is not TokenSource.LOCAL or len(prompt.parts) != 1:
-            return []
-        chains = []
+        chains = self._chains(trip, replica)
+        if len(chains) != 1 or outcome.usage is None:
+            return list(chains)
+        (chain,) = chains
+        texts = replies(outcome)
+        choices = max(len(texts), 1)
         # The last token of an answer is sampled but never computed itself.
-        most = (outcome.usage.prompt_tokens + outcome.usage.completion_tokens - 1) * TOKEN_BYTES
-        for text in replies(outcome):
-            ids = await trip.model.encoder.encode_reply(text)
-            if ids is not None:
-                (chain,) = self._chains(trip, replica)
-                chains.append(self._hasher.extended(trip.model.root, chain, (prompt.parts[0] + ids)[:most]))
-        return chains
+        computed = prompt.tokens + max(outcome.usage.completion_tokens // choices - 1, 0)
+        filled = []
+        for text in texts or [None]:
+            known = chain
+            if text is not None and prompt.source is TokenSource.LOCAL:
+                ids = await trip.model.encoder.encode_reply(text) or b""
+                tokens = (prompt.parts[0] + ids)[: computed * TOKEN_BYTES]
+                known = self._hasher.extended(trip.model.root, chain, tokens)
+            filled.append(BlockChain(known.hashes, known.block_size, max(computed, known.tokens)))
+        return filled
 
     def _abandon(self, trip: Trip) -> None:
         if trip.lease is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import signal
 import socket
 from collections.abc import Callable
@@ -48,8 +49,8 @@ async def _serve(settings: Settings, ready: Callable[[str, str], None] | None) -
                     access_log=False,
                     server_header=False,
                     proxy_headers=False,
-                    timeout_keep_alive=int(server.keep_alive_seconds),
-                    timeout_graceful_shutdown=int(server.shutdown_grace_seconds),
+                    timeout_keep_alive=math.ceil(server.keep_alive_seconds),
+                    timeout_graceful_shutdown=math.ceil(server.shutdown_grace_seconds),
                 )
             )
             for app in (gateway.public, gateway.admin)

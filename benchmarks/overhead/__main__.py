@@ -1,15 +1,15 @@
 """What the gateway costs per request and per streamed chunk, beside the bare floor, in one run.
 
-    python -m benchmarks.overhead [--seconds 4] [--rounds 3] [--connections 16] [--peer NAME='command … {port} {a} {b}']
+    python -m benchmarks.overhead [--seconds 4] [--rounds 3] [--peer NAME='command {port} {a} {b}']
 
-The floor is the least a Python proxy can do: a plain ASGI application that reads the body, parses the JSON and forwards
-it with the same client. Every candidate runs pinned to one core; the mock engines and the load run on another. They are
-loaded in turn, round by round, so that a change of the machine's speed meets all of them. What counts is CPU time per
-request (user and system time of the whole process tree), which holds on a noisy machine; requests per second are shown
-beside it.
+The floor is the least a Python proxy can do: a plain ASGI application that reads the body, parses the JSON and
+forwards it with the same client. Every candidate runs pinned to one core; the mock engines and the load run on another.
+They are loaded in turn, round by round, so that a change of the machine's speed meets all of them. What counts is CPU
+time per request (user and system time of the whole process tree), which holds on a noisy machine; requests per second
+are shown beside it.
 
-Bodies: `chat` = 200 conversations of 13 messages that share a 7 KB system prompt (10 KB each, prefix warm); `cold` = the
-same size, no two texts alike; `stream` = 32 streams at once, 100 chunks 10 ms apart.
+Bodies: `chat` = 200 conversations of 13 messages that share a 7 KB system prompt (10 KB each, prefix warm); `cold` =
+the same size, no two texts alike; `stream` = 32 streams at once, 100 chunks 10 ms apart.
 """
 
 import argparse

@@ -4,12 +4,13 @@ import json
 import random
 from pathlib import Path
 
-WORDS = (
-    "account balance booking branch cancel change charge claim confirm contact cover customer date delay deliver deposit"
-    " discount email exchange expect extend family format guarantee insurance invoice letter limit locate manager"
-    " member message notice number offer option order package parcel partner payment period phone policy postage price"
-    " product question receipt refund register renew repair replace report return review sample schedule service"
-).split()
+WORDS = """
+account balance booking branch cancel change charge claim confirm contact cover customer
+date delay deliver deposit discount email exchange expect extend family format guarantee
+insurance invoice letter limit locate manager member message notice number offer option
+order package parcel partner payment period phone policy postage price product question
+receipt refund register renew repair replace report return review sample schedule service
+""".split()
 
 
 def write_bodies(folder: Path) -> None:

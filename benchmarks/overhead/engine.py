@@ -7,7 +7,10 @@ import uvloop
 
 from benchmarks.overhead.wire import split_message
 
-USAGE = b'"usage":{"prompt_tokens":2000,"completion_tokens":8,"total_tokens":2008,"prompt_tokens_details":{"cached_tokens":1984}}'
+USAGE = (
+    b'"usage":{"prompt_tokens":2000,"completion_tokens":8,"total_tokens":2008,'
+    b'"prompt_tokens_details":{"cached_tokens":1984}}'
+)
 ANSWER = (
     b'{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":'
     b'{"role":"assistant","content":"hello there"},"finish_reason":"stop"}],' + USAGE + b"}"

@@ -1,4 +1,4 @@
-"""The least a Python proxy can do: ``floor PORT ENGINE``. Reads the body, parses it, forwards it, passes the answer on."""
+"""The least a Python proxy can do: ``floor PORT ENGINE``. Parses the body, forwards it, passes the answer on."""
 
 import sys
 

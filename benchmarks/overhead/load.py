@@ -10,6 +10,8 @@ import uvloop
 
 from benchmarks.overhead.wire import split_message
 
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+
 
 class Connection(asyncio.Protocol):
     def __init__(self, requests, start, deadline):
@@ -54,11 +56,7 @@ class Connection(asyncio.Protocol):
 
 async def main(port, path, connections, seconds):
     bodies = Path(path).read_bytes().split(b"\n")
-    requests = [
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-        % (len(body), body)
-        for body in bodies
-    ]
+    requests = [HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body) for body in bodies]
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
     opened = [

@@ -3,6 +3,8 @@
 import asyncio
 from concurrent.futures import Executor
 
+import structlog
+
 from gateway.encode.local import LocalEncoder
 from gateway.encode.remote import EngineTokenizer
 from gateway.encode.text import stand_in
@@ -10,6 +12,8 @@ from gateway.values.errors import TokenizerUnavailable
 from gateway.values.ports import EngineUnavailable
 from gateway.values.prompt import TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest
+
+_log = structlog.get_logger("gateway.encode")
 
 
 class Encoder:
@@ -44,7 +48,9 @@ class Encoder:
                     )
                 return TokenizedPrompt(parts, TokenSource.LOCAL)
             except TokenizerUnavailable:
-                pass
+                pass  # a prompt only the engine can encode
+            except Exception:  # noqa: BLE001 - a tokenizer's failure must not cost the client its answer
+                _log.exception("tokenizer_failed", model=request.model, request_id=request.request_id)
         try:
             return await self._engine.encode(request, now=request.received_at)
         except EngineUnavailable:

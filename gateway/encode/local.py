@@ -67,6 +67,8 @@ class LocalEncoder:
         chat = endpoint is Endpoint.CHAT
         parts = (self._encode_chat(fields),) if chat else self._encode_completion(fields)
         limit = fields.get("truncate_prompt_tokens")
+        if limit == -1:
+            raise TokenizerUnavailable("the prompt is cut to the engine's context limit, which only the engine knows")
         if isinstance(limit, int) and limit > 0:
             keep = 4 * limit
             left = fields.get("truncation_side") != "right"

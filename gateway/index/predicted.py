@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateway.index.tree import Node, PrefixTree
 from gateway.values.blocks import BlockChain
-from gateway.values.ids import ReplicaId
+from gateway.values.ids import BlockHash, ReplicaId
 from gateway.values.ports import Lease
 
 
@@ -16,6 +16,8 @@ class _Lease:
     tree: PrefixTree
     nodes: tuple[Node, ...]
     chains: Sequence[BlockChain]
+    again_blocks: tuple[int, ...]
+    """Blocks of each prompt that were held and had to be computed again: its last one, if the prompt ends with it."""
     begun_at: int
     """The tree's clock at dispatch."""
 
@@ -46,8 +48,11 @@ class PredictedIndex:
         held = self.holdings(chains, replica, now)
         tree = self._tree(replica)
         clock = tree.clock
+        again = tuple(
+            max(tree.match(chain.hashes, len(chain.hashes), now) - chain.reusable_blocks, 0) for chain in chains
+        )
         nodes = tuple(tree.insert(chain.hashes, now) for chain in chains)
-        return _Lease(replica, held, tree, nodes, chains, clock)
+        return _Lease(replica, held, tree, nodes, chains, again, clock)
 
     def computed(self, lease: Lease) -> None:
         """See ``PrefixIndex``."""
@@ -55,7 +60,7 @@ class PredictedIndex:
         for node in lease.nodes:
             lease.tree.computed(node)
 
-    def complete(self, lease: Lease, cached_tokens: int | None, replies: Iterable[BlockChain]) -> None:
+    def complete(self, lease: Lease, cached_tokens: int | None, filled: Iterable[BlockChain]) -> None:
         """See ``PrefixIndex``."""
         assert isinstance(lease, _Lease)
         tree = lease.tree
@@ -66,8 +71,17 @@ class PredictedIndex:
             lost_at = tree.stamp_at(lease.nodes[0], cached_tokens // lease.chains[0].block_size)
             if 0 < lost_at <= lease.begun_at:
                 tree.forget_until(lost_at)
-        for reply in replies:
-            node = tree.insert(reply.hashes, 0.0)
+        for prompt, again in zip(lease.chains, lease.again_blocks, strict=True):
+            if again:
+                tree.shadow(prompt.hashes, prompt.reusable_blocks, again)
+        for chain in filled:
+            again = tree.match(chain.hashes, len(chain.hashes), 0.0) - len(lease.chains[0].hashes)
+            if again > 0:
+                tree.shadow(chain.hashes, len(lease.chains[0].hashes), again)
+            # Blocks without a hash we could know (the partial last one, generated tokens that were no plain text) take
+            # their place in the engine's queue like any other, and go first.
+            unknown = -(-chain.tokens // chain.block_size) - len(chain.hashes)
+            node = tree.insert([*chain.hashes, *map(BlockHash, tree.unknown(unknown))], 0.0)
             tree.computed(node)
             tree.release(node)
         for node in lease.nodes:

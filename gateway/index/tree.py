@@ -59,6 +59,7 @@ class PrefixTree:
         self._root.computed = True
         self._clock = 0
         self._order = itertools.count()
+        self._unknown = itertools.count()
         # Leaves by stamp; an entry whose stamp is no longer the node's, or whose node is no leaf any more, is stale.
         self._leaves: list[tuple[int, int, Node]] = []
         self._sweep_at = 64
@@ -99,6 +100,28 @@ class PrefixTree:
         node.pins += 1
         self._evict()
         return node
+
+    def shadow(self, hashes: Sequence[BlockHash], start: int, count: int) -> None:
+        """Blocks ``start`` to ``start + count`` of a held chain were computed again: the engine now has them twice.
+
+        Engines do not merge equal blocks. The new copies are what the chain stands for from now on; the old ones can
+        not be told from them, but keep their place in the queue until they are evicted.
+        """
+        parent = self.insert(hashes[:start], 0.0)
+        end = self.insert(hashes[: start + count], 0.0)
+        copies = Node(parent, self.unknown(count), start, 0.0, self.stamp_at(end, start))
+        copies.computed = True
+        parent.children[copies.hashes[0]] = copies
+        self.blocks += count
+        parent.pins -= 1
+        end.pins -= 1
+        self._offer(end)
+        self._offer(copies)
+        self._evict()
+
+    def unknown(self, count: int) -> "array[int]":
+        """Names for blocks whose content nobody can ask for."""
+        return array("Q", itertools.islice(self._unknown, count))
 
     def computed(self, node: Node) -> None:
         """The engine has computed everything up to the end of a node."""

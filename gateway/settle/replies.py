@@ -16,8 +16,8 @@ from gateway.vendors import payloads
 _NOT_TEXT = ("tool_calls", "function_call", "reasoning", "reasoning_content", "refusal")
 
 
-def replies(outcome: Outcome) -> Sequence[str]:
-    """Plain text of every choice; choices that hold anything else are left out."""
+def replies(outcome: Outcome) -> Sequence[str | None]:
+    """Plain text of every choice; None for a choice that holds anything else."""
     if not outcome.answer or outcome.ending is not Ending.COMPLETE:
         return ()
     raw = b"".join(outcome.answer)
@@ -27,7 +27,7 @@ def replies(outcome: Outcome) -> Sequence[str]:
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and isinstance(index := choice.get("index", 0), int):
                 _collect(pieces, index, choice)
-    return ["".join(texts) for texts in pieces.values() if texts]
+    return [None if texts is None else "".join(texts) for texts in pieces.values()]
 
 
 def _documents(raw: bytes, *, streamed: bool) -> list[Any]:

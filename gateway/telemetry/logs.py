@@ -50,8 +50,8 @@ def _exception_without_values(_logger: Any, _method: str, event: dict[str, Any])
     if given:
         error = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) else given
         if error is not None:
-            event["exception"] = type(error).__name__
-            event["traceback"] = "".join(traceback.format_tb(error.__traceback__))
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            event["exception"] = f"{frames}{type(error).__name__} (message left out)"
     return event
 
 

@@ -62,14 +62,15 @@ class PrefixIndex(Protocol):
         """The replica has begun to answer, so the prompt's blocks are in its cache."""
         ...
 
-    def complete(self, lease: Lease, cached_tokens: int | None, replies: Iterable[BlockChain]) -> None:
+    def complete(self, lease: Lease, cached_tokens: int | None, filled: Iterable[BlockChain]) -> None:
         """The answer is complete.
 
         Args:
             lease: What ``begin`` returned; not to be used again.
             cached_tokens: What the engine reported as reused; None if it reports nothing. Less than the prediction
                 means that older blocks are gone too.
-            replies: Chains of prompt and generated text, whose blocks were filled while decoding.
+            filled: What the request left in the engine's cache, one chain per choice: ``tokens`` counts all that was
+                computed, the hashes may end before where the generated tokens are not known.
         """
         ...
 

@@ -207,7 +207,7 @@ def test_template_hash_names_the_template_and_its_arguments(builtin):
         ("{% for m in messages %}{{ m.content }}{% endfor %}", "string"),
         ("{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}", "openai"),
         ("{% for m in messages[1:] %}{% for p in m['content'] %}{{ p }}{% endfor %}{% endfor %}", "openai"),
-        ("{% for m in messages %}{% set c = m.content %}{% for p in c %}{{ p }}{% endfor %}{% endfor %}", "openai"),
+        ("{% for m in messages %}{% set c = m.content %}{% for p in c %}{{ p }}{% endfor %}{% endfor %}", "string"),
         (
             "{% macro show(body) %}{% for p in body %}{{ p }}{% endfor %}{% endmacro %}"
             "{% for m in messages %}{{ show(m.content) }}{% endfor %}",

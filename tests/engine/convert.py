@@ -19,7 +19,9 @@ def main(folder: str, gguf: str, target: str) -> None:
 
     model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=gguf, dtype=torch.float32)
     # The output layer shares the embedding's memory; a shared tensor cannot be stored twice in one safetensors file.
-    tensors = {name: value.contiguous().clone() for name, value in model.state_dict().items() if name != "lm_head.weight"}
+    tensors = {
+        name: value.contiguous().clone() for name, value in model.state_dict().items() if name != "lm_head.weight"
+    }
     save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
 
     config = model.config.to_dict()

@@ -18,7 +18,7 @@ def prompt(*parts):
 
 def run(index, chains, replica=A, cached=None, replies=()):
     lease = index.begin(chains, replica, 0.0)
-    index.complete(lease, cached, replies)
+    index.complete(lease, cached, replies or chains)
     return lease.held_tokens
 
 

@@ -77,9 +77,9 @@ def test_any_order_of_requests_leaves_the_tree_equal_to_the_model(operations, ca
             model.begin(path)
             running.append((node, path))
         else:
-            node, path = running.pop(0)
+            node, ended = running.pop(0)
             tree.release(node)
-            model.end(path)
+            model.end(ended)
         assert tree.blocks == len(model.stamp)
         for question in questions:
             assert held(tree, *question) == model.held(question)

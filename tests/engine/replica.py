@@ -1,0 +1,136 @@
+"""Real vLLM processes on the loopback: replicas that generate, and a render server that only tokenizes.
+
+The flags are what a user of the gateway would set; what is special is only that all of it fits a small machine: one
+thread, float32, four sequences at a time, and a cache of 8,192 tokens, so small that it has to evict.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+
+MODEL = "smollm2"
+BLOCK_SIZE = 32
+SLOTS = 4
+BLOCKS = 256
+START_SECONDS = 420.0
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+HOME = Path(os.environ.get("PREFIX_GATEWAY_ENGINE_HOME") or CACHE / "prefix-gateway" / "engine")
+MODEL_FOLDER = HOME / "smollm2-135m"
+
+_ENVIRONMENT = {
+    "VLLM_TARGET_DEVICE": "cpu",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+
+TOOL_FLAGS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+REPLICA_FLAGS = (
+    *("--dtype", "float32", "--enforce-eager", "--max-model-len", "4096", "--max-num-seqs", str(SLOTS)),
+    *("--block-size", str(BLOCK_SIZE), "--num-gpu-blocks-override", str(BLOCKS), "--enable-prefix-caching"),
+    *("--enable-prompt-tokens-details", "--enable-scale-out"),
+    *TOOL_FLAGS,
+)
+RENDER_FLAGS = ("--dtype", "float32", "--max-model-len", "4096", "--trust-request-chat-template", *TOOL_FLAGS)
+
+
+def free_port() -> int:
+    """A port nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """A server process of ours, in a process group of its own, its output in a file."""
+
+    def __init__(self, command: list[str], port: int, log: Path, environment: dict[str, str] | None = None) -> None:
+        self.name = log.stem
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.log = log
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | (environment or {}),
+                start_new_session=True,
+            )
+
+    def wait_ready(self, path: str, seconds: float) -> None:
+        """Wait until ``path`` answers 200; raises RuntimeError with the end of the log if that does not happen."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended with code {self._process.returncode}:\n{self._tail()}")
+            try:
+                if httpx.get(self.url + path, timeout=5.0).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.5)
+        raise RuntimeError(f"{self.name} was not ready within {seconds:.0f} s:\n{self._tail()}")
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group, as a machine that dies: nothing is closed in order."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        """End it in order, or by force if it does not want to."""
+        self._signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(20)
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def _tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-25:])
+
+
+def start_replica(folder: Path, name: str, chat_template: Path) -> Process:
+    """A replica that generates. Ready when ``/health`` answers, after about a minute."""
+    return _vllm(["serve"], folder, name, [*REPLICA_FLAGS, "--chat-template", str(chat_template)])
+
+
+def start_renderer(folder: Path, name: str, tokenizer: Path | None = None) -> Process:
+    """vLLM's server without an engine: it renders and tokenizes as the engine does, with any template a request brings.
+
+    Args:
+        folder: Where its log goes.
+        name: Its name.
+        tokenizer: Another tokenizer than the model's.
+    """
+    other = ["--tokenizer", str(tokenizer)] if tokenizer else []
+    return _vllm(["launch", "render"], folder, name, [*RENDER_FLAGS, *other])
+
+
+def _vllm(command: list[str], folder: Path, name: str, flags: list[str]) -> Process:
+    port = free_port()
+    address = ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", MODEL]
+    program = str(HOME / "venv" / "bin" / "vllm")
+    return Process([program, *command, str(MODEL_FOLDER), *address, *flags], port, folder / f"{name}.log", _ENVIRONMENT)
+
+
+def running_requests(replica: Process) -> int:
+    """``vllm:num_requests_running`` plus ``…_waiting`` of a replica, now."""
+    page = httpx.get(f"{replica.url}/metrics", timeout=30.0).text
+    names = ("vllm:num_requests_running{", "vllm:num_requests_waiting{")
+    return sum(int(float(line.rsplit(" ", 1)[1])) for line in page.splitlines() if line.startswith(names))

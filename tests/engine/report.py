@@ -1,0 +1,142 @@
+"""The gateway against real vLLM replicas: run every check, print a table, exit 1 if a limit is not met.
+
+``make test-engine``, or ``python -m tests.engine.report [--write-docs] [--keep-logs FOLDER]``.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tests.engine import eviction, latency, mix, parity, trouble
+from tests.engine.findings import Finding
+from tests.engine.gateway import start_gateway
+from tests.engine.replica import HOME, REPLICA_FLAGS, START_SECONDS, Process, start_renderer, start_replica
+from tests.engine.texts import prose
+from tests.engine.tokens import DEMO_TEMPLATE
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "engine-test.md"
+
+_console = Console(width=160 if not sys.stdout.isatty() else None)
+
+
+def main() -> int:
+    """Run everything; see the module's text."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--write-docs", action="store_true", help=f"write the table to {DOCS.name}")
+    arguments.add_argument("--keep-logs", type=Path, metavar="FOLDER", help="where the servers' logs go")
+    given = arguments.parse_args()
+    if not (HOME / "venv" / "bin" / "vllm").is_file():
+        _console.print(f"no vLLM in {HOME}: run tests/engine/install.sh", highlight=False)
+        return 2
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.keep_logs or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        findings, version = asyncio.run(_run(folder))
+    seconds = time.monotonic() - started
+    _print(findings, version, seconds)
+    if given.write_docs:
+        DOCS.write_text(_document(findings, version, seconds), encoding="utf-8")
+        _console.print(f"written: {DOCS}")
+    return 0 if all(finding.met for finding in findings) else 1
+
+
+async def _run(folder: Path) -> tuple[list[Finding], str]:
+    findings: list[Finding] = []
+    version = "(not started)"
+    try:
+        async for finding in _checks(folder):
+            if isinstance(finding, str):
+                version = finding
+                continue
+            findings.append(finding)
+            _console.print(
+                f"{'ok' if finding.met else 'NOT MET':8}{finding.check}: {finding.measured}", highlight=False
+            )
+    except Exception as error:  # what was found until then is worth its table
+        findings.append(Finding("the checks ran to their end", f"{type(error).__name__}: {error}", "yes", False))
+    return findings, version
+
+
+async def _checks(folder: Path) -> AsyncIterator[Finding | str]:
+    """The engine's version, then every finding."""
+    with contextlib.ExitStack() as running:
+        _console.print("starting two vLLM replicas and a render server, about two minutes", highlight=False)
+        replicas = [_started(running, start_replica(folder, f"vllm-{n}", DEMO_TEMPLATE)) for n in range(2)]
+        renderer = _started(running, start_renderer(folder, "render"))
+        renderer.wait_ready("/health", START_SECONDS)
+        for replica in replicas:
+            replica.wait_ready("/health", START_SECONDS)
+        yield str(httpx.get(f"{replicas[0].url}/version").json()["version"])
+        gateway = _started(running, start_gateway(folder, replicas, DEMO_TEMPLATE))
+        gateway.wait_ready("/readyz", 60)
+
+        for finding in parity.rendered(renderer):
+            yield finding
+        renderer.stop()
+        yield await parity.warm_route(gateway, prose(30, 20))
+        yield await parity.served(gateway)
+        yield await parity.refused(gateway, replicas[0])
+        for finding in await mix.conversations(gateway):
+            yield finding
+        yield await latency.first_tokens(gateway)
+        yield await eviction.evictions(gateway)
+        yield await trouble.streaming(gateway)
+        yield await trouble.cancellation(gateway, replicas)
+        for finding in await trouble.failover(gateway, replicas):
+            yield finding
+
+
+def _started(running: contextlib.ExitStack, process: Process) -> Process:
+    running.callback(process.stop)
+    return process
+
+
+def _print(findings: list[Finding], version: str, seconds: float) -> None:
+    table = Table(title=f"The gateway against two vLLM {version} replicas ({seconds:.0f} s)", show_lines=True)
+    for column in ("check", "measured", "limit", "met"):
+        table.add_column(column, ratio=None if column == "met" else 3)
+    for finding in findings:
+        measured = "\n".join([finding.measured, *(f"- {line[:300]}" for line in finding.exceptions)])
+        met = "yes" if finding.met else "[bold red]no"
+        table.add_row(escape(finding.check), escape(measured), escape(finding.limit), met)
+    _console.print(table)
+
+
+def _document(findings: list[Finding], version: str, seconds: float) -> str:
+    return "\n".join(_lines(findings, version, seconds)) + "\n"
+
+
+def _lines(findings: list[Finding], version: str, seconds: float) -> Iterator[str]:
+    yield "# The gateway against a real engine\n"
+    yield (
+        f"Written by `make test-engine` (`python -m tests.engine.report --write-docs`): `prefix-gateway serve` in front"
+        f" of two vLLM {version} replicas with SmolLM2-135M-Instruct on the CPU, one thread each, {seconds:.0f} s in"
+        " all. The replicas use the chat template of `builtin:demo`, because the model's own leaves tools out; token"
+        " ids are compared under the model's own template and three others."
+    )
+    yield f"\nFlags of the replicas: `{' '.join(REPLICA_FLAGS)}`.\n"
+    yield "| check | measured | limit | met |\n| --- | --- | --- | --- |"
+    for finding in findings:
+        cells = (finding.check, finding.measured, finding.limit, "yes" if finding.met else "**no**")
+        yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+    noted = [finding for finding in findings if finding.exceptions]
+    if noted:
+        yield "\nSingle values behind the numbers:"
+    for finding in noted:
+        yield f"\n{finding.check}:\n"
+        yield from (f"- {line}" for line in finding.exceptions)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

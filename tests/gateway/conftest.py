@@ -1,0 +1,112 @@
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import openai
+import pytest
+from raw_http import Connection
+from running_gateway import RunningGateway, settings_for
+from scripted_engine import ScriptedEngine
+
+from gateway.simulator.config import EngineConfig
+from gateway.simulator.server import SimulatedEngine
+
+StartEngine = Callable[..., Awaitable[SimulatedEngine]]
+StartGateway = Callable[..., Awaitable[RunningGateway]]
+
+
+@pytest.fixture
+async def closing() -> AsyncIterator[contextlib.AsyncExitStack]:
+    """What a test opened, closed in reverse order."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def start_engine(closing: contextlib.AsyncExitStack) -> StartEngine:
+    """Starts a simulated engine: fast, and keeping the requests it gets, unless told otherwise."""
+
+    async def start(**options: Any) -> SimulatedEngine:
+        defaults = {"prefill_rate": 1e6, "decode_ms": 0.0, "record_requests": 200}
+        engine = SimulatedEngine(EngineConfig(**defaults | options))
+        await engine.start()
+        closing.push_async_callback(engine.kill)
+        return engine
+
+    return start
+
+
+@pytest.fixture
+def start_gateway(closing: contextlib.AsyncExitStack) -> StartGateway:
+    """Starts a gateway in front of engines; keyword arguments are sections of the configuration."""
+
+    async def start(*engines: Any, **sections: Any) -> RunningGateway:
+        running = RunningGateway(settings_for(engines, **sections))
+        await running.start()
+        closing.push_async_callback(running.stop)
+        return running
+
+    return start
+
+
+@pytest.fixture
+async def engine(start_engine: StartEngine) -> SimulatedEngine:
+    return await start_engine()
+
+
+@pytest.fixture
+async def gateway(engine: SimulatedEngine, start_gateway: StartGateway) -> RunningGateway:
+    """In front of one engine."""
+    return await start_gateway(engine)
+
+
+@pytest.fixture
+async def scripted(closing: contextlib.AsyncExitStack) -> ScriptedEngine:
+    engine = ScriptedEngine()
+    await engine.start()
+    closing.push_async_callback(engine.stop)
+    return engine
+
+
+@pytest.fixture
+async def behind(scripted: ScriptedEngine, start_gateway: StartGateway) -> RunningGateway:
+    """A gateway in front of the scripted engine."""
+    return await start_gateway(scripted)
+
+
+@pytest.fixture
+def connect(closing: contextlib.AsyncExitStack) -> Callable[[RunningGateway], Awaitable[Connection]]:
+    """Opens a raw connection to a gateway's public port."""
+
+    async def connect(gateway: RunningGateway) -> Connection:
+        connection = await Connection.open(gateway.port)
+        closing.callback(connection.abort)
+        return connection
+
+    return connect
+
+
+@pytest.fixture
+def sdk(closing: contextlib.AsyncExitStack) -> Callable[..., openai.AsyncOpenAI]:
+    """Makes an official client that does not retry by itself."""
+
+    def make(gateway: RunningGateway, **options: Any) -> openai.AsyncOpenAI:
+        client = openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="sk-test", **{"max_retries": 0} | options)
+        closing.push_async_callback(client.close)
+        return client
+
+    return make
+
+
+_WORDS = ["order", "account", "package", "delivery", "invoice", "customer", "address", "number", "system", "request"]
+
+
+@pytest.fixture
+def prose() -> Callable[[int, int], str]:
+    """Text of some hundred words, the same for the same seed: ``prose(seed, words)``."""
+
+    def write(seed: int, words: int) -> str:
+        return " ".join(random.Random(seed).choices(_WORDS, k=words))
+
+    return write

@@ -1,0 +1,164 @@
+"""A whole gateway on free loopback ports, in the test's own event loop, and what a test asks it."""
+
+import asyncio
+import contextlib
+import functools
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+import httpx
+import uvicorn
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.app import Gateway
+from gateway.settings import Settings
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+
+
+class HasUrl(Protocol):
+    @property
+    def url(self) -> str: ...
+
+
+def settings_for(engines: Sequence[HasUrl], **sections: Any) -> Settings:
+    """Settings with one model, ``demo``, on these engines; they are called r0, r1 and so on.
+
+    Health checks run once, at the start, unless a test asks for more: nothing changes behind its back.
+    """
+    model: dict[str, Any] = {
+        "id": "demo",
+        "tokenizer": "builtin:demo",
+        "replicas": [{"url": engine.url, "id": f"r{number}"} for number, engine in enumerate(engines)],
+    }
+    model |= sections.pop("model", {})
+    data: dict[str, Any] = {"models": [model]} | sections
+    data["relay"] = {"health_interval_seconds": 60} | data.get("relay", {})
+    return Settings.model_validate(data)
+
+
+class Metrics:
+    """One scrape."""
+
+    def __init__(self, page: str) -> None:
+        self.families = list(text_string_to_metric_families(page))
+
+    def value(self, name: str, **labels: str) -> float:
+        """Sum of all samples of that name that carry these labels."""
+        return sum(
+            sample.value
+            for family in self.families
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+
+class RunningGateway:
+    """A gateway that serves.
+
+    Attributes:
+        url: Of the public port.
+        admin_url: Of the admin port.
+        http: Client of the public port.
+        admin: Client of the admin port.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.gateway = Gateway(settings)
+        self._servers: list[uvicorn.Server] = []
+
+    async def start(self) -> None:
+        await self.gateway.start()
+        self.url = await self._listen(self.gateway.public)
+        self.admin_url = await self._listen(self.gateway.admin)
+        self.http = httpx.AsyncClient(base_url=self.url, timeout=20, verify=False)
+        self.admin = httpx.AsyncClient(base_url=self.admin_url, timeout=20, verify=False)
+
+    async def stop(self) -> None:
+        await self.http.aclose()
+        await self.admin.aclose()
+        for server in self._servers:
+            for listener in server.servers:
+                listener.close()
+            for connection in list(server.server_state.connections):
+                connection.transport.abort()
+            if server.server_state.tasks:
+                await asyncio.wait(set(server.server_state.tasks), timeout=5)
+        await self.gateway.stop()
+
+    async def _listen(self, app: Any) -> str:
+        # With the protocol named, asyncio turns off the delay for small packets, as uvloop always does.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False
+            )
+        )
+        server.config.load()
+        server.lifespan = server.config.lifespan_class(server.config)
+        await server.startup(sockets=[listener])
+        self._servers.append(server)
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    @property
+    def port(self) -> int:
+        return httpx.URL(self.url).port or 0
+
+    async def ask(
+        self, text: str = "Hello.", *, headers: dict[str, str] | None = None, **fields: Any
+    ) -> httpx.Response:
+        """A chat with one user message; ``messages`` and other fields may be given."""
+        body = {"model": "demo", "messages": [{"role": "user", "content": text}]} | fields
+        return await self.http.post(CHAT, json=body, headers=headers)
+
+    async def send(self, body: bytes, path: str = CHAT, **headers: str) -> httpx.Response:
+        """A body as bytes."""
+        return await self.http.post(path, content=body, headers={"content-type": "application/json"} | headers)
+
+    async def metrics(self) -> Metrics:
+        return Metrics((await self.admin.get("/metrics")).text)
+
+    async def replicas(self) -> dict[str, dict[str, Any]]:
+        """What the admin API says, by replica."""
+        found = (await self.admin.get("/admin/api/replicas")).json()["replicas"]
+        return {replica["id"]: replica for replica in found}
+
+    async def in_flight(self) -> float:
+        """Requests in flight over all replicas; both places that tell have to agree."""
+        gauge = (await self.metrics()).value("gateway_replica_inflight")
+        assert gauge == sum(replica["requests"] for replica in (await self.replicas()).values())
+        return gauge
+
+    async def settled(self, requests: int) -> Metrics:
+        """Wait until that many requests are accounted for and nothing is in flight; returns the metrics."""
+
+        async def over() -> bool:
+            found = await self.metrics()
+            return found.value("gateway_requests_total") >= requests and not await self.in_flight()
+
+        await eventually(over)
+        loads = [replica["prefill_tokens_in_flight"] for replica in (await self.replicas()).values()]
+        assert not any(loads)
+        return await self.metrics()
+
+
+async def eventually(holds: Callable[[], Awaitable[bool] | bool], seconds: float = 5) -> None:
+    """Wait until something holds; fail after ``seconds``."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not await _awaited(holds()):
+                await asyncio.sleep(0.01)
+            return
+    raise AssertionError(f"did not come true within {seconds} s: {_name(holds)}")
+
+
+async def _awaited(value: Awaitable[bool] | bool) -> bool:
+    return value if isinstance(value, bool) else bool(await value)
+
+
+def _name(function: Any) -> str:
+    return getattr(function.func if isinstance(function, functools.partial) else function, "__qualname__", "?")

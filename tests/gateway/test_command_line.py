@@ -1,0 +1,242 @@
+"""``prefix-gateway serve`` as a process: its exit codes, its signals, its log."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from raw_http import Connection, post
+from running_gateway import CHAT, eventually
+
+COMMAND = [sys.executable, "-m", "gateway"]
+STREAM = b'{"model":"demo","stream":true,"max_tokens":%d,"ignore_eos":true,"messages":[{"role":"user","content":"Hi"}]}'
+
+
+class Serving:
+    """A running ``prefix-gateway serve``."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            self.lines.append(line.decode().rstrip("\n"))
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in map(json.loads, self.lines) if event["event"] == name]
+
+    async def ready(self) -> "Serving":
+        await eventually(lambda: any("gateway_ready" in line for line in self.lines) or self._reader.done(), 20)
+        (event,) = self.events("gateway_ready")
+        self.url, self.admin_url = event["public"], event["admin"]
+        return self
+
+    async def exit_code(self, seconds: float = 10) -> int:
+        async with asyncio.timeout(seconds):
+            code = await self.process.wait()
+            await self._reader
+        return code
+
+
+@pytest.fixture
+def config(tmp_path: Path):
+    """Writes a configuration file."""
+
+    def write(*urls: str, **sections: Any) -> Path:
+        data: dict[str, Any] = {
+            "server": {"port": 0, "admin_port": 0} | sections.pop("server", {}),
+            "models": [{"id": "demo", "tokenizer": "builtin:demo", "replicas": list(urls or ["http://127.0.0.1:9"])}],
+        }
+        file = tmp_path / "gateway.yaml"
+        file.write_text(yaml.safe_dump(data | sections))
+        return file
+
+    return write
+
+
+@pytest.fixture
+async def serve(config, closing):
+    """Starts the command, with JSON logs."""
+
+    async def start(*urls: str, **sections: Any) -> Serving:
+        file = config(*urls, **{"log": {"format": "json", "level": "debug"}} | sections)
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, "serve", "--config", str(file), stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL
+        )
+
+        async def end() -> None:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+        closing.push_async_callback(end)
+        return await Serving(process).ready()
+
+    return start
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_signal_lets_open_streams_end(serve, start_engine, number):
+    engine = await start_engine(decode_ms=25)
+    serving = await serve(engine.url)
+    client = await Connection.open(httpx.URL(serving.url).port)
+    await client.send(post(CHAT, STREAM % 60))
+    await client.reader.readuntil(b"data: ")
+    serving.process.send_signal(number)
+    await eventually(lambda: bool(serving.events("gateway_stopping")))
+    await asyncio.sleep(0.3)
+    with pytest.raises(ConnectionRefusedError):
+        await Connection.open(httpx.URL(serving.url).port)
+    rest = await client.reader.readuntil(b"data: [DONE]\n\n")
+    assert rest.count(b"data: ") >= 59
+    assert b'"error"' not in rest
+    assert await serving.exit_code() == 0
+    assert engine.scheduler.totals.aborted == 0
+    assert [event["ending"] for event in serving.events("request_settled")] == ["complete"]
+    client.abort()
+
+
+async def test_grace_period_ends_what_does_not(serve, start_engine):
+    engine = await start_engine(decode_ms=100)
+    serving = await serve(engine.url, server={"shutdown_grace_seconds": 0.5})
+    client = await Connection.open(httpx.URL(serving.url).port)
+    await client.send(post(CHAT, STREAM % 400))
+    await client.reader.readuntil(b"data: ")
+    serving.process.terminate()
+    assert await serving.exit_code(5) == 0
+    await eventually(lambda: engine.scheduler.totals.aborted == 1, 2)
+    assert not [line for line in serving.lines if "Traceback" in line]
+    client.abort()
+
+
+async def test_signal_without_work_ends_at_once(serve, start_engine):
+    serving = await serve((await start_engine()).url)
+    kept = await Connection.open(httpx.URL(serving.url).port)
+    serving.process.terminate()
+    assert await serving.exit_code(3) == 0
+    kept.abort()
+
+
+@pytest.mark.parametrize("key", ["port", "admin_port"])
+def test_taken_port_is_named_in_one_line(config, key):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ended = run("serve", "--config", config(server={key: port}))
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert f"server.{key}" in line
+    assert f"127.0.0.1:{port}" in line
+    assert ended.stdout == ""
+
+
+def test_configuration_mistakes_are_all_named(tmp_path):
+    file = tmp_path / "bad.yaml"
+    file.write_text("models:\n  - id: demo\n    replicas: [ftp://x]\nserver:\n  prot: 80\n  port: many\n")
+    ended = run("serve", "--config", file)
+    assert ended.returncode == 2
+    lines = ended.stderr.splitlines()
+    assert [line.startswith(f"{file}:{number}:") for line, number in zip(lines, (3, 5, 6), strict=True)] == [True] * 3
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["serve"], ["serve", "--config"], ["srve"], [], ["serve", "--config", "/no/file"]]
+)
+def test_bad_usage(arguments):
+    ended = run(*arguments)
+    assert ended.returncode == 2
+    assert ended.stderr.strip()
+    assert "Traceback" not in ended.stderr
+
+
+def test_help_shows_an_example():
+    for arguments in (["--help"], ["serve", "--help"], ["check", "--help"]):
+        ended = run(*arguments)
+        assert ended.returncode == 0
+        assert "example" in ended.stdout
+
+
+MARKER = "XYZZY-prompt-marker"
+
+
+async def test_every_request_is_one_line_and_no_text_is_logged(serve, start_engine):
+    engine = await start_engine()
+    serving = await serve(engine.url, relay={"first_byte_timeout_seconds": 0.3})
+    good = {"model": "demo", "messages": [{"role": "user", "content": MARKER}], "max_tokens": 60, "ignore_eos": True}
+    answers = []
+    async with httpx.AsyncClient(base_url=serving.url, verify=False, headers={"x-session-id": MARKER}) as client:
+
+        async def ask(status: int, path: str = CHAT, **fields: Any) -> None:
+            answer = await client.post(path, json=good | fields)
+            assert answer.status_code == status
+            answers.append(answer)
+
+        await ask(200)
+        await ask(200, stream=True)
+        await ask(200, "/v1/completions", prompt=MARKER)
+        await ask(400, max_tokens=-1)
+        await ask(400, messages=[{"role": "user", "content": [{"type": MARKER}]}])
+        for fault, status in (("500", 500), ("die_before_first_byte", 502), ("hang", 504), ("die_mid_stream=2", 200)):
+            await engine.set_fault(fault)
+            await ask(status, stream=True)
+        await engine.set_fault("refuse")
+        await ask(503)
+        told = answers[0].json()["choices"][0]["message"]["content"]
+        # Refused before they concern a replica.
+        await ask(400, messages=MARKER)
+        for body in (
+            MARKER,
+            '{"x":"' + MARKER,
+            '{"model":"demo","messages":[{"role":"user","content":"\\ud800' + MARKER,
+        ):
+            await client.post(CHAT, content=body, headers={"content-type": "application/json"})
+    serving.process.terminate()
+    assert await serving.exit_code() == 0
+    assert all(isinstance(json.loads(line), dict) for line in serving.lines)
+    settled = serving.events("request_settled")
+    assert [line["request_id"] for line in settled] == [answer.headers["x-request-id"] for answer in answers[:10]]
+    assert [line["status"] for line in settled] == [answer.status_code for answer in answers[:10]]
+    assert settled[0]["cached_tokens"] == 0
+    assert settled[1]["decision"] == "warm"
+    log = "\n".join(serving.lines)
+    assert MARKER not in log
+    assert told not in log
+    assert told[10:40] not in log
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_exceptions_are_logged_without_the_values_around_them(form):
+    script = (
+        "import structlog\n"
+        "from gateway.telemetry import configure_logs\n"
+        f"configure_logs({form!r}, 'debug')\n"
+        "def fail(prompt):\n"
+        "    raise RuntimeError(f'cannot do {prompt}')\n"
+        "try:\n"
+        f"    fail({MARKER[:5]!r} + {MARKER[5:]!r})\n"
+        "except RuntimeError:\n"
+        "    structlog.get_logger('x').exception('request_failed')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ | {"COLUMNS": "300"}
+    )
+    assert "RuntimeError" in ended.stderr
+    assert "line 5" in ended.stderr
+    assert MARKER not in ended.stderr

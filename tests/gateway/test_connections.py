@@ -1,0 +1,76 @@
+"""Connections are kept and used again, on both sides."""
+
+import asyncio
+
+from raw_http import post
+from running_gateway import CHAT, COMPLETIONS
+from scripted_engine import STREAM_HEAD, chunk
+
+BODY = b'{"model":"demo","messages":[{"role":"user","content":"Hi"}]}'
+STREAM = b'{"model":"demo","stream":true,"messages":[{"role":"user","content":"Hi"}]}'
+
+
+async def test_one_connection_to_the_engine_serves_many_requests(behind, scripted):
+    for _ in range(25):
+        assert (await behind.send(BODY)).status_code == 200
+    assert len(scripted.received) == 25
+    assert scripted.connections == 1
+
+
+async def test_connection_is_used_again_after_a_stream(behind, scripted):
+    scripted.says(STREAM_HEAD, chunk(b"data: {}\n\n"), chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n")
+    for _ in range(10):
+        assert (await behind.send(STREAM)).content.endswith(b"[DONE]\n\n")
+    assert scripted.connections == 1
+
+
+async def test_as_many_connections_as_requests_at_a_time(behind, scripted):
+    async def slowly(writer, received):
+        await asyncio.sleep(0.05)
+        await scripted.reply(writer, received)
+
+    scripted.answer = slowly
+    for _ in range(3):
+        answers = await asyncio.gather(*(behind.send(BODY) for _ in range(8)))
+        assert {answer.status_code for answer in answers} == {200}
+    assert scripted.connections <= 9
+
+
+async def test_client_connection_serves_many_requests(gateway, connect):
+    client = await connect(gateway)
+    for body, path, status in [
+        (BODY, CHAT, 200),
+        (STREAM, CHAT, 200),
+        (b"{broken", CHAT, 400),
+        (BODY, "/v1/nowhere", 404),
+        (b'{"model":"demo","prompt":"Hi"}', COMPLETIONS, 200),
+        (STREAM, CHAT, 200),
+        (BODY.replace(b"demo", b"other"), CHAT, 404),
+        (BODY, CHAT, 200),
+    ]:
+        await client.send(post(path, body))
+        assert (await client.answer()).status == status
+
+
+async def test_pipelined_requests_are_answered_in_order(gateway, connect):
+    client = await connect(gateway)
+    await client.send(post(CHAT, BODY, "x-request-id: one") + post(CHAT, STREAM, "x-request-id: two"))
+    assert (await client.answer()).header("x-request-id") == "one"
+    assert (await client.answer()).header("x-request-id") == "two"
+
+
+async def test_engine_that_closed_an_idle_connection_is_reached_again(behind, scripted):
+    await behind.send(BODY)
+    scripted.drop_connections()
+    await asyncio.sleep(0.05)
+    assert (await behind.send(BODY)).status_code == 200
+
+
+async def test_engine_that_closes_after_each_answer_is_reached_again(behind, scripted):
+    async def closing(writer, received):
+        await scripted.reply(writer, received)
+        writer.close()
+
+    scripted.answer = closing
+    statuses = [(await behind.send(BODY)).status_code for _ in range(10)]
+    assert statuses == [200] * 10

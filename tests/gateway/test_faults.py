@@ -1,0 +1,300 @@
+"""Replicas that fail: what the client is told, who serves in their place, what is counted."""
+
+import asyncio
+import json
+
+import pytest
+from raw_http import post
+from running_gateway import CHAT, eventually
+from scripted_engine import STREAM_HEAD, chunk, response
+from test_errors import problem
+
+BODY = b'{"model":"demo","messages":[{"role":"user","content":"Hi"}]}'
+STREAM = b'{"model":"demo","stream":true,"messages":[{"role":"user","content":"Hi"}]}'
+FAST = {"first_byte_timeout_seconds": 0.3, "chunk_timeout_seconds": 0.3, "connect_timeout_seconds": 0.5}
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "stream"])
+def body(request):
+    return STREAM if request.param else BODY
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [({"max_tokens": -1}, 400), ({"max_tokens": 10**9}, 400), ({"n": 0}, 400), ({"logprobs": "yes"}, 400)],
+    ids=str,
+)
+async def test_engine_refusal_passes_through_unchanged(gateway, engine, fields, status):
+    through = await gateway.ask(**fields)
+    sent = engine.requests[-1].body
+    direct = await gateway.http.post(engine.url + CHAT, content=sent, headers={"content-type": "application/json"})
+    assert through.status_code == direct.status_code == status
+    assert through.content == direct.content
+    assert through.headers["content-type"] == direct.headers["content-type"]
+    assert through.headers["x-gateway-replica"] == "r0"
+    assert "x-gateway-error" not in through.headers
+    metrics = await gateway.settled(1)
+    assert metrics.value("gateway_requests_total", status=str(status)) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422, 429, 500, 503])
+async def test_error_bodies_pass_through_whatever_they_are(behind, scripted, body, status):
+    for said, kind in [
+        (b'{ "error" : "Unauthorized" }', "application/json"),
+        (b"<h1>No</h1>", "text/html"),
+        (b"", "x/y"),
+    ]:
+        scripted.says(response(said, "retry-after: 7", status=f"{status} Odd", content_type=kind))
+        answer = await behind.send(body)
+        assert (answer.status_code, answer.content) == (status, said)
+        assert answer.headers["content-type"] == kind
+        assert answer.headers["retry-after"] == "7"
+    await behind.settled(3)
+
+
+async def test_replica_dies_before_its_answer(gateway, engine, body):
+    await engine.set_fault("die_before_first_byte")
+    problem(await gateway.send(body), 502, "replica_disconnected")
+    metrics = await gateway.settled(1)
+    assert metrics.value("gateway_requests_total", status="502") == 1
+    assert metrics.value("gateway_failovers_total", stage="first_byte") == 1
+    await engine.set_fault("")
+    assert (await gateway.send(body)).status_code == 200
+
+
+async def test_replica_dies_in_the_middle_of_a_whole_answer(gateway, engine):
+    await engine.set_fault("die_mid_stream=1")
+    problem(await gateway.send(BODY), 502, "replica_disconnected")
+    await gateway.settled(1)
+
+
+@pytest.mark.parametrize("fault", ["hang", "slow=5"])
+async def test_replica_stays_silent(start_gateway, engine, fault, body):
+    gateway = await start_gateway(engine, relay=FAST)
+    await engine.set_fault(fault)
+    problem(await gateway.send(body), 504, "replica_timeout")
+    metrics = await gateway.settled(1)
+    assert metrics.value("gateway_requests_total", status="504") == 1
+
+
+async def test_silence_ends_the_work_at_the_engine(start_gateway, start_engine, prose):
+    engine = await start_engine(prefill_rate=50)
+    gateway = await start_gateway(engine, relay=FAST)
+    problem(await gateway.ask(prose(1, 500)), 504, "replica_timeout")
+    await eventually(lambda: engine.scheduler.totals.aborted == 1, 1)
+
+
+async def test_replica_falls_silent_in_the_middle_of_a_stream(start_gateway, scripted):
+    gateway = await start_gateway(scripted, relay=FAST)
+    first = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
+    scripted.says(STREAM_HEAD + chunk(first + b'data: {"choi'), b"x", pause=3)
+    answer = await gateway.send(STREAM)
+    assert answer.status_code == 200
+    told, done = broken_off(answer.content, first)
+    assert told["code"] == "replica_timeout"
+    assert done
+    metrics = await gateway.settled(1)
+    assert metrics.value("gateway_failovers_total", stage="stream") == 1
+
+
+@pytest.mark.parametrize("events", [0, 1, 5])
+async def test_replica_dies_in_the_middle_of_a_stream(gateway, engine, events):
+    await engine.set_fault(f"die_mid_stream={events}")
+    answer = await gateway.send(STREAM)
+    assert answer.status_code == 200
+    told, done = broken_off(answer.content)
+    assert told.keys() == {"message", "type", "param", "code"}
+    assert told["code"] == "replica_disconnected"
+    assert done
+    assert answer.content.count(b"data: ") == events + 2
+    metrics = await gateway.settled(1)
+    assert metrics.value("gateway_failovers_total") == 1
+
+
+def broken_off(stream: bytes, beginning: bytes = b"") -> tuple[dict, bool]:
+    """The error at a stream's end, and whether the end mark follows."""
+    assert stream.startswith(beginning)
+    *_, error, done, empty = stream.split(b"\n\n")
+    assert empty == b""
+    return json.loads(error.removeprefix(b"data: "))["error"], done == b"data: [DONE]"
+
+
+async def test_stream_that_ends_within_a_chunk_is_broken(behind, scripted):
+    scripted.says(STREAM_HEAD + b"ff\r\ndata: {", then_close=True)
+    told, done = broken_off((await behind.send(STREAM)).content)
+    assert told["code"] == "replica_disconnected"
+    assert done
+
+
+async def test_answer_shorter_than_it_said_is_broken(behind, scripted):
+    scripted.says(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{}", then_close=True)
+    problem(await behind.send(BODY), 502, "replica_disconnected")
+
+
+async def test_answer_that_ends_with_its_connection_is_whole(behind, scripted):
+    scripted.says(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n", b"{}", then_close=True)
+    answer = await behind.send(BODY)
+    assert (answer.status_code, answer.content) == (200, b"{}")
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00 this is no HTTP\r\n\r\n",
+        b"HTTP/1.1 abc OK\r\n\r\n",
+        b"\r\n" * 50,
+        b"220 mail.example ESMTP\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * 400_000,
+    ],
+    ids=["tls", "status", "empty lines", "smtp", "length", "endless head"],
+)
+async def test_replica_that_does_not_speak_http(start_gateway, scripted, garbage, body):
+    gateway = await start_gateway(scripted, relay=FAST | {"first_byte_timeout_seconds": 3})
+    scripted.says(garbage, then_close=True)
+    problem(await gateway.send(body), 502)
+    await gateway.settled(1)
+    scripted.answer = scripted.reply
+    assert (await gateway.send(BODY)).status_code == 200
+
+
+async def test_interim_answers_are_passed_over(behind, scripted):
+    scripted.says(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + response(b"{}"))
+    answer = await behind.send(BODY)
+    assert (answer.status_code, answer.content) == (200, b"{}")
+    assert "link" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "said", [b'{"choices":[{"ind', b"", b"[]", b"7", b'{"usage":"none"}', b'{"usage":{"prompt_tokens":"x"}}']
+)
+async def test_odd_json_passes_through(behind, scripted, said):
+    scripted.says(response(said))
+    answer = await behind.send(BODY)
+    assert (answer.status_code, answer.content) == (200, said)
+    await behind.settled(1)
+
+
+async def test_odd_events_pass_through(behind, scripted):
+    stream = b'data: {"usage"\n\ndata: [1]\n\ndata: {"usage":7,"choices":[]}\n\ndata: "usage"\n\ndata: [DONE]\n\n'
+    scripted.says(STREAM_HEAD, chunk(stream), b"0\r\n\r\n")
+    assert (await behind.send(STREAM)).content == stream
+    await behind.settled(1)
+
+
+async def test_usage_missing_harms_nothing(gateway, engine, body):
+    await engine.set_fault("usage_missing")
+    assert (await gateway.send(body)).status_code == 200
+    metrics = await gateway.settled(1)
+    assert metrics.value("gateway_cached_tokens_total", evidence="confirmed") == 0
+
+
+async def test_redirect_of_an_engine_is_the_clients_to_follow(behind, scripted):
+    scripted.says(response(b"", "location: http://127.0.0.1:9/", status="307 Temporary Redirect"))
+    answer = await behind.send(BODY)
+    assert answer.status_code == 307
+
+
+async def test_refusing_replica_is_replaced(start_engine, start_gateway, prose, body):
+    engines = [await start_engine(), await start_engine()]
+    gateway = await start_gateway(*engines)
+    text = prose(5, 100)
+    first = await gateway.ask(text)
+    gone = first.headers["x-gateway-replica"]
+    await engines[int(gone[1:])].set_fault("refuse")
+    again = await gateway.ask(text, stream=b"stream" in body)
+    assert again.status_code == 200
+    assert again.headers["x-gateway-decision"] == "failover"
+    assert again.headers["x-gateway-replica"] != gone
+    metrics = await gateway.settled(2)
+    assert metrics.value("gateway_failovers_total", stage="connect") == 1
+    # It is left out for a while, so nobody else waits for it.
+    third = await gateway.ask(text)
+    assert third.headers["x-gateway-decision"] == "warm"
+    assert third.headers["x-gateway-replica"] != gone
+
+
+async def test_no_request_reaches_two_replicas_once_it_was_sent(start_engine, start_gateway):
+    engines = [await start_engine(), await start_engine()]
+    for engine in engines:
+        await engine.set_fault("die_before_first_byte")
+    gateway = await start_gateway(*engines)
+    problem(await gateway.ask(), 502, "replica_disconnected")
+    assert sum(len(engine.requests) for engine in engines) == 1
+
+
+async def test_failing_replica_is_left_out_for_a_while(start_engine, start_gateway, prose):
+    engines = [await start_engine(), await start_engine()]
+    gateway = await start_gateway(*engines)
+    gone = (await gateway.ask(prose(5, 100))).headers["x-gateway-replica"]
+    await engines[int(gone[1:])].set_fault("die_before_first_byte")
+    statuses = [(await gateway.ask(prose(5, 100))).status_code for _ in range(5)]
+    assert statuses == [502, 200, 200, 200, 200]
+
+
+async def test_no_replica_is_up(start_engine, start_gateway, body):
+    engine = await start_engine(fault="refuse")
+    gateway = await start_gateway(engine)
+    answer = await gateway.send(body)
+    problem(answer, 503, "no_replica")
+    assert int(answer.headers["retry-after"]) >= 1
+    metrics = await gateway.settled(1)
+    assert metrics.value("gateway_requests_total", status="503") == 1
+
+
+async def test_all_replicas_were_killed(start_engine, start_gateway, body):
+    engines = [await start_engine() for _ in range(3)]
+    gateway = await start_gateway(*engines)
+    assert (await gateway.send(body)).status_code == 200
+    for engine in engines:
+        await engine.kill()
+    answer = await gateway.send(body)
+    assert answer.status_code == 503, answer.text
+    assert int(answer.headers["retry-after"]) >= 1
+    problem(answer, 503)
+    await gateway.settled(2)
+
+
+async def test_killed_replica_is_noticed_and_comes_back(start_engine, start_gateway):
+    engine = await start_engine()
+    gateway = await start_gateway(engine, relay={"health_interval_seconds": 0.05, "unhealthy_after": 2})
+    assert (await gateway.http.get("/readyz")).status_code == 200
+    await engine.kill()
+
+    async def ready() -> bool:
+        return (await gateway.http.get("/readyz")).status_code == 200
+
+    async def gone() -> bool:
+        return not await ready()
+
+    await eventually(gone)
+    problem(await gateway.send(BODY), 503, "no_replica")
+    assert (await gateway.replicas())["r0"]["state"] == "down"
+    await engine.start()
+    await eventually(ready)
+    assert (await gateway.send(BODY)).status_code == 200
+
+
+async def test_engine_killed_with_streams_open(start_engine, start_gateway, connect):
+    engine = await start_engine(decode_ms=30)
+    gateway = await start_gateway(engine)
+    clients = [await connect(gateway) for _ in range(6)]
+    for client in clients:
+        await client.send(post(CHAT, STREAM.replace(b"{", b'{"max_tokens":400,"ignore_eos":true,', 1)))
+        await client.reader.readuntil(b"data: ")
+    await engine.kill()
+    for client in clients:
+        await client.reader.readuntil(b"data: [DONE]\n\n")
+    metrics = await gateway.settled(6)
+    assert metrics.value("gateway_failovers_total", stage="stream") == 6
+
+
+async def test_bursts_of_failures_leave_nothing_in_flight(start_engine, start_gateway):
+    engines = [
+        await start_engine(fault=fault) for fault in ("500:every=2", "die_before_first_byte:every=3", "429:every=2")
+    ]
+    gateway = await start_gateway(*engines, relay={"suspect_seconds": 0})
+    answers = await asyncio.gather(*(gateway.ask(f"Question {number}", stream=number % 2 == 0) for number in range(60)))
+    assert {answer.status_code for answer in answers} <= {200, 429, 500, 502}
+    metrics = await gateway.settled(60)
+    assert metrics.value("gateway_requests_total") == 60

@@ -1,0 +1,195 @@
+"""Streams: piece by piece, unchanged but for the usage chunk nobody asked for."""
+
+import asyncio
+import itertools
+import json
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from raw_http import post
+from running_gateway import CHAT, COMPLETIONS
+from scripted_engine import STREAM_HEAD, chunk
+
+from gateway.relay.sse import EventFilter
+
+BODY = b'{"model":"demo","stream":true,"messages":[{"role":"user","content":"Hi"}]}'
+WITH_USAGE = BODY.replace(b'"stream":true', b'"stream":true,"stream_options":{"include_usage":true}')
+END = b"0\r\n\r\n"
+
+
+def event(payload: str) -> bytes:
+    return f"data: {payload}\n\n".encode()
+
+
+def word(text: str) -> bytes:
+    return event(json.dumps({"id": "x", "choices": [{"index": 0, "delta": {"content": text}}]}, ensure_ascii=False))
+
+
+USAGE_EVENT = event('{"id":"x","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}')
+DONE = event("[DONE]")
+
+
+async def test_each_event_arrives_before_the_next_one_is_sent(behind, scripted, connect):
+    arrived = asyncio.Semaphore(0)
+
+    async def answer(writer, received):
+        writer.write(STREAM_HEAD)
+        for number in range(5):
+            writer.write(chunk(word(str(number))))
+            await writer.drain()
+            await arrived.acquire()
+        writer.write(chunk(DONE) + END)
+
+    scripted.answer = answer
+    client = await connect(behind)
+    await client.send(post(CHAT, BODY))
+    async with asyncio.timeout(5):
+        head = await client.reader.readuntil(b"\r\n\r\n")
+        assert b"200 OK" in head
+        for number in range(5):
+            found = await client.reader.readuntil(word(str(number)))
+            assert found.endswith(word(str(number)))
+            arrived.release()
+        await client.reader.readuntil(DONE)
+
+
+async def test_tokens_arrive_as_they_are_generated(start_engine, start_gateway, connect):
+    engine = await start_engine(decode_ms=50)
+    gateway = await start_gateway(engine)
+    client = await connect(gateway)
+    begun = time.monotonic()
+    await client.send(post(CHAT, BODY.replace(b"{", b'{"max_tokens":12,"ignore_eos":true,', 1)))
+    answer = await client.answer()
+    total = time.monotonic() - begun
+    times = [at - begun for at, _ in answer.pieces]
+    assert total > 0.5
+    assert times[0] < total / 3
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert sum(gap > 0.02 for gap in gaps) >= 8
+
+
+async def test_usage_chunk_is_taken_out_unless_asked_for(behind, scripted):
+    scripted.says(STREAM_HEAD, *(chunk(part) for part in (word("a"), word("b"), USAGE_EVENT, DONE)), END)
+    assert (await behind.send(BODY)).content == word("a") + word("b") + DONE
+    assert (await behind.send(WITH_USAGE)).content == word("a") + word("b") + USAGE_EVENT + DONE
+    metrics = await behind.settled(2)
+    assert metrics.value("gateway_prompt_tokens_total") == 18
+
+
+async def test_usage_beside_choices_stays(behind, scripted):
+    with_choices = event('{"choices":[{"index":0,"delta":{}}],"usage":{"prompt_tokens":9,"completion_tokens":1}}')
+    talk = word('my "usage" is {"usage": 1}')
+    scripted.says(STREAM_HEAD, chunk(with_choices + talk + USAGE_EVENT + DONE), END)
+    assert (await behind.send(BODY)).content == with_choices + talk + DONE
+
+
+async def test_comments_names_and_line_ends_stay(behind, scripted):
+    stream = b": ping\r\n\r\nevent: x\r\nid: 1\r\ndata: {}\r\n\r\n" + word("é😀") + b"retry: 5\n\n" + DONE
+    scripted.says(STREAM_HEAD, *(chunk(bytes([byte])) for byte in stream), END)
+    assert (await behind.send(BODY)).content == stream
+
+
+async def test_large_events_arrive_whole(behind, scripted):
+    stream = word("x" * 300_000) + word("y" * 70_000) + USAGE_EVENT + DONE
+    scripted.says(STREAM_HEAD, chunk(stream[:100_000]), chunk(stream[100_000:]), END)
+    assert (await behind.send(BODY)).content == stream.replace(USAGE_EVENT, b"")
+
+
+async def test_stream_without_an_end_mark_ends_as_it_is(behind, scripted):
+    scripted.says(STREAM_HEAD, chunk(word("a") + b"data: {tail"), END)
+    assert (await behind.send(BODY)).content == word("a") + b"data: {tail"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stream_options": {"include_usage": True}},
+        {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+        {},
+        {"n": 2, "logprobs": True},
+    ],
+    ids=["usage", "continuous", "plain", "two choices"],
+)
+async def test_stream_equals_the_engines_own(gateway, engine, fields):
+    body = {"model": "demo", "messages": [{"role": "user", "content": "Tell me."}], "stream": True, "max_tokens": 30}
+    headers = {"x-request-id": "same"}
+    through = (await gateway.http.post(CHAT, json=body | fields, headers=headers)).content
+    direct = (await gateway.http.post(engine.url + CHAT, json=body | fields, headers=headers)).content
+
+    def timeless(stream: bytes) -> bytes:
+        # The second request finds the first one's blocks.
+        return re.sub(rb'"(created|cached_tokens)":\d+', rb'"\1":0', stream)
+
+    assert timeless(through) == timeless(direct)
+    assert through.endswith(DONE)
+
+
+async def test_completions_stream_equals_the_engines_own(gateway, engine):
+    body = {"model": "demo", "prompt": "Once", "stream": True, "max_tokens": 9}
+    headers = {"x-request-id": "same"}
+    through = (await gateway.http.post(COMPLETIONS, json=body, headers=headers)).content
+    direct = (await gateway.http.post(engine.url + COMPLETIONS, json=body, headers=headers)).content
+    assert re.sub(rb'"created":\d+', b"", through) == re.sub(rb'"created":\d+', b"", direct)
+
+
+async def test_slow_reader_gets_everything(behind, scripted, connect):
+    events = [word("z" * 20_000 + str(number)) for number in range(100)]
+    scripted.says(STREAM_HEAD, *(chunk(part) for part in events), chunk(DONE), END)
+    client = await connect(behind)
+    await client.send(post(CHAT, BODY))
+    await asyncio.sleep(0.3)
+    assert (await client.answer()).body == b"".join(events) + DONE
+
+
+def filtered(pieces: list[bytes], *, keep_usage: bool) -> tuple[bytes, object]:
+    events = EventFilter(keep_usage=keep_usage)
+    out = b"".join(events.feed(piece) for piece in pieces)
+    return out + events.finish(), events.usage
+
+
+endings = st.sampled_from([b"\n\n", b"\r\n\r\n", b"\r\r"])
+kinds = st.sampled_from(
+    [
+        word("hé"),
+        word('"usage"'),
+        USAGE_EVENT,
+        event('{"choices":[{"index":0}],"usage":{"prompt_tokens":3,"completion_tokens":1}}'),
+        event('{"choices":[{"index":0}],"usage":null}'),
+        event('{"choices":[],"usage":null}'),
+        b": ping\n\n",
+        DONE,
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(kinds, endings), max_size=6),
+    st.sampled_from([b"", b"data: {", b'data: {"usage"']),
+    st.lists(st.integers(0, 700), max_size=12),
+    st.booleans(),
+)
+def test_any_way_to_cut_a_stream_gives_the_same(events, tail, cuts, keep_usage):
+    stream = b"".join(body[:-2] + ending for body, ending in events) + tail
+    edges = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
+    pieces = [stream[start:end] for start, end in itertools.pairwise(edges)]
+    expected = b"".join(body[:-2] + ending for body, ending in events if keep_usage or body != USAGE_EVENT) + tail
+    in_one = filtered([stream], keep_usage=keep_usage)
+    assert filtered(pieces, keep_usage=keep_usage) == in_one
+    assert in_one[0] == expected
+
+
+@given(st.lists(st.integers(0, 300), max_size=8))
+def test_whole_events_are_not_held_back(cuts):
+    stream = word("a") + USAGE_EVENT + word("b")
+    edges = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
+    events = EventFilter(keep_usage=True)
+    out = b""
+    for start, end in itertools.pairwise(edges):
+        out += events.feed(stream[start:end])
+        complete = stream[:end].rfind(b"\n\n") + 2 if b"\n\n" in stream[:end] else 0
+        assert len(out) >= complete
+    assert out == stream
