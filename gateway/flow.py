@@ -11,14 +11,14 @@ from gateway.hashing import ChainHasher
 from gateway.placement import Affinity, Chooser
 from gateway.relay import Fleet, Forwarder, Replica, suspect
 from gateway.settle import confirmed_tokens, learn, replies, settlement
-from gateway.trip import ServedModel, Trip
+from gateway.trip import CLIENT_GONE_STATUS, ServedModel, Trip
 from gateway.values.blocks import BlockChain
 from gateway.values.decision import Decision
 from gateway.values.errors import NoReplica
 from gateway.values.ids import ModelId
 from gateway.values.outcome import Ending, Outcome
 from gateway.values.ports import Observer, PrefixIndex, Sink
-from gateway.values.prompt import TOKEN_BYTES, TokenSource
+from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest
 
 _log = structlog.get_logger("gateway.flow")
@@ -70,7 +70,7 @@ class Flow:
             GatewayError: nothing was sent to the client, and this is what it should be told.
         """
         trip = Trip(request, self._models[request.model])
-        trip.prompt = await trip.model.encoder.encode(request)
+        trip.prompt = await self._encode(trip, sink)
         trip.lap("encode")
         while trip.outcome is None:
             replicas = self._routable(trip)
@@ -80,13 +80,21 @@ class Flow:
             trip.lap("place")
             trip.outcome = await self._relay(trip, replicas, sink)
         await self._settle(trip)
-        self._observe(trip)
+        self._observe(trip, trip.status)
         trip.raise_if_unanswered()
+
+    async def _encode(self, trip: Trip, sink: Sink) -> TokenizedPrompt:
+        try:
+            return await trip.model.encoder.encode(trip.request)
+        except asyncio.CancelledError:
+            if sink.gone:  # while the engine was asked for the tokens, or a long prompt was encoded
+                self._observe(trip, CLIENT_GONE_STATUS)
+            raise
 
     def _routable(self, trip: Trip) -> Sequence[Replica]:
         replicas = self._fleet.routable(trip.model.id, time.monotonic(), trip.tried)
         if not replicas:
-            self._observe(trip)
+            self._observe(trip, NoReplica.status)
             raise NoReplica(
                 f"None of the {len(self._fleet.of(trip.model.id))} replicas of model {trip.model.id!r} is up."
                 " Try again in a moment.",
@@ -204,14 +212,14 @@ class Flow:
             self._index.abandon(trip.lease)
             trip.lease = None
 
-    def _observe(self, trip: Trip) -> None:
+    def _observe(self, trip: Trip, status: int) -> None:
         result = settlement(
             trip.request,
             trip.prompt,
             trip.decision,
             trip.outcome,
             rates=trip.replica.speed.rates if trip.replica else None,
-            status=trip.status if trip.outcome else NoReplica.status,
+            status=status,
             failed_attempts=len(trip.tried),
             dispatched_at=trip.dispatched_at,
             now=time.monotonic(),

@@ -89,7 +89,10 @@ class EngineTokenizer:
 
 def _rendered(answer: Any) -> tuple[bytes, ...]:
     """Chat renders to one object, completions to a list with one object per prompt."""
-    return tuple(_ids(item, "token_ids") for item in (answer if isinstance(answer, list) else [answer]))
+    items = answer if isinstance(answer, list) else [answer]
+    if not items:
+        raise EngineUnavailable("the engine rendered nothing")
+    return tuple(_ids(item, "token_ids") for item in items)
 
 
 def _tokenized(answer: Any) -> bytes:

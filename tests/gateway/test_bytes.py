@@ -145,7 +145,7 @@ def bodies(draw: Callable[..., Any]) -> list[str]:
     return [*pieces, piece + "}" + draw(space)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(bodies())
 def test_only_include_usage_changes(pieces):
     body = "".join(pieces)

@@ -4,10 +4,10 @@ import asyncio
 import json
 
 import pytest
+from api_errors import problem
 from raw_http import post
 from running_gateway import CHAT, eventually
 from scripted_engine import STREAM_HEAD, chunk, response
-from test_errors import problem
 
 BODY = b'{"model":"demo","messages":[{"role":"user","content":"Hi"}]}'
 STREAM = b'{"model":"demo","stream":true,"messages":[{"role":"user","content":"Hi"}]}'

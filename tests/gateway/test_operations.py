@@ -1,8 +1,8 @@
 """What the operator sees: health, readiness, metrics, the admin port."""
 
 import pytest
+from api_errors import problem
 from running_gateway import eventually
-from test_errors import problem
 
 
 async def test_health_does_not_depend_on_replicas(start_engine, start_gateway):

@@ -1,0 +1,161 @@
+"""The room's front: what happens to long texts, and when no tokenizer helps."""
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import orjson
+import pytest
+
+from gateway.encode import Encoder, load_local
+from gateway.encode.remote import EngineTokenizer
+from gateway.values.errors import TokenizerUnavailable
+from gateway.values.ids import ModelId, RequestId
+from gateway.values.ports import EngineUnavailable
+from gateway.values.prompt import TokenSource
+from gateway.values.request import ChatRequest, Endpoint
+
+
+def request(fields, endpoint=Endpoint.CHAT, at=0.0):
+    body = orjson.dumps(fields)
+    return ChatRequest(endpoint, body, fields, [], ModelId("m"), False, False, RequestId("r"), None, at)
+
+
+def chat(text="Hello", **fields):
+    return request({"model": "m", "messages": [{"role": "user", "content": text}], **fields})
+
+
+class Engines:
+    """Answers by path; an exception is raised, anything else returned as JSON."""
+
+    def __init__(self, **answers):
+        self.answers = {path.replace("_", "/"): answer for path, answer in answers.items()}
+        self.asked = []
+
+    async def ask(self, model, path, body, timeout_seconds):
+        self.asked.append(path)
+        answer = self.answers.get(path.rsplit("/", 1)[1], EngineUnavailable("no such endpoint", 404))
+        if isinstance(answer, Exception):
+            raise answer
+        return orjson.dumps(answer)
+
+
+@pytest.fixture
+def executor():
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def encoder(executor, engines, local=None, inline_bytes=1000):
+    return Encoder(local, EngineTokenizer(ModelId("m"), engines, 1.0), executor, inline_bytes)
+
+
+class Slow:
+    """A tokenizer that takes its time, as a long unseen text does."""
+
+    def encode(self, endpoint, fields):
+        time.sleep(0.4)
+        return (b"\1\0\0\0",)
+
+    encode_text = None
+
+
+async def test_long_text_does_not_hold_up_the_event_loop(executor):
+    encode = encoder(executor, Engines(), Slow())
+    task = asyncio.create_task(encode.encode(chat("x" * 2000)))
+    ticks = 0
+    while not task.done():
+        await asyncio.sleep(0.01)
+        ticks += 1
+    assert (await task).source is TokenSource.LOCAL
+    assert ticks > 10
+
+
+async def test_local_tokenizer_asks_nobody(executor):
+    engines = Engines()
+    prompt = await encoder(executor, engines, load_local("builtin:demo")).encode(chat())
+    assert prompt.source is TokenSource.LOCAL
+    assert engines.asked == []
+
+
+async def test_engine_is_asked_for_what_the_local_tokenizer_cannot_encode(executor):
+    class Refuses:
+        def encode(self, endpoint, fields):
+            raise TokenizerUnavailable("an image")
+
+    engines = Engines(render={"token_ids": [1, 2, 3]})
+    prompt = await encoder(executor, engines, Refuses()).encode(chat())
+    assert (prompt.source, prompt.tokens) == (TokenSource.ENGINE_RENDER, 3)
+
+
+async def test_tokenizer_that_breaks_costs_nobody_an_answer(executor):
+    class Breaks:
+        def encode(self, endpoint, fields):
+            raise MemoryError
+
+    prompt = await encoder(executor, Engines(), Breaks()).encode(chat())
+    assert prompt.source is TokenSource.TEXT
+
+
+async def test_render_that_is_switched_off_is_asked_again_only_after_a_minute(executor):
+    engines = Engines(render=EngineUnavailable("forbidden", 403), tokenize={"tokens": [1, 2]})
+    encode = encoder(executor, engines)
+    for at in (0.0, 30.0, 61.0):
+        prompt = await encode.encode(request(dict(chat().fields), at=at))
+        assert (prompt.source, prompt.tokens) == (TokenSource.ENGINE_TOKENIZE, 2)
+    assert [path.rsplit("/", 1)[1] for path in engines.asked] == [
+        "render",
+        "tokenize",
+        "tokenize",
+        "render",
+        "tokenize",
+    ]
+
+
+async def test_completions_are_tokenized_prompt_by_prompt(executor):
+    engines = Engines(render=EngineUnavailable("forbidden", 403), tokenize={"tokens": [1, 2]})
+    several = request({"model": "m", "prompt": ["one", "two"]}, Endpoint.COMPLETIONS)
+    prompt = await encoder(executor, engines).encode(several)
+    assert (len(prompt.parts), prompt.tokens) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        EngineUnavailable("timed out"),
+        EngineUnavailable("bad request", 400),
+        {"token_ids": "no"},
+        {"token_ids": [-1]},
+        {"token_ids": [1.5]},
+        [],
+        [5],
+        "x",
+    ],
+)
+async def test_engine_that_does_not_help_leaves_the_text(executor, answer):
+    prompt = await encoder(executor, Engines(render=answer)).encode(chat("A" * 400))
+    assert prompt.source is TokenSource.TEXT
+    assert 100 <= prompt.tokens < 130
+
+
+async def test_texts_with_a_common_beginning_get_stand_ins_with_a_common_beginning(executor):
+    encode = encoder(executor, Engines())
+    messages = [{"role": "system", "content": "Rules. " * 60}]
+    one, other = [
+        await encode.encode(request({"model": "m", "messages": [*messages, {"role": "user", "content": text}]}))
+        for text in ("first question", "another one")
+    ]
+    assert one.parts[0][:400] == other.parts[0][:400]
+    assert one.parts[0] != other.parts[0]
+
+
+@pytest.mark.parametrize("prompt", ["text", ["a", "b"], [1, 2, 3], [[1], [2, 3]], None])
+async def test_stand_ins_exist_for_every_form_of_prompt(executor, prompt):
+    encoded = await encoder(executor, Engines()).encode(request({"model": "m", "prompt": prompt}, Endpoint.COMPLETIONS))
+    assert encoded.source is TokenSource.TEXT
+    assert encoded.tokens > 0
+
+
+async def test_generated_text_is_encoded_only_where_there_is_a_tokenizer(executor):
+    assert await encoder(executor, Engines()).encode_reply("x") is None
+    assert await encoder(executor, Engines(), load_local("builtin:demo")).encode_reply("Hello there") is not None
