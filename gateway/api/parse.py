@@ -18,6 +18,7 @@ from gateway.values.request import ChatRequest, Endpoint
 
 def parse_request(
     endpoint: Endpoint,
+    query: bytes,
     body: bytes,
     headers: Sequence[tuple[bytes, bytes]],
     *,
@@ -59,6 +60,7 @@ def parse_request(
         _check_prompt(fields)
     return ChatRequest(
         endpoint=endpoint,
+        query=query,
         body=body,
         fields=fields,
         headers=headers,

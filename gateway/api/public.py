@@ -77,6 +77,7 @@ class PublicApp:
             body = await read_body(receive, int(length) if length.isdigit() else None, self._max_body_bytes)
             request = parse_request(
                 endpoint,
+                scope["query_string"],
                 body,
                 headers,
                 models=self._models,

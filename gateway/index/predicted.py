@@ -51,7 +51,7 @@ class PredictedIndex:
         again = tuple(
             max(tree.match(chain.hashes, len(chain.hashes), now) - chain.reusable_blocks, 0) for chain in chains
         )
-        nodes = tuple(tree.insert(chain.hashes, now) for chain in chains)
+        nodes = tuple(tree.insert(chain.hashes, now, partial=chain.tokens % chain.block_size > 0) for chain in chains)
         return _Lease(replica, held, tree, nodes, chains, again, clock)
 
     def computed(self, lease: Lease) -> None:
@@ -71,20 +71,21 @@ class PredictedIndex:
             lost_at = tree.stamp_at(lease.nodes[0], cached_tokens // lease.chains[0].block_size)
             if 0 < lost_at <= lease.begun_at:
                 tree.forget_until(lost_at)
+        for node in lease.nodes:
+            tree.release(node)
         for prompt, again in zip(lease.chains, lease.again_blocks, strict=True):
             if again:
                 tree.shadow(prompt.hashes, prompt.reusable_blocks, again)
+        prompt_blocks = len(lease.chains[0].hashes)
         for chain in filled:
-            again = tree.match(chain.hashes, len(chain.hashes), 0.0) - len(lease.chains[0].hashes)
+            again = tree.match(chain.hashes, len(chain.hashes), 0.0) - prompt_blocks
             if again > 0:
-                tree.shadow(chain.hashes, len(lease.chains[0].hashes), again)
-            # Blocks without a hash we could know (the partial last one, generated tokens that were no plain text) take
-            # their place in the engine's queue like any other, and go first.
-            unknown = -(-chain.tokens // chain.block_size) - len(chain.hashes)
-            node = tree.insert([*chain.hashes, *map(BlockHash, tree.unknown(unknown))], 0.0)
+                tree.shadow(chain.hashes, prompt_blocks, again)
+            # Full blocks of generated tokens that cannot be read take their place in the queue like any other.
+            full, rest = divmod(chain.tokens, chain.block_size)
+            unknown = map(BlockHash, tree.unknown(full - len(chain.hashes)))
+            node = tree.insert([*chain.hashes, *unknown], 0.0, partial=rest > 0)
             tree.computed(node)
-            tree.release(node)
-        for node in lease.nodes:
             tree.release(node)
 
     def abandon(self, lease: Lease) -> None:

@@ -6,7 +6,8 @@ for the whole path to it, so a lookup compares one number per node, and a node c
 Eviction follows vLLM's free queue (``vllm/v1/core/block_pool.py``): a finished request's blocks are freed tail first, a
 hit takes a block out of the queue, allocation takes the front. So the blocks go that were used longest ago, and of
 those used by one request the end goes before the beginning. In the tree: the leaf with the oldest stamp loses its last
-blocks first, and a parent never goes before its children. Blocks of running requests stay.
+blocks first, and a parent never goes before its children. Blocks of running requests stay. A block that is not full has
+no hash and cannot be reused; the engine puts it in front of the queue, so it takes room only while its request runs.
 """
 
 import heapq
@@ -28,9 +29,10 @@ class Node:
         pins: Running requests whose prompt ends with this run.
         computed: Whether the engine is known to have computed it. Until then it is speculative.
         created_at: Monotonic seconds of its creation.
+        partial: Whether this is the unfinished last block of one running request.
     """
 
-    __slots__ = ("children", "computed", "created_at", "depth", "hashes", "parent", "pins", "stamp")
+    __slots__ = ("children", "computed", "created_at", "depth", "hashes", "parent", "partial", "pins", "stamp")
 
     def __init__(self, parent: "Node | None", hashes: "array[int]", depth: int, created_at: float, stamp: int) -> None:
         self.parent = parent
@@ -41,6 +43,7 @@ class Node:
         self.pins = 0
         self.computed = False
         self.created_at = created_at
+        self.partial = False
 
 
 class PrefixTree:
@@ -82,21 +85,30 @@ class PrefixTree:
             node = child
         return depth
 
-    def insert(self, hashes: Sequence[BlockHash], now: float) -> Node:
-        """Make a chain part of the tree, pin its end, and evict what no longer fits. Returns the node it ends with."""
+    def insert(self, hashes: Sequence[BlockHash], now: float, *, partial: bool = False) -> Node:
+        """Make a chain part of the tree, pin its end, and evict what no longer fits.
+
+        Args:
+            hashes: The chain.
+            now: Monotonic seconds.
+            partial: Whether an unfinished block follows; it is there until the node is released or withdrawn.
+
+        Returns:
+            The node it ends with.
+        """
         node, depth, total = self._root, 0, len(hashes)
         while depth < total:
             child = node.children.get(hashes[depth])
             if child is None:
-                child = Node(node, array("Q", hashes[depth:]), depth, now, stamp=0)
-                node.children[hashes[depth]] = child
-                self.blocks += total - depth
-                node = child
+                node = self._add(node, array("Q", hashes[depth:]), depth, now, stamp=0)
                 break
             if not child.computed and now - child.created_at > self._ttl:
                 child.created_at = now  # sent once more: worth believing once more
             depth = _common(child, hashes, total)
             node = child if depth == child.depth + len(child.hashes) else self._split(child, depth)
+        if partial:
+            node = self._add(node, self.unknown(1), total, now, stamp=0)
+            node.partial = True
         node.pins += 1
         self._evict()
         return node
@@ -109,10 +121,8 @@ class PrefixTree:
         """
         parent = self.insert(hashes[:start], 0.0)
         end = self.insert(hashes[: start + count], 0.0)
-        copies = Node(parent, self.unknown(count), start, 0.0, self.stamp_at(end, start))
+        copies = self._add(parent, self.unknown(count), start, 0.0, self.stamp_at(end, start))
         copies.computed = True
-        parent.children[copies.hashes[0]] = copies
-        self.blocks += count
         parent.pins -= 1
         end.pins -= 1
         self._offer(end)
@@ -132,7 +142,7 @@ class PrefixTree:
 
     def release(self, node: Node) -> None:
         """A request that ended with this node is over: unpin it and make its path the most recently used."""
-        node.pins -= 1
+        node = self._unpinned(node)
         self._clock += 1
         current: Node | None = node
         while current is not None:
@@ -143,8 +153,7 @@ class PrefixTree:
 
     def withdraw(self, node: Node) -> None:
         """A request that ended with this node never ran: take away what only it had brought."""
-        node.pins -= 1
-        current = node
+        current = self._unpinned(node)
         while not current.computed and not current.children and current.pins == 0 and current.parent is not None:
             parent = current.parent
             self._drop(current)
@@ -172,6 +181,21 @@ class PrefixTree:
         """Change the capacity, evicting what no longer fits."""
         self.capacity_blocks = capacity_blocks
         self._evict()
+
+    def _add(self, parent: Node, hashes: "array[int]", depth: int, now: float, stamp: int) -> Node:
+        child = Node(parent, hashes, depth, now, stamp)
+        parent.children[hashes[0]] = child
+        self.blocks += len(hashes)
+        return child
+
+    def _unpinned(self, node: Node) -> Node:
+        """Unpin a node; an unfinished block goes at once, and its parent is returned instead."""
+        node.pins -= 1
+        if not node.partial:
+            return node
+        self._drop(node)
+        assert node.parent is not None
+        return node.parent
 
     def _split(self, node: Node, depth: int) -> Node:
         """Cut a node's run at ``depth``; the lower part stays the same object, so pins and leases keep their end."""

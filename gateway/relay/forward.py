@@ -70,10 +70,11 @@ class Forwarder:
             replica.authorization,
             forward_authorization=self._forward_authorization,
         )
+        path = f"{request.endpoint}?{request.query.decode('latin-1')}" if request.query else request.endpoint
         ending = Ending.COMPLETE
         try:
             async with asyncio.timeout(self._first_byte_timeout) as timeout:
-                async with self._client.request("POST", replica.origin, request.endpoint, headers, body) as response:
+                async with self._client.request("POST", replica.origin, path, headers, body) as response:
                     timeout.reschedule(attempt.now() + self._chunk_timeout)
                     await attempt.begin(response.status, response.headers)
                     while (piece := await response.read()) is not None:

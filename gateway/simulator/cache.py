@@ -2,7 +2,9 @@
 
 Blocks that nobody uses wait in one queue, whether they hold a cached prefix or not. An allocation takes its front and
 thereby evicts what stood there; a hit takes its block out of the middle; a finished sequence appends its blocks, the
-last one first. That order is the eviction order: least recently used, and the end of a prompt before its beginning.
+last one first, but for the one that is not full: it holds nothing that could be reused and goes to the front. That
+order is the eviction order: least recently used, and the end of a prompt before its beginning. (vLLM 0.32,
+``vllm/v1/core/block_pool.py``.)
 """
 
 import hashlib
@@ -134,6 +136,8 @@ class BlockCache:
             block.users -= 1
             if not block.users:
                 self._free[block.number] = block
+                if block.hash is None:
+                    self._free.move_to_end(block.number, last=False)
         table.blocks = []
 
     def reset(self) -> bool:

@@ -21,6 +21,7 @@ class ChatRequest:
 
     Attributes:
         endpoint: Which API was called.
+        query: Query string as it came, without the question mark.
         body: The body as it came. This, not ``fields``, is what travels on.
         fields: The body parsed; only to be read.
         headers: The client's headers in their order, names in lower case, values as they came.
@@ -33,6 +34,7 @@ class ChatRequest:
     """
 
     endpoint: Endpoint
+    query: bytes
     body: bytes
     fields: Mapping[str, Any]
     headers: Sequence[tuple[bytes, bytes]]

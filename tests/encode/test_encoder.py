@@ -18,7 +18,7 @@ from gateway.values.request import ChatRequest, Endpoint
 
 def request(fields, endpoint=Endpoint.CHAT, at=0.0):
     body = orjson.dumps(fields)
-    return ChatRequest(endpoint, body, fields, [], ModelId("m"), False, False, RequestId("r"), None, at)
+    return ChatRequest(endpoint, b"", body, fields, [], ModelId("m"), False, False, RequestId("r"), None, at)
 
 
 def chat(text="Hello", **fields):

@@ -93,7 +93,8 @@ def test_removed_replica_is_empty_and_running_requests_end_harmlessly(index):
     assert index.statistics()[A] == 0
     for letter in "abcdefgh":
         run(index, prompt((letter, 65)))
-    assert index.statistics()[A] == 20
+    # Not 20: the last prompt ran with an unfinished block, which left its place free.
+    assert index.statistics()[A] == 19
 
 
 def test_several_prompts_of_one_request_are_summed_up(index):

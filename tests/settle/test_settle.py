@@ -16,7 +16,7 @@ PROMPT = TokenizedPrompt((b"\0" * 400,), TokenSource.LOCAL)
 
 def request(endpoint=Endpoint.CHAT, **fields):
     return ChatRequest(
-        endpoint, b"{}", fields, [], ModelId("m"), bool(fields.get("stream")), False, RequestId("r"), None, 10.0
+        endpoint, b"", b"{}", fields, [], ModelId("m"), bool(fields.get("stream")), False, RequestId("r"), None, 10.0
     )
 
 

@@ -172,3 +172,17 @@ def test_reset_forgets_everything_unless_blocks_are_in_use():
     assert cache.reset()
     assert cache.cached_blocks == 0
     assert used(cache, prompt(0, 9)) == 0
+
+
+def test_unfinished_block_is_taken_before_anything_that_could_be_reused():
+    cache = BlockCache(blocks=6, block_size=4)  # five usable
+
+    def ran(first, length):
+        table = cache.table(struct.pack(f"<{length}I", *range(first, first + length)))
+        assert cache.begin(table)
+        cache.end(table)
+        return table.cached_tokens
+
+    ran(0, 10)  # two full blocks and an unfinished one
+    ran(100, 9)  # three blocks: the unfinished one and two never used
+    assert ran(0, 9) == 8

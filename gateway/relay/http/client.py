@@ -92,7 +92,7 @@ class HttpClient:
 
         Entering raises ``NotConnected`` or ``Broken``.
         """
-        lines = [f"{method} {origin.path}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n".encode()]
+        lines = [f"{method} {origin.path}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n".encode("latin-1")]
         lines += [name + b": " + value + b"\r\n" for name, value in headers]
         if body or method != "GET":
             lines.append(b"content-length: %d\r\n" % len(body))
