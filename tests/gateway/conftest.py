@@ -5,6 +5,7 @@ from typing import Any
 
 import openai
 import pytest
+import uvloop
 from raw_http import Connection
 from running_gateway import RunningGateway, settings_for
 from scripted_engine import ScriptedEngine
@@ -110,3 +111,8 @@ def prose() -> Callable[[int, int], str]:
         return " ".join(random.Random(seed).choices(_WORDS, k=words))
 
     return write
+
+
+def pytest_asyncio_loop_factories(config, item):
+    """The event loop of production."""
+    return {"uvloop": uvloop.new_event_loop}
