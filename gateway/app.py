@@ -1,5 +1,6 @@
 """Builds the gateway from its settings. The only place that constructs the rooms and ties them together."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from gateway.index import PredictedIndex
 from gateway.placement import Chooser, LearnedRates
 from gateway.relay import EngineCalls, Fleet, Forwarder, HealthEvents, HealthMonitor, HttpClient, Replica
 from gateway.settings import ModelSettings, Settings
+from gateway.tasks import TaskGroupOwner, in_daemon_thread
 from gateway.telemetry import Catalog, MetricsObserver, ReplicaGauges, RequestLog, set_replica_gauges
 from gateway.trip import ServedModel
 from gateway.ui import AdminState, build_admin
@@ -53,6 +55,8 @@ class Gateway:
             unhealthy_after=settings.relay.unhealthy_after,
         )
         self._metrics = Catalog()
+        self._tasks = TaskGroupOwner()
+        self._models = {ModelId(model.id): self._served(model, None) for model in settings.models}
         flow = self._build_flow()
         started_at = int(time.time())
         self.public = PublicApp(
@@ -73,12 +77,24 @@ class Gateway:
         )
 
     async def start(self) -> None:
-        """Begin watching the replicas. Returns when each was checked once."""
+        """Load the tokenizers and begin watching the replicas. Returns when both are done once.
+
+        A tokenizer that takes longer than ``encode.load_timeout_seconds`` (a hub that does not answer) is not waited
+        for: the engine is asked for tokens until it is there.
+        """
         self._health.start()
+        loading = [
+            self._tasks.spawn(self._load(model), name=f"tokenizer-{model.id}") for model in self._settings.models
+        ]
+        await asyncio.wait(loading, timeout=self._settings.encode.load_timeout_seconds)
+        for model, task in zip(self._settings.models, loading, strict=True):
+            if not task.done():
+                _log.warning("tokenizer_late", model=model.id, instead="the engine is asked for every prompt's tokens")
         await self._health.wait_for_first_round()
 
     async def stop(self) -> None:
         """Stop watching, and close all connections to the replicas."""
+        await self._tasks.cancel()
         await self._health.stop()
         self._client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -89,7 +105,7 @@ class Gateway:
         if settings.log.requests:
             observers.append(RequestLog())
         return Flow(
-            models={ModelId(model.id): self._served(model) for model in settings.models},
+            models=self._models,
             hasher=ChainHasher(),
             index=self._index,
             chooser=Chooser(
@@ -114,8 +130,12 @@ class Gateway:
             ),
         )
 
-    def _served(self, model: ModelSettings) -> ServedModel:
-        local = self._load_tokenizer(model)
+    async def _load(self, model: ModelSettings) -> None:
+        local = await in_daemon_thread(lambda: self._load_tokenizer(model), name=f"tokenizer-{model.id}")
+        if local is not None:
+            self._models[ModelId(model.id)] = self._served(model, local)
+
+    def _served(self, model: ModelSettings, local: LocalEncoder | None) -> ServedModel:
         label = model.template_version
         digest = local.template_hash if local else ""
         space = PrefixSpace(
@@ -143,12 +163,12 @@ class Gateway:
                 content_format=None if model.content_format == "auto" else model.content_format,
                 cache_mib=self._settings.encode.segment_cache_mib,
             )
-        except TokenizerUnavailable as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the engine can be asked instead
             _log.error(
                 "tokenizer_unavailable",
                 model=model.id,
                 tokenizer=model.tokenizer,
-                problem=str(error),
+                problem=str(error) if isinstance(error, TokenizerUnavailable) else repr(error),
                 instead="the engine is asked for every prompt's tokens",
                 fix="give models[].tokenizer a folder with the model's tokenizer files",
             )

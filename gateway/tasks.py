@@ -1,8 +1,12 @@
 """Background tasks with a name, an owner and a kept reference."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class TaskGroupOwner:
@@ -24,3 +28,28 @@ class TaskGroupOwner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def in_daemon_thread(function: Callable[[], T], *, name: str) -> "asyncio.Future[T]":
+    """Run a function in a thread that does not keep the process alive.
+
+    For waits that nobody can cut short, such as a library's own retries against a server that is away: a thread of an
+    executor would be waited for at exit.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(call: Callable[[Any], None], value: Any) -> None:
+        if not future.done():
+            call(value)
+
+    def run() -> None:
+        try:
+            outcome = (future.set_result, function())
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the future
+            outcome = (future.set_exception, error)  # type: ignore[assignment]
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future

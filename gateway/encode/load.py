@@ -9,6 +9,7 @@ Names a configuration may use:
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -156,6 +157,11 @@ def _transformers(name: str, cache_mib: int) -> _Source:
         raise TokenizerUnavailable(f"{name} is not a folder")
     from transformers import AutoTokenizer
 
+    for library in ("transformers", "huggingface_hub"):
+        # Both print to stderr on their own; what they have to say belongs into the one log.
+        logger = logging.getLogger(library)
+        logger.handlers.clear()
+        logger.propagate = True
     try:
         loaded: Any = AutoTokenizer.from_pretrained(str(Path(name).expanduser()) if name.startswith("~") else name)
     except Exception as error:

@@ -27,3 +27,8 @@ class EncodeSettings(BaseModel):
     engine_timeout_seconds: float = Field(default=2.0, gt=0)
     """Seconds to wait for the engine's own tokens where there is no local tokenizer. The client's request waits that
     long, so it is short. Too small: a busy engine's requests are routed by their text instead of their tokens."""
+
+    load_timeout_seconds: float = Field(default=20, gt=0)
+    """How long start-up waits for a model's tokenizer. A folder takes a few seconds; a hub that does not answer takes
+    minutes. Serving begins afterwards in any case, and the engine is asked for tokens until the tokenizer is there. Too
+    small: the first requests are routed with the engine's help although the tokenizer is almost loaded."""

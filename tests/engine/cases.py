@@ -16,12 +16,14 @@ class Case:
         endpoint: Which API.
         body: The request.
         daily: Its tokens hold today's date, so they cannot be kept.
+        asked: Only the engine knows its tokens, and the gateway asks for them.
     """
 
     name: str
     endpoint: str
     body: dict[str, Any]
     daily: bool = False
+    asked: bool = False
 
 
 def user(content: Any, **more: Any) -> dict[str, Any]:
@@ -291,8 +293,15 @@ _ARGUMENTS = [
     _chat("truncated", user("one two three four five " * 8), truncate_prompt_tokens=20),
     _chat("truncated on the left", user("one two " * 20), truncate_prompt_tokens=20, truncation_side="left"),
     _chat("truncated on the right", user("one two " * 20), truncate_prompt_tokens=20, truncation_side="right"),
-    _chat("truncation to the limit", user("one two " * 20), truncate_prompt_tokens=-1),
-    Case("date in the template", CHAT, {"messages": [user("x")], "chat_template_kwargs": {"show_date": True}}, True),
+    Case(
+        "truncated to the context",
+        CHAT,
+        {"messages": [user("one two " * 20)], "truncate_prompt_tokens": -1},
+        asked=True,
+    ),
+    Case(
+        "date in the template", CHAT, {"messages": [user("x")], "chat_template_kwargs": {"show_date": True}}, daily=True
+    ),
 ]
 
 _COMPLETIONS = [

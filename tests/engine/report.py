@@ -120,8 +120,9 @@ def _document(findings: list[Finding], version: str, seconds: float) -> str:
 def _lines(findings: list[Finding], version: str, seconds: float) -> Iterator[str]:
     yield "# The gateway against a real engine\n"
     yield (
-        f"Written by `make test-engine` (`python -m tests.engine.report --write-docs`): `prefix-gateway serve` in front"
-        f" of two vLLM {version} replicas with SmolLM2-135M-Instruct on the CPU, one thread each, {seconds:.0f} s in"
+        "Written by `python -m tests.engine.report --write-docs` (`make test-engine` runs the same):"
+        f" `prefix-gateway serve` in front of two vLLM {version} replicas with SmolLM2-135M-Instruct on the CPU, one"
+        f" thread each, {seconds:.0f} s in"
         " all. The replicas use the chat template of `builtin:demo`, because the model's own leaves tools out; token"
         " ids are compared under the model's own template and three others."
     )
