@@ -37,17 +37,6 @@ class LocalEncoder:
         self._tools_template = tools_template or template
         self._template_arguments = template_arguments
 
-    @classmethod
-    def load(cls, tokenizer: str) -> "LocalEncoder":
-        """Load with default settings; see ``load_local``.
-
-        Raises:
-            TokenizerUnavailable: nothing usable under that name.
-        """
-        from gateway.encode.load import load_local
-
-        return load_local(tokenizer)
-
     @property
     def description(self) -> dict[str, str]:
         """Which implementations are in use, for the log."""

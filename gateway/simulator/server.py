@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from gateway.encode import LocalEncoder
+from gateway.encode import LocalEncoder, load_local
 from gateway.simulator.app import EngineApp, RecordedRequest
 from gateway.simulator.cache import BlockCache
 from gateway.simulator.config import EngineConfig
@@ -195,7 +195,7 @@ def _reset(transport: asyncio.Transport) -> None:
 
 @functools.cache
 def _encoder() -> LocalEncoder:
-    return LocalEncoder.load(TOKENIZER)
+    return load_local(TOKENIZER)
 
 
 async def serve_engines(
