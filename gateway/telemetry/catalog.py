@@ -6,6 +6,10 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 _STAGE_SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 
 
+EVERYBODY = "default"
+"""The tenant label's value: all clients are one tenant."""
+
+
 class Catalog:
     """The metrics, on a registry of their own. Label values are bounded: configured names and closed sets only."""
 
@@ -16,20 +20,20 @@ class Catalog:
         self.requests = Counter(
             "gateway_requests",
             "Requests answered, by the status the client got (499: the client left first).",
-            ("model", "endpoint", "status"),
+            ("model", "tenant", "endpoint", "status"),
             registry=registry,
         )
         self.prompt_tokens = Counter(
             "gateway_prompt_tokens",
             "Prompt tokens of answered requests, as the engine counts them.",
-            ("model",),
+            ("model", "tenant"),
             registry=registry,
         )
         self.cached_tokens = Counter(
             "gateway_cached_tokens",
             "Prompt tokens served from a replica's cache. confirmed: the engine reported them; predicted: the index"
             " expected them.",
-            ("model", "evidence"),
+            ("model", "tenant", "evidence"),
             registry=registry,
         )
         self.ttft_seconds = Histogram(

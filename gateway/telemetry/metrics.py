@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Histogram
 
-from gateway.telemetry.catalog import Catalog
+from gateway.telemetry.catalog import EVERYBODY, Catalog
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.outcome import Ending
 from gateway.values.settlement import Settlement
@@ -39,7 +39,7 @@ class MetricsObserver:
     def on_settled(self, settlement: Settlement) -> None:
         """See ``Observer``."""
         c, s, count, time = self._catalog, settlement, self._counter, self._histogram
-        count(c.requests, s.model, str(s.endpoint), str(s.status)).inc()
+        count(c.requests, s.model, EVERYBODY, str(s.endpoint), str(s.status)).inc()
         count(c.encodings, s.model, s.token_source).inc()
         time(c.request_seconds, s.model, str(s.endpoint)).observe(s.seconds)
         for stage, seconds in s.stages:
@@ -56,11 +56,11 @@ class MetricsObserver:
             count(c.failovers, "first_byte" if s.ttft_seconds is None else "stream").inc()
         if s.ending is not Ending.COMPLETE or s.status != 200:
             return
-        count(c.prompt_tokens, s.model).inc(s.prompt_tokens)
-        count(c.cached_tokens, s.model, "predicted").inc(s.predicted_tokens)
+        count(c.prompt_tokens, s.model, EVERYBODY).inc(s.prompt_tokens)
+        count(c.cached_tokens, s.model, EVERYBODY, "predicted").inc(s.predicted_tokens)
         if s.cached_tokens is None:
             return
-        count(c.cached_tokens, s.model, "confirmed").inc(s.cached_tokens)
+        count(c.cached_tokens, s.model, EVERYBODY, "confirmed").inc(s.cached_tokens)
         count(c.saved_prefill_seconds, s.model).inc(s.saved_prefill_seconds)
         error = s.cached_tokens - s.predicted_tokens
         if error:

@@ -68,9 +68,9 @@ async def test_models_carry_the_engines_card(gateway):
 
 
 METRICS = {
-    "gateway_requests": {"model", "endpoint", "status"},
-    "gateway_prompt_tokens": {"model"},
-    "gateway_cached_tokens": {"model", "evidence"},
+    "gateway_requests": {"model", "tenant", "endpoint", "status"},
+    "gateway_prompt_tokens": {"model", "tenant"},
+    "gateway_cached_tokens": {"model", "tenant", "evidence"},
     "gateway_ttft_seconds": {"model", "decision"},
     "gateway_request_seconds": {"model", "endpoint"},
     "gateway_overhead_seconds": {"stage"},
