@@ -77,7 +77,7 @@ def _object(body: bytes, max_depth: int) -> dict[str, Any]:
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        fields = _lenient(body, error)
+        fields = _lenient(body, error, max_depth)
     if not isinstance(fields, dict):
         raise BadRequest("The body must be a JSON object.", code="invalid_json")
     # Every level opens with a bracket: most bodies have too few of them to be too deep.
@@ -86,24 +86,24 @@ def _object(body: bytes, max_depth: int) -> dict[str, Any]:
     return fields
 
 
-def _lenient(body: bytes, error: orjson.JSONDecodeError) -> Any:
+def _lenient(body: bytes, error: orjson.JSONDecodeError, max_depth: int) -> Any:
     """What the engines' own parser, Python's, takes and orjson does not: NaN, numbers beyond a double."""
     try:
         fields = json.loads(body.decode())
         json.dumps(fields, ensure_ascii=False).encode()  # half a surrogate pair cannot be written
     except RecursionError:
-        raise _too_deep(None) from None
+        raise _too_deep(max_depth) from None
     except ValueError:
-        raise _unreadable(body, error) from None
+        raise _unreadable(body, error, max_depth) from None
     return fields
 
 
-def _unreadable(body: bytes, error: orjson.JSONDecodeError) -> BadRequest:
+def _unreadable(body: bytes, error: orjson.JSONDecodeError, max_depth: int) -> BadRequest:
     text = str(error)
     if not body:
         return BadRequest("The body is empty; it must be a JSON object.", code="invalid_json")
     if "depth limit" in text:
-        return _too_deep(None)
+        return _too_deep(max_depth)
     try:
         body.decode()
     except UnicodeDecodeError as at:
@@ -116,9 +116,8 @@ def _unreadable(body: bytes, error: orjson.JSONDecodeError) -> BadRequest:
     return BadRequest(f"The body is not valid JSON: {text}", code="invalid_json")
 
 
-def _too_deep(limit: int | None) -> BadRequest:
-    told = f" than {limit} levels" if limit else ""
-    return BadRequest(f"The body is nested deeper{told}.", code="nesting_too_deep")
+def _too_deep(limit: int) -> BadRequest:
+    return BadRequest(f"The body is nested deeper than {limit} levels.", code="nesting_too_deep")
 
 
 def _deeper_than(value: Any, limit: int) -> bool:

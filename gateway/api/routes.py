@@ -35,7 +35,7 @@ class Catalog:
 
 def build_routes(catalog: Catalog) -> FastAPI:
     """The FastAPI application."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
 
     @app.get("/v1/models")
     async def list_models() -> Response:
@@ -51,11 +51,11 @@ def build_routes(catalog: Catalog) -> FastAPI:
             )
         return JSONResponse(_card(catalog, model))
 
-    @app.get("/healthz")
+    @app.api_route("/healthz", methods=["GET", "HEAD"])
     async def process_lives() -> Response:
         return JSONResponse({"status": "ok"})
 
-    @app.get("/readyz")
+    @app.api_route("/readyz", methods=["GET", "HEAD"])
     async def can_serve() -> Response:
         models = {model: catalog.ready(model) for model in catalog.models}
         ready = all(models.values())
@@ -81,8 +81,8 @@ def add_problem_handlers(app: FastAPI) -> None:
     """Answer every failure of a FastAPI application in the OpenAI error shape."""
 
     @app.exception_handler(GatewayError)
-    async def own(_request: Request, error: GatewayError) -> Response:
-        return problem_response(error)
+    async def own(request: Request, error: GatewayError) -> Response:
+        return problem_response(error, request.headers.get("x-request-id"))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -91,11 +91,13 @@ def add_problem_handlers(app: FastAPI) -> None:
             allowed = (error.headers or {}).get("Allow", "")
             return problem_response(
                 MethodNotAllowed(f"{request.method} is not allowed here; use {allowed}.", code="method_not_allowed"),
+                request.headers.get("x-request-id"),
                 extra={"allow": allowed},
             )
         if error.status_code == 404:
             return problem_response(
-                NotFound(f"There is nothing at {request.method} {request.url.path[:200]}.", code="unknown_path")
+                NotFound(f"There is nothing at {request.method} {request.url.path[:200]}.", code="unknown_path"),
+                request.headers.get("x-request-id"),
             )
         raise error
 

@@ -38,7 +38,7 @@ def build_admin(state: AdminState, token: str | None) -> FastAPI:
         state: What to show.
         token: Bearer token every request must carry; None where the port is reached from this machine only.
     """
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
 
     @app.middleware("http")
     async def require_token(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -63,7 +63,7 @@ def build_admin(state: AdminState, token: str | None) -> FastAPI:
     async def config() -> Response:
         return JSONResponse(dict(state.config))
 
-    @app.get("/healthz")
+    @app.api_route("/healthz", methods=["GET", "HEAD"])
     async def process_lives() -> Response:
         return JSONResponse({"status": "ok"})
 

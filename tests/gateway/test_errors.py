@@ -246,3 +246,17 @@ async def test_header_split_in_a_request_id_is_refused_or_replaced(gateway, conn
     await client.send(post(CHAT, GOOD, "x-request-id: a\tb"))
     answer = await client.answer()
     assert "\t" not in (answer.header("x-request-id") or "")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions/", "/v1/models/demo/", "/healthz/", "/"])
+async def test_trailing_slash_is_another_path_and_says_so(gateway, path):
+    answer = await gateway.http.post(path, json={}, headers={"x-request-id": "mine"})
+    assert answer.status_code in (404, 405)
+    assert problem(answer, answer.status_code)["code"] in ("unknown_path", "method_not_allowed")
+    assert answer.headers["x-request-id"] == "mine"
+
+
+async def test_probes_may_ask_for_the_head_alone(gateway):
+    for path in ("/healthz", "/readyz"):
+        answer = await gateway.http.head(path)
+        assert (answer.status_code, answer.content) == (200, b"")
