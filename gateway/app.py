@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -57,7 +57,10 @@ class Gateway:
         self._metrics = Catalog()
         self._tasks = TaskGroupOwner()
         self._models = {ModelId(model.id): self._served(model, None) for model in settings.models}
-        flow = self._build_flow()
+        observers: list[Observer] = [MetricsObserver(self._metrics)]
+        if settings.log.requests:
+            observers.append(RequestLog())
+        flow = self._build_flow(observers)
         started_at = int(time.time())
         self.public = PublicApp(
             flow,
@@ -67,6 +70,7 @@ class Gateway:
                 ready=lambda model: self._fleet.ready(ModelId(model)),
                 started_at=started_at,
             ),
+            observers=observers,
             max_body_bytes=settings.server.max_body_bytes,
             max_json_depth=settings.server.max_json_depth,
         )
@@ -99,11 +103,8 @@ class Gateway:
         self._client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _build_flow(self) -> Flow:
+    def _build_flow(self, observers: Sequence[Observer]) -> Flow:
         settings = self._settings
-        observers: list[Observer] = [MetricsObserver(self._metrics)]
-        if settings.log.requests:
-            observers.append(RequestLog())
         return Flow(
             models=self._models,
             hasher=ChainHasher(),
@@ -145,7 +146,7 @@ class Gateway:
         )
         engine = EngineTokenizer(
             ModelId(model.id),
-            EngineCalls(self._fleet, self._client),
+            EngineCalls(self._fleet, self._client, self._settings.relay.suspect_seconds),
             self._settings.encode.engine_timeout_seconds,
         )
         encoder = Encoder(local, engine, self._threads, self._settings.encode.inline_bytes)

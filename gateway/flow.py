@@ -11,10 +11,10 @@ from gateway.hashing import ChainHasher
 from gateway.placement import Affinity, Chooser
 from gateway.relay import Fleet, Forwarder, Replica, suspect
 from gateway.settle import confirmed_tokens, learn, replies, settlement
-from gateway.trip import CLIENT_GONE_STATUS, ServedModel, Trip
+from gateway.trip import CLIENT_GONE_STATUS, ServedModel, Trip, shutting_down
 from gateway.values.blocks import BlockChain
 from gateway.values.decision import Decision
-from gateway.values.errors import NoReplica
+from gateway.values.errors import NoReplica, ShuttingDown
 from gateway.values.ids import ModelId
 from gateway.values.outcome import Ending, Outcome
 from gateway.values.ports import Observer, PrefixIndex, Sink
@@ -22,6 +22,10 @@ from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest
 
 _log = structlog.get_logger("gateway.flow")
+
+_FAILED = (Ending.NOT_CONNECTED, Ending.BROKEN, Ending.TIMED_OUT)
+_REFUSED = (429, 500, 502, 503, 504)
+"""Answers that say more about the replica than about the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +91,12 @@ class Flow:
         try:
             return await trip.model.encoder.encode(trip.request)
         except asyncio.CancelledError:
-            if sink.gone:  # while the engine was asked for the tokens, or a long prompt was encoded
+            # While the engine was asked for the tokens, or a long prompt was encoded.
+            if sink.gone:
                 self._observe(trip, CLIENT_GONE_STATUS)
+            elif sink.interrupted:
+                self._observe(trip, ShuttingDown.status)
+                raise shutting_down() from None
             raise
 
     def _routable(self, trip: Trip) -> Sequence[Replica]:
@@ -96,7 +104,7 @@ class Flow:
         if not replicas:
             self._observe(trip, NoReplica.status)
             raise NoReplica(
-                f"None of the {len(self._fleet.of(trip.model.id))} replicas of model {trip.model.id!r} is up."
+                f"No replica of model {trip.model.id!r} is up ({len(self._fleet.of(trip.model.id))} configured)."
                 " Try again in a moment.",
                 code="no_replica",
             )
@@ -154,10 +162,15 @@ class Flow:
             if timer is not None:
                 timer.cancel()
             ticket.done()
-        if outcome.ending in (Ending.NOT_CONNECTED, Ending.BROKEN, Ending.TIMED_OUT):
+        if outcome.ending in _FAILED or outcome.status in _REFUSED:
+            # One that fails at once is never busy: it would look like the best choice for the next request, too.
             suspect(replica, self._limits.suspect_seconds)
             _log.warning(
-                "attempt_failed", request_id=trip.request.request_id, replica=replica.id, ending=str(outcome.ending)
+                "attempt_failed",
+                request_id=trip.request.request_id,
+                replica=replica.id,
+                ending=str(outcome.ending),
+                status=outcome.status,
             )
         if outcome.ending is Ending.NOT_CONNECTED and len(trip.tried) < self._limits.connect_retries:
             trip.tried.add(replica.id)

@@ -20,7 +20,7 @@ _log = structlog.get_logger("gateway.server")
 
 
 def serve(settings: Settings, ready: Callable[[str, str], None] | None = None) -> None:
-    """Serve until SIGINT or SIGTERM; open streams get ``server.shutdown_grace_seconds`` to end.
+    """Serve until SIGINT or SIGTERM. Open answers get ``server.shutdown_grace_seconds``; a second signal ends them now.
 
     Args:
         settings: The configuration.
@@ -36,8 +36,8 @@ def serve(settings: Settings, ready: Callable[[str, str], None] | None = None) -
 async def _serve(settings: Settings, ready: Callable[[str, str], None] | None) -> None:
     server = settings.server
     with contextlib.ExitStack() as stack:
-        public_socket = stack.enter_context(_listen("server.port", server.host, server.port))
-        admin_socket = stack.enter_context(_listen("server.admin_port", server.admin_host, server.admin_port))
+        public_socket = stack.enter_context(_bound("server.port", server.host, server.port))
+        admin_socket = stack.enter_context(_bound("server.admin_port", server.admin_host, server.admin_port))
         gateway = Gateway(settings)
         servers = [
             _Server(
@@ -51,7 +51,7 @@ async def _serve(settings: Settings, ready: Callable[[str, str], None] | None) -
                     server_header=False,
                     proxy_headers=False,
                     timeout_keep_alive=math.ceil(server.keep_alive_seconds),
-                    timeout_graceful_shutdown=math.ceil(server.shutdown_grace_seconds),
+                    timeout_graceful_shutdown=math.ceil(server.shutdown_grace_seconds) + _LAST_WORDS_SECONDS,
                 )
             )
             for app in (gateway.public, gateway.admin)
@@ -60,12 +60,20 @@ async def _serve(settings: Settings, ready: Callable[[str, str], None] | None) -
         _relax_garbage_collection()
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
+
+        def signalled() -> None:
+            if stop.is_set():
+                gateway.public.interrupt()  # asked twice: do not wait for open answers
+            stop.set()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, signalled)
         running = [
             loop.create_task(one.serve(sockets=[sock]))
             for one, sock in zip(servers, (public_socket, admin_socket), strict=True)
         ]
+        while not all(one.started or task.done() for one, task in zip(servers, running, strict=True)):
+            await asyncio.sleep(0.005)
         urls = [_url(sock) for sock in (public_socket, admin_socket)]
         _log.info("gateway_ready", public=urls[0], admin=urls[1], policy=settings.placement.policy)
         if ready is not None:
@@ -74,6 +82,9 @@ async def _serve(settings: Settings, ready: Callable[[str, str], None] | None) -
         _log.info("gateway_stopping", grace_seconds=server.shutdown_grace_seconds)
         for one in servers:
             one.should_exit = True
+        _, pending = await asyncio.wait(running, timeout=server.shutdown_grace_seconds)
+        if pending:
+            gateway.public.interrupt()
         await asyncio.gather(*running)
         await gateway.stop()
 
@@ -89,6 +100,10 @@ def _relax_garbage_collection() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
+_LAST_WORDS_SECONDS = 5
+"""After the grace period: time for the last words of open answers, before their connections are cut."""
+
+
 class _Server(uvicorn.Server):
     """uvicorn without its own signal handling: two servers share this process."""
 
@@ -98,7 +113,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _listen(key: str, host: str, port: int) -> socket.socket:
+def _bound(key: str, host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, asyncio turns Nagle's algorithm off, which would hold small answers back for 40 ms.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -110,7 +125,7 @@ def _listen(key: str, host: str, port: int) -> socket.socket:
         raise ConfigInvalid(
             [f"{key}: cannot listen on {host}:{port}: {error.strerror}. Set {key} to a free port."]
         ) from error
-    sock.listen(2048)
+    # Not listening yet: until the gateway is ready, clients are refused and not left waiting.
     sock.setblocking(False)
     return sock
 

@@ -7,7 +7,7 @@ from gateway.encode import Encoder
 from gateway.relay import Replica
 from gateway.values.blocks import BlockChain
 from gateway.values.decision import Decision
-from gateway.values.errors import NoReplica, UpstreamFailed, UpstreamTimeout
+from gateway.values.errors import NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.outcome import Ending, Outcome
 from gateway.values.ports import Lease
@@ -21,6 +21,7 @@ _STATUS_OF = {
     Ending.NOT_CONNECTED: NoReplica.status,
     Ending.BROKEN: UpstreamFailed.status,
     Ending.TIMED_OUT: UpstreamTimeout.status,
+    Ending.INTERRUPTED: ShuttingDown.status,
     Ending.CLIENT_GONE: CLIENT_GONE_STATUS,
 }
 
@@ -105,6 +106,7 @@ class Trip:
 
         Raises:
             NoReplica: no connection could be made, nothing was sent.
+            ShuttingDown: the gateway could not wait any longer.
             UpstreamFailed, UpstreamTimeout: the replica failed before its answer began.
         """
         outcome = self.outcome
@@ -115,8 +117,15 @@ class Trip:
             raise NoReplica(
                 f"No replica of model {self.model.id!r} can be connected to. Try again in a moment.", code="no_replica"
             )
+        if outcome.ending is Ending.INTERRUPTED:
+            raise shutting_down()
         if outcome.ending is Ending.TIMED_OUT:
             raise UpstreamTimeout("The replica did not answer in time. Send the request again.", code="replica_timeout")
         raise UpstreamFailed(
             "The replica broke the connection before it answered. Send the request again.", code="replica_disconnected"
         )
+
+
+def shutting_down() -> ShuttingDown:
+    """What a client is told whose answer had not begun when the gateway had to stop."""
+    return ShuttingDown("The gateway is shutting down. Send the request again.", code="shutting_down")

@@ -65,6 +65,7 @@ class ClientSink:
         self._send = send
         self._gone = False
         self._finished = False
+        self._interrupted = False
         self.started = False
         self._owner = asyncio.current_task()
         self._watch = asyncio.get_running_loop().create_task(self._wait_for_disconnect(), name="client-watch")
@@ -73,6 +74,17 @@ class ClientSink:
     def gone(self) -> bool:
         """See ``Sink``."""
         return self._gone
+
+    @property
+    def interrupted(self) -> bool:
+        """See ``Sink``."""
+        return self._interrupted
+
+    def interrupt(self) -> None:
+        """The gateway is shutting down: have the owner end the answer now."""
+        if not self._finished and self._owner is not None:
+            self._interrupted = True
+            self._owner.cancel()
 
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """See ``Sink``."""

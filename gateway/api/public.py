@@ -4,6 +4,7 @@ import asyncio
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 import structlog
@@ -15,8 +16,9 @@ from gateway.api.problems import problem_body, problem_headers
 from gateway.api.routes import Catalog, build_routes
 from gateway.values.errors import ClientGone, GatewayError, UnsupportedMediaType
 from gateway.values.ids import RequestId
-from gateway.values.ports import Sink
+from gateway.values.ports import Observer, Sink
 from gateway.values.request import ChatRequest, Endpoint
+from gateway.values.settlement import Refusal
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -37,6 +39,7 @@ class PublicApp:
     Args:
         service: What answers generation requests.
         catalog: What is served, for ``/v1/models`` and ``/readyz``.
+        observers: Whom to tell of requests that did not get as far as the service.
         max_body_bytes: Largest body accepted.
         max_json_depth: Deepest nesting accepted.
         lifespan: Runs around the whole life of the application.
@@ -47,10 +50,13 @@ class PublicApp:
         service: Service,
         catalog: Catalog,
         *,
+        observers: Sequence[Observer],
         max_body_bytes: int,
         max_json_depth: int,
     ) -> None:
         self._service = service
+        self._observers = observers
+        self._open: set[ClientSink] = set()
         self._models = catalog.models
         self._max_body_bytes = max_body_bytes
         self._max_json_depth = max_json_depth
@@ -64,6 +70,11 @@ class PublicApp:
             await self._generate(endpoint, scope, receive, send)
             return
         await self.routes(scope, receive, send)
+
+    def interrupt(self) -> None:
+        """The gateway has to stop: end every answer that is still open, in the API's own way."""
+        for sink in list(self._open):
+            sink.interrupt()
 
     async def _generate(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
@@ -87,10 +98,13 @@ class PublicApp:
                 received_at=time.monotonic(),
             )
             sink = ClientSink(receive, send)
+            self._open.add(sink)
             await self._service.serve(request, sink)
         except ClientGone:
             return
         except GatewayError as error:
+            if sink is None:
+                self._refused(endpoint, request_id, error)
             await _answer(send, error, request_id)
         except asyncio.CancelledError:
             if sink is None or not sink.gone:
@@ -99,10 +113,18 @@ class PublicApp:
             _log.exception("request_failed", request_id=request_id, endpoint=str(endpoint))
             if sink is not None and sink.started:
                 raise
-            await _answer(send, _internal(request_id), request_id)
+            failure = _internal(request_id)
+            self._refused(endpoint, request_id, failure)
+            await _answer(send, failure, request_id)
         finally:
             if sink is not None:
                 sink.close()
+                self._open.discard(sink)
+
+    def _refused(self, endpoint: Endpoint, request_id: RequestId, error: GatewayError) -> None:
+        refusal = Refusal(request_id, endpoint, error.status, error.code)
+        for observer in self._observers:
+            observer.on_refused(refusal)
 
 
 def _check_media(headers: dict[bytes, bytes]) -> None:

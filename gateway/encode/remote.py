@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from gateway.encode.tokens import pack
+from gateway.encode.written import written
 from gateway.values.ids import ModelId
 from gateway.values.ports import EngineCaller, EngineUnavailable
 from gateway.values.prompt import TokenizedPrompt, TokenSource
@@ -67,14 +68,14 @@ class EngineTokenizer:
     async def _tokenize(self, request: ChatRequest) -> tuple[bytes, ...]:
         if request.endpoint is Endpoint.CHAT:
             body = {key: request.fields[key] for key in _TOKENIZE_CHAT_FIELDS if key in request.fields}
-            return (_tokenized(await self._ask("/tokenize", orjson.dumps({"model": self._model} | body))),)
+            return (_tokenized(await self._ask("/tokenize", written({"model": self._model} | body))),)
         prompt = request.fields.get("prompt")
         prompts = prompt if isinstance(prompt, list) else [prompt]
         if not prompts or not all(isinstance(item, str) for item in prompts):
             raise EngineUnavailable("only text can be tokenized by the engine")
         return tuple(
             [
-                _tokenized(await self._ask("/tokenize", orjson.dumps({"model": self._model, "prompt": item})))
+                _tokenized(await self._ask("/tokenize", written({"model": self._model, "prompt": item})))
                 for item in prompts
             ]
         )

@@ -7,8 +7,7 @@ never counted as tokens of the model.
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
+from gateway.encode.written import written
 from gateway.values.prompt import TOKEN_BYTES
 from gateway.values.request import Endpoint
 
@@ -18,11 +17,11 @@ def stand_in(endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]
     if endpoint is Endpoint.CHAT:
         # Tools first: nearly every template renders them before the conversation.
         pieces: list[Any] = [fields.get("tools"), *_as_list(fields.get("messages"))]
-        return (_padded(b"\n".join(orjson.dumps(piece) for piece in pieces)),)
+        return (_padded(b"\n".join(written(piece) for piece in pieces)),)
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and not all(isinstance(item, int) for item in prompt):
-        return tuple(_padded(orjson.dumps(item)) for item in prompt)
-    return (_padded(orjson.dumps(prompt)),)
+        return tuple(_padded(written(item)) for item in prompt)
+    return (_padded(written(prompt)),)
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -22,6 +22,9 @@ and following noise would spread cold prompts unevenly."""
 
 _BASE_NOISE_SECONDS = 0.05
 
+_ENOUGH = 20.0
+"""Weight of a replica's own observations below which they are no reason to set it apart."""
+
 _EVIDENCE_TOKENS = 64
 """Below this, the time of a prefill says more about the network than about the engine's speed."""
 
@@ -47,7 +50,7 @@ class LearnedRates:
         if self._pool is None:
             return own
         pooled = self._pool.rates
-        if not self._weight:
+        if self._weight < _ENOUGH:
             return pooled
         ratio = own.prefill_seconds_per_token / pooled.prefill_seconds_per_token
         alike = 1 / _CLEARLY < ratio < _CLEARLY
@@ -94,12 +97,16 @@ class LearnedRates:
 
     def _fit(self) -> None:
         base, rate = self._start.base_seconds, self._start.prefill_seconds_per_token
+        # Not far outside of what was seen: a start value far out would turn the line like a long lever.
+        prior = min(_PRIOR_TOKENS, max(2 * self._x / self._weight, _EVIDENCE_TOKENS))
         weight = self._weight + 2 * _PRIOR_WEIGHT
-        x = self._x + _PRIOR_WEIGHT * _PRIOR_TOKENS
-        y = self._y + _PRIOR_WEIGHT * (2 * base + rate * _PRIOR_TOKENS)
-        xx = self._xx + _PRIOR_WEIGHT * _PRIOR_TOKENS**2
-        xy = self._xy + _PRIOR_WEIGHT * _PRIOR_TOKENS * (base + rate * _PRIOR_TOKENS)
+        x = self._x + _PRIOR_WEIGHT * prior
+        y = self._y + _PRIOR_WEIGHT * (2 * base + rate * prior)
+        xx = self._xx + _PRIOR_WEIGHT * prior**2
+        xy = self._xy + _PRIOR_WEIGHT * prior * (base + rate * prior)
         slope = (weight * xy - x * y) / (weight * xx - x * x)
+        if slope * x > y:  # the line would meet the axis below zero: go through the origin instead
+            slope = xy / xx
         if slope <= rate / 1000:  # a slower or faster machine is one thing, a prefill that takes no time another
             slope = max(y / x, rate / 1000)
         intercept = max((y - slope * x) / weight, 0.0)

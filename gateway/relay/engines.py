@@ -3,35 +3,46 @@
 import time
 from collections.abc import Sequence
 
-from gateway.relay.fleet import Fleet, Replica
+from gateway.relay.fleet import Fleet, Replica, suspect
 from gateway.relay.http import HttpClient, TransportError
-from gateway.values.ids import ModelId
+from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.ports import EngineUnavailable
+
+_TRIES = 2
+"""Replicas asked in turn when one does not answer."""
 
 
 class EngineCalls:
-    """An ``EngineCaller`` over the fleet: the least busy replica is asked."""
+    """An ``EngineCaller`` over the fleet: the least busy replica is asked, and another one if it does not answer."""
 
-    def __init__(self, fleet: Fleet, client: HttpClient) -> None:
+    def __init__(self, fleet: Fleet, client: HttpClient, suspect_seconds: float) -> None:
         self._fleet = fleet
         self._client = client
+        self._suspect_seconds = suspect_seconds
 
     async def ask(self, model: ModelId, path: str, body: bytes, timeout_seconds: float) -> bytes:
         """See ``EngineCaller``."""
-        replicas = self._fleet.routable(model, time.monotonic())
-        if not replicas:
-            raise EngineUnavailable("no replica is up")
-        replica = min(replicas, key=lambda r: r.requests)
-        headers = [(b"content-type", b"application/json"), *credentials(replica)]
-        try:
-            status, answer = await self._client.fetch(
-                "POST", replica.origin, path, headers, body, timeout_seconds=timeout_seconds
-            )
-        except TransportError as failure:
-            raise EngineUnavailable(f"{replica.id}: {failure}") from failure
-        if status != 200:
-            raise EngineUnavailable(f"{replica.id} answered {status} to {path}", status)
-        return answer
+        problem = "no replica is up"
+        tried: set[ReplicaId] = set()
+        for _ in range(_TRIES):
+            replicas = self._fleet.routable(model, time.monotonic(), tried)
+            if not replicas:
+                break
+            replica = min(replicas, key=lambda r: r.requests)
+            tried.add(replica.id)
+            headers = [(b"content-type", b"application/json"), *credentials(replica)]
+            try:
+                status, answer = await self._client.fetch(
+                    "POST", replica.origin, path, headers, body, timeout_seconds=timeout_seconds
+                )
+            except TransportError as failure:
+                problem = f"{replica.id}: {failure}"
+                suspect(replica, self._suspect_seconds)
+                continue
+            if status != 200:
+                raise EngineUnavailable(f"{replica.id} answered {status} to {path}", status)
+            return answer
+        raise EngineUnavailable(problem)
 
 
 def credentials(replica: Replica) -> Sequence[tuple[bytes, bytes]]:

@@ -1,5 +1,6 @@
 """The replicas of every model: which can take requests, and what each is busy with."""
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -109,3 +110,8 @@ class Fleet:
     def ready(self, model: ModelId) -> bool:
         """Whether a model has a replica whose checks pass."""
         return any(replica.up for replica in self.of(model))
+
+
+def suspect(replica: Replica, seconds: float) -> None:
+    """A request just failed there: prefer others for a while."""
+    replica.suspect_until = time.monotonic() + seconds

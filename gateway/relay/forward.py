@@ -88,23 +88,22 @@ class Forwarder:
         except TimeoutError:
             ending = Ending.TIMED_OUT
         except asyncio.CancelledError:
-            _absorb_if(sink.gone)
-            ending = Ending.CLIENT_GONE
+            ending = _ending_of_cancellation(sink)
         try:
             await attempt.end(ending)
         except asyncio.CancelledError:
-            _absorb_if(sink.gone)
-            ending = Ending.CLIENT_GONE
+            ending = _ending_of_cancellation(sink)
         return attempt.outcome(ending)
 
 
-def _absorb_if(client_gone: bool) -> None:
-    """Inside ``except CancelledError``: a client that left ends the attempt, anything else ends the task."""
-    if not client_gone:
+def _ending_of_cancellation(sink: Sink) -> Ending:
+    """Inside ``except CancelledError``: the sink's reasons end the attempt, any other ends the task."""
+    if not (sink.gone or sink.interrupted):
         raise  # noqa: PLE0704 - re-raises the CancelledError being handled
     task = asyncio.current_task()
     assert task is not None
     task.uncancel()
+    return Ending.CLIENT_GONE if sink.gone else Ending.INTERRUPTED
 
 
 class _Attempt:
@@ -200,15 +199,19 @@ def _usage_of(body: bytes) -> Usage | None:
     return parse_usage(answer.get("usage")) if isinstance(answer, dict) else None
 
 
+_BROKEN_OFF = {
+    Ending.TIMED_OUT: ("The replica stayed silent too long", "replica_timeout"),
+    Ending.INTERRUPTED: ("The gateway is shutting down", "shutting_down"),
+}
+
+
 def _broken_off(ending: Ending) -> bytes:
-    """The last events of a stream the replica did not finish: what happened, in the API's shape, then the end mark."""
-    silent = ending is Ending.TIMED_OUT
+    """The last events of a stream that was not finished: what happened, in the API's shape, then the end mark."""
+    reason, code = _BROKEN_OFF.get(ending, ("The replica broke the connection", "replica_disconnected"))
     error = {
-        "message": "The replica stayed silent too long; the answer is incomplete. Send the request again."
-        if silent
-        else "The replica broke the connection; the answer is incomplete. Send the request again.",
+        "message": f"{reason}; the answer is incomplete. Send the request again.",
         "type": "upstream_error",
         "param": None,
-        "code": "replica_timeout" if silent else "replica_disconnected",
+        "code": code,
     }
     return b"data: " + orjson.dumps({"error": error}) + b"\n\ndata: [DONE]\n\n"

@@ -1,7 +1,6 @@
 """Watch every replica: whether it answers, what its metrics say, whether it serves the model it is configured for."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -146,7 +145,6 @@ class HealthMonitor:
             self._events.on_facts(replica)
 
     def _mark_up(self, replica: Replica) -> None:
-        replica.suspect_until = 0.0
         if not replica.up:
             replica.up = True
             _log.info("replica_up", replica=replica.id, model=replica.model, url=replica.url)
@@ -177,8 +175,3 @@ class HealthMonitor:
                 )
         except (TransportError, orjson.JSONDecodeError, KeyError, TypeError) as error:
             _log.warning("model_list_unreadable", replica=replica.id, problem=str(error))
-
-
-def suspect(replica: Replica, seconds: float) -> None:
-    """A request just failed there: prefer others until a check passes or the time is over."""
-    replica.suspect_until = time.monotonic() + seconds

@@ -36,8 +36,9 @@ class RelaySettings(BaseModel):
     sends a warm replica's requests to cold ones."""
 
     suspect_seconds: float = Field(default=5, ge=0)
-    """Seconds that a replica which refused a connection is left out, or until a health check passes. Too small: every
-    request tries the dead replica first. 0 never leaves it out."""
+    """How long a replica is left out after it failed a request (refused or broke the connection, fell silent, answered
+    429 or 5xx), as long as there are others. Too small: a replica that fails at once looks idle and draws requests; too
+    large: a replica that was only restarting stays cold for longer than needed."""
 
     connect_retries: int = Field(default=2, ge=0)
     """Other replicas that are tried when a connection cannot be made; nothing was sent then, so nothing is computed

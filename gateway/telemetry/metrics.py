@@ -9,7 +9,7 @@ from prometheus_client import Counter, Histogram
 from gateway.telemetry.catalog import EVERYBODY, Catalog
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.outcome import Ending
-from gateway.values.settlement import Settlement
+from gateway.values.settlement import Refusal, Settlement
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,11 @@ class MetricsObserver:
         error = s.cached_tokens - s.predicted_tokens
         if error:
             count(c.prediction_error_tokens, s.decision.replica, "under" if error > 0 else "over").inc(abs(error))
+
+    def on_refused(self, refusal: Refusal) -> None:
+        """See ``Observer``. Which model was meant may be a client's invention, so it is no label value."""
+        labels = ("unknown", EVERYBODY, str(refusal.endpoint), str(refusal.status))
+        self._counter(self._catalog.requests, *labels).inc()
 
 
 def _counter_child(metric: Counter, *labels: str) -> Counter:

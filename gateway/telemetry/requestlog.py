@@ -2,7 +2,7 @@
 
 import structlog
 
-from gateway.values.settlement import Settlement
+from gateway.values.settlement import Refusal, Settlement
 
 
 class RequestLog:
@@ -31,4 +31,14 @@ class RequestLog:
             parity=s.parity,
             ttft_ms=None if s.ttft_seconds is None else round(s.ttft_seconds * 1e3, 2),
             ms=round(s.seconds * 1e3, 2),
+        )
+
+    def on_refused(self, refusal: Refusal) -> None:
+        """See ``Observer``."""
+        self._log.info(
+            "request_refused",
+            request_id=refusal.request_id,
+            endpoint=str(refusal.endpoint),
+            status=refusal.status,
+            code=refusal.code,
         )

@@ -84,6 +84,14 @@ class UpstreamTimeout(GatewayError):
     type = "upstream_error"
 
 
+class ShuttingDown(GatewayError):
+    """The gateway is shutting down and could not wait for the answer any longer."""
+
+    status = 503
+    type = "service_unavailable"
+    retry_after_seconds = 1
+
+
 class ClientGone(Exception):
     """The client closed its connection; there is nobody left to answer."""
 

@@ -31,6 +31,8 @@ class Ending(StrEnum):
     """The replica broke the connection, or answered something that is not HTTP."""
     TIMED_OUT = "timed_out"
     """The replica stayed silent too long."""
+    INTERRUPTED = "interrupted"
+    """The gateway is shutting down; the upstream request was aborted."""
     CLIENT_GONE = "client_gone"
     """The client closed its connection; the upstream request was aborted."""
 

@@ -6,7 +6,7 @@ from typing import Protocol
 from gateway.values.blocks import BlockChain
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.load import Rates
-from gateway.values.settlement import Settlement
+from gateway.values.settlement import Refusal, Settlement
 
 
 class EngineUnavailable(Exception):
@@ -120,6 +120,11 @@ class Sink(Protocol):
         """Whether the client closed the connection."""
         ...
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether the answer has to be ended because the gateway is shutting down."""
+        ...
+
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Send status and headers."""
         ...
@@ -134,4 +139,8 @@ class Observer(Protocol):
 
     def on_settled(self, settlement: Settlement) -> None:
         """A request is over."""
+        ...
+
+    def on_refused(self, refusal: Refusal) -> None:
+        """A request was answered before it got anywhere."""
         ...

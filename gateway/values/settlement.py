@@ -52,3 +52,20 @@ class Settlement:
     ttft_seconds: float | None
     seconds: float
     stages: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request the gateway answered itself before it was routed: it could not be understood, or the gateway failed.
+
+    Attributes:
+        request_id: Its id.
+        endpoint: Which API.
+        status: HTTP status the client got.
+        code: The error's code.
+    """
+
+    request_id: RequestId
+    endpoint: Endpoint
+    status: int
+    code: str | None

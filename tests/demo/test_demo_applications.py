@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from gateway.encode import LocalEncoder
+from gateway.encode import load_local
 from gateway.tools.demo.applications import APPLICATIONS, agent, briefing, support
 from gateway.values.prompt import TOKEN_BYTES
 from gateway.values.request import Endpoint
@@ -34,7 +34,7 @@ def test_the_same_user_asks_the_same_on_both_sides(application):
 
 
 def test_prompts_have_between_one_and_five_thousand_tokens():
-    encoder = LocalEncoder.load("builtin:demo")
+    encoder = load_local("builtin:demo")
     for application in APPLICATIONS:
         rng = Random(0)
         lengths = [

@@ -159,3 +159,10 @@ async def test_stand_ins_exist_for_every_form_of_prompt(executor, prompt):
 async def test_generated_text_is_encoded_only_where_there_is_a_tokenizer(executor):
     assert await encoder(executor, Engines()).encode_reply("x") is None
     assert await encoder(executor, Engines(), load_local("builtin:demo")).encode_reply("Hello there") is not None
+
+
+async def test_numbers_beyond_64_bits_are_no_reason_to_fail(executor):
+    engines = Engines(render=EngineUnavailable("forbidden", 403))
+    huge = {"messages": [{"role": "user", "content": "hi", "big": 10**30}]}
+    odd = ChatRequest(Endpoint.CHAT, b"", b"{}", huge, [], ModelId("m"), False, False, RequestId("r"), None, 0.0)
+    assert (await encoder(executor, engines).encode(odd)).source is TokenSource.TEXT

@@ -1,6 +1,7 @@
 """What the engine gets is what the client sent, byte for byte; of a stream all but ``stream_options.include_usage``."""
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -170,3 +171,14 @@ def test_only_include_usage_changes(pieces):
 
 def others(options: list[Any] | None) -> list[Any]:
     return [pair for pair in options or [] if pair[0] not in ("include_usage", "continuous_usage_stats")]
+
+
+def test_member_of_a_huge_body_is_found_without_a_multiple_of_its_memory():
+    text = "x\\n" * 8_000_000
+    body = ('{"messages":[{"content":"' + text + '"}],"stream_options":{}}').encode()
+    tracemalloc.start()
+    asked = asking_for_usage(body, {"stream_options": {}})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert asked.endswith(b'"stream_options":{"include_usage":true}}')
+    assert peak < 4 * len(body)

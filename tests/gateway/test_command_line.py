@@ -111,17 +111,30 @@ async def test_signal_lets_open_streams_end(serve, start_engine, number):
     client.abort()
 
 
-async def test_grace_period_ends_what_does_not(serve, start_engine):
+@pytest.mark.parametrize("signals", [1, 2], ids=["the grace period is over", "asked twice"])
+async def test_answers_that_do_not_end_in_time_are_ended_properly(serve, start_engine, signals):
     engine = await start_engine(decode_ms=100)
-    serving = await serve(engine.url, server={"shutdown_grace_seconds": 0.5})
-    client = await Connection.open(httpx.URL(serving.url).port)
-    await client.send(post(CHAT, STREAM % 400))
-    await client.reader.readuntil(b"data: ")
-    serving.process.terminate()
+    serving = await serve(engine.url, server={"shutdown_grace_seconds": 0.5 if signals == 1 else 60})
+    stream, whole = [await Connection.open(httpx.URL(serving.url).port) for _ in range(2)]
+    await stream.send(post(CHAT, STREAM % 400))
+    await whole.send(post(CHAT, (STREAM % 400).replace(b'"stream":true', b'"stream":false')))
+    await stream.reader.readuntil(b"data: ")
+    await asyncio.sleep(0.2)
+    for _ in range(signals):
+        serving.process.terminate()
+        await asyncio.sleep(0.1)
+    told = await stream.reader.readuntil(b"data: [DONE]\n\n")
+    assert b'"code":"shutting_down"' in told
+    answer = await whole.reader.readuntil(b"}}")
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert b"retry-after: 1" in answer
+    assert b'"code":"shutting_down"' in answer
     assert await serving.exit_code(5) == 0
-    await eventually(lambda: engine.scheduler.totals.aborted == 1, 2)
+    await eventually(lambda: engine.scheduler.totals.aborted == 2, 2)
     assert not [line for line in serving.lines if "Traceback" in line]
-    client.abort()
+    assert len([line for line in serving.lines if "interrupted" in line and "request_settled" in line]) == 2
+    stream.abort()
+    whole.abort()
 
 
 async def test_signal_without_work_ends_at_once(serve, start_engine):

@@ -112,3 +112,11 @@ async def test_request_the_local_tokenizer_cannot_take_is_asked_for(behind, scri
     assert [received.line.split()[1] for received in scripted.received] == [RENDER, CHAT]
     metrics = await behind.settled(1)
     assert metrics.value("gateway_encodings_total", source="local") == 0
+
+
+async def test_another_engine_is_asked_when_one_does_not_answer(start_engine, start_gateway):
+    engines = [await start_engine(fault="hang:path=/v1/chat/completions/render"), await start_engine()]
+    gateway = await start_gateway(*engines, model={"tokenizer": "engine"}, encode={"engine_timeout_seconds": 0.3})
+    for number in range(4):
+        answer = await gateway.ask(f"Question {number}")
+        assert "x-gateway-tokens" not in answer.headers

@@ -298,3 +298,12 @@ async def test_bursts_of_failures_leave_nothing_in_flight(start_engine, start_ga
     assert {answer.status_code for answer in answers} <= {200, 429, 500, 502}
     metrics = await gateway.settled(60)
     assert metrics.value("gateway_requests_total") == 60
+
+
+@pytest.mark.parametrize("fault", ["429", "500"])
+async def test_replica_that_fails_at_once_does_not_draw_requests(start_engine, start_gateway, fault):
+    failing, well = await start_engine(fault=fault), await start_engine()
+    gateway = await start_gateway(failing, well)
+    answers = [await gateway.ask(f"Question {number}") for number in range(30)]
+    refused = sum(answer.status_code != 200 for answer in answers)
+    assert refused <= 1

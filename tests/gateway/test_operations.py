@@ -192,3 +192,11 @@ async def test_failure_inside_the_gateway_is_told_without_its_inside(gateway, mo
     monkeypatch.undo()
     assert (await gateway.ask()).status_code == 200
     assert await gateway.in_flight() == 0
+
+
+async def test_refused_requests_are_counted_and_logged_too(gateway, capsys):
+    for body, status in ((b"{", 400), (b'{"model":"nobody","messages":[]}', 404)):
+        assert (await gateway.send(body)).status_code == status
+    metrics = await gateway.metrics()
+    for status in ("400", "404"):
+        assert metrics.value("gateway_requests_total", model="unknown", status=status) == 1

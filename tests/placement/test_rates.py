@@ -82,3 +82,10 @@ def test_noise_does_not_tell_twins_apart_but_a_slow_machine_is_told_apart():
     first, second, slow = (learned.rates.prefill_seconds_per_token for learned in replicas.values())
     assert first == second
     assert 1 / slow == pytest.approx(1500, rel=0.2)
+
+
+def test_short_prompts_of_one_length_are_predicted_to_take_what_they_take():
+    learned = LearnedRates(START)
+    for _ in range(90):
+        learned.observe_first_token(208, 0.027)
+    assert learned.rates.base_seconds + 208 * learned.rates.prefill_seconds_per_token == pytest.approx(0.027, rel=0.1)
