@@ -72,8 +72,8 @@ async def _serve(settings: Settings, ready: Callable[[str, str], None] | None) -
             loop.create_task(one.serve(sockets=[sock]))
             for one, sock in zip(servers, (public_socket, admin_socket), strict=True)
         ]
-        while not all(one.started or task.done() for one, task in zip(servers, running, strict=True)):
-            await asyncio.sleep(0.005)
+        for one in servers:
+            await one.listening.wait()
         urls = [_url(sock) for sock in (public_socket, admin_socket)]
         _log.info("gateway_ready", public=urls[0], admin=urls[1], policy=settings.placement.policy)
         if ready is not None:
@@ -105,7 +105,20 @@ _LAST_WORDS_SECONDS = 5
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling: two servers share this process."""
+    """uvicorn without its own signal handling: two servers share this process.
+
+    Attributes:
+        listening: Set once connections are accepted.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await super().startup(sockets)
+        self.listening.set()
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own is untyped in the same way
