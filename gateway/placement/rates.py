@@ -21,6 +21,9 @@ _CLEARLY = 1.5
 and following noise would spread cold prompts unevenly."""
 
 _BASE_NOISE_SECONDS = 0.05
+_BASE_NOISE_SHARE = 0.25
+"""Bases that differ by less than this, or by less than this share of the model's mean time to first token, count as
+equal: the base is where the line meets the axis, and moves with every odd answer."""
 
 _ENOUGH = 20.0
 """Weight of a replica's own observations below which they are no reason to set it apart."""
@@ -54,7 +57,8 @@ class LearnedRates:
             return pooled
         ratio = own.prefill_seconds_per_token / pooled.prefill_seconds_per_token
         alike = 1 / _CLEARLY < ratio < _CLEARLY
-        near = abs(own.base_seconds - pooled.base_seconds) < _BASE_NOISE_SECONDS
+        mean = self._pool._y / self._pool._weight
+        near = abs(own.base_seconds - pooled.base_seconds) < max(_BASE_NOISE_SECONDS, _BASE_NOISE_SHARE * mean)
         return Rates(
             pooled.base_seconds if near else own.base_seconds,
             pooled.prefill_seconds_per_token if alike else own.prefill_seconds_per_token,

@@ -89,3 +89,16 @@ def test_short_prompts_of_one_length_are_predicted_to_take_what_they_take():
     for _ in range(90):
         learned.observe_first_token(208, 0.027)
     assert learned.rates.base_seconds + 208 * learned.rates.prefill_seconds_per_token == pytest.approx(0.027, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_slow_engines_with_odd_answers_are_not_told_apart_by_them(seed):
+    rng = random.Random(seed)
+    pool = LearnedRates(START)
+    twins = [LearnedRates(START, pool) for _ in range(2)]
+    for _ in range(60):
+        for learned in twins:
+            tokens = rng.randrange(30, 460)
+            learned.observe_first_token(tokens, (0.15 + tokens / 220) * rng.uniform(0.7, 1.3))
+    assert twins[0].rates.base_seconds == twins[1].rates.base_seconds
+    assert twins[0].rates.prefill_seconds_per_token == twins[1].rates.prefill_seconds_per_token
