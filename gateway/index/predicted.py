@@ -76,11 +76,13 @@ class PredictedIndex:
         for prompt, again in zip(lease.chains, lease.again_blocks, strict=True):
             if again:
                 tree.shadow(prompt.hashes, prompt.reusable_blocks, again)
-        prompt_blocks = len(lease.chains[0].hashes)
+        # Which of several prompts an answer belongs to is not told, so copies of answers are known for one alone.
+        prompt_blocks = len(lease.chains[0].hashes) if len(lease.chains) == 1 else None
         for chain in filled:
-            again = tree.match(chain.hashes, len(chain.hashes), 0.0) - prompt_blocks
-            if again > 0:
-                tree.shadow(chain.hashes, prompt_blocks, again)
+            if prompt_blocks is not None:
+                again = tree.match(chain.hashes, len(chain.hashes), 0.0) - prompt_blocks
+                if again > 0:
+                    tree.shadow(chain.hashes, prompt_blocks, again)
             # Full blocks of generated tokens that cannot be read take their place in the queue like any other.
             full, rest = divmod(chain.tokens, chain.block_size)
             unknown = map(BlockHash, tree.unknown(full - len(chain.hashes)))

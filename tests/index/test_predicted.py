@@ -101,3 +101,9 @@ def test_several_prompts_of_one_request_are_summed_up(index):
     both = prompt(("s", 65)) + prompt(("t", 65))
     run(index, both)
     assert index.holdings(both, A, 1.0) == 128
+
+
+def test_several_prompts_of_different_lengths_take_only_their_own_room(index):
+    both = prompt(("s", 33)) + prompt(("t", 129))
+    run(index, both)
+    assert index.statistics()[A] == 2 + 8
