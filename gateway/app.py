@@ -1,9 +1,13 @@
 """Builds the gateway from its settings. The only place that constructs the rooms and ties them together."""
 
 import asyncio
+import dataclasses
+import functools
+import operator
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import structlog
 from fastapi import FastAPI
@@ -14,8 +18,9 @@ from gateway.api.routes import Catalog as ModelCatalog
 from gateway.encode import Encoder, LocalEncoder, load_local
 from gateway.encode.remote import EngineTokenizer
 from gateway.flow import Flow, FlowLimits
-from gateway.hashing import ChainHasher, space_root
-from gateway.index import PredictedIndex
+from gateway.hashing import ChainHasher
+from gateway.index import ReplicaIndex
+from gateway.ingest import FeedPlan, KvFeeds
 from gateway.placement import Chooser, LearnedRates
 from gateway.relay import EngineCalls, Fleet, Forwarder, HealthEvents, HealthMonitor, HttpClient, Replica
 from gateway.settings import ModelSettings, Settings
@@ -25,9 +30,9 @@ from gateway.trip import ServedModel
 from gateway.ui import AdminState, build_admin
 from gateway.values.errors import TokenizerUnavailable
 from gateway.values.ids import ModelId, ReplicaId
+from gateway.values.kv_events import IndexSource, Medium
 from gateway.values.load import Rates
 from gateway.values.ports import Observer
-from gateway.values.space import PrefixSpace
 
 _log = structlog.get_logger("gateway.app")
 
@@ -45,11 +50,20 @@ class Gateway:
         self._threads = ThreadPoolExecutor(settings.encode.threads, thread_name_prefix="encode")
         self._client = HttpClient(settings.relay.connect_timeout_seconds)
         self._fleet = Fleet(replica for model in settings.models for replica in _replicas(model, settings))
-        self._index = PredictedIndex(settings.index.default_blocks, settings.index.speculative_ttl_seconds)
+        self._hasher = ChainHasher()
+        self._engines = EngineCalls(self._fleet, self._client, settings.relay.suspect_seconds)
+        model_of = {replica.id: replica.model for replica in self._fleet.replicas}
+        self._index = ReplicaIndex(
+            self._hasher,
+            model_of.__getitem__,
+            {Medium.GPU: 1.0, Medium.CPU: settings.index.cpu_worth, Medium.DISK: settings.index.disk_worth},
+            default_blocks=settings.index.default_blocks,
+            speculative_ttl_seconds=settings.index.speculative_ttl_seconds,
+        )
         self._health = HealthMonitor(
             self._fleet,
             self._client,
-            HealthEvents(on_facts=self._take_facts, on_emptied=lambda replica: self._index.remove(replica.id)),
+            HealthEvents(on_facts=self._take_facts, on_emptied=self._empty),
             interval_seconds=settings.relay.health_interval_seconds,
             timeout_seconds=settings.relay.health_timeout_seconds,
             unhealthy_after=settings.relay.unhealthy_after,
@@ -57,7 +71,9 @@ class Gateway:
         self._metrics = Catalog()
         self._tasks = TaskGroupOwner()
         self._models = {ModelId(model.id): self._served(model, None) for model in settings.models}
-        observers: list[Observer] = [MetricsObserver(self._metrics)]
+        counts = MetricsObserver(self._metrics)
+        self._feeds = KvFeeds(_feed_plans(settings), self._index, self._engines, counts, settings.ingest)
+        observers: list[Observer] = [counts, self._feeds]
         if settings.log.requests:
             observers.append(RequestLog())
         flow = self._build_flow(observers)
@@ -86,6 +102,7 @@ class Gateway:
         A tokenizer that takes longer than ``encode.load_timeout_seconds`` (a hub that does not answer) is not waited
         for: the engine is asked for tokens until it is there.
         """
+        self._feeds.start()
         self._health.start()
         loading = [
             self._tasks.spawn(self._load(model), name=f"tokenizer-{model.id}") for model in self._settings.models
@@ -100,6 +117,7 @@ class Gateway:
         """Stop watching, and close all connections to the replicas."""
         await self._tasks.cancel()
         await self._health.stop()
+        await self._feeds.stop()
         self._client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -107,7 +125,7 @@ class Gateway:
         settings = self._settings
         return Flow(
             models=self._models,
-            hasher=ChainHasher(),
+            hasher=self._hasher,
             index=self._index,
             chooser=Chooser(
                 settings.placement.policy,
@@ -137,20 +155,14 @@ class Gateway:
             self._models[ModelId(model.id)] = self._served(model, local)
 
     def _served(self, model: ModelSettings, local: LocalEncoder | None) -> ServedModel:
-        label = model.template_version
-        digest = local.template_hash if local else ""
-        space = PrefixSpace(
-            model_id=model.id,
-            tokenizer_id=local.tokenizer_id if local else model.tokenizer,
-            template_version="-".join(part for part in (label, digest) if part),
-        )
-        engine = EngineTokenizer(
-            ModelId(model.id),
-            EngineCalls(self._fleet, self._client, self._settings.relay.suspect_seconds),
-            self._settings.encode.engine_timeout_seconds,
-        )
+        model_id = ModelId(model.id)
+        engine = EngineTokenizer(model_id, self._engines, self._settings.encode.engine_timeout_seconds)
         encoder = Encoder(local, engine, self._threads, self._settings.encode.inline_bytes)
-        return ServedModel(ModelId(model.id), encoder, space_root(space))
+        return ServedModel(model_id, encoder, lambda salt, variant: self._root(model_id, salt, variant))
+
+    def _root(self, model: ModelId, salt: str, variant: str) -> int:
+        """Where a prompt's chain begins: with what the engine tells its cached blocks apart by."""
+        return self._hasher.root(model, self._fleet.adapter(model), salt, variant)
 
     def _load_tokenizer(self, model: ModelSettings) -> LocalEncoder | None:
         if model.tokenizer == "engine":
@@ -185,24 +197,81 @@ class Gateway:
 
     def _take_facts(self, replica: Replica) -> None:
         facts = replica.facts
-        self._index.set_capacity(
-            replica.id,
-            facts.blocks if facts.blocks is not None else self._settings.index.default_blocks,
-            caching=facts.prefix_caching is not False,
-        )
+        blocks = {rank.rank: rank.blocks for rank in facts.ranks}
+        for target in replica.targets():
+            own = blocks.get(target.rank) if len(facts.ranks) > 1 else facts.blocks
+            self._index.set_capacity(
+                target,
+                self._settings.index.default_blocks if own is None else own,
+                caching=facts.prefix_caching is not False,
+            )
+        self._feeds.on_facts(replica.id, facts)
+
+    def _empty(self, replica: Replica) -> None:
+        for target in replica.targets():
+            self._index.remove(target)
+        self._feeds.on_restarted(replica.id)
 
     def _metrics_page(self, accept: str) -> tuple[bytes, str]:
-        blocks = self._index.statistics()
         set_replica_gauges(
             self._metrics,
-            [ReplicaGauges(r.id, r.model, bool(r.up), r.requests, blocks.get(r.id, 0)) for r in self._fleet.replicas],
+            [
+                ReplicaGauges(r.id, r.model, bool(r.up), r.requests, *self._blocks_and_source(r))
+                for r in self._fleet.replicas
+            ],
         )
         encode, content_type = choose_encoder(accept)
         return encode(self._metrics.registry), content_type
 
+    def _blocks_and_source(self, replica: Replica) -> tuple[int, IndexSource]:
+        """Blocks over all ranks, and the least that the belief about any of them rests on."""
+        states = [self._index.state(target) for target in replica.targets()]
+        blocks = sum(state.blocks for state in states)
+        if all(state.source is IndexSource.EVENTS for state in states):
+            return blocks, IndexSource.EVENTS
+        # Without a report of cached tokens nothing ever confirms or corrects a prediction.
+        return blocks, IndexSource.BLIND if replica.usage_details is False else IndexSource.PREDICTED
+
     def _replica_states(self) -> list[dict[str, object]]:
-        blocks = self._index.statistics()
-        return [_replica_state(replica, blocks.get(replica.id, 0)) for replica in self._fleet.replicas]
+        return [self._replica_state(replica) for replica in self._fleet.replicas]
+
+    def _replica_state(self, replica: Replica) -> dict[str, object]:
+        rates, facts = replica.speed.rates, replica.facts
+        blocks, source = self._blocks_and_source(replica)
+        digests = [self._index.state(target).digest for target in replica.targets()]
+        known = [digest for digest in digests if digest is not None]
+        digest = functools.reduce(operator.xor, known) if len(known) == len(digests) else None
+        return {
+            "id": replica.id,
+            "model": replica.model,
+            "url": replica.url,
+            "state": {None: "starting", True: "ready", False: "down"}[replica.up],
+            "requests": replica.requests,
+            "prefill_tokens_in_flight": replica.prefill_tokens,
+            "index": {
+                "source": source,
+                "blocks": blocks,
+                "capacity_blocks": facts.blocks,
+                "digest": None if digest is None else f"{digest:016x}",
+            },
+            "events": [dataclasses.asdict(report) for report in self._feeds.reports(replica.id)],
+            "engine": {
+                "kind": facts.kind,
+                "block_size": facts.block_size,
+                "prefix_caching": facts.prefix_caching,
+                "usage_details": replica.usage_details,
+                "running": facts.running,
+                "waiting": facts.waiting,
+                "cache_use": facts.cache_use,
+                "ranks": len(facts.ranks) or None,
+            },
+            "learned": {
+                "base_ttft_seconds": round(rates.base_seconds, 6),
+                "prefill_tokens_per_second": round(1 / rates.prefill_seconds_per_token, 1),
+                "decode_seconds_per_token": round(rates.decode_seconds_per_token, 6),
+                "request_seconds": round(rates.request_seconds, 6),
+            },
+        }
 
 
 def _replicas(model: ModelSettings, settings: Settings) -> Iterator[Replica]:
@@ -224,26 +293,9 @@ def _replicas(model: ModelSettings, settings: Settings) -> Iterator[Replica]:
         )
 
 
-def _replica_state(replica: Replica, index_blocks: int) -> dict[str, object]:
-    rates, facts = replica.speed.rates, replica.facts
+def _feed_plans(settings: Settings) -> dict[ReplicaId, FeedPlan]:
     return {
-        "id": replica.id,
-        "model": replica.model,
-        "url": replica.url,
-        "state": {None: "starting", True: "ready", False: "down"}[replica.up],
-        "requests": replica.requests,
-        "prefill_tokens_in_flight": replica.prefill_tokens,
-        "index": {"source": "predicted", "blocks": index_blocks, "capacity_blocks": facts.blocks},
-        "engine": {
-            "block_size": facts.block_size,
-            "prefix_caching": facts.prefix_caching,
-            "running": facts.running,
-            "waiting": facts.waiting,
-        },
-        "learned": {
-            "base_ttft_seconds": round(rates.base_seconds, 6),
-            "prefill_tokens_per_second": round(1 / rates.prefill_seconds_per_token, 1),
-            "decode_seconds_per_token": round(rates.decode_seconds_per_token, 6),
-            "request_seconds": round(rates.request_seconds, 6),
-        },
+        ReplicaId(replica.id): FeedPlan(urlsplit(replica.url).hostname or "", replica.events, replica.replay)
+        for model in settings.models
+        for replica in model.replicas
     }

@@ -9,15 +9,15 @@ import structlog
 
 from gateway.hashing import ChainHasher
 from gateway.placement import Affinity, Chooser
-from gateway.relay import Fleet, Forwarder, Replica, suspect
+from gateway.relay import Fleet, Forwarder, Replica, asked_rank, suspect
 from gateway.settle import confirmed_tokens, learn, replies, settlement
 from gateway.trip import CLIENT_GONE_STATUS, ServedModel, Trip, shutting_down
-from gateway.values.blocks import BlockChain
+from gateway.values.blocks import BlockChain, chain_block_size
 from gateway.values.decision import Decision
 from gateway.values.errors import NoReplica, ShuttingDown
-from gateway.values.ids import ModelId
+from gateway.values.ids import ModelId, Target
 from gateway.values.outcome import Ending, Outcome
-from gateway.values.ports import Observer, PrefixIndex, Sink
+from gateway.values.ports import Holding, Observer, PrefixIndex, Sink
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest
 
@@ -77,12 +77,12 @@ class Flow:
         trip.prompt = await self._encode(trip, sink)
         trip.lap("encode")
         while trip.outcome is None:
-            replicas = self._routable(trip)
-            self._hash(trip, replicas)
+            targets = self._targets(trip)
+            self._hash(trip, targets.values())
             trip.lap("hash")
-            trip.decision = self._place(trip, replicas, self._holdings(trip, replicas))
+            trip.decision = self._place(trip, targets, self._holdings(trip, targets))
             trip.lap("place")
-            trip.outcome = await self._relay(trip, replicas, sink)
+            trip.outcome = await self._relay(trip, targets, sink)
         await self._settle(trip)
         self._observe(trip, trip.status)
         trip.raise_if_unanswered()
@@ -99,7 +99,8 @@ class Flow:
                 raise shutting_down() from None
             raise
 
-    def _routable(self, trip: Trip) -> Sequence[Replica]:
+    def _targets(self, trip: Trip) -> Mapping[Target, Replica]:
+        """Where the request may go: every rank of every routable replica, but for what the client asks for."""
         replicas = self._fleet.routable(trip.model.id, time.monotonic(), trip.tried)
         if not replicas:
             self._observe(trip, NoReplica.status)
@@ -108,42 +109,59 @@ class Flow:
                 " Try again in a moment.",
                 code="no_replica",
             )
-        return replicas
+        if (rank := asked_rank(trip.request.headers)) is not None:
+            asked = {target: replica for replica in replicas if (target := replica.asked_target(rank)) is not None}
+            if asked:
+                return asked
+        return {target: replica for replica in replicas for target in replica.targets()}
 
     def _hash(self, trip: Trip, replicas: Iterable[Replica]) -> None:
+        root, parts = trip.root, trip.prompt.parts
+        media = trip.prompt.media or ((),) * len(parts)
         for size in {self._block_size(replica) for replica in replicas} - trip.chains.keys():
-            trip.chains[size] = [self._hasher.chain(trip.model.root, part, size) for part in trip.prompt.parts]
+            trip.chains[size] = [
+                self._hasher.chain(root, part, size, items) for part, items in zip(parts, media, strict=True)
+            ]
 
-    def _holdings(self, trip: Trip, replicas: Sequence[Replica]) -> list[int]:
+    def _holdings(self, trip: Trip, targets: Mapping[Target, Replica]) -> list[Holding]:
+        by_block_size: dict[int, list[Target]] = {}
+        for target, replica in targets.items():
+            by_block_size.setdefault(self._block_size(replica), []).append(target)
         now = time.monotonic()
         try:
-            return [self._index.holdings(self._chains(trip, replica), replica.id, now) for replica in replicas]
+            found: dict[Target, Holding] = {}
+            for size, group in by_block_size.items():
+                found.update(zip(group, self._index.holdings(trip.chains[size], group, now), strict=True))
+            return [found[target] for target in targets]
         except Exception:  # noqa: BLE001 - whatever it is, it must not cost the client its answer
             # The index only steers. Without it the request is balanced by load.
             _log.exception("index_failed", request_id=trip.request.request_id)
             trip.indexed = False
-            return [0] * len(replicas)
+            return [Holding(0, 0.0)] * len(targets)
 
-    def _place(self, trip: Trip, replicas: Sequence[Replica], held: Sequence[int]) -> Decision:
+    def _place(self, trip: Trip, targets: Mapping[Target, Replica], holdings: Sequence[Holding]) -> Decision:
+        now = time.monotonic()
         return self._chooser.choose(
-            [replica.load() for replica in replicas],
-            held,
+            [replica.load(target.rank, now) for target, replica in targets.items()],
+            holdings,
             trip.prompt.tokens,
             Affinity(trip.beginning, trip.request.session),
             retried=bool(trip.tried),
             blind=trip.prompt.source is TokenSource.TEXT or not trip.indexed,
         )
 
-    async def _relay(self, trip: Trip, replicas: Sequence[Replica], sink: Sink) -> Outcome | None:
+    async def _relay(self, trip: Trip, targets: Mapping[Target, Replica], sink: Sink) -> Outcome | None:
         """One attempt. None: no connection could be made, and another replica is left to try."""
         decision = trip.decision
         assert decision is not None
-        replica = trip.replica = next(r for r in replicas if r.id == decision.replica)
+        target = decision.target
+        replica = trip.replica = targets[target]
+        trip.sent_chains = trip.chains[self._block_size(replica)]
         trip.dispatched_at = time.monotonic()
-        ticket = replica.dispatch(trip.prompt.tokens - decision.held_tokens)
+        ticket = replica.dispatch(target.rank, trip.prompt.tokens - decision.held_tokens, trip.sequences)
         trip.prefill_ahead = ticket.prefill_ahead
         if trip.indexed:
-            trip.lease = self._index.begin(self._chains(trip, replica), replica.id, trip.dispatched_at)
+            trip.lease = self._index.begin(trip.sent_chains, target, trip.dispatched_at)
 
         def first_byte() -> None:
             ticket.prefill_done()
@@ -151,10 +169,17 @@ class Flow:
                 self._index.computed(trip.lease)
 
         # Without a stream the first byte comes with the last one, so the end of the prefill has to be estimated.
-        estimate = next(c.queue_seconds + c.prefill_seconds for c in decision.candidates if c.replica == replica.id)
+        estimate = next(c.queue_seconds + c.prefill_seconds for c in decision.candidates if c.target == target)
         timer = None if trip.request.stream else asyncio.get_running_loop().call_later(estimate, ticket.prefill_done)
         try:
-            outcome = await self._forwarder.forward(trip.request, replica, sink, _own_headers(trip), first_byte)
+            outcome = await self._forwarder.forward(
+                trip.request,
+                replica,
+                target.rank,
+                sink,
+                own_headers=_own_headers(trip),
+                on_first_byte=first_byte,
+            )
         except BaseException:
             self._abandon(trip)
             raise
@@ -182,16 +207,18 @@ class Flow:
 
     async def _settle(self, trip: Trip) -> None:
         """Correct the index and the learned rates by what the engine reported."""
-        outcome, replica = trip.outcome, trip.replica
+        outcome, replica, decision = trip.outcome, trip.replica, trip.decision
         assert outcome is not None
         assert replica is not None
+        assert decision is not None
         trip.resume_clock()
         if not trip.prefilled:
             self._abandon(trip)
             return
+        replica.answered(outcome.usage, decision.held_tokens)
         cached = confirmed_tokens(trip.request, trip.prompt, outcome)
         if trip.lease is not None:
-            self._index.complete(trip.lease, cached, await self._filled(trip))
+            self._index.complete(trip.lease, cached, await self._filled(trip), time.monotonic())
             held = trip.lease.held_tokens if cached is None else cached
             trip.lease = None
             learn(replica.speed, outcome, trip.prefill_ahead, trip.prompt.tokens - held)
@@ -199,10 +226,8 @@ class Flow:
 
     async def _filled(self, trip: Trip) -> list[BlockChain]:
         """What the request left in the engine's cache: the prompt's blocks and those filled while decoding."""
-        outcome, replica, prompt = trip.outcome, trip.replica, trip.prompt
+        outcome, prompt, chains = trip.outcome, trip.prompt, trip.sent_chains
         assert outcome is not None
-        assert replica is not None
-        chains = self._chains(trip, replica)
         if len(chains) != 1 or outcome.usage is None:
             return list(chains)
         (chain,) = chains
@@ -216,7 +241,7 @@ class Flow:
             if text is not None and prompt.source is TokenSource.LOCAL:
                 ids = await trip.model.encoder.encode_reply(text) or b""
                 tokens = (prompt.parts[0] + ids)[: computed * TOKEN_BYTES]
-                known = self._hasher.extended(trip.model.root, chain, tokens)
+                known = self._hasher.extended(trip.root, chain, tokens)
             filled.append(BlockChain(known.hashes, known.block_size, max(computed, known.tokens)))
         return filled
 
@@ -242,10 +267,7 @@ class Flow:
             observer.on_settled(result)
 
     def _block_size(self, replica: Replica) -> int:
-        return replica.facts.block_size or self._limits.default_block_size
-
-    def _chains(self, trip: Trip, replica: Replica) -> Sequence[BlockChain]:
-        return trip.chains[self._block_size(replica)]
+        return chain_block_size(replica.facts.block_size or self._limits.default_block_size)
 
 
 def _own_headers(trip: Trip) -> list[tuple[bytes, bytes]]:

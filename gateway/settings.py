@@ -24,6 +24,7 @@ from gateway.api.settings import ServerSettings
 from gateway.config_file import read_config
 from gateway.encode.settings import EncodeSettings
 from gateway.index.settings import IndexSettings
+from gateway.ingest.settings import IngestSettings
 from gateway.placement.settings import PlacementSettings
 from gateway.relay.settings import RelaySettings
 from gateway.telemetry.settings import LogSettings
@@ -32,6 +33,7 @@ _VISIBLE_ASCII = re.compile(r"[!-~]+")
 _STRICT = ConfigDict(
     frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
 )
+_HIGHEST_PORT = 65535
 _BUILTIN_TOKENIZERS = ("demo",)
 
 
@@ -50,6 +52,17 @@ class ReplicaSettings(BaseModel):
 
     api_key: SecretStr | None = Field(default=None, min_length=1)
     """Secret sent to this replica as `authorization: Bearer`, as vLLM's `--api-key` wants it. Null: no such header."""
+
+    events: str = "auto"
+    """Where the engine publishes its KV events, by which the gateway knows what its cache holds. `auto` asks the engine
+    (`GET /kv_event_sources` of vLLM, `GET /server_info` of SGLang); an address such as `tcp://vllm-0:5557` is for
+    engines that do not tell, or are reached by another name; `off` predicts the cache from what was sent. With data
+    parallelism, give the address of rank 0: rank r publishes on the port plus r."""
+
+    replay: str | None = None
+    """Where past KV events can be asked for, such as `tcp://vllm-0:5657`. Only beside an address in `events`; with
+    `auto` the engine tells it. Without it, what the engine stored before the gateway came, or while the connection was
+    broken, is not known."""
 
     @model_validator(mode="before")
     @classmethod
@@ -92,6 +105,20 @@ class ReplicaSettings(BaseModel):
         if key is not None and not _VISIBLE_ASCII.fullmatch(key.get_secret_value()):
             raise ValueError("a key travels in a header: expected visible ASCII characters, without spaces")
         return key
+
+    @field_validator("events")
+    @classmethod
+    def _is_an_event_source(cls, events: str) -> str:
+        return events if events in ("auto", "off") else _event_address(events, "auto, off, or ")
+
+    @field_validator("replay")
+    @classmethod
+    def _belongs_to_events(cls, replay: str | None, info: ValidationInfo) -> str | None:
+        if replay is None:
+            return None
+        if info.data.get("events") in ("auto", "off"):
+            raise ValueError("only used beside an address in events (with auto the engine tells where to ask)")
+        return _event_address(replay, "")
 
 
 class ModelSettings(BaseModel):
@@ -181,6 +208,9 @@ class Settings(BaseModel):
     index: IndexSettings = IndexSettings()
     """How prefixes are remembered."""
 
+    ingest: IngestSettings = IngestSettings()
+    """How the engines' KV events are followed."""
+
     placement: PlacementSettings = PlacementSettings()
     """Which replica gets a request."""
 
@@ -232,6 +262,24 @@ def _split_url(url: str) -> SplitResult | None:
     except ValueError:
         return None
     return parts if valid and not parts.netloc.endswith(":") else None
+
+
+def _event_address(address: str, instead: str) -> str:
+    """A ZeroMQ address to connect to."""
+    if address.startswith("ipc://") and len(address) > len("ipc://"):
+        return address
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    if (
+        not address.startswith("tcp://")
+        or not _VISIBLE_ASCII.fullmatch(address)
+        or not host
+        or "/" in host
+        or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) <= _HIGHEST_PORT)
+    ):
+        raise ValueError(f"expected {instead}an address such as tcp://vllm-0:5557")
+    if host in ("*", "0.0.0.0", "[::]"):  # noqa: S104 - refused, not bound
+        raise ValueError("expected the engine's host name (* is for the engine's own side)")
+    return address
 
 
 def _address(url: str) -> str:

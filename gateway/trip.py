@@ -1,6 +1,7 @@
 """The state of one request on its way through the house."""
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gateway.encode import Encoder
@@ -33,12 +34,13 @@ class ServedModel:
     Attributes:
         id: Its id.
         encoder: Its tokenizer.
-        root: Hash of its prefix space.
+        roots: From a request's cache salt (empty for none) and its prompt's variant to the hash that its chains start
+            from.
     """
 
     id: ModelId
     encoder: Encoder
-    root: int
+    roots: Callable[[str, str], int]
 
 
 @dataclass(slots=True, eq=False)
@@ -56,10 +58,12 @@ class Trip:
     """Replicas that could not be connected to."""
     decision: Decision | None = None
     replica: Replica | None = None
+    sent_chains: Sequence[BlockChain] = ()
+    """Those of ``chains`` with the replica's block size, as it was at dispatch."""
     lease: Lease | None = None
     dispatched_at: float = 0.0
     prefill_ahead: int = 0
-    """Uncached tokens in flight at the replica when the request was sent there."""
+    """Uncached tokens in flight at the target when the request was sent there."""
     outcome: Outcome | None = None
     stages: list[tuple[str, float]] = field(default_factory=list)
     _lap_at: float = field(default_factory=time.perf_counter)
@@ -73,6 +77,18 @@ class Trip:
     def resume_clock(self) -> None:
         """What went before (waiting for the replica) belongs to no room."""
         self._lap_at = time.perf_counter()
+
+    @property
+    def root(self) -> int:
+        """Hash that the prompts' chains start from."""
+        salt = self.request.fields.get("cache_salt")
+        return self.model.roots(salt if isinstance(salt, str) else "", self.prompt.variant)
+
+    @property
+    def sequences(self) -> int:
+        """What an engine counts the request as: every choice of every prompt is computed as a request of its own."""
+        choices = self.request.fields.get("n")
+        return max(len(self.prompt.parts), 1) * (choices if isinstance(choices, int) and choices > 0 else 1)
 
     @property
     def beginning(self) -> int | bytes:

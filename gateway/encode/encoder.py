@@ -54,7 +54,7 @@ class Encoder:
         try:
             return await self._engine.encode(request, now=request.received_at)
         except EngineUnavailable:
-            return TokenizedPrompt(stand_in(request.endpoint, request.fields), TokenSource.TEXT)
+            return TokenizedPrompt(stand_in(request.endpoint, request.fields), TokenSource.TEXT, variant="text")
 
     async def encode_reply(self, text: str) -> bytes | None:
         """Token ids of generated text, or None without a local tokenizer."""

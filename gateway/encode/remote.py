@@ -9,12 +9,14 @@ from typing import Any
 
 import orjson
 
+from gateway.encode.media import media_variant
 from gateway.encode.tokens import pack
 from gateway.encode.written import written
 from gateway.values.ids import ModelId
 from gateway.values.ports import EngineCaller, EngineUnavailable
 from gateway.values.prompt import TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest, Endpoint
+from gateway.vendors import parse_media
 
 _TOKENIZE_CHAT_FIELDS = (
     "messages",
@@ -51,7 +53,7 @@ class EngineTokenizer:
         if now >= self._refused_until.get(render, 0.0):
             try:
                 answer = await self._ask(render, request.body)
-                return TokenizedPrompt(_rendered(answer), TokenSource.ENGINE_RENDER)
+                return _rendered(answer, media_variant(request.fields))
             except EngineUnavailable as error:
                 if error.status not in (403, 404, 405):
                     raise
@@ -59,7 +61,8 @@ class EngineTokenizer:
         if now < self._refused_until.get("/tokenize", 0.0):
             raise EngineUnavailable("the engine offers neither render nor tokenize")
         try:
-            return TokenizedPrompt(await self._tokenize(request), TokenSource.ENGINE_TOKENIZE)
+            parts = await self._tokenize(request)
+            return TokenizedPrompt(parts, TokenSource.ENGINE_TOKENIZE, variant=media_variant(request.fields))
         except EngineUnavailable as error:
             if error.status in (403, 404, 405):
                 self._refused_until["/tokenize"] = now + _RETRY_AFTER_SECONDS
@@ -88,12 +91,20 @@ class EngineTokenizer:
             raise EngineUnavailable(f"{path} answered something that is not JSON") from error
 
 
-def _rendered(answer: Any) -> tuple[bytes, ...]:
-    """Chat renders to one object, completions to a list with one object per prompt."""
+def _rendered(answer: Any, variant: str) -> TokenizedPrompt:
+    """Chat renders to one object, completions to a list with one object per prompt.
+
+    Args:
+        answer: The engine's.
+        variant: What tells the prompt's media apart if the answer does not say where they are.
+    """
     items = answer if isinstance(answer, list) else [answer]
     if not items:
         raise EngineUnavailable("the engine rendered nothing")
-    return tuple(_ids(item, "token_ids") for item in items)
+    parts = tuple(_ids(item, "token_ids") for item in items)
+    media = tuple(parse_media(item.get("features")) or () for item in items)
+    known = any(media)
+    return TokenizedPrompt(parts, TokenSource.ENGINE_RENDER, media if known else (), "" if known else variant)
 
 
 def _tokenized(answer: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""The block chain of a prompt inside its prefix space."""
+"""The block chain of a prompt."""
 
 from gateway.hashing.chain import ChainHasher, space_root
 

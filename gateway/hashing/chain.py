@@ -1,18 +1,24 @@
-"""Chained block hashes: ``h0 = xxh3_64(space)``, ``h(i) = xxh3_64(h(i-1) + tokens of block i)``.
+"""Chained block hashes: ``h0 = xxh3_64(space)``, ``h(i) = xxh3_64(h(i-1) + tokens of block i + what else is in it)``.
 
 Hashes are little-endian u64, tokens little-endian u32. A hash stands for everything up to the end of its block, so two
 chains that share ``h(i)`` share the whole prefix. The hash only steers routing; the engine decides with its own, so a
 collision can cost time and never leak anything.
+
+A block's extras are what else makes the engine tell it from one with the same tokens: the images whose placeholders it
+holds. Requests and the engines' events lead to the same chain, or they would never find each other.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest
 
 from gateway.values.blocks import BlockChain
-from gateway.values.ids import BlockHash
+from gateway.values.ids import BlockHash, ModelId
+from gateway.values.media import MediaItem
 from gateway.values.prompt import TOKEN_BYTES
-from gateway.values.space import PrefixSpace
+from gateway.values.space import CacheSpace
+from gateway.vendors import media_extra
 
 _RUN_BLOCKS = 32
 """Blocks hashed (and remembered) in one go. Longer runs remember less of a prompt that is only partly known."""
@@ -20,8 +26,10 @@ _RUN_BLOCKS = 32
 _MEMO_RUNS = 4096
 """Runs remembered: about 12 MiB with blocks of 16 tokens."""
 
+_MEMO_ROOTS = 1024
 
-def space_root(space: PrefixSpace) -> int:
+
+def space_root(space: CacheSpace) -> int:
     """The hash every chain of a space starts from. Tags and lengths keep its parts apart."""
     encoded = bytearray()
     for field in dataclasses.fields(space):
@@ -32,25 +40,44 @@ def space_root(space: PrefixSpace) -> int:
 
 
 class ChainHasher:
-    """Hashes prompts, remembering runs of blocks: the beginning of most prompts was hashed a moment ago."""
+    """Hashes prompts, remembering runs of blocks: the beginning of most prompts was hashed a moment ago.
+
+    It is a ``BlockHasher`` as well: for blocks that engines describe.
+    """
 
     def __init__(self) -> None:
         # Two generations: when the young one is full it becomes the old one, and what is still in use moves back.
         self._young: dict[tuple[int, bytes], list[BlockHash]] = {}
         self._old: dict[tuple[int, bytes], list[BlockHash]] = {}
+        self._roots: dict[tuple[str, str, str, str], int] = {}
 
-    def chain(self, root: int, tokens: bytes, block_size: int) -> BlockChain:
+    def root(self, model: ModelId, adapter: str, salt: str, variant: str = "") -> int:
+        """``space_root`` of a space, remembered."""
+        key = (model, adapter, salt, variant)
+        known = self._roots.get(key)
+        if known is None:
+            if len(self._roots) >= _MEMO_ROOTS:
+                self._roots.clear()  # salts may be without number; the few in use are soon back
+            known = self._roots[key] = space_root(CacheSpace(model, adapter, salt, variant))
+        return known
+
+    def chain(self, root: int, tokens: bytes, block_size: int, media: Sequence[MediaItem] = ()) -> BlockChain:
         """Block chain of one prompt.
 
         Args:
             root: ``space_root`` of the prompt's space.
             tokens: Token ids, little-endian u32.
             block_size: Tokens per block.
+            media: The items inside the prompt, by offset.
         """
         block = block_size * TOKEN_BYTES
         end = len(tokens) // block * block
+        if media:
+            extras = [_extra(media, start, start + block_size) for start in range(0, end // TOKEN_BYTES, block_size)]
+            hashes = self.extend(root, tokens, block_size, extras)
+            return BlockChain(hashes, block_size, len(tokens) // TOKEN_BYTES)
         run = block * _RUN_BLOCKS
-        hashes: list[BlockHash] = []
+        hashes = []
         previous = root
         for start in range(0, end, run):
             part = tokens[start : min(start + run, end)]
@@ -74,13 +101,26 @@ class ChainHasher:
         Args:
             root: As in ``chain``.
             chain: The beginning's chain.
-            tokens: All token ids, the beginning's included.
+            tokens: All token ids, the beginning's included; what is new holds no media.
         """
-        block = chain.block_size * TOKEN_BYTES
-        start = len(chain.hashes) * block
+        start = len(chain.hashes) * chain.block_size * TOKEN_BYTES
         previous = chain.hashes[-1] if chain.hashes else root
-        added = _hash_run(previous, tokens[start : len(tokens) // block * block], block)
+        added = self.extend(previous, tokens[start:], chain.block_size, None)
         return BlockChain([*chain.hashes, *added], chain.block_size, len(tokens) // TOKEN_BYTES)
+
+    def extend(
+        self, parent: int, tokens: bytes, block_size: int, extras: Sequence[bytes | None] | None
+    ) -> list[BlockHash]:
+        """See ``BlockHasher``."""
+        block = block_size * TOKEN_BYTES
+        end = len(tokens) // block * block
+        if extras is None:
+            return _hash_run(parent, tokens[:end], block)
+        hashes: list[BlockHash] = []
+        for start, extra in zip(range(0, end, block), extras, strict=False):
+            parent = xxh3_64_intdigest(parent.to_bytes(8, "little") + tokens[start : start + block] + (extra or b""))
+            hashes.append(BlockHash(parent))
+        return hashes
 
 
 def _hash_run(previous: int, part: bytes, block: int) -> list[BlockHash]:
@@ -89,3 +129,13 @@ def _hash_run(previous: int, part: bytes, block: int) -> list[BlockHash]:
         previous = xxh3_64_intdigest(previous.to_bytes(8, "little") + part[start : start + block])
         hashes.append(BlockHash(previous))
     return hashes
+
+
+def _extra(media: Sequence[MediaItem], start: int, end: int) -> bytes | None:
+    """What the items that reach into the tokens ``start`` to ``end`` add to their block's identity."""
+    inside = [
+        (item.identifier, item.offset - start)
+        for item in media
+        if item.offset < end and item.offset + item.length > start
+    ]
+    return media_extra(inside) if inside else None

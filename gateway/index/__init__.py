@@ -1,5 +1,5 @@
 """Who holds which prefix."""
 
-from gateway.index.predicted import PredictedIndex
+from gateway.index.replicas import ReplicaIndex
 
-__all__ = ["PredictedIndex"]
+__all__ = ["ReplicaIndex"]

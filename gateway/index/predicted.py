@@ -1,17 +1,18 @@
 """Predictions: what was sent where, bounded by each replica's capacity, corrected by what the engines report."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gateway.index.tree import Node, PrefixTree
 from gateway.values.blocks import BlockChain
-from gateway.values.ids import BlockHash, ReplicaId
-from gateway.values.ports import Lease
+from gateway.values.ids import BlockHash, Target
 
 
 @dataclass(slots=True, eq=False)
-class _Lease:
-    replica: ReplicaId
+class PredictedLease:
+    """What a request brought into a target's tree."""
+
+    target: Target
     held_tokens: int
     tree: PrefixTree
     nodes: tuple[Node, ...]
@@ -23,7 +24,7 @@ class _Lease:
 
 
 class PredictedIndex:
-    """A ``PrefixIndex`` fed by the gateway's own requests and by the cached tokens that engines report.
+    """Holdings as the gateway's own requests and the cached tokens that engines report let expect them.
 
     Args:
         default_blocks: Capacity of a replica until its metrics tell.
@@ -33,36 +34,31 @@ class PredictedIndex:
     def __init__(self, default_blocks: int, speculative_ttl_seconds: float) -> None:
         self._default_blocks = default_blocks
         self._ttl = speculative_ttl_seconds
-        self._trees: dict[ReplicaId, PrefixTree] = {}
-        self._uncached: set[ReplicaId] = set()
+        self._trees: dict[Target, PrefixTree] = {}
 
-    def holdings(self, chains: Sequence[BlockChain], replica: ReplicaId, now: float) -> int:
-        """See ``PrefixIndex``."""
-        tree = self._trees.get(replica)
-        if tree is None or replica in self._uncached:
-            return 0
-        return sum(tree.match(chain.hashes, chain.reusable_blocks, now) * chain.block_size for chain in chains)
+    def depth(self, chain: BlockChain, target: Target, now: float) -> int:
+        """How many of a chain's reusable blocks a target is expected to hold."""
+        tree = self._trees.get(target)
+        return 0 if tree is None else tree.match(chain.hashes, chain.reusable_blocks, now)
 
-    def begin(self, chains: Sequence[BlockChain], replica: ReplicaId, now: float) -> Lease:
+    def begin(self, chains: Sequence[BlockChain], target: Target, now: float) -> PredictedLease:
         """See ``PrefixIndex``."""
-        held = self.holdings(chains, replica, now)
-        tree = self._tree(replica)
+        held = sum(self.depth(chain, target, now) * chain.block_size for chain in chains)
+        tree = self._tree(target)
         clock = tree.clock
         again = tuple(
             max(tree.match(chain.hashes, len(chain.hashes), now) - chain.reusable_blocks, 0) for chain in chains
         )
         nodes = tuple(tree.insert(chain.hashes, now, partial=chain.tokens % chain.block_size > 0) for chain in chains)
-        return _Lease(replica, held, tree, nodes, chains, again, clock)
+        return PredictedLease(target, held, tree, nodes, chains, again, clock)
 
-    def computed(self, lease: Lease) -> None:
+    def computed(self, lease: PredictedLease) -> None:
         """See ``PrefixIndex``."""
-        assert isinstance(lease, _Lease)
         for node in lease.nodes:
             lease.tree.computed(node)
 
-    def complete(self, lease: Lease, cached_tokens: int | None, filled: Iterable[BlockChain]) -> None:
+    def complete(self, lease: PredictedLease, cached_tokens: int | None, filled: Iterable[BlockChain]) -> None:
         """See ``PrefixIndex``."""
-        assert isinstance(lease, _Lease)
         tree = lease.tree
         self.computed(lease)
         if cached_tokens is not None and len(lease.chains) == 1 and cached_tokens < lease.held_tokens:
@@ -90,34 +86,30 @@ class PredictedIndex:
             tree.computed(node)
             tree.release(node)
 
-    def abandon(self, lease: Lease) -> None:
+    def abandon(self, lease: PredictedLease) -> None:
         """See ``PrefixIndex``."""
-        assert isinstance(lease, _Lease)
         for node in lease.nodes:
             lease.tree.withdraw(node)
 
-    def set_capacity(self, replica: ReplicaId, blocks: int, *, caching: bool = True) -> None:
+    def set_capacity(self, target: Target, blocks: int) -> None:
         """See ``PrefixIndex``."""
-        if caching:
-            self._uncached.discard(replica)
-        else:
-            self._uncached.add(replica)
-        tree = self._tree(replica)
+        tree = self._tree(target)
         if tree.capacity_blocks != blocks:
             tree.resize(blocks)
 
-    def remove(self, replica: ReplicaId) -> None:
+    def remove(self, target: Target) -> None:
         """See ``PrefixIndex``. Requests still running there keep their lease on the forgotten tree, harmlessly."""
-        tree = self._trees.pop(replica, None)
+        tree = self._trees.pop(target, None)
         if tree is not None:
-            self._trees[replica] = PrefixTree(tree.capacity_blocks, self._ttl)
+            self._trees[target] = PrefixTree(tree.capacity_blocks, self._ttl)
 
-    def statistics(self) -> Mapping[ReplicaId, int]:
-        """See ``PrefixIndex``."""
-        return {replica: tree.blocks for replica, tree in self._trees.items()}
+    def blocks(self, target: Target) -> int:
+        """Blocks a target is expected to hold."""
+        tree = self._trees.get(target)
+        return 0 if tree is None else tree.blocks
 
-    def _tree(self, replica: ReplicaId) -> PrefixTree:
-        tree = self._trees.get(replica)
+    def _tree(self, target: Target) -> PrefixTree:
+        tree = self._trees.get(target)
         if tree is None:
-            tree = self._trees[replica] = PrefixTree(self._default_blocks, self._ttl)
+            tree = self._trees[target] = PrefixTree(self._default_blocks, self._ttl)
         return tree

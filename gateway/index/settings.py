@@ -28,3 +28,11 @@ class IndexSettings(BaseModel):
     """Bytes of each reply's text that are kept until the answer is out, to predict that the reply is cached as well and
     the conversation's next turn starts behind it. 256 KiB hold about 60,000 tokens. Too small: the next turn after a
     longer reply is predicted to be colder than it is. 0 keeps none."""
+
+    cpu_worth: float = Field(default=0.8, ge=0, le=1)
+    """What a cached token in the engine's CPU memory is worth against one in the GPU's, where KV events tell of such: 1
+    minus the time to fetch it, as a share of the time to compute it. Too small: prefixes are computed elsewhere that
+    could have been fetched; too large: fetching is taken for nothing."""
+
+    disk_worth: float = Field(default=0.4, ge=0, le=1)
+    """The same for tokens on disk or in a store outside of the machine."""

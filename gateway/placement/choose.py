@@ -7,12 +7,13 @@ from xxhash import xxh3_64_intdigest
 from gateway.placement.cost import candidate
 from gateway.values.decision import Candidate, Decision, DecisionKind
 from gateway.values.load import Load
+from gateway.values.ports import Holding
 
 Policy = Callable[[Sequence[Candidate], Sequence[Load], "Affinity"], Candidate]
 
 
 class Affinity:
-    """What ties and session policies go by: the same key leads to the same replica, on every gateway.
+    """What ties and session policies go by: the same key leads to the same target, on every gateway.
 
     Args:
         prefix: Key of the prompt's beginning.
@@ -33,7 +34,7 @@ class Chooser:
         policy: ``expected_ttft``, ``round_robin``, ``least_load`` or ``session``.
         miss_weight: The cost's ``w``.
         tie_margin: Candidates this close to the best, as a share of its cost, count as equal.
-        slots: Sequences a replica computes at once.
+        slots: Sequences a target computes at once.
     """
 
     def __init__(self, policy: str, miss_weight: float, tie_margin: float, slots: int) -> None:
@@ -52,29 +53,29 @@ class Chooser:
     def choose(
         self,
         loads: Sequence[Load],
-        held_tokens: Sequence[int],
+        holdings: Sequence[Holding],
         prompt_tokens: int,
         affinity: Affinity,
         *,
         retried: bool = False,
         blind: bool = False,
     ) -> Decision:
-        """Choose among routable replicas.
+        """Choose among routable targets.
 
         Args:
-            loads: The replicas; at least one.
-            held_tokens: Tokens of the prompt each holds, in the same order.
+            loads: The targets; at least one.
+            holdings: What each holds of the prompt, in the same order.
             prompt_tokens: Length of the prompt.
             affinity: What ties go by.
             retried: The first choice could not be reached.
             blind: The tokens are stand-ins.
         """
         candidates = [
-            candidate(load, prompt_tokens, held, self._miss_weight, self._slots)
-            for load, held in zip(loads, held_tokens, strict=True)
+            candidate(load, prompt_tokens, holding, self._miss_weight, self._slots)
+            for load, holding in zip(loads, holdings, strict=True)
         ]
         chosen = candidates[0] if len(candidates) == 1 else self._pick(candidates, loads, affinity)
-        most = max(held_tokens)
+        most = max(c.held_tokens for c in candidates)
         if blind:
             kind = DecisionKind.BLIND
         elif retried:
@@ -83,7 +84,7 @@ class Chooser:
             kind = DecisionKind.COLD
         else:
             kind = DecisionKind.WARM if chosen.held_tokens == most else DecisionKind.BALANCED
-        return Decision(chosen.replica, kind, chosen.held_tokens, self.policy, tuple(candidates))
+        return Decision(chosen.target, kind, chosen.held_tokens, self.policy, tuple(candidates))
 
     def _expected_ttft(self, candidates: Sequence[Candidate], _loads: Sequence[Load], affinity: Affinity) -> Candidate:
         limit = min(c.cost_seconds for c in candidates) * (1 + self._tie_margin)
@@ -104,5 +105,5 @@ class Chooser:
 
 
 def _rendezvous(candidates: Sequence[Candidate], key: str) -> Candidate:
-    """Highest random weight: every gateway picks the same, and a replica that leaves moves only its own keys."""
-    return max(candidates, key=lambda c: xxh3_64_intdigest(f"{key}\0{c.replica}".encode()))
+    """Highest random weight: every gateway picks the same, and a target that leaves moves only its own keys."""
+    return max(candidates, key=lambda c: xxh3_64_intdigest(f"{key}\0{c.target.replica}\0{c.target.rank}".encode()))

@@ -1,21 +1,23 @@
-"""What it costs to send a request to a replica, in seconds.
+"""What it costs to send a request to a target, in seconds.
 
-``cost = base + queue + (1 + w) * prefill``, where ``prefill`` is the time for the tokens that are not held there, and
-``queue`` the prefill already in flight plus the wait for a decode slot. With ``w = 0`` this is the request's own
-expected time to first token; ``w`` adds what its prefill costs everyone behind it and the blocks it will evict.
+``cost = base + queue + (1 + w) * prefill``, where ``prefill`` is the time for the tokens that are not held there (what
+is held on a slower medium counts for a part), and ``queue`` the prefill already in flight plus the wait for a decode
+slot. With ``w = 0`` this is the request's own expected time to first token; ``w`` adds what its prefill costs everyone
+behind it and the blocks it will evict.
 """
 
 from gateway.values.decision import Candidate
 from gateway.values.load import Load
+from gateway.values.ports import Holding
 
 
-def candidate(load: Load, prompt_tokens: int, held_tokens: int, miss_weight: float, slots: int) -> Candidate:
-    """The cost of one replica, term by term."""
+def candidate(load: Load, prompt_tokens: int, holding: Holding, miss_weight: float, slots: int) -> Candidate:
+    """The cost of one target, term by term."""
     rates = load.rates
     queue = load.prefill_tokens * rates.prefill_seconds_per_token + _slot_wait(load, slots)
-    prefill = (prompt_tokens - held_tokens) * rates.prefill_seconds_per_token
+    prefill = (prompt_tokens - holding.worth) * rates.prefill_seconds_per_token
     cost = rates.base_seconds + queue + (1 + miss_weight) * prefill
-    return Candidate(load.replica, held_tokens, queue, prefill, cost)
+    return Candidate(load.target, holding.tokens, queue, prefill, cost)
 
 
 def _slot_wait(load: Load, slots: int) -> float:

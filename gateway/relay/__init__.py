@@ -1,10 +1,12 @@
 """The fleet of replicas, and forwarding to them."""
 
 from gateway.relay.engines import EngineCalls
-from gateway.relay.fleet import Fleet, Replica, Ticket, suspect
+from gateway.relay.fleet import Fleet, Replica, suspect
 from gateway.relay.forward import Forwarder
+from gateway.relay.headers import asked_rank
 from gateway.relay.health import HealthEvents, HealthMonitor
 from gateway.relay.http import HttpClient
+from gateway.relay.rank import Ticket
 
 __all__ = [
     "EngineCalls",
@@ -15,5 +17,6 @@ __all__ = [
     "HttpClient",
     "Replica",
     "Ticket",
+    "asked_rank",
     "suspect",
 ]

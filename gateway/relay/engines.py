@@ -13,7 +13,10 @@ _TRIES = 2
 
 
 class EngineCalls:
-    """An ``EngineCaller`` over the fleet: the least busy replica is asked, and another one if it does not answer."""
+    """An ``EngineCaller`` over the fleet: the least busy replica is asked, and another one if it does not answer.
+
+    An ``EngineReader`` as well.
+    """
 
     def __init__(self, fleet: Fleet, client: HttpClient, suspect_seconds: float) -> None:
         self._fleet = fleet
@@ -43,6 +46,19 @@ class EngineCalls:
                 raise EngineUnavailable(f"{replica.id} answered {status} to {path}", status)
             return answer
         raise EngineUnavailable(problem)
+
+    async def read(self, replica: ReplicaId, path: str, timeout_seconds: float) -> bytes:
+        """See ``EngineReader``."""
+        of_id = next(each for each in self._fleet.replicas if each.id == replica)
+        try:
+            status, answer = await self._client.fetch(
+                "GET", of_id.origin, path, credentials(of_id), timeout_seconds=timeout_seconds
+            )
+        except TransportError as failure:
+            raise EngineUnavailable(f"{replica}: {failure}") from failure
+        if status != 200:
+            raise EngineUnavailable(f"{replica} answered {status} to {path}", status)
+        return answer
 
 
 def credentials(replica: Replica) -> Sequence[tuple[bytes, bytes]]:

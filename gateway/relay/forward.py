@@ -46,7 +46,9 @@ class Forwarder:
         self,
         request: ChatRequest,
         replica: Replica,
+        rank: int,
         sink: Sink,
+        *,
         own_headers: Sequence[tuple[bytes, bytes]],
         on_first_byte: Callable[[], None],
     ) -> Outcome:
@@ -58,6 +60,7 @@ class Forwarder:
         Args:
             request: What the client sent.
             replica: Where it goes.
+            rank: To which of its data-parallel ranks.
             sink: Where the answer goes.
             own_headers: Headers the gateway adds to the answer.
             on_first_byte: Called once when the first byte of a stream has come.
@@ -68,6 +71,7 @@ class Forwarder:
             request.headers,
             request.request_id.encode(),
             replica.authorization,
+            replica.rank_header(rank),
             forward_authorization=self._forward_authorization,
         )
         path = f"{request.endpoint}?{request.query.decode('latin-1')}" if request.query else request.endpoint

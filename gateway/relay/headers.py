@@ -28,8 +28,21 @@ _REQUEST_DROPPED = _HOP_BY_HOP | {b"accept-encoding", b"content-length", b"expec
 _RESPONSE_DROPPED = _HOP_BY_HOP | {b"content-length", b"date"}
 
 
+_RANK = b"x-data-parallel-rank"
+"""By which vLLM and SGLang let a request choose the data-parallel rank that computes it."""
+
+_LONGEST_RANK = 9
+"""Digits beyond which a number is no rank."""
+
+
+def asked_rank(headers: Headers) -> int | None:
+    """The data-parallel rank that a client asks for; None if for none, or for something that is no number."""
+    value = next((value for name, value in headers if name == _RANK), b"")
+    return int(value) if value.isdigit() and len(value) <= _LONGEST_RANK else None
+
+
 def upstream_headers(
-    headers: Headers, request_id: bytes, authorization: bytes | None, *, forward_authorization: bool
+    headers: Headers, request_id: bytes, authorization: bytes | None, rank: bytes | None, *, forward_authorization: bool
 ) -> list[tuple[bytes, bytes]]:
     """Headers of the request to the replica.
 
@@ -37,6 +50,8 @@ def upstream_headers(
         headers: The client's.
         request_id: Sent as ``x-request-id``, so that the engine's log names the same request.
         authorization: The replica's own credential; goes before the client's.
+        rank: The data-parallel rank that has been chosen, None if there is nothing to choose; the client's own choice
+            goes before it.
         forward_authorization: Whether the client's credential travels on when the replica has none of its own.
     """
     dropped = _REQUEST_DROPPED | _named_by_connection(headers)
@@ -46,6 +61,8 @@ def upstream_headers(
     kept.append((b"x-request-id", request_id))
     if authorization is not None:
         kept.append((b"authorization", authorization))
+    if rank is not None and all(name != _RANK for name, _ in headers):
+        kept.append((_RANK, rank))
     return kept
 
 

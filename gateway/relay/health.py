@@ -1,6 +1,8 @@
 """Watch every replica: whether it answers, what its metrics say, whether it serves the model it is configured for."""
 
 import asyncio
+import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,10 +14,17 @@ from gateway.relay.fleet import Fleet, Replica
 from gateway.relay.http import HttpClient, TransportError
 from gateway.tasks import TaskGroupOwner
 from gateway.values.engine import EngineFacts
-from gateway.vendors import parse_metrics
+from gateway.vendors import advice, parse_metrics
 
 _CARD_EVERY = 30
 """Rounds between two looks at a replica's model list."""
+
+_VALID_INTERVALS = 3
+"""Intervals after which what the metrics said of the engine's load is too old to go by."""
+
+_JITTER = 0.25
+"""Share by which the time between two checks varies, so that gateways that were started together do not keep looking
+at the engines at the same moments and then all send their requests to the same idle one."""
 
 _log = structlog.get_logger("gateway.relay")
 
@@ -25,7 +34,7 @@ class HealthEvents:
     """What the rest of the gateway wants to know of a replica.
 
     Attributes:
-        on_facts: Its metrics said something new about its cache.
+        on_facts: Its metrics said something new about what it is: engine, ranks, cache.
         on_emptied: Its process started again, or it was away: its cache is empty, as far as one can tell.
     """
 
@@ -34,13 +43,13 @@ class HealthEvents:
 
 
 class HealthMonitor:
-    """Checks every replica at a fixed interval, each in a task of its own.
+    """Checks every replica again and again, each in a task of its own.
 
     Args:
         fleet: The replicas.
         client: Connections to them.
         events: Whom to tell.
-        interval_seconds: Time between two checks of a replica.
+        interval_seconds: Mean time between two checks of a replica.
         timeout_seconds: Limit for one check.
         unhealthy_after: Failed checks in a row after which a replica gets no more requests.
     """
@@ -100,11 +109,12 @@ class HealthMonitor:
             self._unchecked.discard(replica.id)
             if not self._unchecked:
                 self._all_checked.set()
-            await asyncio.sleep(self._interval)
+            await asyncio.sleep(self._interval * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311
 
     async def _check(self, replica: Replica) -> str | None:
         """One round; returns what is wrong, or None."""
         headers = credentials(replica)
+        replica.begin_look()
         try:
             status, _ = await self._client.fetch(
                 "GET", replica.origin, "/health", headers, timeout_seconds=self._timeout
@@ -122,27 +132,29 @@ class HealthMonitor:
         return None
 
     def _take(self, replica: Replica, facts: EngineFacts) -> None:
-        before, replica.facts = replica.facts, facts
+        before = replica.facts
         if None not in (before.started_at, facts.started_at) and before.started_at != facts.started_at:
             _log.warning("replica_restarted", replica=replica.id)
-            self._events.on_emptied(replica)
-        if (before.block_size, before.blocks, before.prefix_caching) != (
-            facts.block_size,
-            facts.blocks,
-            facts.prefix_caching,
-        ):
+            self._empty(replica)
+        replica.end_look(facts, time.monotonic() + _VALID_INTERVALS * self._interval)
+        if _nature(before) != _nature(facts):
             _log.info(
                 "replica_facts",
                 replica=replica.id,
+                engine=facts.kind,
                 block_size=facts.block_size,
                 blocks=facts.blocks,
+                ranks=len(facts.ranks),
                 prefix_caching=facts.prefix_caching,
             )
             if facts.prefix_caching is False:
-                _log.warning(
-                    "prefix_caching_off", replica=replica.id, fix="start the engine with --enable-prefix-caching"
-                )
+                _log.warning("prefix_caching_off", replica=replica.id, fix=advice(facts.kind).prefix_caching)
             self._events.on_facts(replica)
+
+    def _empty(self, replica: Replica) -> None:
+        """It may be another process than before, with other flags and certainly with an empty cache."""
+        replica.usage_details = None
+        self._events.on_emptied(replica)
 
     def _mark_up(self, replica: Replica) -> None:
         if not replica.up:
@@ -155,7 +167,7 @@ class HealthMonitor:
         _log.warning("replica_down", replica=replica.id, model=replica.model, url=replica.url, problem=problem)
         if not known:
             # Nothing will tell whether it comes back with its cache, so count on the worse.
-            self._events.on_emptied(replica)
+            self._empty(replica)
 
     async def _read_card(self, replica: Replica) -> None:
         """Read the replica's entry for its model; warn if it serves another."""
@@ -175,3 +187,9 @@ class HealthMonitor:
                 )
         except (TransportError, orjson.JSONDecodeError, KeyError, TypeError) as error:
             _log.warning("model_list_unreadable", replica=replica.id, problem=str(error))
+
+
+def _nature(facts: EngineFacts) -> tuple[object, ...]:
+    """What does not change from one look to the next as long as it is the same engine."""
+    ranks = [(rank.rank, rank.blocks) for rank in facts.ranks]
+    return facts.kind, facts.block_size, facts.prefix_caching, ranks

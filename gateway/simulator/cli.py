@@ -7,46 +7,134 @@ import sys
 import uvloop
 
 from gateway.simulator.config import EngineConfig
+from gateway.simulator.errors import ListenError
+from gateway.simulator.events import EventEncoding, EventHashes
 from gateway.simulator.faults import Fault
-from gateway.simulator.server import ListenError, SimulatedEngine, serve_engines
+from gateway.simulator.server import SimulatedEngine, serve_engines
+from gateway.values.engine import EngineKind
 
-DESCRIPTION = "Run one simulated engine: vLLM's API, prefix cache and timing, without a model."
+DESCRIPTION = "Run one simulated engine: vLLM's or SGLang's API, prefix cache, KV events and timing, without a model."
+_HTTP_FAULTS = ", ".join(fault for fault in Fault if not fault.of_events)
+_EVENT_FAULTS = f"""\
+    events_drop         batches are not sent; they can be replayed
+    events_drop_hard    batches are not sent and cannot be replayed
+    events_delay=SECONDS  batches are sent that much later
+    events_reorder      a batch is sent after the one that follows it
+    events_duplicate    batches are sent twice
+    events_stop         nothing is published or replayed while the engine goes on
+    events_close        the publishing socket is closed; the end of the fault opens it again
+    {Fault.EVENTS_RESTART}      once: sequence 0, nothing to replay, an empty cache"""
 EPILOG = f"""\
 example:
-  prefix-gateway engine --port 8100 --blocks 2000 --prefill-rate 4000 --decode-ms 20
+  prefix-gateway engine --port 8100 --blocks 2000 --prefill-rate 4000 --decode-ms 20 \\
+      --events 'tcp://*:5557' --replay 'tcp://*:5657'
 
-faults (--fault, or POST /simulator/fault {{"spec": "..."}} while it runs; an empty spec ends it):
-  {", ".join(Fault)}
+faults (--fault, or POST /simulator/fault {{"spec": "..."}} while it runs; an empty spec ends them):
+  {_HTTP_FAULTS}
   slow=SECONDS and die_mid_stream=EVENTS take a value
   options follow a colon: 500:times=3, hang:every=5, 500:path=/metrics
+  of KV events (options times, every, rank: events_drop:times=1,rank=0):
+{_EVENT_FAULTS}
+  one of each kind can be in force: --fault "500:every=9 events_drop"
+
+events: an endpoint without a wildcard (tcp://127.0.0.1:5557) makes the engine connect and nobody hears it, as vLLM and
+SGLang do. Data-parallel rank r takes the port + r for each of the two sockets.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser of its own."""
-    defaults = EngineConfig()
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    _add_server(parser)
+    _add_cache(parser)
+    _add_speed(parser)
+    _add_events(parser)
+    parser.add_argument("--fault", default="", metavar="SPEC", help="faults to show from the start; see below")
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    defaults = EngineConfig()
     parser.add_argument("--port", type=int, required=True, help="port to listen on; 0 takes a free one")
     parser.add_argument("--host", default=defaults.host, help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--flavor",
+        type=EngineKind,
+        choices=list(EngineKind),
+        default=defaults.flavor,
+        metavar="vllm|sglang",
+        help="which engine to behave as (default: %(default)s)",
+    )
     parser.add_argument("--model", default=defaults.model, metavar="ID", help="model id (default: %(default)s)")
     parser.add_argument(
+        "--lora", action="append", default=[], metavar="NAME", help="LoRA adapter served beside it; repeatable"
+    )
+    parser.add_argument(
+        "--max-model-len",
+        type=int,
+        default=None,
+        metavar="N",
+        help="context limit in tokens (default: what the cache holds, at most 32768)",
+    )
+    parser.add_argument(
+        "--no-prompt-tokens-details",
+        dest="prompt_tokens_details",
+        action="store_false",
+        default=None,
+        help="usage does not tell the cached tokens (as vLLM without --enable-prompt-tokens-details)",
+    )
+    parser.add_argument(
+        "--enable-cache-report",
+        dest="prompt_tokens_details",
+        action="store_true",
+        help="with --flavor sglang: usage tells the cached tokens",
+    )
+    parser.add_argument(
+        "--no-render",
+        dest="render",
+        action="store_false",
+        help="render endpoints answer 403 (as vLLM without --enable-scale-out)",
+    )
+
+
+def _add_cache(parser: argparse.ArgumentParser) -> None:
+    defaults = EngineConfig()
+    parser.add_argument(
         "--block-size",
+        "--page-size",
         type=int,
         default=defaults.block_size,
         metavar="N",
-        help="tokens per block (default: %(default)s)",
+        help="tokens per block (default: %(default)s; SGLang's own default is 1)",
     )
     parser.add_argument(
-        "--blocks", type=int, default=defaults.blocks, metavar="N", help="blocks of the cache (default: %(default)s)"
+        "--blocks",
+        type=int,
+        default=defaults.blocks,
+        metavar="N",
+        help="blocks of each rank's cache (default: %(default)s)",
     )
+    parser.add_argument(
+        "--no-prefix-caching", dest="prefix_caching", action="store_false", help="no prefix is ever reused"
+    )
+    parser.add_argument(
+        "--data-parallel-size",
+        type=int,
+        default=defaults.data_parallel_size,
+        metavar="N",
+        help="ranks behind the one port, each with a cache of its own (default: %(default)s)",
+    )
+
+
+def _add_speed(parser: argparse.ArgumentParser) -> None:
+    defaults = EngineConfig()
     parser.add_argument(
         "--prefill-rate",
         type=float,
         default=defaults.prefill_rate,
         metavar="TOKENS_PER_S",
-        help="prompt tokens computed per second (default: %(default)s)",
+        help="prompt tokens computed per second and rank (default: %(default)s)",
     )
     parser.add_argument(
         "--decode-ms",
@@ -60,16 +148,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=defaults.slots,
         metavar="N",
-        help="sequences at the same time (default: %(default)s)",
+        help="sequences at the same time per rank (default: %(default)s)",
+    )
+
+
+def _add_events(parser: argparse.ArgumentParser) -> None:
+    defaults = EngineConfig()
+    parser.add_argument("--events", default="", metavar="tcp://*:PORT", help="publish KV events there")
+    parser.add_argument("--replay", default="", metavar="tcp://*:PORT", help="answer requests for past events there")
+    parser.add_argument(
+        "--replay-buffer",
+        type=int,
+        default=defaults.replay_buffer,
+        metavar="N",
+        help="past batches of events to keep (default: %(default)s)",
+    )
+    parser.add_argument("--event-topic", default="", metavar="TOPIC", help="topic of the messages (default: none)")
+    parser.add_argument(
+        "--event-encoding",
+        type=EventEncoding,
+        choices=list(EventEncoding),
+        default=defaults.event_encoding,
+        metavar="|".join(EventEncoding),
+        help="maps, arrays as earlier releases sent them, or the first releases' short ones (default: %(default)s)",
     )
     parser.add_argument(
-        "--max-model-len",
-        type=int,
-        default=None,
-        metavar="N",
-        help="context limit in tokens (default: what the cache holds, at most 32768)",
+        "--event-hashes",
+        type=EventHashes,
+        choices=list(EventHashes),
+        default=defaults.event_hashes,
+        metavar="|".join(EventHashes),
+        help="blocks named by 64-bit numbers or by 32 bytes (default: %(default)s)",
     )
-    parser.add_argument("--fault", default="", metavar="SPEC", help="fault to show from the start; see below")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,14 +188,26 @@ def run(args: argparse.Namespace) -> int:
         config = EngineConfig(
             host=args.host,
             port=args.port,
+            flavor=args.flavor,
             model=args.model,
+            adapters=tuple(args.lora),
             block_size=args.block_size,
             blocks=args.blocks,
+            prefix_caching=args.prefix_caching,
             prefill_rate=args.prefill_rate,
             decode_ms=args.decode_ms,
             slots=args.slots,
+            data_parallel_size=args.data_parallel_size,
             max_model_len=args.max_model_len,
             fault=args.fault,
+            prompt_tokens_details=args.prompt_tokens_details,
+            render=args.render,
+            events=args.events,
+            replay=args.replay,
+            replay_buffer=args.replay_buffer,
+            event_topic=args.event_topic,
+            event_encoding=args.event_encoding,
+            event_hashes=args.event_hashes,
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve_engines([config], _announce))
@@ -97,5 +219,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _announce(engines: list[SimulatedEngine]) -> None:
     for engine in engines:
-        sys.stdout.write(f"simulated engine {engine.config.model} on {engine.url}\n")
+        events = f", events on {', '.join(engine.event_endpoints)}" if engine.event_endpoints else ""
+        replay = f", replay on {', '.join(engine.replay_endpoints)}" if engine.replay_endpoints else ""
+        sys.stdout.write(f"simulated engine {engine.config.model} on {engine.url}{events}{replay}\n")
     sys.stdout.flush()

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+from gateway.simulator.events import EventEncoding, EventHashes
 from gateway.simulator.faults import FaultSpec
+from gateway.simulator.sockets import Endpoint
+from gateway.values.engine import EngineKind
 
 DEFAULT_CONTEXT = 32768
 """Context limit in tokens where none is given and the cache is large enough."""
@@ -15,39 +18,62 @@ class EngineConfig:
     Attributes:
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
+        flavor: Which engine it behaves as.
         model: Id under which the model is served.
-        block_size: Tokens per cache block.
-        blocks: Cache blocks, the one the engine keeps for itself included: ``blocks - 1`` can be used.
-        prefill_rate: Prompt tokens computed per second. ``inf``: prompts cost no time.
+        adapters: Names of the LoRA adapters that are served beside it.
+        block_size: Tokens per cache block (SGLang: page).
+        blocks: Cache blocks of each rank, the one the engine keeps for itself included: ``blocks - 1`` can be used.
+        prefix_caching: Whether prefixes are reused at all.
+        prefill_rate: Prompt tokens computed per second by each rank. ``inf``: prompts cost no time.
         decode_ms: Milliseconds per generated token of one sequence.
-        slots: Sequences computed at the same time.
+        slots: Sequences computed at the same time by each rank.
+        data_parallel_size: Ranks behind the one port, each with a cache of its own.
         max_model_len: Longest prompt plus answer in tokens. None: what the cache holds, at most ``DEFAULT_CONTEXT``.
-        fault: Fault spec in force from the start, empty for none; see ``faults``.
-        prompt_tokens_details: Whether usage tells the cached tokens.
-        render: Whether the render endpoints exist; a real engine answers 403 unless it was started for it.
+        fault: Fault specs in force from the start, empty for none; see ``faults``.
+        prompt_tokens_details: Whether usage tells the cached tokens. None: yes for vLLM, as with
+            ``--enable-prompt-tokens-details``; no for SGLang, as without ``--enable-cache-report``.
+        render: Whether vLLM's render endpoints exist; a real engine answers 403 unless it was started for it.
+        events: Where to publish KV events, such as ``tcp://*:5557``; rank r takes the port + r, and a port of 0 a free
+            one for each rank. Empty: no events.
+        replay: Where past events can be asked for, in the same way. Empty: nowhere.
+        replay_buffer: How many past batches of events are kept for that.
+        event_topic: First frame of each message.
+        event_encoding: How events are laid out.
+        event_hashes: How events name blocks.
         record_requests: How many of the last POST requests to keep, raw.
     """
 
     host: str = "127.0.0.1"
     port: int = 0
+    flavor: EngineKind = EngineKind.VLLM
     model: str = "demo"
+    adapters: tuple[str, ...] = ()
     block_size: int = 16
     blocks: int = 4096
+    prefix_caching: bool = True
     prefill_rate: float = 8000.0
     decode_ms: float = 10.0
     slots: int = 32
+    data_parallel_size: int = 1
     max_model_len: int | None = None
     fault: str = ""
-    prompt_tokens_details: bool = True
+    prompt_tokens_details: bool | None = None
     render: bool = True
+    events: str = ""
+    replay: str = ""
+    replay_buffer: int = 10_000
+    event_topic: str = ""
+    event_encoding: EventEncoding = EventEncoding.MAP
+    event_hashes: EventHashes = EventHashes.INT
     record_requests: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port must be between 0 and 65535, not {self.port}")
-        if not self.model:
-            raise ValueError("model must not be empty")
-        for name in ("block_size", "slots", "prefill_rate"):
+        for name, kind in (("flavor", EngineKind), ("event_encoding", EventEncoding), ("event_hashes", EventHashes)):
+            if getattr(self, name) not in list(kind):
+                raise ValueError(f"{name} must be {' or '.join(kind)}, not {getattr(self, name)}")
+        for name in ("block_size", "slots", "prefill_rate", "data_parallel_size", "replay_buffer"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
         if self.blocks < 2:
@@ -61,8 +87,11 @@ class EngineConfig:
                 f"max_model_len must be between 1 and the {self.capacity} tokens that the cache holds, "
                 f"not {self.max_model_len}"
             )
-        if self.fault:
-            FaultSpec.parse(self.fault)
+        names = [self.model, *self.adapters]
+        if "" in names or len(set(names)) < len(names):
+            raise ValueError(f"the model and its adapters need different names, not {', '.join(map(repr, names))}")
+        self._check_events()
+        self.parse_faults(self.fault)
 
     @property
     def capacity(self) -> int:
@@ -73,3 +102,38 @@ class EngineConfig:
     def context(self) -> int:
         """The context limit in force, in tokens."""
         return self.max_model_len if self.max_model_len is not None else min(DEFAULT_CONTEXT, self.capacity)
+
+    @property
+    def tells_cached(self) -> bool:
+        """Whether usage tells the cached tokens."""
+        return self.flavor == EngineKind.VLLM if self.prompt_tokens_details is None else self.prompt_tokens_details
+
+    def parse_faults(self, specs: str) -> list[FaultSpec]:
+        """The faults of a spec. Raises ValueError for a bad one, and for one that this engine cannot show."""
+        parsed = FaultSpec.parse_all(specs)
+        for spec in parsed:
+            if spec.fault.of_events and not self.events:
+                raise ValueError(f"fault {spec.fault} needs an engine that publishes events (--events)")
+            if spec.rank is not None and spec.rank >= self.data_parallel_size:
+                raise ValueError(
+                    f"fault {spec.fault} is for rank {spec.rank}, the last rank is {self.data_parallel_size - 1}"
+                )
+        return parsed
+
+    def _check_events(self) -> None:
+        if self.replay and not self.events:
+            raise ValueError("replay needs events, too")
+        taken: dict[int, str] = {}
+        for name, text in (("events", self.events), ("replay", self.replay)):
+            if not text:
+                continue
+            endpoint = Endpoint.parse(text)
+            if name == "events" and not endpoint.port and not endpoint.binds(self.flavor):
+                raise ValueError(f"{name} needs a port: the engine connects to {text}, it does not listen there")
+            for rank in range(self.data_parallel_size if endpoint.port else 0):
+                port = endpoint.port + rank
+                if port > 65535:
+                    raise ValueError(f"{name} has no port left for rank {rank}: {text} gives it {port}")
+                if port in taken:
+                    raise ValueError(f"{name} and {taken[port]} both need port {port}; rank r takes the port + r")
+                taken[port] = name

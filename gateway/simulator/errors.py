@@ -1,4 +1,8 @@
-"""How the engine refuses a request."""
+"""How the engine refuses a request, and how its start can fail."""
+
+
+class ListenError(Exception):
+    """The address cannot be listened on. The message says which one, why, and what to do."""
 
 
 class EngineError(Exception):
@@ -28,7 +32,6 @@ _TYPES = {
 }
 
 
-def error_body(error: EngineError) -> dict[str, object]:
-    """The error as vLLM words it."""
-    kind = _TYPES.get(error.status, "APIError")
-    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.status}}
+def error_type(status: int) -> str:
+    """What the engines call an HTTP status."""
+    return _TYPES.get(status, "APIError")

@@ -1,14 +1,19 @@
 """Faults a simulated engine can be told to show.
 
 Spec: ``NAME[=VALUE][:OPTION=VALUE[,OPTION=VALUE]]``, for example ``hang``, ``slow=0.5``, ``die_mid_stream=3``,
-``500:times=3``, ``429:every=5``, ``500:path=/metrics``.
+``500:times=3``, ``429:every=5``, ``500:path=/metrics``, ``events_drop:times=1,rank=0``.
 
 ``times=N``
     show it N times, then behave.
 ``every=N``
-    show it on every N-th matching request.
+    show it on every N-th matching request or batch of events.
 ``path=PATH``
-    only requests of this path, or ``*`` for all. Without it: the two generation endpoints.
+    only requests of this path, or ``*`` for all. Without it: the two generation endpoints. Not for events.
+``rank=R``
+    only the events of this data-parallel rank. Without it: of every rank.
+
+One fault of HTTP and one of events can be in force at the same time: a spec takes the place of the one of its kind.
+Several specs are given with spaces between them.
 """
 
 import math
@@ -43,9 +48,33 @@ class Fault(StrEnum):
     """Status 200, and JSON that is cut short."""
     USAGE_MISSING = "usage_missing"
     """The answer carries no usage, even where it was asked for."""
+    EVENTS_DROP = "events_drop"
+    """Batches of events are not sent; they can be replayed."""
+    EVENTS_DROP_HARD = "events_drop_hard"
+    """Batches of events are not sent, and not kept for replay either."""
+    EVENTS_DELAY = "events_delay"
+    """Batches of events are sent ``=SECONDS`` late; they can be replayed at once."""
+    EVENTS_REORDER = "events_reorder"
+    """A batch of events is sent after the one that follows it, or at the end of the fault."""
+    EVENTS_DUPLICATE = "events_duplicate"
+    """Batches of events are sent twice."""
+    EVENTS_STOP = "events_stop"
+    """The publisher says nothing, to replay requests neither, while the engine goes on. They are answered at the end of
+    the fault; the batches of the meantime can be replayed then."""
+    EVENTS_CLOSE = "events_close"
+    """The socket that publishes is closed, and opened again at the end of the fault. Replay goes on."""
+    EVENTS_RESTART = "events_restart"
+    """Happens once: the publisher counts from 0 again, with nothing to replay, and the cache is empty, as after a
+    restart of the process. Sequences that run go on and leave nothing in the cache."""
+
+    @property
+    def of_events(self) -> bool:
+        """Whether it concerns KV events and not HTTP."""
+        return self.value.startswith("events_")
 
 
-_WITH_VALUE = {Fault.SLOW, Fault.DIE_MID_STREAM}
+_WITH_VALUE = {Fault.SLOW, Fault.DIE_MID_STREAM, Fault.EVENTS_DELAY}
+_STATES = {Fault.EVENTS_STOP, Fault.EVENTS_CLOSE, Fault.EVENTS_RESTART}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +83,11 @@ class FaultSpec:
 
     Attributes:
         fault: What goes wrong.
-        value: Seconds for ``slow``, events for ``die_mid_stream``, else 0.
+        value: Seconds for ``slow`` and ``events_delay``, events for ``die_mid_stream``, else 0.
         times: How often to show it; None: without end.
         every: On every how-manieth matching request.
         path: Path of the requests it concerns, ``*`` for all, None for the generation endpoints.
+        rank: Data-parallel rank whose events it concerns, None for all.
     """
 
     fault: Fault
@@ -65,6 +95,17 @@ class FaultSpec:
     times: int | None = None
     every: int = 1
     path: str | None = None
+    rank: int | None = None
+
+    @classmethod
+    def parse_all(cls, specs: str) -> list[Self]:
+        """Parse specs with spaces between them, at most one of HTTP and one of events. Raises ValueError."""
+        parsed = [cls.parse(spec) for spec in specs.split()]
+        for of_events, kind in ((False, "HTTP"), (True, "events")):
+            names = [spec.fault.value for spec in parsed if spec.fault.of_events is of_events]
+            if len(names) > 1:
+                raise ValueError(f"only one fault of {kind} can be in force, not {' and '.join(names)}")
+        return parsed
 
     @classmethod
     def parse(cls, spec: str) -> Self:
@@ -80,20 +121,24 @@ class FaultSpec:
         value = _number(f"fault {name}", raw) if has_value else 0.0
         if fault is Fault.DIE_MID_STREAM and value != int(value):
             raise ValueError(f"fault {name} needs a whole number of events, not {raw}")
+        known = ["times", "every", "rank" if fault.of_events else "path"]
         options: dict[str, str] = {}
         for option in filter(None, tail.split(",")):
             key, _, text = option.partition("=")
-            if key not in {"times", "every", "path"}:
-                raise ValueError(f"unknown option {key!r} of fault {name}; known: times, every, path")
+            if key not in known:
+                raise ValueError(f"unknown option {key!r} of fault {name}; known: {', '.join(known)}")
             options[key] = text
         if options and fault is Fault.REFUSE:
             raise ValueError("fault refuse takes no options: a closed socket cannot count")
+        if fault in _STATES and options.keys() - {"rank"}:
+            raise ValueError(f"fault {name} takes no option but rank: it lasts from its beginning to its end")
         return cls(
             fault=fault,
             value=value,
             times=_count("times", options["times"]) if "times" in options else None,
             every=_count("every", options["every"]) if "every" in options else 1,
             path=options.get("path"),
+            rank=_count("rank", options["rank"], 0) if "rank" in options else None,
         )
 
     def concerns(self, path: str) -> bool:
@@ -113,19 +158,35 @@ def _number(what: str, text: str) -> float:
     return value
 
 
-def _count(option: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ValueError(f"option {option} needs a whole number above 0, not {text!r}")
+def _count(option: str, text: str, least: int = 1) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise ValueError(f"option {option} needs a whole number of {least} or more, not {text!r}")
     return int(text)
 
 
-class FaultInjector:
-    """Decides for each request whether the fault in force shows."""
+class Rhythm:
+    """Counts what a fault could show on, and says on which of them it shows."""
 
-    def __init__(self, spec: FaultSpec | None = None) -> None:
-        self._spec = spec
+    def __init__(self, every: int = 1, times: int | None = None) -> None:
+        self._every = every
+        self._times = times
         self._seen = 0
         self._shown = 0
+
+    def due(self) -> bool:
+        """Whether this one has to show it, which counts as shown."""
+        self._seen += 1
+        if self._seen % self._every or (self._times is not None and self._shown >= self._times):
+            return False
+        self._shown += 1
+        return True
+
+
+class FaultInjector:
+    """Decides for each request whether the HTTP fault in force shows."""
+
+    def __init__(self, spec: FaultSpec | None = None) -> None:
+        self.set(spec)
 
     @property
     def spec(self) -> FaultSpec | None:
@@ -135,17 +196,9 @@ class FaultInjector:
     def set(self, spec: FaultSpec | None) -> None:
         """Put another fault in force, or none; counting starts anew."""
         self._spec = spec
-        self._seen = self._shown = 0
+        self._rhythm = Rhythm() if spec is None else Rhythm(spec.every, spec.times)
 
     def draw(self, path: str) -> FaultSpec | None:
         """The fault that a request of ``path`` has to show, which counts as shown."""
         spec = self._spec
-        if spec is None:
-            return None
-        if not spec.concerns(path):
-            return None
-        self._seen += 1
-        if self._seen % spec.every or (spec.times is not None and self._shown >= spec.times):
-            return None
-        self._shown += 1
-        return spec
+        return spec if spec is not None and spec.concerns(path) and self._rhythm.due() else None

@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 
 from gateway.simulator.answers import Answer, Author
+from gateway.simulator.ranks import Ranks
 from gateway.simulator.reply import Reply
 from gateway.simulator.requests import Generation
-from gateway.simulator.scheduler import Scheduler, Sequence
+from gateway.simulator.scheduler import Sequence
+from gateway.simulator.surface import Surface
 from gateway.simulator.wire import Json, Shape, shape_for, usage
 
 
@@ -16,17 +18,28 @@ class Generator:
 
     Args:
         author: Writes the answers.
-        scheduler: Decides when.
-        tell_cached: Whether usage tells the cached tokens.
+        ranks: Compute them.
+        surface: Says what usage tells.
     """
 
-    def __init__(self, author: Author, scheduler: Scheduler, *, tell_cached: bool) -> None:
+    def __init__(self, author: Author, ranks: Ranks, surface: Surface) -> None:
         self._author = author
-        self._scheduler = scheduler
-        self._tell_cached = tell_cached
+        self._ranks = ranks
+        self._surface = surface
 
-    async def answer(self, request: Generation, reply: Reply, request_id: str) -> None:
-        """Compute and send. Cancelling it aborts every sequence of the request."""
+    async def answer(self, request: Generation, reply: Reply, request_id: str, rank: int | None) -> None:
+        """Compute and send. Cancelling it aborts every sequence of the request.
+
+        Args:
+            request: What was asked.
+            reply: Where the answer goes.
+            request_id: Becomes part of the answer's id.
+            rank: Data-parallel rank to compute it on; None leaves the choice to the engine.
+
+        Raises:
+            EngineError: There is no such rank.
+        """
+        self._ranks.check(rank)
         answers = [
             self._author.write(prompt, place, request.wish) for prompt in request.prompts for place in range(request.n)
         ]
@@ -35,21 +48,29 @@ class Generator:
                 prompt=request.prompts[index // request.n],
                 answer=answer.ids,
                 salt=request.salt,
+                adapter=request.adapter,
                 reuse=request.prompt_logprobs is None,
             )
             for index, answer in enumerate(answers)
         ]
         shape = shape_for(request, self._author, request_id, int(time.time()))
         if request.stream:
-            await self._stream(request, reply, shape, answers, sequences)
+            await self._stream(request, reply, shape, answers, sequences, rank=rank)
             return
-        await asyncio.gather(*(self._scheduler.run(sequence) for sequence in sequences))
+        await asyncio.gather(*(self._ranks.run(sequence, rank) for sequence in sequences))
         total = sum(len(answer.ids) for answer in answers)
-        told = None if reply.usage_missing else usage(request, total, self._cached(sequences))
+        told = None if reply.usage_missing else usage(request, total, self._surface.cached_tokens(sequences, request.n))
         await reply.json(shape.whole(answers, told))
 
     async def _stream(
-        self, request: Generation, reply: Reply, shape: Shape, answers: list[Answer], sequences: list[Sequence]
+        self,
+        request: Generation,
+        reply: Reply,
+        shape: Shape,
+        answers: list[Answer],
+        sequences: list[Sequence],
+        *,
+        rank: int | None,
     ) -> None:
         # A queue lies between, so that a client that reads slowly does not slow the engine down.
         tokens: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
@@ -59,7 +80,7 @@ class Generator:
 
         total = sum(len(answer.ids) for answer in answers)
         computing = [
-            asyncio.ensure_future(self._scheduler.run(sequence, watch(index)))
+            asyncio.ensure_future(self._ranks.run(sequence, rank, watch(index)))
             for index, sequence in enumerate(sequences)
         ]
         try:
@@ -68,14 +89,17 @@ class Generator:
                 index, count = await tokens.get()
                 for chunk in self._chunks(shape, index, answers[index], count):
                     if request.continuous_usage and not reply.usage_missing:
-                        chunk["usage"] = usage(request, generated, None)
+                        cached = None
+                        if self._surface.continuous_cached:
+                            cached = self._surface.cached_tokens(sequences, request.n)
+                        chunk["usage"] = usage(request, generated, cached)
                     await reply.event(chunk)
         finally:
             for task in computing:
                 task.cancel()
             await asyncio.wait(computing)
         if request.include_usage and not reply.usage_missing:
-            await reply.event(shape.closing(usage(request, total, self._cached(sequences))))
+            await reply.event(shape.closing(usage(request, total, self._surface.cached_tokens(sequences, request.n))))
         await reply.close_stream()
 
     @staticmethod
@@ -84,7 +108,3 @@ class Generator:
             yield opening
         if (chunk := shape.chunk(index, answer, count)) is not None:
             yield chunk
-
-    def _cached(self, sequences: list[Sequence]) -> int | None:
-        """The engine tells the last sequence's only, even where there are several prompts."""
-        return sequences[-1].cached_tokens if self._tell_cached else None

@@ -1,11 +1,12 @@
 """Sends one answer, and breaks it where a fault says so."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-from gateway.simulator.errors import EngineError, error_body
+from gateway.simulator.errors import EngineError
 from gateway.simulator.faults import Fault, FaultSpec
 
 _GARBAGE = b"\x16\x03\x01\x02\x00 this is no HTTP \xff\xfe\r\n\r\n"
@@ -23,13 +24,22 @@ class Reply:
         transport: The connection below, for faults that HTTP has no words for.
         request_id: Echoed as ``x-request-id``.
         fault: What this answer has to show, or None.
+        error_body: The engine's way to put a refusal into JSON.
     """
 
-    def __init__(self, send: Any, transport: asyncio.Transport, request_id: str, fault: FaultSpec | None) -> None:
+    def __init__(
+        self,
+        send: Any,
+        transport: asyncio.Transport,
+        request_id: str,
+        fault: FaultSpec | None,
+        error_body: Callable[[EngineError], dict[str, Any]],
+    ) -> None:
         self._send = send
         self._transport = transport
         self._request_id = request_id.encode("latin-1")
         self._fault = fault
+        self._error_body = error_body
         self._events = 0
 
     @property
@@ -54,13 +64,13 @@ class Reply:
             body = body[: len(body) // 2]
         await self._whole(body, b"application/json", status)
 
-    async def text(self, text: str, content_type: str) -> None:
+    async def text(self, text: str, content_type: str, status: int = 200) -> None:
         """Answer with text."""
-        await self._whole(text.encode(), content_type.encode(), 200)
+        await self._whole(text.encode(), content_type.encode(), status)
 
     async def error(self, error: EngineError) -> None:
         """Answer with an error body."""
-        await self.json(error_body(error), error.status)
+        await self.json(self._error_body(error), error.status)
 
     async def open_stream(self) -> None:
         """Start an event stream."""

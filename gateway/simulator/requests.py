@@ -26,7 +26,8 @@ class Generation:
 
     Attributes:
         endpoint: Which API was called.
-        model: Name of the model, as asked for.
+        model: Name of the model or adapter, as it answers.
+        adapter: LoRA adapter, empty for none.
         prompts: Little-endian u32 ids of each prompt.
         n: Answers for each prompt.
         wish: What the answers have to be.
@@ -42,6 +43,7 @@ class Generation:
 
     endpoint: Endpoint
     model: str
+    adapter: str
     prompts: tuple[bytes, ...]
     n: int
     wish: Wish
@@ -61,16 +63,24 @@ class Generation:
 
 
 class RequestReader:
-    """Reads bodies for one model."""
+    """Reads bodies for one model and its adapters.
 
-    def __init__(self, encoder: LocalEncoder, *, model: str, context: int) -> None:
+    Args:
+        encoder: Tokenizer and chat template.
+        model: Its name.
+        adapters: Under each name that is asked for, the LoRA adapter meant.
+        context: Limit in tokens.
+    """
+
+    def __init__(self, encoder: LocalEncoder, *, model: str, adapters: Mapping[str, str], context: int) -> None:
         self._encoder = encoder
         self._model = model
+        self._adapters = adapters
         self._context = context
 
     def prompts(self, endpoint: Endpoint, fields: Fields) -> tuple[bytes, ...]:
         """The token ids of a request's prompts. Raises EngineError for what cannot be encoded or is too long."""
-        self.check_model(fields)
+        self._adapter(fields)
         if endpoint is Endpoint.CHAT:
             _check_messages(fields)
         elif fields.get("prompt") is None:
@@ -86,17 +96,9 @@ class RequestReader:
                 raise self._too_long(len(prompt) // TOKEN_BYTES)
         return prompts
 
-    def check_model(self, fields: Fields) -> None:
-        """Raise the engine's 404 if another model is asked for."""
-        model = fields.get("model", self._model)
-        if model is not None and not isinstance(model, str):
-            raise EngineError(400, "model must be a string", "model")
-        if model and model != self._model:
-            raise EngineError(404, f"The model `{model}` does not exist.", "model")
-
     def generation(self, endpoint: Endpoint, fields: Fields) -> Generation:
         """A whole generation request. Raises EngineError."""
-        self.check_model(fields)
+        adapter = self._adapter(fields)
         chat = endpoint is Endpoint.CHAT
         stream = _flag(fields, "stream")
         options = fields.get("stream_options")
@@ -118,7 +120,8 @@ class RequestReader:
         longest = max(map(len, prompts)) // TOKEN_BYTES
         return Generation(
             endpoint=endpoint,
-            model=self._model,
+            model=adapter or self._model,
+            adapter=adapter,
             prompts=prompts,
             n=n,
             wish=Wish(
@@ -139,6 +142,17 @@ class RequestReader:
             prompt_logprobs=prompt_logprobs,
             return_token_ids=_flag(fields, "return_token_ids"),
         )
+
+    def _adapter(self, fields: Fields) -> str:
+        """The adapter that is asked for, empty for none. Raises the engine's 404 if another model is asked for."""
+        model = fields.get("model", self._model)
+        if model is not None and not isinstance(model, str):
+            raise EngineError(400, "model must be a string", "model")
+        if not model or model == self._model:
+            return ""
+        if model not in self._adapters:
+            raise EngineError(404, f"The model `{model}` does not exist.", "model")
+        return self._adapters[model]
 
     def _max_tokens(self, fields: Fields, longest: int, *, called: bool) -> int:
         asked = None

@@ -20,6 +20,7 @@ class Sequence:
         prompt: Little-endian u32 ids, at least one.
         answer: Ids to generate, at least one.
         salt: Cache salt, empty for none.
+        adapter: LoRA adapter, empty for none.
         reuse: Whether the cache may be read.
         cached_tokens: Prompt tokens found in the cache; known from the first token on.
     """
@@ -27,6 +28,7 @@ class Sequence:
     prompt: bytes
     answer: tuple[int, ...]
     salt: str = ""
+    adapter: str = ""
     reuse: bool = True
     cached_tokens: int = 0
 
@@ -60,9 +62,25 @@ class Scheduler:
     A sequence is scheduled when nobody else is in prefill, a slot is free, and enough blocks are free for it and for
     what the running ones will still generate. The answers' lengths are known beforehand, so no sequence ever has to be
     preempted.
+
+    Args:
+        cache: The blocks it gives to sequences.
+        slots: Sequences at the same time.
+        prefill_rate: Prompt tokens computed per second.
+        decode_seconds: Time of each generated token.
+        on_step: Called after each step that changed the cache: a prefill that was scheduled, or the tokens decoded at
+            one moment.
     """
 
-    def __init__(self, cache: BlockCache, *, slots: int, prefill_rate: float, decode_seconds: float) -> None:
+    def __init__(
+        self,
+        cache: BlockCache,
+        *,
+        slots: int,
+        prefill_rate: float,
+        decode_seconds: float,
+        on_step: Callable[[], None] = lambda: None,
+    ) -> None:
         self._cache = cache
         self._slots = slots
         self._prefill_rate = prefill_rate
@@ -72,6 +90,8 @@ class Scheduler:
         self._prefilling: _Turn | None = None
         self._prefill_free_at = 0.0
         self._held_up = False
+        self._on_step = on_step
+        self._step_ending = False
         self.totals = Totals()
 
     @property
@@ -84,6 +104,11 @@ class Scheduler:
         """Sequences not scheduled yet."""
         return len(self._waiting)
 
+    @property
+    def waiting_tokens(self) -> int:
+        """Prompt tokens of the sequences not scheduled yet."""
+        return sum(turn.table.length for turn in self._waiting)
+
     async def run(self, sequence: Sequence, on_token: Callable[[int], None] | None = None) -> None:
         """Compute a sequence. Cancelling it frees its slot and its blocks at once.
 
@@ -95,7 +120,7 @@ class Scheduler:
         length = len(sequence.prompt) // TOKEN_BYTES
         # The last generated token is never fed back into the model, so it takes no place.
         final_blocks = self._cache.blocks_for(length + len(sequence.answer) - 1)
-        table = self._cache.table(sequence.prompt, sequence.salt)
+        table = self._cache.table(sequence.prompt, sequence.salt, sequence.adapter)
         turn = _Turn(sequence, table, loop.time(), loop.create_future(), final_blocks)
         self._waiting.append(turn)
         try:
@@ -120,6 +145,10 @@ class Scheduler:
                 if on_token is not None or edge or index == len(answer) - 1:
                     await _sleep_until(first + index * self._decode_seconds)
                 self._cache.append(turn.table, answer[index - 1])
+                if self._cache.changed and not self._step_ending:
+                    # What other sequences do at this moment belongs to the same step.
+                    self._step_ending = True
+                    asyncio.get_running_loop().call_soon(self._end_step)
             self.totals.generated_tokens += 1
             if on_token is not None:
                 on_token(index + 1)
@@ -139,16 +168,22 @@ class Scheduler:
         self._running.add(turn)
         self._prefilling = turn
         self._count(turn)
+        self._end_step()
         now = asyncio.get_running_loop().time()
         start = now if self._held_up else max(turn.arrived, self._prefill_free_at)
         self._held_up = False
         self._prefill_free_at = start + (turn.table.length - turn.table.cached_tokens) / self._prefill_rate
         turn.prefilled_at.set_result(self._prefill_free_at)
 
+    def _end_step(self) -> None:
+        self._step_ending = False
+        if self._cache.changed:
+            self._on_step()
+
     def _count(self, turn: _Turn) -> None:
         turn.sequence.cached_tokens = turn.table.cached_tokens
         self.totals.prompt_tokens += turn.table.length
-        if turn.sequence.reuse:
+        if turn.sequence.reuse and self._cache.caching:
             self.totals.queries += turn.table.length
             self.totals.hits += turn.table.cached_tokens
 

@@ -18,7 +18,10 @@ from gateway.encode import LocalEncoder, load_local
 from gateway.simulator.app import EngineApp, RecordedRequest
 from gateway.simulator.cache import BlockCache
 from gateway.simulator.config import EngineConfig
+from gateway.simulator.errors import ListenError
 from gateway.simulator.faults import Fault, FaultInjector, FaultSpec
+from gateway.simulator.publisher import EventPublisher
+from gateway.simulator.ranks import CachedBlock, Ranks
 from gateway.simulator.scheduler import Scheduler
 
 TOKENIZER = "builtin:demo"
@@ -27,20 +30,23 @@ _GRACE_SECONDS = 0.5
 _BACKLOG = 2048
 
 
-class ListenError(Exception):
-    """The address cannot be listened on. The message says which one, why, and what to do."""
-
-
 class SimulatedEngine:
-    """One engine with its own port, cache and clock.
+    """One engine with its own port, caches and clock.
 
     Several can run in one event loop; they share nothing but the tokenizer, which does not change.
     """
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        self._faults = FaultInjector(FaultSpec.parse(config.fault) if config.fault else None)
-        self._app = EngineApp(config, _encoder(), self._faults, self.set_fault)
+        self._faults = FaultInjector()
+        self._event_fault: FaultSpec | None = None
+        for spec in config.parse_faults(config.fault):
+            if spec.fault.of_events:
+                self._event_fault = spec
+            else:
+                self._faults.set(spec)
+        self._ranks = Ranks(config)
+        self._app = EngineApp(config, self._ranks, _encoder(), self._faults, self.set_fault)
         self._state = ServerState()
         self._uvicorn = uvicorn.Config(
             self._app,
@@ -72,14 +78,34 @@ class SimulatedEngine:
         return f"http://{host}:{self._port}"
 
     @property
+    def ranks(self) -> Ranks:
+        """The data-parallel ranks, to look at."""
+        return self._ranks
+
+    @property
     def cache(self) -> BlockCache:
-        """The block cache, to look at."""
-        return self._app.cache
+        """The block cache of rank 0, to look at."""
+        return self._ranks.all[0].cache
 
     @property
     def scheduler(self) -> Scheduler:
-        """The scheduler, to look at."""
-        return self._app.scheduler
+        """The scheduler of rank 0, to look at."""
+        return self._ranks.all[0].scheduler
+
+    @property
+    def content(self) -> list[list[CachedBlock]]:
+        """For each rank every cached block, in no order."""
+        return [rank.content() for rank in self._ranks.all]
+
+    @property
+    def event_endpoints(self) -> list[str]:
+        """For each rank where its events are published, with the port in use; empty when events are off."""
+        return [str(publisher.events) for publisher in self._publishers]
+
+    @property
+    def replay_endpoints(self) -> list[str]:
+        """For each rank where its past events can be asked for; empty when they cannot."""
+        return [str(publisher.replay) for publisher in self._publishers if publisher.replay is not None]
 
     @property
     def requests(self) -> list[RecordedRequest]:
@@ -87,12 +113,19 @@ class SimulatedEngine:
         return list(self._app.requests)
 
     async def start(self) -> None:
-        """Listen. Raises ListenError if the address cannot be had."""
-        if self._faults.spec is not None and self._faults.spec.fault is Fault.REFUSE:
-            # Find a port and hold nothing.
-            self._open().close()
-        else:
-            await self._listen()
+        """Listen. Raises ListenError if an address cannot be had; nothing listens then."""
+        await self._ranks.set_fault(self._event_fault)
+        try:
+            for publisher in self._publishers:
+                await publisher.open()
+            if self._faults.spec is not None and self._faults.spec.fault is Fault.REFUSE:
+                # Find a port and hold nothing.
+                self._open().close()
+            else:
+                await self._listen()
+        except ListenError:
+            await self._close_publishers()
+            raise
 
     async def stop(self) -> None:
         """Stop listening, give running answers a moment, then close every connection."""
@@ -103,29 +136,54 @@ class SimulatedEngine:
         for connection in list(self._state.connections):
             connection.transport.abort()
         await self._drain()
+        await self._close_publishers()
 
     async def kill(self) -> None:
-        """Die: stop listening and reset every connection at once, whatever it carries.
+        """Die: stop listening, stop publishing and reset every connection at once, whatever it carries.
 
-        ``start`` lets the same engine listen again, with its cache as it was; a new one on its port has an empty cache.
+        ``start`` lets the same engine listen again, with its cache and its past events as they were; a new one on its
+        ports has an empty cache and counts its events from 0.
         """
         self._close_listener()
+        await self._close_publishers()
         for connection in list(self._state.connections):
             _reset(connection.transport)
         await self._drain()
 
-    async def set_fault(self, spec: str) -> None:
-        """Put a fault in force, see ``faults``; an empty spec ends it. Raises ValueError for a bad spec."""
-        parsed = FaultSpec.parse(spec) if spec else None
+    async def set_fault(self, specs: str) -> None:
+        """Put faults in force, see ``faults``; an empty spec ends all of them.
+
+        Raises:
+            ValueError: The spec is bad; nothing is changed.
+            ListenError: A closed socket cannot be opened again.
+        """
+        parsed = self._config.parse_faults(specs)
+        for spec in parsed or (None,):
+            if spec is None or spec.fault.of_events:
+                momentary = spec is not None and spec.fault is Fault.EVENTS_RESTART
+                self._event_fault = None if momentary else spec
+                await self._ranks.set_fault(spec)
+            if spec is None or not spec.fault.of_events:
+                await self._set_http_fault(spec)
+
+    async def _set_http_fault(self, spec: FaultSpec | None) -> None:
         before = self._faults.spec
-        self._faults.set(parsed)
-        if parsed is not None and parsed.fault is Fault.REFUSE:
+        self._faults.set(spec)
+        if spec is not None and spec.fault is Fault.REFUSE:
             self._close_listener()
             for connection in list(self._state.connections):
                 if isinstance(connection, _Connection) and connection.idle:
                     connection.transport.close()
         elif before is not None and before.fault is Fault.REFUSE:
             await self._listen()
+
+    @property
+    def _publishers(self) -> list[EventPublisher]:
+        return [rank.publisher for rank in self._ranks.all if rank.publisher is not None]
+
+    async def _close_publishers(self) -> None:
+        for publisher in self._publishers:
+            await publisher.close()
 
     async def _drain(self) -> None:
         """Give requests a moment to end."""

@@ -68,8 +68,21 @@ class Catalog:
         )
         self.index_blocks = Gauge(
             "gateway_index_blocks",
-            "KV-cache blocks a replica is believed to hold, by where that belief comes from.",
+            "KV-cache blocks a replica is believed to hold, by where that belief comes from: events (the engine tells),"
+            " predicted (from what was sent), blind (predicted, and nothing confirms it).",
             ("replica", "source"),
+            registry=registry,
+        )
+        self.kv_events = Counter(
+            "gateway_kv_events",
+            "KV events from a replica: stored, removed, cleared, or unknown (skipped).",
+            ("replica", "type"),
+            registry=registry,
+        )
+        self.kv_event_gaps = Counter(
+            "gateway_kv_event_gaps",
+            "Times that batches of a replica's KV events were missing.",
+            ("replica",),
             registry=registry,
         )
         self.prediction_error_tokens = Counter(

@@ -8,6 +8,7 @@ from prometheus_client import Counter, Histogram
 
 from gateway.telemetry.catalog import EVERYBODY, Catalog
 from gateway.values.ids import ModelId, ReplicaId
+from gateway.values.kv_events import IndexSource
 from gateway.values.outcome import Ending
 from gateway.values.settlement import Refusal, Settlement
 
@@ -21,10 +22,11 @@ class ReplicaGauges:
     up: bool
     requests: int
     index_blocks: int
+    index_source: IndexSource
 
 
 class MetricsObserver:
-    """An ``Observer`` that counts.
+    """An ``Observer`` and ``EventObserver`` that counts.
 
     Args:
         catalog: The metrics.
@@ -66,6 +68,14 @@ class MetricsObserver:
         if error:
             count(c.prediction_error_tokens, s.decision.replica, "under" if error > 0 else "over").inc(abs(error))
 
+    def on_kv_events(self, replica: ReplicaId, kind: str, count: int) -> None:
+        """See ``EventObserver``."""
+        self._counter(self._catalog.kv_events, replica, kind).inc(count)
+
+    def on_kv_gap(self, replica: ReplicaId) -> None:
+        """See ``EventObserver``."""
+        self._counter(self._catalog.kv_event_gaps, replica).inc()
+
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``. Which model was meant may be a client's invention, so it is no label value."""
         labels = ("unknown", EVERYBODY, str(refusal.endpoint), str(refusal.status))
@@ -87,4 +97,4 @@ def set_replica_gauges(catalog: Catalog, states: Iterable[ReplicaGauges]) -> Non
     for state in states:
         catalog.replica_up.labels(state.model, state.replica).set(state.up)
         catalog.replica_inflight.labels(state.replica).set(state.requests)
-        catalog.index_blocks.labels(state.replica, "predicted").set(state.index_blocks)
+        catalog.index_blocks.labels(state.replica, str(state.index_source)).set(state.index_blocks)

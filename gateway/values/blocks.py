@@ -24,3 +24,17 @@ class BlockChain:
     def reusable_blocks(self) -> int:
         """Most blocks an engine can take from its cache: the last token is always computed anew."""
         return min(len(self.hashes), (self.tokens - 1) // self.block_size) if self.tokens else 0
+
+
+_SMALLEST_BLOCK = 16
+
+
+def chain_block_size(engine_block_size: int) -> int:
+    """Tokens per block of the chains that stand for prompts at an engine with blocks of a size.
+
+    The engine's own size, except for engines that cache by very small pages (SGLang's default page is one token):
+    coarser blocks lose at most 15 tokens of a prediction and cost a sixteenth of the time.
+    """
+    if engine_block_size >= _SMALLEST_BLOCK:
+        return engine_block_size
+    return _SMALLEST_BLOCK // engine_block_size * engine_block_size

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gateway.values.ids import ReplicaId
+from gateway.values.ids import ReplicaId, Target
 
 
 class DecisionKind(StrEnum):
@@ -23,17 +23,17 @@ class DecisionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One replica a request could have gone to, with every term of its cost.
+    """One target a request could have gone to, with every term of its cost.
 
     Attributes:
-        replica: Its id.
-        held_tokens: Prompt tokens it is believed to hold.
+        target: The replica and its rank.
+        held_tokens: Prompt tokens it is believed to hold, on whatever medium.
         queue_seconds: Prefill in flight there, plus the wait for a decode slot.
-        prefill_seconds: Prefill of the tokens it does not hold.
+        prefill_seconds: Prefill of the tokens it does not hold, and fetching those that lie on a slower medium.
         cost_seconds: What the policy compares.
     """
 
-    replica: ReplicaId
+    target: Target
     held_tokens: int
     queue_seconds: float
     prefill_seconds: float
@@ -42,18 +42,23 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The replica chosen, and all it was chosen from.
+    """The target chosen, and all it was chosen from.
 
     Attributes:
-        replica: Where the request goes.
+        target: Where the request goes.
         kind: The decision in one word.
-        held_tokens: Prompt tokens the chosen replica is believed to hold.
+        held_tokens: Prompt tokens the chosen target is believed to hold.
         policy: Name of the placement policy.
-        candidates: Every routable replica, the chosen one among them.
+        candidates: Every routable target, the chosen one among them.
     """
 
-    replica: ReplicaId
+    target: Target
     kind: DecisionKind
     held_tokens: int
     policy: str
     candidates: tuple[Candidate, ...]
+
+    @property
+    def replica(self) -> ReplicaId:
+        """The replica the target belongs to."""
+        return self.target.replica

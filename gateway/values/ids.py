@@ -1,6 +1,6 @@
 """Identifiers, each with a type of its own so that one cannot be passed for another."""
 
-from typing import NewType
+from typing import NamedTuple, NewType
 
 ModelId = NewType("ModelId", str)
 """What clients send as ``model``."""
@@ -13,3 +13,15 @@ RequestId = NewType("RequestId", str)
 
 BlockHash = NewType("BlockHash", int)
 """Chained 64-bit hash of a prompt up to and including one block. It only steers routing."""
+
+
+class Target(NamedTuple):
+    """Where a request can be sent: one data-parallel rank of a replica. Each rank has a KV cache of its own.
+
+    Attributes:
+        replica: The replica.
+        rank: The rank, 0 where there is only one.
+    """
+
+    replica: ReplicaId
+    rank: int = 0

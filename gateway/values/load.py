@@ -1,8 +1,8 @@
-"""What a replica is busy with, and how fast it is."""
+"""What a target is busy with, and how fast it is."""
 
 from dataclasses import dataclass
 
-from gateway.values.ids import ReplicaId
+from gateway.values.ids import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +24,17 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A routable replica at the moment of a decision.
+    """A routable target at the moment of a decision.
 
     Attributes:
-        replica: Its id.
-        prefill_tokens: Uncached prompt tokens sent there and not yet computed.
-        requests: Requests sent there and not yet answered in full.
+        target: The replica and its rank.
+        prefill_tokens: Uncached prompt tokens in front of a new request: those this gateway sent there and that are not
+            yet computed, and an estimate of what others sent.
+        requests: Requests there that are not yet answered in full, whoever sent them.
         rates: How fast it is.
     """
 
-    replica: ReplicaId
+    target: Target
     prefill_tokens: int
     requests: int
     rates: Rates

@@ -1,10 +1,12 @@
 """The protocols through which rooms see each other."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from gateway.values.blocks import BlockChain
-from gateway.values.ids import ModelId, ReplicaId
+from gateway.values.ids import BlockHash, ModelId, ReplicaId, Target
+from gateway.values.kv_events import FeedState, IndexSource, KvEvent
 from gateway.values.load import Rates
 from gateway.values.settlement import Refusal, Settlement
 
@@ -33,13 +35,32 @@ class EngineCaller(Protocol):
         ...
 
 
-class Lease(Protocol):
-    """A request's hold on the blocks of its prompts at one replica, from dispatch to the end of the answer."""
+class EngineReader(Protocol):
+    """What an engine says about itself."""
 
-    @property
-    def replica(self) -> ReplicaId:
-        """Where the request was sent."""
+    async def read(self, replica: ReplicaId, path: str, timeout_seconds: float) -> bytes:
+        """GET ``path`` of one replica and return the body of its 200 answer.
+
+        Raises:
+            EngineUnavailable: it did not answer in time, or not with 200.
+        """
         ...
+
+
+class EventObserver(Protocol):
+    """Somebody who counts KV events. Must not raise and must not wait."""
+
+    def on_kv_events(self, replica: ReplicaId, kind: str, count: int) -> None:
+        """Events of a kind (``stored``, ``removed``, ``cleared``, ``unknown``) came in."""
+        ...
+
+    def on_kv_gap(self, replica: ReplicaId) -> None:
+        """Batches of events are missing."""
+        ...
+
+
+class Lease(Protocol):
+    """A request's hold on the blocks of its prompts at one target, from dispatch to the end of the answer."""
 
     @property
     def held_tokens(self) -> int:
@@ -47,22 +68,55 @@ class Lease(Protocol):
         ...
 
 
+class Holding(NamedTuple):
+    """What a target is believed to hold of a request.
+
+    Attributes:
+        tokens: Prompt tokens it need not compute.
+        worth: The same, with tokens on a slower medium counted for less, because fetching them takes time.
+    """
+
+    tokens: int
+    worth: float
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """What the index knows of one target, for people to look at.
+
+    Attributes:
+        source: What the belief rests on at present.
+        blocks: Blocks believed held.
+        digest: A number that two gateways share when the same events left them the same holdings; None without events.
+    """
+
+    source: IndexSource
+    blocks: int
+    digest: int | None
+
+
 class PrefixIndex(Protocol):
     """Who holds which prefix. Synchronous, without I/O; ``now`` is monotonic seconds."""
 
-    def holdings(self, chains: Sequence[BlockChain], replica: ReplicaId, now: float) -> int:
-        """Prompt tokens of a request the replica is believed to hold, summed over its prompts. Unknown replica: 0."""
+    def holdings(self, chains: Sequence[BlockChain], targets: Sequence[Target], now: float) -> list[Holding]:
+        """What each target is believed to hold of a request, summed over its prompts. An unknown target: nothing.
+
+        Args:
+            chains: One per prompt, all with the targets' block size.
+            targets: Whom to look at.
+            now: Monotonic seconds.
+        """
         ...
 
-    def begin(self, chains: Sequence[BlockChain], replica: ReplicaId, now: float) -> Lease:
-        """A request was sent to a replica: believe in its blocks for a short while, so that a burst stays together."""
+    def begin(self, chains: Sequence[BlockChain], target: Target, now: float) -> Lease:
+        """A request was sent to a target: believe in its blocks for a short while, so that a burst stays together."""
         ...
 
     def computed(self, lease: Lease) -> None:
-        """The replica has begun to answer, so the prompt's blocks are in its cache."""
+        """The target has begun to answer, so the prompt's blocks are in its cache."""
         ...
 
-    def complete(self, lease: Lease, cached_tokens: int | None, filled: Iterable[BlockChain]) -> None:
+    def complete(self, lease: Lease, cached_tokens: int | None, filled: Iterable[BlockChain], now: float) -> None:
         """The answer is complete.
 
         Args:
@@ -71,6 +125,7 @@ class PrefixIndex(Protocol):
                 means that older blocks are gone too.
             filled: What the request left in the engine's cache, one chain per choice: ``tokens`` counts all that was
                 computed, the hashes may end before where the generated tokens are not known.
+            now: Monotonic seconds.
         """
         ...
 
@@ -78,16 +133,55 @@ class PrefixIndex(Protocol):
         """The request was never computed: forget what only it had brought."""
         ...
 
-    def set_capacity(self, replica: ReplicaId, blocks: int, *, caching: bool = True) -> None:
-        """What the engine can hold. With ``caching`` off the replica holds nothing."""
+    def set_capacity(self, target: Target, blocks: int, *, caching: bool = True) -> None:
+        """What the engine can hold. With ``caching`` off the target holds nothing."""
         ...
 
-    def remove(self, replica: ReplicaId) -> None:
-        """Forget a replica that left or restarted."""
+    def remove(self, target: Target) -> None:
+        """Forget a target that left or restarted."""
         ...
 
-    def statistics(self) -> Mapping[ReplicaId, int]:
-        """Blocks believed held, per replica."""
+    def state(self, target: Target) -> IndexState:
+        """What is known of one target."""
+        ...
+
+
+class EventIndex(Protocol):
+    """The part of the index that KV events feed. Synchronous, without I/O."""
+
+    def apply(self, target: Target, event: KvEvent) -> None:
+        """Take over one event. Events of a target have to come in the engine's order. Never raises for odd events."""
+        ...
+
+    def clear(self, target: Target) -> None:
+        """Forget what events have told about a target."""
+        ...
+
+    def set_feed(self, target: Target, state: FeedState) -> None:
+        """How far the events of a target can be trusted from now on."""
+        ...
+
+    def is_complete(self, target: Target) -> bool:
+        """Whether what events have told accounts for the target's whole cache, even if some of them were missed."""
+        ...
+
+    def tidy(self) -> None:
+        """Do some of the cleaning up that was put off. Called about twice a second."""
+        ...
+
+
+class BlockHasher(Protocol):
+    """Chain hashes of blocks that an engine describes."""
+
+    def root(self, model: ModelId, adapter: str, salt: str) -> int:
+        """Where the chain of a prompt begins."""
+        ...
+
+    def extend(
+        self, parent: int, tokens: bytes, block_size: int, extras: Sequence[bytes | None] | None
+    ) -> list[BlockHash]:
+        """Hashes of the full blocks of ``tokens`` (little-endian u32) behind ``parent``; extras as in ``BlockStored``,
+        one per block."""
         ...
 
 

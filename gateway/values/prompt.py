@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gateway.values.media import MediaItem
+
 TOKEN_BYTES = 4
 """Token ids travel as little-endian unsigned 32-bit words: what the fast tokenizers return and what is hashed."""
 
@@ -27,10 +29,15 @@ class TokenizedPrompt:
     Attributes:
         parts: One entry per prompt, little-endian u32 ids. Chat has exactly one; ``/v1/completions`` may carry more.
         source: Where they come from. With ``TEXT`` the ids are stand-ins.
+        media: The items inside each prompt, by offset; empty when no prompt has any.
+        variant: Not empty when the ids alone do not say what an engine would have cached, because they are stand-ins,
+            or hold media whose identity is not known: then they may be compared only within the same variant.
     """
 
     parts: tuple[bytes, ...]
     source: TokenSource
+    media: tuple[tuple[MediaItem, ...], ...] = ()
+    variant: str = ""
 
     @property
     def tokens(self) -> int:

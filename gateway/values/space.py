@@ -1,18 +1,20 @@
-"""Prefix space: inside which two equal prefixes may be taken for the same."""
+"""Inside which two equal prefixes are the same cache blocks."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class PrefixSpace:
-    """Everything besides the tokens that decides whether a computed prefix can be reused.
+class CacheSpace:
+    """Everything besides the tokens by which an engine tells cached blocks apart.
 
     Attributes:
         model_id: Id of the model, as clients name it.
-        tokenizer_id: Hash of the tokenizer file, or the name of what stands in for it.
-        template_version: The operator's label and a hash of the chat template with its default arguments.
+        adapter: Name of the LoRA adapter, empty for none.
+        salt: The request's ``cache_salt``, empty for none.
+        variant: What makes the tokens themselves not comparable with an engine's: empty for the model's own token ids.
     """
 
     model_id: str
-    tokenizer_id: str
-    template_version: str
+    adapter: str = ""
+    salt: str = ""
+    variant: str = ""

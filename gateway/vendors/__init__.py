@@ -1,6 +1,29 @@
-"""Facts about the engines, one module each: metric names, usage fields. A new version is one file's work."""
+"""Facts about the engines: metric names, usage fields, event formats, addresses, flags.
 
-from gateway.vendors.engines import parse_metrics, parse_usage
+A new version of an engine is the work of its own module, and of ``kv_events.py`` if the event format moved.
+"""
+
+from gateway.vendors.advice import Advice, advice
+from gateway.vendors.endpoints import offset_sources
+from gateway.vendors.engines import event_sources, parse_metrics, parse_usage
+from gateway.vendors.extras import media_extra
+from gateway.vendors.kv_events import BatchUnreadable, decode_batch
+from gateway.vendors.media import parse_media
+from gateway.vendors.sglang import ServerFacts, parse_server_info
 from gateway.vendors.stream import payloads
 
-__all__ = ["parse_metrics", "parse_usage", "payloads"]
+__all__ = [
+    "Advice",
+    "BatchUnreadable",
+    "ServerFacts",
+    "advice",
+    "decode_batch",
+    "event_sources",
+    "media_extra",
+    "offset_sources",
+    "parse_media",
+    "parse_metrics",
+    "parse_server_info",
+    "parse_usage",
+    "payloads",
+]

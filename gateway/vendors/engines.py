@@ -1,20 +1,47 @@
 """What is common to the engines, and which engine it is."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
 
-from gateway.values.engine import EngineFacts
+from gateway.values.engine import EngineFacts, EngineKind
+from gateway.values.kv_events import EventSource
 from gateway.values.outcome import Usage
 from gateway.vendors import sglang, vllm
+from gateway.vendors.samples import read_samples
+
+_STARTED_AT = "process_start_time_seconds"
+"""As every Prometheus client library exports it."""
+
+_METRICS = (*vllm.METRICS, *sglang.METRICS, _STARTED_AT)
 
 
 def parse_metrics(text: str) -> EngineFacts:
     """Facts of an engine's ``/metrics``; all None for an engine that is not known."""
-    if vllm.PREFIX in text:
-        return vllm.parse_metrics(text)
-    if sglang.PREFIX in text:
-        return sglang.parse_metrics(text)
+    samples = read_samples(text, _METRICS)
+    started = samples.get(_STARTED_AT)
+    started_at = started[0].value if started else None
+    if any(name in samples for name in vllm.METRICS):
+        return vllm.read_facts(samples, started_at)
+    if any(name in samples for name in sglang.METRICS):
+        return sglang.read_facts(samples, started_at)
     return EngineFacts()
+
+
+def event_sources(kind: EngineKind, document: Any, host: str) -> Sequence[EventSource]:
+    """Where an engine says that it publishes KV events, by rank; empty if it publishes none.
+
+    Args:
+        kind: Which engine.
+        document: The answer to ``GET /kv_event_sources`` of vLLM or ``GET /server_info`` of SGLang, parsed.
+        host: Under which name or address the replica is reached, without port.
+    """
+    match kind:
+        case EngineKind.VLLM:
+            return vllm.event_sources(document, host)
+        case EngineKind.SGLANG:
+            return sglang.event_sources(document, host)
+        case _:
+            assert_never(kind)
 
 
 def parse_usage(usage: Any) -> Usage | None:

@@ -1,31 +1,142 @@
-"""SGLang's names. Read off SGLang 0.5.23, ``sglang/srt/observability/metrics_collector.py``."""
+"""SGLang's names.
 
-from gateway.values.engine import EngineFacts
-from gateway.vendors.samples import process_started_at, read_samples
+Read off SGLang 0.5.23: ``sglang/srt/observability/metrics_collector.py``, ``sglang/srt/disaggregation/kv_events.py``
+and ``describe_kv_events_publisher`` in ``sglang/srt/runtime_context.py``.
+"""
 
-PREFIX = "sglang:"
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway.values.engine import EngineFacts, EngineKind, RankFacts
+from gateway.values.kv_events import EventSource
+from gateway.vendors.endpoints import TcpAddress, parse_tcp, told_source
+from gateway.vendors.samples import Samples, by_rank, whole
 
 _RUNNING = "sglang:num_running_reqs"
 _WAITING = "sglang:num_queue_reqs"
 _PAGE = "sglang:page_size"
 _TOKENS = "sglang:max_total_num_tokens"
+_CACHE_USE = "sglang:token_usage"
+
+METRICS = (_RUNNING, _WAITING, _PAGE, _TOKENS, _CACHE_USE)
+
+_RANK = "dp_rank"
+"""Only there with data parallelism. The tensor-parallel ranks of one (``tp_rank``) tell the same, if they tell."""
 
 _SMALLEST_BLOCK = 16
 """SGLang matches page by page, by default of one token. Coarser blocks lose at most 15 tokens of a prediction and cost
 a sixteenth of the memory and time."""
 
+_MOST_RANKS = 1024
 
-def parse_metrics(text: str) -> EngineFacts:
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What ``GET /server_info`` tells of an SGLang replica. None: it does not say.
+
+    Attributes:
+        prefix_caching: Whether the radix cache is on.
+        page_size: Tokens per page of the KV cache.
+        usage_details: Whether answers say how many tokens were cached.
+        ranks: Data-parallel ranks.
+    """
+
+    prefix_caching: bool | None = None
+    page_size: int | None = None
+    usage_details: bool | None = None
+    ranks: int | None = None
+
+
+def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
     """Facts of one scrape."""
-    samples = read_samples(text, {_RUNNING, _WAITING, _PAGE, _TOKENS})
-    values = {name: int(sum(value for _, value in found)) for name, found in samples.items()}
-    page = values.get(_PAGE)
-    size = None if not page else page if page >= _SMALLEST_BLOCK else _SMALLEST_BLOCK // page * page
-    tokens = values.get(_TOKENS)
-    return EngineFacts(
-        block_size=size,
-        blocks=tokens // (size or _SMALLEST_BLOCK) if tokens else None,
-        running=values.get(_RUNNING),
-        waiting=values.get(_WAITING),
-        started_at=process_started_at(text),
+    page = max(by_rank(samples.get(_PAGE), _RANK).values(), default=0)
+    size = _block_size(int(page))
+    tokens, running, waiting, use = (
+        by_rank(samples.get(name), _RANK) for name in (_TOKENS, _RUNNING, _WAITING, _CACHE_USE)
     )
+    return EngineFacts(
+        kind=EngineKind.SGLANG,
+        block_size=size,
+        started_at=started_at,
+        ranks=tuple(
+            RankFacts(
+                rank=rank,
+                blocks=int(tokens[rank]) // (size or _SMALLEST_BLOCK) if tokens.get(rank) else None,
+                running=whole(running.get(rank)),
+                waiting=whole(waiting.get(rank)),
+                cache_use=use.get(rank),
+            )
+            for rank in sorted(tokens.keys() | running.keys() | waiting.keys() | use.keys())
+        ),
+    )
+
+
+def _block_size(page: int) -> int | None:
+    if page <= 0:
+        return None
+    return page if page >= _SMALLEST_BLOCK else _SMALLEST_BLOCK // page * page
+
+
+def parse_server_info(document: Any) -> ServerFacts:
+    """Facts of ``GET /server_info``: the engine's arguments are at its top level."""
+    if not isinstance(document, Mapping):
+        return ServerFacts()
+    disabled, report = document.get("disable_radix_cache"), document.get("enable_cache_report")
+    return ServerFacts(
+        prefix_caching=not disabled if isinstance(disabled, bool) else None,
+        page_size=_positive(document.get("page_size")),
+        usage_details=report if isinstance(report, bool) else None,
+        ranks=_positive(document.get("dp_size")),
+    )
+
+
+def event_sources(document: Any, host: str) -> Sequence[EventSource]:
+    """See ``engines.event_sources``.
+
+    ``kv_events`` of ``/server_info`` is null when no events are published (or not over TCP). Versions that do not tell
+    their replay address there still tell the ``--kv-events-config`` they were started with.
+    """
+    told = document.get("kv_events") if isinstance(document, Mapping) else None
+    if not isinstance(told, Mapping) or told.get("publisher", "zmq") != "zmq":
+        return ()
+    events = _address(told.get("endpoint_host"), told.get("endpoint_port_base"))
+    if events is None:
+        return ()
+    replay = _address(told.get("replay_endpoint_host", "*"), told.get("replay_endpoint_port_base"))
+    if replay is None:
+        replay = _started_with(document.get("kv_events_config"))
+    # ``ZmqEventPublisher._socket_setup``.
+    listens = events.host in ("*", "0.0.0.0") or "::" in events.host  # noqa: S104
+    ranks = min(_positive(told.get("dp_size")) or 1, _MOST_RANKS)
+    return tuple(
+        told_source(
+            rank,
+            events._replace(port=events.port + rank).written,
+            replay._replace(port=replay.port + rank).written if replay else None,
+            told.get("topic"),
+            host,
+            listens=listens,
+        )
+        for rank in range(ranks)
+    )
+
+
+def _address(host: Any, port: Any) -> TcpAddress | None:
+    return parse_tcp(f"tcp://{host}:{port}") if isinstance(host, str) and _positive(port) else None
+
+
+def _started_with(config: Any) -> TcpAddress | None:
+    """The replay address of a ``--kv-events-config``."""
+    try:
+        parsed = orjson.loads(config) if isinstance(config, str) else None
+    except orjson.JSONDecodeError:
+        return None
+    address = parsed.get("replay_endpoint") if isinstance(parsed, Mapping) else None
+    return parse_tcp(address) if isinstance(address, str) else None
+
+
+def _positive(value: Any) -> int | None:
+    return value if type(value) is int and value > 0 else None

@@ -1,32 +1,80 @@
-"""vLLM's names. Read off vLLM 0.32.0, ``vllm/v1/metrics/loggers.py`` and ``vllm/entrypoints/openai``."""
+"""vLLM's names. Read off vLLM 0.32.0, ``vllm/v1/metrics/loggers.py`` and ``vllm/distributed/kv_events.py``."""
 
-from gateway.values.engine import EngineFacts
-from gateway.vendors.samples import process_started_at, read_samples
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-PREFIX = "vllm:"
+from gateway.values.engine import EngineFacts, EngineKind, RankFacts
+from gateway.values.kv_events import EventSource
+from gateway.vendors.endpoints import is_chosen_by_system, told_source
+from gateway.vendors.samples import Sample, Samples, by_rank, rank_of, whole
 
 _RUNNING = "vllm:num_requests_running"
 _WAITING = "vllm:num_requests_waiting"
+_CACHE_USE = "vllm:kv_cache_usage_perc"
 _CONFIG = "vllm:cache_config_info"
 
+METRICS = (_RUNNING, _WAITING, _CACHE_USE, _CONFIG)
 
-def parse_metrics(text: str) -> EngineFacts:
-    """Facts of one scrape; with data parallelism the ranks are summed up."""
-    samples = read_samples(text, {_RUNNING, _WAITING, _CONFIG})
-    configs = [labels for labels, _ in samples.get(_CONFIG, [])]
-    sizes = [int(labels["block_size"]) for labels in configs if labels.get("block_size", "").isdigit()]
+_RANK = "engine"
+
+
+def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
+    """Facts of one scrape."""
+    configs = samples.get(_CONFIG, [])
+    sizes = [size for config in configs if (size := _count(config, "block_size"))]
+    caching = [
+        config.labels["enable_prefix_caching"] == "True"
+        for config in configs
+        if "enable_prefix_caching" in config.labels
+    ]
     # One block of the pool is a placeholder that requests never get (vllm/v1/core/block_pool.py, null_block).
-    blocks = [int(labels["num_gpu_blocks"]) - 1 for labels in configs if labels.get("num_gpu_blocks", "").isdigit()]
-    caching = [labels["enable_prefix_caching"] == "True" for labels in configs if "enable_prefix_caching" in labels]
+    blocks = {rank_of(config, _RANK): count - 1 for config in configs if (count := _count(config, "num_gpu_blocks"))}
+    running, waiting, use = (by_rank(samples.get(name), _RANK) for name in (_RUNNING, _WAITING, _CACHE_USE))
     return EngineFacts(
+        kind=EngineKind.VLLM,
         block_size=sizes[0] if sizes else None,
-        blocks=sum(blocks) if blocks else None,
         prefix_caching=all(caching) if caching else None,
-        running=_total(samples.get(_RUNNING)),
-        waiting=_total(samples.get(_WAITING)),
-        started_at=process_started_at(text),
+        started_at=started_at,
+        ranks=tuple(
+            RankFacts(rank, blocks.get(rank), whole(running.get(rank)), whole(waiting.get(rank)), use.get(rank))
+            for rank in sorted(blocks.keys() | running.keys() | waiting.keys() | use.keys())
+        ),
     )
 
 
-def _total(samples: list[tuple[dict[str, str], float]] | None) -> int | None:
-    return int(sum(value for _, value in samples)) if samples else None
+def _count(config: Sample, label: str) -> int | None:
+    text = config.labels.get(label, "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def event_sources(document: Any, host: str) -> Sequence[EventSource]:
+    """See ``engines.event_sources``.
+
+    ``/kv_event_sources`` is an object of ``KVEventsConfig`` by rank (``vllm/config/kv_events.py``), with the ports
+    already counted up; it is empty when no events are published.
+    """
+    if not isinstance(document, Mapping):
+        return ()
+    sources = [
+        _source(int(rank), config, host)
+        for rank, config in document.items()
+        if str(rank).isascii() and str(rank).isdigit() and _publishes(config)
+    ]
+    return tuple(sorted(sources, key=lambda source: source.rank))
+
+
+def _publishes(config: Any) -> bool:
+    return (
+        isinstance(config, Mapping)
+        and config.get("enable_kv_cache_events", True) is not False
+        and config.get("publisher", "zmq") == "zmq"
+        and isinstance(config.get("endpoint"), str)
+    )
+
+
+def _source(rank: int, config: Mapping[str, Any], host: str) -> EventSource:
+    address = config["endpoint"]
+    # ``ZmqEventPublisher._is_bind_endpoint``. For tcp://*:0 the engine binds an address of its machine instead, at a
+    # port that the system chose, and tells both.
+    listens = "*" in address or "::" in address or is_chosen_by_system(address)
+    return told_source(rank, address, config.get("replay_endpoint"), config.get("topic"), host, listens=listens)

@@ -44,7 +44,10 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         ("policy: session", "policy: unknown key here (it belongs under placement)"),
         ("api_key: sk-1", "api_key: unknown key here (it belongs under models[].replicas[])"),
         ("log: {zzz: 1}", "log.zzz: unknown key, expected one of format, level, requests"),
-        ("tenants: []", "tenants: unknown key, expected one of server, log, models, encode, index, placement, relay"),
+        (
+            "tenants: []",
+            "tenants: unknown key, expected one of server, log, models, encode, index, ingest, placement, relay",
+        ),
         # addresses and ports
         ("server: {port: 9000, admin_port: 9000}", "server.admin_port: the same as server.port"),
         ("server: {port: 8081}", "server.admin_port: the same as server.port"),
@@ -75,7 +78,27 @@ def test_a_wrong_setting_is_named_with_its_line(mistakes, section, expected):
         ("{id: m, replicas: []}", "models[0].replicas: expected at least one replica"),
         ("{id: m, replicas: http://h}", "models[0].replicas: expected a list (`- ` before each item), got 'http://h'"),
         ("{id: m, replicas: [{id: x}]}", "models[0].replicas[0].url: required, but missing"),
-        ("{id: m, replicas: [{url: http://h, events: auto}]}", "models[0].replicas[0].events: unknown key"),
+        ("{id: m, replicas: [{url: http://h, event: auto}]}", "models[0].replicas[0].event: unknown key"),
+        (
+            "{id: m, replicas: [{url: http://h, events: 'yes'}]}",
+            "models[0].replicas[0].events: expected auto, off, or an address such as tcp://vllm-0:5557",
+        ),
+        (
+            "{id: m, replicas: [{url: http://h, events: 'tcp://*:5557'}]}",
+            "models[0].replicas[0].events: expected the engine's host name",
+        ),
+        (
+            "{id: m, replicas: [{url: http://h, events: 'tcp://h:99999'}]}",
+            "models[0].replicas[0].events: expected auto, off, or an address",
+        ),
+        (
+            "{id: m, replicas: [{url: http://h, replay: 'tcp://h:5657'}]}",
+            "models[0].replicas[0].replay: only used beside an address in events",
+        ),
+        (
+            "{id: m, replicas: [{url: http://h, events: 'tcp://h:5557', replay: 'h:5657'}]}",
+            "models[0].replicas[0].replay: expected an address such as tcp://vllm-0:5557",
+        ),
         ("{id: 4, replicas: [http://h]}", "models[0].id: expected text, got 4 (put it in quotes)"),
         ("{id: '', replicas: [http://h]}", "models[0].id: expected a name"),
         ("{id: ' m', replicas: [http://h]}", "models[0].id: expected a name"),

@@ -45,6 +45,7 @@ class ScriptedEngine:
         self.received: list[Received] = []
         self.connections = 0
         self.metrics = ""
+        self.metrics_status = "200 OK"
         self.models = b'{"object":"list","data":[{"id":"demo","object":"model","owned_by":"vllm"}]}'
         self.answer: Answer = self.reply
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -103,7 +104,7 @@ class ScriptedEngine:
             self.received.append(received)
             await self.answer(writer, received)
         elif line.startswith("GET /metrics"):
-            writer.write(response(self.metrics.encode(), content_type="text/plain"))
+            writer.write(response(self.metrics.encode(), status=self.metrics_status, content_type="text/plain"))
         else:
             writer.write(response(self.models if line.startswith("GET /v1/models") else b""))
         await writer.drain()

@@ -152,7 +152,13 @@ async def test_configuration_is_shown_without_secrets(start_gateway, engine):
     answer = await gateway.admin.get("/admin/api/config", headers={"authorization": "Bearer s3cret-admin"})
     assert "s3cret" not in answer.text
     shown = answer.json()
-    assert shown["models"][0]["replicas"][0] == {"url": engine.url, "id": engine.url[7:], "api_key": "***"}
+    assert shown["models"][0]["replicas"][0] == {
+        "url": engine.url,
+        "id": engine.url[7:],
+        "api_key": "***",
+        "events": "auto",
+        "replay": None,
+    }
     assert shown["server"]["admin_token"] == "***"
 
 

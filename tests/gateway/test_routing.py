@@ -218,6 +218,14 @@ async def test_prompt_log_probabilities_do_not_spoil_the_index(gateway, prose):
     assert predicted(after) == confirmed(after) > 0
 
 
+async def test_prompt_is_warm_only_under_the_salt_it_was_sent_with(gateway, prose):
+    text = prose(1, 100)
+    for fields in ({"cache_salt": "one"}, {"cache_salt": "two"}, {}):
+        first, again = [await gateway.ask(text, max_tokens=1, **fields) for _ in range(2)]
+        assert predicted(first) == confirmed(first) == 0
+        assert predicted(again) == confirmed(again) > 80
+
+
 async def test_failed_request_is_not_taken_for_computed(gateway, engine, prose):
     await engine.set_fault("500:times=1")
     assert (await gateway.ask(prose(1, 100))).status_code == 500
@@ -267,7 +275,7 @@ async def test_least_load_avoids_the_busy(start_engine, start_gateway, prose, co
     engines = [await start_engine(decode_ms=20) for _ in range(3)]
     gateway = await start_gateway(*engines, placement={"policy": "least_load"})
     text = prose(1, 50)
-    long = [asyncio.create_task(gateway.ask(text, max_tokens=40, ignore_eos=True)) for _ in range(2)]
+    long = [asyncio.create_task(gateway.ask(text, max_tokens=100, ignore_eos=True)) for _ in range(2)]
     await eventually(lambda: sum(engine.scheduler.running for engine in engines) == 2)
     busy = {f"r{n}" for n, engine in enumerate(engines) if engine.scheduler.running}
     assert len(busy) == 2

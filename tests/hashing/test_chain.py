@@ -1,3 +1,4 @@
+import itertools
 from array import array
 
 import pytest
@@ -6,7 +7,9 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from gateway.hashing import ChainHasher, space_root
-from gateway.values.space import PrefixSpace
+from gateway.values.media import MediaItem
+from gateway.values.space import CacheSpace
+from gateway.vendors import media_extra
 
 
 def tokens(ids):
@@ -65,16 +68,87 @@ def test_chains_agree_exactly_as_far_as_the_tokens_do(common, one, other, size):
 
 def test_spaces_differ_in_every_part_and_parts_do_not_run_together():
     spaces = [
-        PrefixSpace("a", "b", "c"),
-        PrefixSpace("x", "b", "c"),
-        PrefixSpace("a", "x", "c"),
-        PrefixSpace("a", "b", "x"),
-        PrefixSpace("ab", "", "c"),
-        PrefixSpace("", "ab", "c"),
-        PrefixSpace("", "", "abc"),
+        CacheSpace("a", "b", "c", "d"),
+        CacheSpace("x", "b", "c", "d"),
+        CacheSpace("a", "x", "c", "d"),
+        CacheSpace("a", "b", "x", "d"),
+        CacheSpace("a", "b", "c", "x"),
+        CacheSpace("a", "b", "c"),
+        CacheSpace("a", "b", "", "c"),
+        CacheSpace("a", "", "b"),
+        CacheSpace("a", "b"),
+        CacheSpace("ab", "", "c"),
+        CacheSpace("", "ab", "c"),
+        CacheSpace("", "", "abc"),
+        CacheSpace("", "", "", "abc"),
+        CacheSpace("abc"),
     ]
     assert len({space_root(space) for space in spaces}) == len(spaces)
-    assert space_root(spaces[0]) == space_root(PrefixSpace("a", "b", "c"))
+    assert space_root(spaces[0]) == space_root(CacheSpace("a", "b", "c", "d"))
+
+
+def test_root_of_a_space_is_the_same_however_many_others_were_asked_for():
+    hasher = ChainHasher()
+    for number in range(5000):
+        hasher.root("model", "adapter", f"salt-{number}")
+    for number in (0, 1, 4999):
+        assert hasher.root("model", "adapter", f"salt-{number}") == space_root(
+            CacheSpace("model", "adapter", f"salt-{number}")
+        )
+    assert hasher.root("model", "", "", "text") == space_root(CacheSpace("model", variant="text"))
+
+
+@given(
+    ids=st.lists(st.integers(0, 2**32 - 1), max_size=100),
+    size=st.integers(1, 20),
+    cuts=st.lists(st.integers(0, 100), max_size=3),
+)
+def test_blocks_told_in_pieces_hash_as_the_whole_prompt_does(ids, size, cuts):
+    hasher = ChainHasher()
+    blocks = len(ids) // size
+    ends = sorted({min(cut, blocks) for cut in cuts} | {0, blocks})
+    found, parent = [], 7
+    for start, end in itertools.pairwise(ends):
+        found += hasher.extend(parent, tokens(ids[start * size : end * size]), size, None)
+        parent = found[-1] if found else parent
+    assert found == list(hasher.chain(7, tokens(ids), size).hashes)
+
+
+def media_strategy():
+    return st.lists(st.tuples(st.integers(0, 90), st.integers(1, 40), st.sampled_from(["cat", "dog"])), max_size=3).map(
+        lambda items: tuple(MediaItem(offset, length, name) for offset, length, name in sorted(items))
+    )
+
+
+def blocks_of(media, size, block):
+    """What an engine counts into a block: every item with a placeholder inside, and where it began."""
+    return [
+        (m.identifier, m.offset - block * size)
+        for m in media
+        if set(range(m.offset, m.offset + m.length)) & set(range(block * size, (block + 1) * size))
+    ]
+
+
+@given(
+    ids=st.lists(st.integers(0, 9), min_size=100, max_size=120),
+    one=media_strategy(),
+    other=media_strategy(),
+    size=st.integers(1, 20),
+)
+def test_chains_with_media_agree_exactly_as_far_as_the_items_do(ids, one, other, size):
+    hasher = ChainHasher()
+    first, second = (hasher.chain(1, tokens(ids), size, media).hashes for media in (one, other))
+    same = [blocks_of(one, size, n) == blocks_of(other, size, n) for n in range(len(ids) // size)]
+    agreeing = same.index(False) if False in same else len(same)
+    assert [x == y for x, y in zip(first, second, strict=True)] == [n < agreeing for n in range(len(same))]
+
+
+def test_prompt_with_media_hashes_as_the_engines_blocks_do():
+    media = (MediaItem(5, 20, "cat"), MediaItem(40, 3, "dog"))
+    ids = list(range(70))
+    extras = [media_extra([("cat", 5)]), media_extra([("cat", -11)]), media_extra([("dog", 8)]), None]
+    hasher = ChainHasher()
+    assert list(hasher.chain(1, tokens(ids), 16, media).hashes) == hasher.extend(1, tokens(ids), 16, extras)
 
 
 @pytest.mark.parametrize(("length", "reusable"), [(0, 0), (1, 0), (16, 0), (17, 1), (64, 3), (65, 4)])

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.hashing import ChainHasher
-from gateway.index import PredictedIndex
+from gateway.index.predicted import PredictedIndex
 from gateway.simulator.cache import BlockCache
 from gateway.values.blocks import BlockChain
-from gateway.values.ids import ReplicaId
+from gateway.values.ids import ReplicaId, Target
 
-REPLICA = ReplicaId("r")
+TARGET = Target(ReplicaId("r"))
 SIZE = 4
 
 # Prompts share beginnings and are asked again and again.
@@ -43,9 +43,10 @@ class Pair:
         answer = [100 + a + 7 * b if self.readable else 1000 + self.asked] * answer_length
         table = self.cache.table(packed(ids))
         chain = self.hasher.chain(1, packed(ids), SIZE)
-        predicted = self.index.holdings([chain], REPLICA, 0.0)
+        predicted = self.index.depth(chain, TARGET, 0.0) * SIZE
         assert self.cache.begin(table)
-        lease = self.index.begin([chain], REPLICA, 0.0)
+        lease = self.index.begin([chain], TARGET, 0.0)
+        assert lease.held_tokens == predicted
         for token in answer:
             self.cache.append(table, token)
         self.cache.end(table)

@@ -3,10 +3,10 @@ from array import array
 import pytest
 
 from gateway.hashing import ChainHasher
-from gateway.index import PredictedIndex
-from gateway.values.ids import ReplicaId
+from gateway.index.predicted import PredictedIndex
+from gateway.values.ids import ReplicaId, Target
 
-A, B = ReplicaId("a"), ReplicaId("b")
+A, B = Target(ReplicaId("a")), Target(ReplicaId("b"))
 HASHER = ChainHasher()
 
 
@@ -16,10 +16,14 @@ def prompt(*parts):
     return [HASHER.chain(1, array("I", ids).tobytes(), 16)]
 
 
-def run(index, chains, replica=A, cached=None, replies=()):
-    lease = index.begin(chains, replica, 0.0)
+def run(index, chains, target=A, cached=None, replies=()):
+    lease = index.begin(chains, target, 0.0)
     index.complete(lease, cached, replies or chains)
     return lease.held_tokens
+
+
+def held(index, chains, target, now):
+    return sum(index.depth(chain, target, now) * chain.block_size for chain in chains)
 
 
 @pytest.fixture
@@ -32,22 +36,22 @@ def index():
 
 def test_prompt_is_held_where_it_ran_and_nowhere_else(index):
     run(index, prompt(("s", 64)))
-    assert index.holdings(prompt(("s", 64), ("q", 5)), A, 1.0) == 64
-    assert index.holdings(prompt(("s", 64)), A, 1.0) == 48
-    assert index.holdings(prompt(("s", 64)), B, 1.0) == 0
-    assert index.holdings(prompt(("s", 64)), ReplicaId("unknown"), 1.0) == 0
+    assert held(index, prompt(("s", 64), ("q", 5)), A, 1.0) == 64
+    assert held(index, prompt(("s", 64)), A, 1.0) == 48
+    assert held(index, prompt(("s", 64)), B, 1.0) == 0
+    assert held(index, prompt(("s", 64)), Target(ReplicaId("a"), rank=1), 1.0) == 0
 
 
 def test_burst_sees_the_prompt_right_after_dispatch(index):
     lease = index.begin(prompt(("s", 65)), A, 0.0)
-    assert index.holdings(prompt(("s", 65)), A, 0.1) == 64
+    assert held(index, prompt(("s", 65)), A, 0.1) == 64
     index.abandon(lease)
-    assert index.holdings(prompt(("s", 65)), A, 0.2) == 0
+    assert held(index, prompt(("s", 65)), A, 0.2) == 0
 
 
 def test_reply_extends_the_prediction(index):
     run(index, prompt(("s", 64)), replies=prompt(("s", 64), ("r", 40)))
-    assert index.holdings(prompt(("s", 64), ("r", 40), ("q", 20)), A, 1.0) == 96
+    assert held(index, prompt(("s", 64), ("r", 40), ("q", 20)), A, 1.0) == 96
 
 
 def test_report_below_the_prediction_forgets_what_is_older_than_the_loss(index):
@@ -55,16 +59,16 @@ def test_report_below_the_prediction_forgets_what_is_older_than_the_loss(index):
     run(index, prompt(("s", 65)))
     run(index, prompt(("y", 65)))
     assert run(index, prompt(("s", 65)), cached=16) == 64
-    assert index.holdings(prompt(("o", 65)), A, 1.0) == 0
-    assert index.holdings(prompt(("y", 65)), A, 1.0) == 64
-    assert index.holdings(prompt(("s", 65)), A, 1.0) == 64
+    assert held(index, prompt(("o", 65)), A, 1.0) == 0
+    assert held(index, prompt(("y", 65)), A, 1.0) == 64
+    assert held(index, prompt(("s", 65)), A, 1.0) == 64
 
 
 def test_report_of_nothing_changes_nothing(index):
     run(index, prompt(("o", 65)))
     run(index, prompt(("s", 65)))
     run(index, prompt(("s", 65)), cached=None)
-    assert index.holdings(prompt(("o", 65)), A, 1.0) == 64
+    assert held(index, prompt(("o", 65)), A, 1.0) == 64
 
 
 def test_loss_of_blocks_that_never_were_computed_says_nothing_about_others(index):
@@ -73,37 +77,29 @@ def test_loss_of_blocks_that_never_were_computed_says_nothing_about_others(index
     second = index.begin(prompt(("s", 65)), A, 0.0)
     index.complete(second, 0, ())
     index.complete(first, 0, ())
-    assert index.holdings(prompt(("o", 65)), A, 1.0) == 64
-
-
-def test_replica_without_prefix_caching_holds_nothing(index):
-    run(index, prompt(("s", 65)))
-    index.set_capacity(A, 20, caching=False)
-    assert index.holdings(prompt(("s", 65)), A, 1.0) == 0
-    index.set_capacity(A, 20, caching=True)
-    assert index.holdings(prompt(("s", 65)), A, 1.0) == 64
+    assert held(index, prompt(("o", 65)), A, 1.0) == 64
 
 
 def test_removed_replica_is_empty_and_running_requests_end_harmlessly(index):
     run(index, prompt(("s", 65)))
     lease = index.begin(prompt(("t", 65)), A, 0.0)
     index.remove(A)
-    assert index.statistics()[A] == 0
+    assert index.blocks(A) == 0
     index.complete(lease, 0, ())
-    assert index.statistics()[A] == 0
+    assert index.blocks(A) == 0
     for letter in "abcdefgh":
         run(index, prompt((letter, 65)))
     # Not 20: the last prompt ran with an unfinished block, which left its place free.
-    assert index.statistics()[A] == 19
+    assert index.blocks(A) == 19
 
 
 def test_several_prompts_of_one_request_are_summed_up(index):
     both = prompt(("s", 65)) + prompt(("t", 65))
     run(index, both)
-    assert index.holdings(both, A, 1.0) == 128
+    assert held(index, both, A, 1.0) == 128
 
 
 def test_several_prompts_of_different_lengths_take_only_their_own_room(index):
     both = prompt(("s", 33)) + prompt(("t", 129))
     run(index, both)
-    assert index.statistics()[A] == 2 + 8
+    assert index.blocks(A) == 2 + 8

@@ -2,14 +2,20 @@ import pytest
 
 from gateway.placement import Affinity, Chooser
 from gateway.values.decision import DecisionKind
-from gateway.values.ids import ReplicaId
+from gateway.values.ids import ReplicaId, Target
 from gateway.values.load import Load, Rates
+from gateway.values.ports import Holding
 
 RATES = Rates(base_seconds=0.01, prefill_seconds_per_token=0.001, decode_seconds_per_token=0.02, request_seconds=2.0)
 
 
-def load(name, prefill=0, requests=0, rates=RATES):
-    return Load(ReplicaId(name), prefill, requests, rates)
+def load(name, prefill=0, requests=0, rates=RATES, rank=0):
+    return Load(Target(ReplicaId(name), rank), prefill, requests, rates)
+
+
+def held(*tokens):
+    """Holdings in the fastest memory."""
+    return [Holding(count, count) for count in tokens]
 
 
 def chooser(policy="expected_ttft", miss_weight=2.0, slots=256):
@@ -19,8 +25,8 @@ def chooser(policy="expected_ttft", miss_weight=2.0, slots=256):
 KEY = Affinity(1, None)
 
 
-def choose(loads, held, tokens=1000, key=KEY, **options):
-    return chooser(**options).choose(loads, held, tokens, key)
+def choose(loads, tokens_held, tokens=1000, key=KEY, **options):
+    return chooser(**options).choose(loads, held(*tokens_held), tokens, key)
 
 
 def test_warm_replica_wins():
@@ -31,7 +37,7 @@ def test_warm_replica_wins():
 def test_hot_prefix_spreads_when_the_queue_costs_more_than_computing_it_again():
     loads = [load("a", prefill=2000), load("b")]
     assert choose(loads, [800, 0], miss_weight=2.0).replica == "a"  # 2.0 + 0.6 against 3.0 s
-    decision = choose([load("a", prefill=2500), load("b")], [800, 0], miss_weight=2.0)
+    decision = choose([load("a", prefill=2700), load("b")], [800, 0], miss_weight=2.0)
     assert (decision.replica, decision.kind) == ("b", DecisionKind.BALANCED)
     assert choose(loads, [800, 0], miss_weight=0.0).replica == "b"
 
@@ -62,18 +68,18 @@ def test_cold_prefixes_spread_evenly_and_gateways_agree():
     one, other = chooser(), chooser()
     counts = dict.fromkeys("abcd", 0)
     for key in range(2000):
-        first = one.choose(loads, [0] * 4, 1000, Affinity(key, None))
+        first = one.choose(loads, held(*[0] * 4), 1000, Affinity(key, None))
         assert first.kind is DecisionKind.COLD
         # Another gateway lists its replicas in another order.
-        assert other.choose(loads[::-1], [0] * 4, 1000, Affinity(key, None)).replica == first.replica
+        assert other.choose(loads[::-1], held(*[0] * 4), 1000, Affinity(key, None)).replica == first.replica
         counts[first.replica] += 1
     assert min(counts.values()) > 420
 
 
 def test_a_replica_that_leaves_moves_only_its_own_prefixes():
     loads = [load(name) for name in "abcd"]
-    before = [chooser().choose(loads, [0] * 4, 100, Affinity(key, None)).replica for key in range(300)]
-    after = [chooser().choose(loads[:3], [0] * 3, 100, Affinity(key, None)).replica for key in range(300)]
+    before = [chooser().choose(loads, held(*[0] * 4), 100, Affinity(key, None)).replica for key in range(300)]
+    after = [chooser().choose(loads[:3], held(*[0] * 3), 100, Affinity(key, None)).replica for key in range(300)]
     assert all(old == new for old, new in zip(before, after, strict=True) if old != "d")
 
 
@@ -86,27 +92,48 @@ def test_near_ties_go_by_the_prefix_not_by_noise():
 def test_round_robin_takes_turns():
     policy = chooser("round_robin")
     loads = [load(name) for name in "abc"]
-    picks = [policy.choose(loads, [0, 900, 0], 1000, KEY).replica for _ in range(6)]
+    picks = [policy.choose(loads, held(0, 900, 0), 1000, KEY).replica for _ in range(6)]
     assert sorted(picks) == ["a", "a", "b", "b", "c", "c"]
     assert picks[:3] == picks[3:]
 
 
 def test_least_load_takes_the_one_with_fewest_requests_and_alternates_between_equals():
     policy = chooser("least_load")
-    assert policy.choose([load("a", requests=2), load("b", requests=1)], [900, 0], 1000, KEY).replica == "b"
+    assert policy.choose([load("a", requests=2), load("b", requests=1)], held(900, 0), 1000, KEY).replica == "b"
     loads = [load("a", requests=1), load("b", requests=1), load("c", requests=5)]
-    assert {policy.choose(loads, [0, 0, 0], 10, KEY).replica for _ in range(4)} == {"a", "b"}
+    assert {policy.choose(loads, held(0, 0, 0), 10, KEY).replica for _ in range(4)} == {"a", "b"}
 
 
 def test_session_policy_keeps_a_session_whatever_the_prompt():
     policy = chooser("session")
     loads = [load(name) for name in "abcd"]
-    assert len({policy.choose(loads, [0] * 4, 10, Affinity(key, "s1")).replica for key in range(20)}) == 1
-    assert len({policy.choose(loads, [0] * 4, 10, Affinity(0, f"s{n}")).replica for n in range(40)}) == 4
-    assert len({policy.choose(loads, [0] * 4, 10, Affinity(key, None)).replica for key in range(40)}) == 4
+    assert len({policy.choose(loads, held(*[0] * 4), 10, Affinity(key, "s1")).replica for key in range(20)}) == 1
+    assert len({policy.choose(loads, held(*[0] * 4), 10, Affinity(0, f"s{n}")).replica for n in range(40)}) == 4
+    assert len({policy.choose(loads, held(*[0] * 4), 10, Affinity(key, None)).replica for key in range(40)}) == 4
 
 
 def test_retried_and_blind_requests_say_so():
     loads = [load("a"), load("b")]
-    assert chooser().choose(loads, [0, 0], 10, KEY, retried=True).kind is DecisionKind.FAILOVER
-    assert chooser().choose(loads, [64, 0], 100, KEY, blind=True).kind is DecisionKind.BLIND
+    assert chooser().choose(loads, held(0, 0), 10, KEY, retried=True).kind is DecisionKind.FAILOVER
+    assert chooser().choose(loads, held(64, 0), 100, KEY, blind=True).kind is DecisionKind.BLIND
+
+
+def test_tokens_on_a_slower_medium_count_as_held_but_cost_the_time_to_fetch_them():
+    decision = chooser().choose([load("a"), load("b")], [Holding(800, 400.0), Holding(600, 600.0)], 1000, KEY)
+    slow, fast = decision.candidates
+    assert (slow.held_tokens, fast.held_tokens) == (800, 600)
+    assert slow.prefill_seconds == pytest.approx(0.6)
+    assert fast.prefill_seconds == pytest.approx(0.4)
+    assert (decision.replica, decision.held_tokens) == ("b", 600)
+
+
+def test_ranks_of_one_replica_are_chosen_between_like_replicas():
+    loads = [load("a", rank=rank) for rank in range(4)]
+    decision = choose(loads, [0, 0, 800, 0])
+    assert (decision.target, decision.replica, decision.kind) == (("a", 2), "a", DecisionKind.WARM)
+    targets = [choose(loads, [0] * 4, key=Affinity(key, None)).target for key in range(400)]
+    assert min(targets.count(("a", rank)) for rank in range(4)) > 60
+    sessions = {choose(loads, [0] * 4, key=Affinity(key, "s1"), policy="session").target for key in range(20)}
+    assert len(sessions) == 1
+    busy = [load("a", requests=3, rank=0), load("a", requests=1, rank=1)]
+    assert choose(busy, [900, 0], policy="least_load").target == ("a", 1)

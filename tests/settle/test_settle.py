@@ -4,7 +4,7 @@ from gateway.hashing import ChainHasher
 from gateway.placement import LearnedRates
 from gateway.settle import confirmed_tokens, learn, replies, settlement
 from gateway.values.decision import Decision, DecisionKind
-from gateway.values.ids import ModelId, ReplicaId, RequestId
+from gateway.values.ids import ModelId, ReplicaId, RequestId, Target
 from gateway.values.load import Rates
 from gateway.values.outcome import Ending, Outcome, Usage
 from gateway.values.prompt import TokenizedPrompt, TokenSource
@@ -80,7 +80,7 @@ def test_odd_answers_hold_no_text(answer):
 
 
 def test_settlement_puts_prediction_and_report_side_by_side():
-    decision = Decision(ReplicaId("a"), DecisionKind.WARM, 48, "expected_ttft", ())
+    decision = Decision(Target(ReplicaId("a")), DecisionKind.WARM, 48, "expected_ttft", ())
     settled = settlement(
         request(stream=True),
         PROMPT,

@@ -174,6 +174,64 @@ def test_reset_forgets_everything_unless_blocks_are_in_use():
     assert used(cache, prompt(0, 9)) == 0
 
 
+def test_adapters_never_share_blocks():
+    cache = BlockCache(blocks=32, block_size=2)
+    for adapter, salt in (("", "ab"), ("ab", ""), ("b", "a")):
+        for expected in (0, 8):
+            table = cache.table(prompt(0, 9), salt, adapter)
+            assert cache.begin(table)
+            cache.end(table)
+            assert table.cached_tokens == expected
+
+
+def test_a_unique_cache_keeps_equal_blocks_once_and_loses_none():
+    cache = BlockCache(blocks=5, block_size=2, unique=True)
+    first = begun(cache, prompt(0, 4))
+    second = begun(cache, prompt(0, 4))
+    # The second sequence computes its last block anew and then uses the first one's.
+    assert second.cached_tokens == 2
+    assert cache.cached_blocks == 2
+    assert cache.free_blocks == 2
+    cache.end(first)
+    assert cache.free_blocks == 2
+    cache.end(second)
+    assert cache.free_blocks == 4
+    assert used(cache, prompt(0, 5)) == 4
+
+
+def test_a_unique_cache_shares_what_two_answers_fill_alike():
+    cache = BlockCache(blocks=8, block_size=2, unique=True)
+    first, second = begun(cache, prompt(0, 3)), begun(cache, prompt(0, 3))
+    for table in (first, second):
+        cache.append(table, 3)
+    assert first.blocks[1] is second.blocks[1]
+    cache.end(first)
+    assert used(cache, prompt(0, 5)) == 4
+    cache.end(second)
+    assert cache.free_blocks == 7
+
+
+def test_without_caching_nothing_is_kept():
+    cache = BlockCache(blocks=8, block_size=2, caching=False)
+    assert used(cache, prompt(0, 5)) == 0
+    assert used(cache, prompt(0, 5)) == 0
+    assert cache.cached_blocks == 0
+
+
+def test_a_restart_empties_the_cache_under_running_sequences():
+    cache = BlockCache(blocks=8, block_size=2)
+    running = begun(cache, prompt(0, 5))
+    cache.restart()
+    assert used(cache, prompt(0, 5)) == 0
+    cache.reset()
+    cache.restart()
+    for token in (5, 6, 7):
+        cache.append(running, token)
+    assert cache.cached_blocks == 0
+    cache.end(running)
+    assert cache.free_blocks == 7
+
+
 def test_unfinished_block_is_taken_before_anything_that_could_be_reused():
     cache = BlockCache(blocks=6, block_size=4)  # five usable
 

@@ -363,6 +363,20 @@ async def test_salts_separate_requests(start, connect):
     assert await cached(cache_salt="a-_Z") > 0
 
 
+async def test_adapters_are_served_beside_the_model_and_share_nothing_with_it(start, connect):
+    client = connect(await start(adapters=("law", "poems")))
+    cards = (await client.get("/v1/models")).json()["data"]
+    assert [(card["id"], card["parent"]) for card in cards] == [("demo", None), ("law", "demo"), ("poems", "demo")]
+
+    async def cached(model: str) -> int:
+        body = await post(client, CHAT, chat(model=model))
+        assert body["model"] == model
+        return body["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    assert [await cached(model) for model in ("demo", "law", "poems")] == [0, 0, 0]
+    assert await cached("law") == await cached("demo") > 0
+
+
 async def test_unknown_fields_are_ignored_and_the_request_id_comes_back(start, connect):
     client = connect(await start())
     response = await client.post(CHAT, json=chat(frobnicate={"x": 1}, user="u"), headers={"x-request-id": "my-id"})

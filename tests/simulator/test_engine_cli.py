@@ -4,12 +4,14 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import pytest
 
 from gateway.simulator import cli
 from gateway.simulator.config import EngineConfig
+from gateway.simulator.faults import Fault
 
 PROGRAM = """
 import argparse, sys
@@ -45,6 +47,7 @@ def test_several_engines_share_a_process_but_no_cache():
     program = """
 import asyncio
 from gateway.simulator.config import EngineConfig
+from gateway.simulator.faults import Fault
 from gateway.simulator.server import serve_engines
 configs = [EngineConfig(model=name, prefill_rate=1e6, decode_ms=0) for name in ("a", "b")]
 asyncio.run(serve_engines(configs, lambda engines: print(*(engine.url for engine in engines), flush=True)))
@@ -89,6 +92,11 @@ def test_a_taken_port_is_one_clear_line():
         (["--prefill-rate", "nan"], "prefill_rate must be above 0"),
         (["--decode-ms", "-1"], "decode_ms must not be negative"),
         (["--blocks", "10", "--max-model-len", "1000"], "max_model_len must be between 1 and the 144 tokens"),
+        (["--events", "5557"], "must look like tcp://*:5557"),
+        (["--replay", "tcp://*:5558"], "replay needs events"),
+        (["--fault", "events_drop"], "publishes events"),
+        (["--lora", "demo"], "different names"),
+        (["--data-parallel-size", "0"], "data_parallel_size must be above 0"),
         (["--host", "256.0.0.1"], "cannot listen on 256.0.0.1"),
     ],
 )
@@ -107,3 +115,50 @@ def test_help_has_an_example_and_every_default():
     text = parser.format_help()
     assert "prefix-gateway engine --port 8100" in text
     assert str(EngineConfig().blocks) in text
+    for fault in Fault:
+        assert fault in text
+
+
+def test_every_option_reaches_the_engine():
+    options = """--port 0 --flavor sglang --lora law --lora poems --page-size 8 --blocks 60 --no-prefix-caching
+        --data-parallel-size 2 --enable-cache-report --no-render --events tcp://*:0 --replay tcp://*:0 --replay-buffer 7
+        --event-topic kv --event-encoding positional --event-hashes bytes --model m --fault events_delay=3"""
+    process = launch(*options.split())
+    try:
+        line = process.stdout.readline()
+        url = line.split(" on ")[1].split(",")[0]
+        with urllib.request.urlopen(f"{url}/server_info", timeout=5) as response:
+            info = json.load(response)
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=5) as response:
+            models = [card["id"] for card in json.load(response)["data"]]
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=10)
+    finally:
+        process.kill()
+    assert (process.returncode, out, err) == (0, "", "")
+    assert models == ["m", "law", "poems"]
+    assert (info["page_size"], info["dp_size"], info["max_total_num_tokens"]) == (8, 2, 59 * 8)
+    assert (info["disable_radix_cache"], info["enable_cache_report"]) == (True, True)
+    assert info["kv_events"]["topic"] == "kv"
+    assert f"events on tcp://*:{info['kv_events']['endpoint_port_base']}, tcp://*:" in line
+    assert f"replay on tcp://*:{info['kv_events']['replay_endpoint_port_base']}, tcp://*:" in line
+
+
+def test_vllms_switches_reach_the_engine():
+    process = launch("--port", "0", "--no-prompt-tokens-details", "--no-render")
+    try:
+        url = process.stdout.readline().split()[-1]
+        body = json.dumps({"prompt": "Hi", "max_tokens": 1}).encode()
+
+        def post(path: str) -> dict:
+            request = urllib.request.Request(f"{url}{path}", body, {"content-type": "application/json"})
+            with urllib.request.urlopen(request, timeout=5) as response:
+                return json.load(response)
+
+        assert post("/v1/completions")["usage"]["prompt_tokens_details"] is None
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            post("/v1/completions/render")
+        process.terminate()
+        process.communicate(timeout=10)
+    finally:
+        process.kill()

@@ -207,7 +207,7 @@ async def test_a_bad_spec_is_refused_and_changes_nothing(start, connect, spec, s
 
 def test_every_fault_has_a_spec():
     for fault in Fault:
-        value = "=1" if fault in {Fault.SLOW, Fault.DIE_MID_STREAM} else ""
+        value = "=1" if fault in {Fault.SLOW, Fault.DIE_MID_STREAM, Fault.EVENTS_DELAY} else ""
         assert FaultSpec.parse(fault + value).fault is fault
 
 

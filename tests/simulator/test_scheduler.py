@@ -176,6 +176,43 @@ def test_a_request_that_skips_the_cache_is_not_counted_as_a_lookup(virtual):
     virtual(scenario)
 
 
+def test_each_moment_that_changes_the_cache_is_one_step(virtual):
+    async def scenario():
+        loop = asyncio.get_running_loop()
+        cache = BlockCache(1000, 10, journal=True)
+        steps: list[tuple[float, int]] = []
+        engine = Scheduler(
+            cache,
+            slots=8,
+            prefill_rate=100,
+            decode_seconds=1,
+            on_step=lambda: steps.append((round(loop.time(), 6), len(cache.take_events()))),
+        )
+        await engine.run(sequence(0, 15, answer=17))
+        # The prompt's full block when it is scheduled, and two more that the answer fills.
+        assert steps == [(0, 1), (5.15, 1), (15.15, 1)]
+
+    virtual(scenario)
+
+
+def test_what_several_sequences_fill_at_one_moment_is_one_step(virtual):
+    async def scenario():
+        loop = asyncio.get_running_loop()
+        cache = BlockCache(1000, 10, journal=True)
+        steps: list[tuple[float, int]] = []
+        engine = Scheduler(
+            cache,
+            slots=8,
+            prefill_rate=float("inf"),
+            decode_seconds=1,
+            on_step=lambda: steps.append((round(loop.time(), 6), len(cache.take_events()))),
+        )
+        await timed(engine, *(sequence(0, 15, answer=7) for _ in range(3)))
+        assert steps == [(0, 1), (5, 3)]
+
+    virtual(scenario)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_under_pressure_everything_ends_and_no_block_is_lost(virtual, seed):
     async def scenario():

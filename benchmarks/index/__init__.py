@@ -1,0 +1,1 @@
+"""Memory and look-up time of the index that KV events feed."""

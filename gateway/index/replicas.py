@@ -1,0 +1,190 @@
+"""The index: for each target the best belief there is about its cache.
+
+While a target's KV events are complete, they decide, together with what is on its way there. While they are not (an
+engine without events, a broken stream), what was sent there does, and both where the events are right but do not
+tell all. What was sent is followed in any case, so that a broken stream finds a belief to fall back on.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.index.events import EventHoldings
+from gateway.index.fresh import FreshBlocks
+from gateway.index.predicted import PredictedIndex, PredictedLease
+from gateway.values.blocks import BlockChain
+from gateway.values.ids import ModelId, ReplicaId, Target
+from gateway.values.kv_events import AllBlocksCleared, FeedState, IndexSource, KvEvent, Medium
+from gateway.values.ports import BlockHasher, Holding, IndexState, Lease
+
+_ALL_BUT = 0.01
+"""Share of an engine's blocks that may be unaccounted for in a part that counts as complete: blocks that are not full
+have no name. What is unaccounted for is missing from the belief, never promised."""
+
+_NOTHING = Holding(0, 0)
+
+
+@dataclass(slots=True, eq=False)
+class _Lease:
+    target: Target
+    held_tokens: int
+    predicted: PredictedLease
+    fresh: list[int] = field(default_factory=list)
+
+
+class ReplicaIndex:
+    """A ``PrefixIndex`` and an ``EventIndex``.
+
+    Args:
+        hasher: From an engine's tokens to chain hashes.
+        model_of: The model each replica serves.
+        worth: What a cached token on each medium is worth, 1 for one on the GPU.
+        default_blocks: Capacity of a target until its metrics tell.
+        speculative_ttl_seconds: How long blocks count that were sent to a target without events but not yet seen to be
+            computed.
+    """
+
+    def __init__(
+        self,
+        hasher: BlockHasher,
+        model_of: Callable[[ReplicaId], ModelId],
+        worth: Mapping[Medium, float],
+        default_blocks: int,
+        speculative_ttl_seconds: float,
+    ) -> None:
+        self._fresh = FreshBlocks()
+        self._events = EventHoldings(hasher, model_of, worth, self._fresh.lost)
+        self._predicted = PredictedIndex(default_blocks, speculative_ttl_seconds)
+        self._feeds: dict[Target, FeedState] = {}
+        self._capacity: dict[Target, int] = {}
+        self._uncached: set[Target] = set()
+
+    def holdings(self, chains: Sequence[BlockChain], targets: Sequence[Target], now: float) -> list[Holding]:
+        """See ``PrefixIndex``."""
+        self._fresh.expire(now)
+        if len(chains) == 1:
+            return self._chain_holdings(chains[0], targets, now)
+        sums = [_NOTHING] * len(targets)
+        for chain in chains:
+            own = self._chain_holdings(chain, targets, now)
+            sums = [Holding(a.tokens + b.tokens, a.worth + b.worth) for a, b in zip(sums, own, strict=True)]
+        return sums
+
+    def begin(self, chains: Sequence[BlockChain], target: Target, now: float) -> Lease:
+        """See ``PrefixIndex``."""
+        if self._feeds.get(target) is not FeedState.LIVE:
+            (holding,) = self.holdings(chains, [target], now)
+            return _Lease(target, holding.tokens, self._predicted.begin(chains, target, now))
+        predicted = self._predicted.begin(chains, target, now)
+        fresh: list[int] = []
+        held = 0
+        for chain in chains:
+            (depth,) = self._events.depths(chain, len(chain.hashes), [target])
+            limit = chain.reusable_blocks
+            held += self._fresh.extend(target, chain.hashes, min(depth, limit), limit) * chain.block_size
+            fresh += chain.hashes[depth:]
+        self._fresh.add(target, fresh)
+        return _Lease(target, 0 if target in self._uncached else held, predicted, fresh)
+
+    def computed(self, lease: Lease) -> None:
+        """See ``PrefixIndex``."""
+        assert isinstance(lease, _Lease)
+        self._predicted.computed(lease.predicted)
+
+    def complete(self, lease: Lease, cached_tokens: int | None, filled: Iterable[BlockChain], now: float) -> None:
+        """See ``PrefixIndex``."""
+        assert isinstance(lease, _Lease)
+        filled = list(filled)
+        self._predicted.complete(lease.predicted, cached_tokens, filled)
+        if self._feeds.get(lease.target) is FeedState.LIVE:
+            generated = [
+                block
+                for chain in filled
+                for prompt in lease.predicted.chains[:1]
+                for block in chain.hashes[len(prompt.hashes) :]
+            ]
+            self._fresh.add(lease.target, generated)
+            lease.fresh += generated
+        self._fresh.leave(lease.target, lease.fresh, now)
+
+    def abandon(self, lease: Lease) -> None:
+        """See ``PrefixIndex``."""
+        assert isinstance(lease, _Lease)
+        self._predicted.abandon(lease.predicted)
+        self._fresh.remove(lease.target, lease.fresh)
+
+    def set_capacity(self, target: Target, blocks: int, *, caching: bool = True) -> None:
+        """See ``PrefixIndex``."""
+        if caching:
+            self._uncached.discard(target)
+        else:
+            self._uncached.add(target)
+        self._capacity[target] = blocks
+        self._predicted.set_capacity(target, blocks)
+
+    def remove(self, target: Target) -> None:
+        """See ``PrefixIndex``."""
+        self._predicted.remove(target)
+        self.clear(target)
+
+    def state(self, target: Target) -> IndexState:
+        """See ``PrefixIndex``."""
+        feed = self._feeds.get(target, FeedState.OFF)
+        part = self._events.part(target)
+        counted = feed in (FeedState.LIVE, FeedState.REBUILDING)
+        source = IndexSource.EVENTS if feed is FeedState.LIVE else IndexSource.PREDICTED
+        known = part.blocks.held if counted and part else 0
+        return IndexState(
+            source=source,
+            blocks=known if feed is FeedState.LIVE else max(known, self._predicted.blocks(target)),
+            digest=(part.blocks.digest if part else 0) if counted else None,
+        )
+
+    def apply(self, target: Target, event: KvEvent) -> None:
+        """See ``EventIndex``."""
+        if isinstance(event, AllBlocksCleared):
+            self.clear(target)
+            self._predicted.remove(target)
+        else:
+            self._events.apply(target, event)
+
+    def clear(self, target: Target) -> None:
+        """See ``EventIndex``."""
+        self._events.clear(target)
+        self._fresh.clear(target)
+
+    def set_feed(self, target: Target, state: FeedState) -> None:
+        """See ``EventIndex``."""
+        self._feeds[target] = state
+
+    def is_complete(self, target: Target) -> bool:
+        """See ``EventIndex``."""
+        part, capacity = self._events.part(target), self._capacity.get(target)
+        if part is None or not capacity or part.waiting:
+            return False
+        return part.blocks.gpu_copies >= capacity * (1 - _ALL_BUT)
+
+    def tidy(self) -> None:
+        """See ``EventIndex``."""
+        self._events.tidy()
+
+    def _chain_holdings(self, chain: BlockChain, targets: Sequence[Target], now: float) -> list[Holding]:
+        limit = chain.reusable_blocks
+        if not limit:
+            return [_NOTHING] * len(targets)
+        known = self._events.depths(chain, limit, targets)
+        holdings = []
+        for target, by_events in zip(targets, known, strict=True):
+            feed = self._feeds.get(target)
+            if target in self._uncached:
+                holdings.append(_NOTHING)
+            elif feed is FeedState.LIVE:
+                depth = self._fresh.extend(target, chain.hashes, by_events, limit)
+                holdings.append(self._events.holding(chain, depth, target))
+            else:
+                depth = self._predicted.depth(chain, target, now)
+                if feed is FeedState.REBUILDING and by_events >= depth:
+                    holdings.append(self._events.holding(chain, by_events, target))
+                else:
+                    tokens = depth * chain.block_size
+                    holdings.append(Holding(tokens, tokens))
+        return holdings

@@ -1,0 +1,331 @@
+"""One target's events: from the sockets through their order into the index."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+import zmq
+
+from gateway.ingest.order import Action, Apply, AskReplay, BatchOrder, Clear, Gap, SetState
+from gateway.ingest.pieces import pieces
+from gateway.ingest.pump import Pump
+from gateway.ingest.settings import IngestSettings
+from gateway.ingest.sockets import Context, FrameUnreadable, Replay, Subscription
+from gateway.values.ids import Target
+from gateway.values.kv_events import (
+    UNREADABLE,
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EventBatch,
+    EventSource,
+    FeedState,
+    KvEvent,
+    UnknownEvent,
+)
+from gateway.values.ports import EventIndex, EventObserver
+from gateway.vendors import BatchUnreadable, decode_batch
+
+_REMIND_SECONDS = 60.0
+_RETRY_SECONDS = 30.0
+_FAILED_PROBES = 2
+"""Probes in a row without an answer after which the events count as lost."""
+
+_KINDS = {BlockStored: "stored", BlockRemoved: "removed", AllBlocksCleared: "cleared", UnknownEvent: "unknown"}
+
+_UNREADABLE = EventBatch(0.0, (UnknownEvent(UNREADABLE),))
+
+_log = structlog.get_logger("gateway.ingest")
+
+
+@dataclass(frozen=True, slots=True)
+class FeedReport:
+    """One target's events, for people to look at.
+
+    Attributes:
+        rank: Data-parallel rank.
+        state: How far they can be trusted.
+        address: Where they are published.
+        replay_address: Where past ones can be asked for.
+        next_sequence: The batch that should come next; None while that is not known.
+        batches: Batches received.
+        gaps: How often some were missing.
+        last_batch_age_seconds: Since the last one; None before the first.
+        problem: What keeps them from coming, if it is known.
+    """
+
+    rank: int
+    state: FeedState
+    address: str
+    replay_address: str | None
+    next_sequence: int | None
+    batches: int
+    gaps: int
+    last_batch_age_seconds: float | None
+    problem: str | None
+
+
+class Feed:
+    """Follows the events of one target.
+
+    Args:
+        target: Whose.
+        source: Where they are.
+        context: ZeroMQ's.
+        pump: Whom to ask for time on the event loop.
+        index: What they are for.
+        observer: Who counts them.
+        settings: Times.
+        fix: What to change at the engine when nothing comes, as half a sentence.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        source: EventSource,
+        *,
+        context: Context,
+        pump: Pump,
+        index: EventIndex,
+        observer: EventObserver,
+        settings: IngestSettings,
+        fix: str,
+    ) -> None:
+        self.source = source
+        self._target = target
+        self._context = context
+        self._pump = pump
+        self._index = index
+        self._observer = observer
+        self._settings = settings
+        self._fix = fix
+        self._order = BatchOrder(replays=source.replay is not None)
+        self._work: deque[Action | KvEvent] = deque()
+        self._replay: Replay | None = None
+        self._replay_heard_at = 0.0
+        self._linked = False
+        self._started_at = self._heard_at = self._probed_at = time.monotonic()
+        self._batches = 0
+        self._gaps = 0
+        self._owed_since: float | None = None
+        self._failed_probes = 0
+        self._retry_at: float | None = None
+        self._problem: str | None = source.problem
+        self._reminded_at: float | None = None
+        self._subscription = self._subscribe()
+        index.set_feed(target, FeedState.CONNECTING)
+        self._wake()
+
+    def report(self, now: float) -> FeedReport:
+        """How it stands."""
+        return FeedReport(
+            rank=self._target.rank,
+            state=self._order.state,
+            address=self.source.events,
+            replay_address=self.source.replay,
+            next_sequence=self._order.next,
+            batches=self._batches,
+            gaps=self._gaps,
+            last_batch_age_seconds=round(now - self._heard_at, 3) if self._batches else None,
+            problem=self._problem,
+        )
+
+    def restarted(self) -> None:
+        """The engine's process is a new one."""
+        self._do(self._order.restarted())
+
+    def answered(self, since: float, now: float) -> None:
+        """The target has computed blocks at some time after ``since``: an event about them should have come or come."""
+        if self._owed_since is None and (not self._batches or self._heard_at < since):
+            self._owed_since = now
+
+    def step(self) -> bool:
+        """See ``Worker``."""
+        if self._work:
+            self._take(self._work.popleft())
+            return True
+        change = self._subscription.link_change()
+        if change is not None:
+            self._link_changed(linked=change)
+            return True
+        if self._replay is not None:
+            return self._read_replay(self._replay)
+        return self._read_live()
+
+    def tick(self, now: float) -> None:
+        """Time passes; called about twice a second."""
+        settings = self._settings
+        self._do(self._order.tick(now))
+        if self._replay is not None:
+            if now - self._replay_heard_at > settings.replay_timeout_seconds:
+                self._replay_failed(now)
+        elif self._retry_at is not None and now >= self._retry_at:
+            self._retry_at = None
+            self._do(self._order.retry())
+        elif self._linked and now - max(self._heard_at, self._probed_at) > settings.probe_seconds:
+            self._probed_at = now
+            self._do(self._order.probe())
+        if self._order.state is FeedState.REBUILDING and not self._work and self._index.is_complete(self._target):
+            self._do(self._order.completed())
+        self._look_for_silence(now)
+
+    def close(self) -> None:
+        """Stop following."""
+        self._pump.forget(self)
+        self._end_replay()
+        self._subscription.close()
+        self._index.set_feed(self._target, FeedState.OFF)
+        self._index.clear(self._target)
+
+    def _wake(self) -> None:
+        self._pump.wake(self)
+
+    def _do(self, actions: Iterable[Action]) -> None:
+        """Queue what has to be done; a new replay is asked for at once."""
+        for action in actions:
+            if isinstance(action, AskReplay):
+                self._ask(action.start)
+            elif isinstance(action, Apply):
+                self._work.extend(pieces(action.batch.events))
+            else:
+                self._work.append(action)
+        if self._work:
+            self._wake()
+
+    def _take(self, work: Action | KvEvent) -> None:
+        match work:
+            case Clear():
+                self._index.clear(self._target)
+            case SetState(state):
+                self._index.set_feed(self._target, state)
+                _log.info("kv_events_state", replica=self._target.replica, rank=self._target.rank, state=str(state))
+            case Gap(expected, got):
+                self._gaps += 1
+                self._observer.on_kv_gap(self._target.replica)
+                _log.warning(
+                    "kv_events_gap", replica=self._target.replica, rank=self._target.rank, expected=expected, got=got
+                )
+            case BlockStored() | BlockRemoved() | AllBlocksCleared():
+                self._index.apply(self._target, work)
+
+    def _link_changed(self, *, linked: bool) -> None:
+        self._linked = linked
+        if linked:
+            self._started_at = time.monotonic()
+            self._problem = self.source.problem
+            self._do(self._order.connected())
+        else:
+            self._started_at = time.monotonic()
+            self._end_replay()
+            # What the socket still holds may be from an engine that is gone.
+            self._subscription.close()
+            self._subscription = self._subscribe()
+            self._do(self._order.lost())
+
+    def _subscribe(self) -> Subscription:
+        return Subscription(self._context, self.source.events, self.source.topic, self._wake)
+
+    def _read_live(self) -> bool:
+        try:
+            frame = self._subscription.receive()
+        except FrameUnreadable:
+            self._observer.on_kv_events(self._target.replica, "unknown", 1)
+            return True  # if it was one of the engine's, its number will be missing
+        if frame is None:
+            return False
+        now = self._heard_at = time.monotonic()
+        self._owed_since = None
+        sequence, payload = frame
+        batch = self._decode(payload)
+        self._do(self._order.live(sequence, batch, now))
+        return True
+
+    def _read_replay(self, replay: Replay) -> bool:
+        try:
+            frame = replay.receive()
+        except FrameUnreadable:
+            return True
+        if frame is None:
+            return False
+        self._replay_heard_at = time.monotonic()
+        sequence, payload = frame
+        if sequence < 0:
+            self._failed_probes = 0
+            self._end_replay()
+            self._do(self._order.replay_ended())
+            return True
+        batch = self._decode(payload)
+        self._do(self._order.replayed(sequence, batch))
+        return True
+
+    def _decode(self, payload: bytes) -> EventBatch:
+        self._batches += 1
+        try:
+            batch = decode_batch(payload)
+        except BatchUnreadable:
+            batch = _UNREADABLE
+        for kind, count in Counter(map(type, batch.events)).items():
+            self._observer.on_kv_events(self._target.replica, _KINDS[kind], count)
+        lost = {event.type for event in batch.events if isinstance(event, UnknownEvent) and event.is_loss}
+        if lost:
+            _log.warning("kv_events_unreadable", replica=self._target.replica, rank=self._target.rank, types=lost)
+        return batch
+
+    def _ask(self, start: int) -> None:
+        self._end_replay()
+        assert self.source.replay is not None
+        self._replay_heard_at = now = time.monotonic()
+        try:
+            self._replay = Replay(self._context, self.source.replay, start, self._wake)
+        except zmq.ZMQError:
+            self._replay_failed(now)
+
+    def _end_replay(self) -> None:
+        if self._replay is not None:
+            self._replay.close()
+            self._replay = None
+
+    def _replay_failed(self, now: float) -> None:
+        self._end_replay()
+        self._failed_probes += 1
+        _log.warning(
+            "kv_events_replay_failed",
+            replica=self._target.replica,
+            rank=self._target.rank,
+            address=self.source.replay,
+            seconds=self._settings.replay_timeout_seconds,
+        )
+        self._do(self._order.replay_failed())
+        self._retry_at = now + _RETRY_SECONDS
+
+    def _look_for_silence(self, now: float) -> None:
+        limit = self._settings.silent_after_seconds
+        if not self._linked and now - self._started_at > limit:
+            self._complain(now, f"no connection to {self.source.events}")
+        elif self._owed_since is not None and now - self._owed_since > limit:
+            self._complain(now, f"requests were computed, and {self.source.events} has told nothing", mute=True)
+        elif self._failed_probes >= _FAILED_PROBES:
+            # What comes in order can be believed all the same.
+            self._report(now, f"{self.source.replay} does not answer", instead="what is missed is not asked for again")
+        elif self._linked:
+            self._problem, self._reminded_at = self.source.problem, None
+
+    def _complain(self, now: float, what: str, *, mute: bool = False) -> None:
+        self._do(self._order.silent(mute=mute))
+        self._report(now, self.source.problem or what, instead="its cache is predicted")
+
+    def _report(self, now: float, problem: str, *, instead: str) -> None:
+        """Say it loudly, once and then again every minute."""
+        self._problem = problem
+        if self._reminded_at is None or now - self._reminded_at > _REMIND_SECONDS:
+            self._reminded_at = now
+            _log.error(
+                "kv_events_silent",
+                replica=self._target.replica,
+                rank=self._target.rank,
+                problem=problem,
+                instead=instead,
+                fix=self._fix,
+            )

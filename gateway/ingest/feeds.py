@@ -1,0 +1,225 @@
+"""Finds every replica's events and follows them."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+import structlog
+import zmq
+
+from gateway.ingest.feed import Feed, FeedReport
+from gateway.ingest.pump import Pump
+from gateway.ingest.settings import IngestSettings
+from gateway.tasks import TaskGroupOwner
+from gateway.values.engine import EngineFacts, EngineKind
+from gateway.values.ids import ReplicaId, Target
+from gateway.values.kv_events import EventSource
+from gateway.values.ports import EngineReader, EngineUnavailable, EventIndex, EventObserver
+from gateway.values.settlement import Refusal, Settlement
+from gateway.vendors import advice, event_sources, offset_sources
+
+_TICK_SECONDS = 0.5
+_ASK_TIMEOUT_SECONDS = 5.0
+_ASK_AGAIN_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
+_WHERE = {EngineKind.VLLM: "/kv_event_sources", EngineKind.SGLANG: "/server_info"}
+
+_log = structlog.get_logger("gateway.ingest")
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPlan:
+    """What the configuration says about a replica's events.
+
+    Attributes:
+        host: Host the replica is reached at.
+        events: ``auto`` (ask the engine), ``off``, or the ZeroMQ address of rank 0.
+        replay: ZeroMQ address of rank 0 for past events; only with an address in ``events``.
+    """
+
+    host: str
+    events: str = "auto"
+    replay: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Followed:
+    plan: FeedPlan
+    facts: EngineFacts | None = None
+    feeds: dict[Target, Feed] = field(default_factory=dict)
+    search: asyncio.Task[None] | None = None
+    told_off: bool = False
+
+
+class KvFeeds:
+    """The feeds of all replicas. An ``Observer``: settled requests tell when events should have come.
+
+    Args:
+        plans: The configuration, by replica.
+        index: What the events are for.
+        engines: For asking engines where they publish.
+        observer: Who counts events.
+        settings: Times.
+    """
+
+    def __init__(
+        self,
+        plans: Mapping[ReplicaId, FeedPlan],
+        index: EventIndex,
+        engines: EngineReader,
+        observer: EventObserver,
+        settings: IngestSettings,
+    ) -> None:
+        self._followed = {replica: _Followed(plan) for replica, plan in plans.items()}
+        self._index = index
+        self._engines = engines
+        self._observer = observer
+        self._settings = settings
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._pump = Pump()
+        self._tasks = TaskGroupOwner()
+
+    def start(self) -> None:
+        """Begin. Feeds start as their replicas' facts come in, those with an address at once."""
+        self._tasks.spawn(self._ticks(), name="kv-events-ticks")
+        for replica, followed in self._followed.items():
+            if followed.plan.events not in ("auto", "off"):
+                self.on_facts(replica, EngineFacts())
+
+    async def stop(self) -> None:
+        """End all feeds."""
+        await self._tasks.cancel()
+        for followed in self._followed.values():
+            self._close(followed)
+        if self._context is not None:
+            self._context.destroy(linger=0)
+            self._context = None
+
+    def on_facts(self, replica: ReplicaId, facts: EngineFacts) -> None:
+        """The replica's metrics say something new about its cache, or it is seen for the first time."""
+        followed = self._followed[replica]
+        before, followed.facts = followed.facts, facts
+        if before is not None and (before.kind, len(before.ranks)) == (facts.kind, len(facts.ranks)):
+            return
+        self._search(replica, followed)
+
+    def on_restarted(self, replica: ReplicaId) -> None:
+        """The replica's process is a new one, perhaps with other settings."""
+        followed = self._followed[replica]
+        for feed in followed.feeds.values():
+            feed.restarted()
+        if followed.facts is not None:
+            self._search(replica, followed)
+
+    def follows(self, replica: ReplicaId) -> bool:
+        """Whether a replica's events are followed at all, well or not."""
+        return bool(self._followed[replica].feeds)
+
+    def reports(self, replica: ReplicaId) -> Sequence[FeedReport]:
+        """How a replica's feeds stand, by rank; none where there are no events."""
+        now = time.monotonic()
+        feeds = self._followed[replica].feeds
+        return [feeds[target].report(now) for target in sorted(feeds)]
+
+    def on_settled(self, settlement: Settlement) -> None:
+        """See ``Observer``: a whole answer of a prompt that was not cached must have stored blocks."""
+        decision = settlement.decision
+        if decision is None or settlement.status != 200 or settlement.cached_tokens is None:
+            return
+        followed = self._followed.get(decision.target.replica)
+        feed = followed.feeds.get(decision.target) if followed else None
+        block_size = followed.facts.block_size if followed and followed.facts else None
+        if feed is not None and block_size and settlement.prompt_tokens - settlement.cached_tokens > 2 * block_size:
+            now = time.monotonic()
+            feed.answered(now - settlement.seconds, now)
+
+    def on_refused(self, refusal: Refusal) -> None:
+        """See ``Observer``."""
+
+    def _search(self, replica: ReplicaId, followed: _Followed) -> None:
+        if followed.search is not None:
+            followed.search.cancel()
+        if followed.plan.events != "off":
+            followed.search = self._tasks.spawn(self._find(replica, followed), name=f"kv-events-{replica}")
+
+    async def _find(self, replica: ReplicaId, followed: _Followed) -> None:
+        sources = await self._sources(replica, followed)
+        facts = followed.facts
+        assert facts is not None
+        if len(facts.ranks) <= 1 and len(sources) == 1:
+            # One rank is one target, whatever number the engine gives it.
+            wanted = {Target(replica, 0): sources[0]}
+        else:
+            wanted = {Target(replica, source.rank): source for source in sources}
+        for target, feed in list(followed.feeds.items()):
+            if wanted.get(target) != feed.source:
+                feed.close()
+                del followed.feeds[target]
+        fix = advice(facts.kind).events
+        for target, source in wanted.items():
+            if target not in followed.feeds:
+                self._open(target, source, followed, fix)
+        if not wanted and not followed.told_off:
+            followed.told_off = True
+            _log.info("kv_events_off", replica=replica, instead="its cache is predicted", to_change=fix)
+
+    async def _sources(self, replica: ReplicaId, followed: _Followed) -> Sequence[EventSource]:
+        plan, facts = followed.plan, followed.facts
+        assert facts is not None
+        if plan.events != "auto":
+            return offset_sources(plan.events, plan.replay, max(len(facts.ranks), 1))
+        if facts.kind is None:
+            return ()
+        for attempt in range(1_000_000):
+            try:
+                answer = await self._engines.read(replica, _WHERE[facts.kind], _ASK_TIMEOUT_SECONDS)
+                return event_sources(facts.kind, orjson.loads(answer), plan.host)
+            except orjson.JSONDecodeError:
+                return ()
+            except EngineUnavailable as error:
+                if error.status in (401, 403, 404, 405):
+                    return ()  # an older engine, or one that does not want to say
+            await asyncio.sleep(_ASK_AGAIN_SECONDS[min(attempt, len(_ASK_AGAIN_SECONDS) - 1)])
+        return ()
+
+    def _open(self, target: Target, source: EventSource, followed: _Followed, fix: str) -> None:
+        if self._context is None:
+            self._context = zmq.Context()
+        try:
+            followed.feeds[target] = Feed(
+                target,
+                source,
+                context=self._context,
+                pump=self._pump,
+                index=self._index,
+                observer=self._observer,
+                settings=self._settings,
+                fix=fix,
+            )
+        except zmq.ZMQError as error:
+            _log.error("kv_events_address_unusable", replica=target.replica, address=source.events, problem=str(error))
+            return
+        log = _log.error if source.problem else _log.info
+        log(
+            "kv_events_found",
+            replica=target.replica,
+            rank=target.rank,
+            address=source.events,
+            replay=source.replay,
+            problem=source.problem,
+        )
+
+    def _close(self, followed: _Followed) -> None:
+        for feed in followed.feeds.values():
+            feed.close()
+        followed.feeds.clear()
+
+    async def _ticks(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            now = time.monotonic()
+            self._index.tidy()
+            for followed in self._followed.values():
+                for feed in followed.feeds.values():
+                    feed.tick(now)

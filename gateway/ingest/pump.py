@@ -1,0 +1,51 @@
+"""Shares the event loop with the requests: a little work at a time, whatever has piled up."""
+
+import asyncio
+import time
+from collections import deque
+from typing import Protocol
+
+_BUDGET_SECONDS = 0.0005
+"""Work between two turns of the event loop. A request takes a few turns, so this bounds what events can add to it."""
+
+
+class Worker(Protocol):
+    """Something with work in small steps."""
+
+    def step(self) -> bool:
+        """Do one step. Returns whether there may be more to do; if not, ``Pump.wake`` is called when there is."""
+        ...
+
+
+class Pump:
+    """Takes turns between workers."""
+
+    def __init__(self) -> None:
+        self._ready: deque[Worker] = deque()
+        self._scheduled = False
+
+    def wake(self, worker: Worker) -> None:
+        """A worker may have something to do."""
+        if worker not in self._ready:
+            self._ready.append(worker)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def forget(self, worker: Worker) -> None:
+        """A worker has ended."""
+        if worker in self._ready:
+            self._ready.remove(worker)
+
+    def _run(self) -> None:
+        # Still scheduled: a worker that is woken by its own step is looked at in this very turn.
+        until = time.perf_counter() + _BUDGET_SECONDS
+        while self._ready:
+            worker = self._ready.popleft()
+            if worker.step() and worker not in self._ready:
+                self._ready.append(worker)
+            if time.perf_counter() >= until:
+                break
+        self._scheduled = bool(self._ready)
+        if self._scheduled:
+            asyncio.get_running_loop().call_soon(self._run)

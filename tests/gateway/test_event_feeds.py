@@ -1,0 +1,453 @@
+"""The gateway follows the engines' KV events: what it predicts is what they report, and nothing they do to their event
+sockets costs a client anything."""
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+import zmq
+from running_gateway import RunningGateway, eventually
+
+from gateway.simulator.server import SimulatedEngine
+from gateway.values.engine import EngineKind
+
+StartEngine = Callable[..., Awaitable[SimulatedEngine]]
+StartGateway = Callable[..., Awaitable[RunningGateway]]
+
+ANYWHERE = "tcp://*:0"
+SOON = {"silent_after_seconds": 0.6, "probe_seconds": 0.3, "replay_timeout_seconds": 0.6}
+WORDS = [f"word{number}" for number in range(500)]
+
+
+@pytest.fixture
+def start_telling(start_engine: StartEngine) -> StartEngine:
+    """Starts a simulated engine that publishes events."""
+
+    async def start(**options: Any) -> SimulatedEngine:
+        return await start_engine(**{"events": ANYWHERE, "replay": ANYWHERE, "blocks": 400} | options)
+
+    return start
+
+
+@pytest.fixture
+async def followed(start_telling: StartEngine, start_gateway: StartGateway) -> tuple[RunningGateway, SimulatedEngine]:
+    """A gateway that follows one engine."""
+    engine = await start_telling()
+    gateway = await start_gateway(engine, ingest=SOON)
+    await state_of(gateway, "live")
+    return gateway, engine
+
+
+async def state_of(gateway: RunningGateway, *states: str, replica: str = "r0", seconds: float = 8) -> None:
+    """Wait until every feed of a replica is in one of the states."""
+
+    async def there() -> bool:
+        feeds = (await gateway.replicas())[replica]["events"]
+        return bool(feeds) and all(feed["state"] in states for feed in feeds)
+
+    await eventually(there, seconds)
+
+
+async def source_of(gateway: RunningGateway, replica: str = "r0") -> str:
+    return str((await gateway.replicas())[replica]["index"]["source"])
+
+
+def prompt(topic: int, question: int, words: int = 200) -> list[dict[str, str]]:
+    """A system prompt that belongs to a topic, and a question."""
+    chosen = random.Random(topic).choices(WORDS, k=words)
+    return [{"role": "system", "content": " ".join(chosen)}, {"role": "user", "content": f"Question {question}?"}]
+
+
+async def ask(gateway: RunningGateway, topic: int, question: int = 0, **fields: Any) -> tuple[int, int]:
+    """Predicted and reported cached tokens."""
+    answer = await gateway.ask(messages=prompt(topic, question), max_tokens=3, **fields)
+    assert answer.status_code == 200, answer.text
+    details = answer.json()["usage"]["prompt_tokens_details"] or {}
+    return int(answer.headers["x-gateway-prefix-tokens"]), details.get("cached_tokens") or 0
+
+
+async def told(gateway: RunningGateway, engines: Sequence[SimulatedEngine]) -> None:
+    """Wait until the gateway has heard everything the engines did."""
+
+    async def all_of_it() -> bool:
+        replicas = await gateway.replicas()
+        for number, engine in enumerate(engines):
+            published = [rank.publisher.next_number for rank in engine.ranks.all if rank.publisher]
+            heard = [feed["next_sequence"] for feed in replicas[f"r{number}"]["events"]]
+            blocks = sum(len(rank) for rank in engine.content)
+            if heard != published or replicas[f"r{number}"]["index"]["blocks"] != blocks:
+                return False
+        return True
+
+    await eventually(all_of_it)
+
+
+async def reset(engine: SimulatedEngine) -> None:
+    """Forget all prefixes of rank 0. The engine tells so with its next step, so give it something to do."""
+    assert engine.cache.reset()
+    async with httpx.AsyncClient() as client:
+        body = {"model": "demo", "prompt": "x", "max_tokens": 1}
+        await client.post(f"{engine.url}/v1/completions", json=body, headers={"x-data-parallel-rank": "0"})
+
+
+async def set_fault(engine: SimulatedEngine, spec: str) -> None:
+    async with httpx.AsyncClient() as client:
+        answer = await client.post(f"{engine.url}/simulator/fault", json={"spec": spec})
+        assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"event_encoding": "positional"},
+        {"event_hashes": "bytes"},
+        {"event_encoding": "positional", "event_hashes": "bytes"},
+        {"data_parallel_size": 2, "blocks": 200},
+        {"flavor": EngineKind.SGLANG, "block_size": 16, "prompt_tokens_details": True},
+        {"flavor": EngineKind.SGLANG, "block_size": 64, "blocks": 100, "prompt_tokens_details": True},
+    ],
+    ids=lambda options: ",".join(map(str, options.values())) or "defaults",
+)
+async def test_predictions_are_what_the_engines_report(
+    start_telling: StartEngine, start_gateway: StartGateway, options: dict[str, Any]
+) -> None:
+    engines = [await start_telling(**options) for _ in range(2)]
+    gateway = await start_gateway(*engines, ingest=SOON)
+    for replica in ("r0", "r1"):
+        await state_of(gateway, "live", replica=replica)
+    chooser = random.Random(5)
+    seen = []
+    for number in range(90):
+        salt = {"cache_salt": chooser.choice("ab")} if number % 3 == 0 else {}
+        seen.append(await ask(gateway, chooser.randrange(14), chooser.randrange(3), **salt))
+        await told(gateway, engines)
+        if number == 45:
+            await reset(engines[0])
+            await told(gateway, engines)
+    assert [pair for pair in seen if pair[0] != pair[1]] == []
+    warm = [pair for pair in seen if pair[1]]
+    assert len(warm) > 20
+    assert len(warm) < 85
+
+
+async def test_pages_of_one_token_are_known_to_the_block(
+    start_telling: StartEngine, start_gateway: StartGateway
+) -> None:
+    engine = await start_telling(flavor=EngineKind.SGLANG, block_size=1, blocks=4000, prompt_tokens_details=True)
+    gateway = await start_gateway(engine, ingest=SOON)
+    await state_of(gateway, "live")
+    for topic in (1, 2, 1, 2, 3, 1, 4, 5, 2):
+        predicted, reported = await ask(gateway, topic, topic)
+        await asyncio.sleep(0.2)
+        assert 0 <= reported - predicted < 16
+    assert await source_of(gateway) == "events"
+
+
+async def test_a_gateway_started_late_knows_the_same(start_telling: StartEngine, start_gateway: StartGateway) -> None:
+    engines = [await start_telling() for _ in range(2)]
+    first = await start_gateway(*engines, ingest=SOON)
+    for topic in range(30):
+        await ask(first, topic)
+    second = await start_gateway(*engines, ingest=SOON)
+    for gateway in (first, second):
+        await state_of(gateway, "live", replica="r0")
+        await state_of(gateway, "live", replica="r1")
+        await told(gateway, engines)
+    held = [await gateway.replicas() for gateway in (first, second)]
+    assert [r["index"] for r in held[0].values()] == [r["index"] for r in held[1].values()]
+    for topic in (29, 28, 27):
+        predicted, reported = await ask(second, topic)
+        assert predicted == reported > 0
+
+
+async def test_lost_batches_are_asked_for_again(followed: tuple[RunningGateway, SimulatedEngine]) -> None:
+    gateway, engine = followed
+    await set_fault(engine, "events_drop:every=3")
+    for topic in range(40):
+        await ask(gateway, topic)
+    await set_fault(engine, "")
+    await ask(gateway, 41)
+    await told(gateway, [engine])
+    await state_of(gateway, "live")
+    assert (await gateway.metrics()).value("gateway_kv_event_gaps_total", replica="r0") > 0
+    for topic in (39, 38, 37):
+        predicted, reported = await ask(gateway, topic)
+        assert predicted == reported > 0
+
+
+@pytest.mark.parametrize("fault", ["events_duplicate", "events_reorder:every=2", "events_delay=0.05"])
+async def test_odd_orders_do_no_harm(followed: tuple[RunningGateway, SimulatedEngine], fault: str) -> None:
+    gateway, engine = followed
+    await set_fault(engine, fault)
+    for topic in range(25):
+        await ask(gateway, topic)
+    await set_fault(engine, "")
+    await told(gateway, [engine])
+    await state_of(gateway, "live")
+    assert await source_of(gateway) == "events"
+
+
+async def test_what_cannot_be_had_again_is_said_to_be_missing(
+    followed: tuple[RunningGateway, SimulatedEngine],
+) -> None:
+    gateway, engine = followed
+    await ask(gateway, 1)
+    await set_fault(engine, "events_drop_hard:times=1")
+    await ask(gateway, 2)
+    await ask(gateway, 3)
+    await state_of(gateway, "rebuilding")
+    assert await source_of(gateway) == "predicted"
+    assert engine.cache.reset()
+    await ask(gateway, 4)
+    await state_of(gateway, "live")
+    await told(gateway, [engine])
+    assert await source_of(gateway) == "events"
+
+
+async def test_a_short_replay_buffer_leaves_a_late_gateway_rebuilding_until_all_is_accounted_for(
+    start_telling: StartEngine, start_gateway: StartGateway
+) -> None:
+    engine = await start_telling(replay_buffer=5, blocks=300)
+    first = await start_gateway(engine, ingest=SOON)
+    for topic in range(8):
+        await ask(first, topic)
+    second = await start_gateway(engine, ingest=SOON, relay={"health_interval_seconds": 0.2})
+    await state_of(second, "rebuilding")
+    predicted, reported = await ask(second, 7)
+    assert predicted == reported > 0  # what is known is right
+    for topic in range(10, 40):
+        await ask(second, topic)
+    await state_of(second, "live")
+    await told(second, [engine])
+
+
+async def test_a_restart_is_noticed_by_the_events_alone(followed: tuple[RunningGateway, SimulatedEngine]) -> None:
+    gateway, engine = followed
+    for topic in range(5):
+        await ask(gateway, topic)
+    await set_fault(engine, "events_restart")
+    await ask(gateway, 9)
+    await told(gateway, [engine])
+    await state_of(gateway, "live")
+    assert await ask(gateway, 1) == (0, 0)
+
+
+async def test_a_killed_replica_comes_back_empty(
+    start_telling: StartEngine, start_gateway: StartGateway, closing: Any
+) -> None:
+    engine = await start_telling()
+    gateway = await start_gateway(
+        engine, ingest=SOON, relay={"health_interval_seconds": 0.1, "suspect_seconds": 0, "unhealthy_after": 1}
+    )
+    await state_of(gateway, "live")
+    await ask(gateway, 1)
+    await told(gateway, [engine])
+    ports = {"events": engine.event_endpoints[0], "replay": engine.replay_endpoints[0]}
+    await engine.kill()
+    await eventually(lambda: down(gateway))
+    anew = {name: f"tcp://*:{address.rpartition(':')[2]}" for name, address in ports.items()}
+    again = SimulatedEngine(dataclasses.replace(engine.config, port=engine.port, **anew))
+    await again.start()
+    closing.push_async_callback(again.kill)
+    await eventually(lambda: up(gateway))
+    assert await ask(gateway, 1) == (0, 0)
+    await state_of(gateway, "live")
+    await told(gateway, [again])
+    predicted, reported = await ask(gateway, 1)
+    assert predicted == reported > 0
+
+
+async def down(gateway: RunningGateway) -> bool:
+    return (await gateway.replicas())["r0"]["state"] == "down"
+
+
+async def up(gateway: RunningGateway) -> bool:
+    return (await gateway.replicas())["r0"]["state"] == "ready"
+
+
+@pytest.mark.parametrize("fault", ["events_close", "events_stop"])
+async def test_without_its_events_a_replica_is_predicted_and_served(
+    followed: tuple[RunningGateway, SimulatedEngine], fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway, engine = followed
+    await ask(gateway, 1)
+    await set_fault(engine, fault)
+
+    async def reported() -> bool:
+        predicted, cached = await ask(gateway, 1)
+        assert predicted == cached > 0
+        await ask(gateway, random.randrange(100, 10_000))  # something to compute, of which an event should tell
+        feed = (await gateway.replicas())["r0"]["events"][0]
+        return feed["state"] == "silent" and bool(feed["problem"]) and await source_of(gateway) == "predicted"
+
+    await eventually(reported, 10)
+    assert "kv_events_silent" in capsys.readouterr().out
+    metrics = await gateway.metrics()
+    assert metrics.value("gateway_index_blocks", replica="r0", source="predicted") > 0
+    assert metrics.value("gateway_index_blocks", replica="r0", source="events") == 0
+    await set_fault(engine, "")
+    await ask(gateway, 3)
+    await state_of(gateway, "live")
+    await told(gateway, [engine])
+
+
+async def test_an_event_address_where_nobody_is_is_reported(
+    start_engine: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = await start_engine()
+    replicas = [{"url": engine.url, "id": "r0", "events": "tcp://127.0.0.1:9"}]
+    gateway = await start_gateway(engine, ingest=SOON, model={"replicas": replicas})
+    await state_of(gateway, "silent")
+    feed = (await gateway.replicas())["r0"]["events"][0]
+    assert "tcp://127.0.0.1:9" in feed["problem"]
+    shown = capsys.readouterr().out
+    assert "kv_events_silent" in shown
+    assert "--kv-events-config" in shown
+    await ask(gateway, 1)
+    predicted, reported = await ask(gateway, 1)
+    assert predicted == reported > 0
+
+
+async def test_an_engine_that_publishes_to_nobody_is_told_so(
+    start_engine: StartEngine, start_gateway: StartGateway
+) -> None:
+    engine = await start_engine(events="tcp://127.0.0.1:5557")
+    gateway = await start_gateway(engine, ingest=SOON)
+    await state_of(gateway, "silent")
+    assert "tcp://*:5557" in (await gateway.replicas())["r0"]["events"][0]["problem"]
+
+
+async def test_events_can_be_left_alone(start_telling: StartEngine, start_gateway: StartGateway) -> None:
+    engine = await start_telling()
+    gateway = await start_gateway(engine, model={"replicas": [{"url": engine.url, "id": "r0", "events": "off"}]})
+    await ask(gateway, 1)
+    replica = (await gateway.replicas())["r0"]
+    assert replica["events"] == []
+    assert replica["index"]["source"] == "predicted"
+    assert replica["index"]["digest"] is None
+    assert (await gateway.metrics()).value("gateway_kv_events_total") == 0
+
+
+async def test_a_configured_address_is_followed(start_telling: StartEngine, start_gateway: StartGateway) -> None:
+    engine = await start_telling()
+    told_to = {"events": engine.event_endpoints[0], "replay": engine.replay_endpoints[0]}
+    told_to = {key: address.replace("*", "127.0.0.1") for key, address in told_to.items()}
+    gateway = await start_gateway(engine, ingest=SOON, model={"replicas": [{"url": engine.url, "id": "r0"} | told_to]})
+    await state_of(gateway, "live")
+    await ask(gateway, 1)
+    await told(gateway, [engine])
+
+
+async def test_a_replica_that_neither_tells_nor_reports_is_blind(
+    start_engine: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = await start_engine(prompt_tokens_details=False)
+    gateway = await start_gateway(engine)
+    await gateway.ask(messages=prompt(1, 1), max_tokens=2)
+    assert await source_of(gateway) == "blind"
+    assert "--enable-prompt-tokens-details" in capsys.readouterr().out
+    assert (await gateway.metrics()).value("gateway_index_blocks", replica="r0", source="blind") > 0
+
+
+@pytest.fixture
+async def flood() -> AsyncIterator[tuple[str, str]]:
+    """Ten thousand events a second from an engine that does nothing else: addresses of its events and its replay."""
+    context = zmq.Context()
+    publisher, replayer = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
+    publisher.sndhwm = 0
+    ports = [socket.bind_to_random_port("tcp://127.0.0.1") for socket in (publisher, replayer)]
+
+    async def publish() -> None:
+        sequence, parent = 0, None
+        encode = msgspec.msgpack.Encoder().encode
+        while True:
+            events = []
+            for number in range(200):
+                name = sequence * 200 + number + 1
+                events.append(
+                    {
+                        "type": "BlockStored",
+                        "block_hashes": [name],
+                        "parent_block_hash": parent,
+                        "token_ids": list(range(16)),
+                        "block_size": 16,
+                        "medium": "GPU",
+                    }
+                )
+                parent = name
+            publisher.send_multipart([b"", sequence.to_bytes(8, "big"), encode([float(sequence), events])], zmq.NOBLOCK)
+            sequence += 1
+            await asyncio.sleep(0.02)
+
+    publishing = asyncio.create_task(publish())
+    yield f"tcp://127.0.0.1:{ports[0]}", f"tcp://127.0.0.1:{ports[1]}"
+    publishing.cancel()
+    await asyncio.wait([publishing])
+    context.destroy(linger=0)
+
+
+async def test_a_flood_of_events_costs_no_request(
+    flood: tuple[str, str], start_engine: StartEngine, start_gateway: StartGateway
+) -> None:
+    engine = await start_engine()
+    replicas = [{"url": engine.url, "id": "r0", "events": flood[0]}]
+    gateway = await start_gateway(engine, ingest=SOON, model={"replicas": replicas})
+
+    async def heard(count: int) -> bool:
+        return (await gateway.metrics()).value("gateway_kv_events_total", replica="r0") >= count
+
+    await eventually(lambda: heard(1000))
+    before = (await gateway.metrics()).value("gateway_kv_events_total", replica="r0")
+    for topic in range(50):
+        await ask(gateway, topic)
+    await eventually(lambda: heard(int(before) + 5000))
+
+
+async def test_hostile_events_are_counted_and_skipped(start_engine: StartEngine, start_gateway: StartGateway) -> None:
+    context = zmq.Context()
+    publisher = context.socket(zmq.PUB)
+    port = publisher.bind_to_random_port("tcp://127.0.0.1")
+    try:
+        engine = await start_engine()
+        replicas = [{"url": engine.url, "id": "r0", "events": f"tcp://127.0.0.1:{port}"}]
+        gateway = await start_gateway(engine, ingest=SOON, model={"replicas": replicas})
+        await state_of(gateway, "rebuilding")
+        pack = msgspec.msgpack.encode
+        for number, payload in enumerate(
+            [b"", b"\x00" * 40, b"not msgpack", pack([1.0, [{"type": "BlockPromised"}, 3, {}]]), pack({"a": 1})]
+        ):
+            publisher.send_multipart([b"", number.to_bytes(8, "big"), payload])
+        publisher.send_multipart([b"short"])
+        publisher.send_multipart([b"", b"\x00", b"x"])
+
+        async def counted() -> bool:
+            return (await gateway.metrics()).value("gateway_kv_events_total", type="unknown") >= 6
+
+        await eventually(counted)
+        await ask(gateway, 1)
+        predicted, reported = await ask(gateway, 1)
+        assert predicted == reported > 0
+    finally:
+        context.destroy(linger=0)
+
+
+async def test_facts_of_the_engine_are_shown(start_telling: StartEngine, start_gateway: StartGateway) -> None:
+    engine = await start_telling(data_parallel_size=2)
+    gateway = await start_gateway(engine)
+    facts = (await gateway.replicas())["r0"]["engine"]
+    assert facts == {
+        "kind": "vllm",
+        "block_size": 16,
+        "prefix_caching": True,
+        "usage_details": None,
+        "running": 0,
+        "waiting": 0,
+        "cache_use": 0.0,
+        "ranks": 2,
+    }
