@@ -112,6 +112,7 @@ class Feed:
         self._owed_since: float | None = None
         self._failed_probes = 0
         self._retry_at: float | None = None
+        self._resume_at: float | None = None
         self._problem: str | None = source.problem
         self._reminded_at: float | None = None
         self._subscription = self._subscribe()
@@ -143,6 +144,13 @@ class Feed:
 
     def step(self) -> bool:
         """See ``Worker``."""
+        try:
+            return self._step()
+        except Exception:  # noqa: BLE001 - one feed's trouble must not stop the others
+            self._fail()
+            return False
+
+    def _step(self) -> bool:
         if self._work:
             self._take(self._work.popleft())
             return True
@@ -156,7 +164,18 @@ class Feed:
 
     def tick(self, now: float) -> None:
         """Time passes; called about twice a second."""
+        try:
+            self._tick(now)
+        except Exception:  # noqa: BLE001 - as above
+            self._fail()
+
+    def _tick(self, now: float) -> None:
         settings = self._settings
+        if self._resume_at is not None:
+            if now < self._resume_at:
+                return
+            self._resume_at = None
+            self._do(self._order.connected() if self._linked else ())
         self._do(self._order.tick(now))
         if self._replay is not None:
             if now - self._replay_heard_at > settings.replay_timeout_seconds:
@@ -178,6 +197,15 @@ class Feed:
         self._subscription.close()
         self._index.set_feed(self._target, FeedState.OFF)
         self._index.clear(self._target)
+
+    def _fail(self) -> None:
+        """Something went wrong that should not: forget this target's events, and begin anew after a while."""
+        _log.exception("kv_events_failed", replica=self._target.replica, rank=self._target.rank)
+        self._work.clear()
+        self._end_replay()
+        self._do(self._order.lost())
+        self._do(self._order.restarted())
+        self._resume_at = time.monotonic() + _RETRY_SECONDS
 
     def _wake(self) -> None:
         self._pump.wake(self)

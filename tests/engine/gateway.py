@@ -3,24 +3,57 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from tests.engine.replica import MODEL, MODEL_FOLDER, SLOTS, Process, free_port
 
 
-def start_gateway(folder: Path, replicas: list[Process], chat_template: Path) -> Process:
-    """Write the configuration and start the gateway in front of the replicas. Ready when ``/readyz`` answers."""
-    port = free_port()
-    config = folder / "gateway.yaml"
+class Gateway(Process):
+    """A gateway's process, and what its admin port tells."""
+
+    def __init__(self, command: list[str], port: int, admin_port: int, log: Path) -> None:
+        super().__init__(command, port, log)
+        self._admin_url = f"http://127.0.0.1:{admin_port}"
+
+    def replicas(self) -> dict[str, dict[str, Any]]:
+        """``/admin/api/replicas``, by the replicas' ids."""
+        found = httpx.get(f"{self._admin_url}/admin/api/replicas", timeout=30.0).json()["replicas"]
+        return {replica["id"]: replica for replica in found}
+
+    def total(self, metric: str, **labels: str) -> int:
+        """Sum over all samples of a metric that have these labels."""
+        page = httpx.get(f"{self._admin_url}/metrics", timeout=30.0).text
+        wanted = [f'{name}="{value}"' for name, value in labels.items()]
+        samples = [line for line in page.splitlines() if line.startswith(f"{metric}{{")]
+        return sum(int(float(line.rsplit(" ", 1)[1])) for line in samples if all(part in line for part in wanted))
+
+
+def start_gateway(
+    folder: Path, replicas: list[Process], chat_template: Path, name: str = "gateway", events: str = "auto"
+) -> Gateway:
+    """Write the configuration and start a gateway in front of the replicas. Ready when ``/readyz`` answers.
+
+    Args:
+        folder: Where its configuration and log go.
+        replicas: The replicas.
+        chat_template: The file with their chat template.
+        name: Its name.
+        events: As ``models[].replicas[].events``.
+    """
+    port, admin_port = free_port(), free_port()
+    config = folder / f"{name}.yaml"
     # JSON is YAML.
     settings = {
-        "server": {"port": port, "admin_port": free_port()},
+        "server": {"port": port, "admin_port": admin_port},
         "log": {"format": "json"},
         "models": [
             {
                 "id": MODEL,
                 "tokenizer": str(MODEL_FOLDER),
                 "chat_template": str(chat_template),
-                "replicas": [{"url": replica.url, "id": replica.name} for replica in replicas],
+                "replicas": [{"url": replica.url, "id": replica.name, "events": events} for replica in replicas],
             }
         ],
         # What one thread of this machine does, to start from; the real speed is learned from the first answers.
@@ -28,4 +61,4 @@ def start_gateway(folder: Path, replicas: list[Process], chat_template: Path) ->
     }
     config.write_text(json.dumps(settings, indent=1))
     program = str(Path(sys.executable).with_name("prefix-gateway"))
-    return Process([program, "serve", "--config", str(config)], port, folder / "gateway.log")
+    return Gateway([program, "serve", "--config", str(config)], port, admin_port, folder / f"{name}.log")

@@ -1,7 +1,7 @@
 """Write down what a real engine renders, so that the fast tests can check the encoder without one.
 
 ``python -m tests.engine.golden`` writes ``tests/golden/vllm-…-render.json``. The tokenizer is the one that ships with
-the gateway, so nothing else is needed to check it.
+the gateway, so nothing else is needed to check it. Then it records KV events as well, see ``capture_events.py``.
 """
 
 import json
@@ -13,10 +13,12 @@ from typing import Any
 
 import httpx
 
+from tests.engine import capture_events
 from tests.engine.cases import CASES, CHAT, Case
 from tests.engine.formats import FORMAT_TEMPLATES
+from tests.engine.places import DEMO, GOLDEN
 from tests.engine.replica import HOME, RENDER_FLAGS, START_SECONDS, start_renderer
-from tests.engine.tokens import DEMO, GOLDEN, TEMPLATES, render
+from tests.engine.tokens import TEMPLATES, render
 
 _FORMATS = """
 import json, sys
@@ -27,7 +29,7 @@ json.dump(found, open(sys.argv[1], "w"))
 
 
 def main() -> None:
-    """Start a render server, ask it everything, write the file."""
+    """Start a render server, ask it everything, write the file; then the engines that publish events."""
     with tempfile.TemporaryDirectory() as folder:
         formats = _content_formats(Path(folder))
         server = start_renderer(Path(folder), "golden", DEMO)
@@ -49,7 +51,8 @@ def main() -> None:
     # One request a line: a difference then shows which one it is in.
     lines = ",\n".join(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) for entry in rendered)
     target.write_text(f'{head[:-2]},\n "requests": [\n{lines}\n ]\n}}\n', encoding="utf-8")
-    print(f"{target}: {len(rendered)} requests, {target.stat().st_size // 1024} KiB")
+    print(f"{target}: {len(rendered)} requests, {target.stat().st_size // 1024} KiB", flush=True)
+    capture_events.main(capture_events.NAMES)
 
 
 def _rendered(client: httpx.Client) -> Iterator[dict[str, Any]]:

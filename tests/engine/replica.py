@@ -5,12 +5,15 @@ thread, float32, four sequences at a time, and a cache of 8,192 tokens, so small
 """
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 
@@ -24,7 +27,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
 HOME = Path(os.environ.get("PREFIX_GATEWAY_ENGINE_HOME") or CACHE / "prefix-gateway" / "engine")
 MODEL_FOLDER = HOME / "smollm2-135m"
 
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "VLLM_TARGET_DEVICE": "cpu",
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -33,6 +36,7 @@ _ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
+    "VLLM_SERVER_DEV_MODE": "1",  # for /reset_prefix_cache
 }
 
 TOOL_FLAGS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
@@ -50,6 +54,19 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+class Ports(NamedTuple):
+    """Where a replica listens: HTTP, its events' publisher, and their replay."""
+
+    http: int
+    events: int
+    replay: int
+
+    @classmethod
+    def free(cls) -> "Ports":
+        """Ports nobody listens on at the moment."""
+        return cls(free_port(), free_port(), free_port())
 
 
 class Process:
@@ -105,9 +122,30 @@ class Process:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-25:])
 
 
-def start_replica(folder: Path, name: str, chat_template: Path) -> Process:
-    """A replica that generates. Ready when ``/health`` answers, after about a minute."""
-    return _vllm(["serve"], folder, name, [*REPLICA_FLAGS, "--chat-template", str(chat_template)])
+def event_flags(events: int | str, replay: int | str) -> list[str]:
+    """The flags that make an engine publish what its cache holds."""
+    settings = {
+        "enable_kv_cache_events": True,
+        "publisher": "zmq",
+        "endpoint": f"tcp://*:{events}",
+        "replay_endpoint": f"tcp://*:{replay}",
+        "topic": "kv-events",
+    }
+    return ["--kv-events-config", json.dumps(settings)]
+
+
+def start_replica(folder: Path, name: str, chat_template: Path, ports: Ports, more: Sequence[str] = ()) -> Process:
+    """A replica that generates and publishes events. Ready when ``/health`` answers, after about a minute.
+
+    Args:
+        folder: Where its log goes.
+        name: Its name.
+        chat_template: The file with its chat template.
+        ports: Where it listens; those of one that was killed make it that one's successor.
+        more: Flags that count more than the usual ones.
+    """
+    flags = [*REPLICA_FLAGS, "--chat-template", str(chat_template), *event_flags(ports.events, ports.replay), *more]
+    return _vllm(["serve"], folder, name, flags, ports.http)
 
 
 def start_renderer(folder: Path, name: str, tokenizer: Path | None = None) -> Process:
@@ -119,14 +157,13 @@ def start_renderer(folder: Path, name: str, tokenizer: Path | None = None) -> Pr
         tokenizer: Another tokenizer than the model's.
     """
     other = ["--tokenizer", str(tokenizer)] if tokenizer else []
-    return _vllm(["launch", "render"], folder, name, [*RENDER_FLAGS, *other])
+    return _vllm(["launch", "render"], folder, name, [*RENDER_FLAGS, *other], free_port())
 
 
-def _vllm(command: list[str], folder: Path, name: str, flags: list[str]) -> Process:
-    port = free_port()
+def _vllm(command: list[str], folder: Path, name: str, flags: list[str], port: int) -> Process:
     address = ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", MODEL]
     program = str(HOME / "venv" / "bin" / "vllm")
-    return Process([program, *command, str(MODEL_FOLDER), *address, *flags], port, folder / f"{name}.log", _ENVIRONMENT)
+    return Process([program, *command, str(MODEL_FOLDER), *address, *flags], port, folder / f"{name}.log", ENVIRONMENT)
 
 
 def running_requests(replica: Process) -> int:

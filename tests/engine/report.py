@@ -18,11 +18,22 @@ from rich.markup import escape
 from rich.table import Table
 
 from tests.engine import eviction, latency, mix, parity, trouble
+from tests.engine.exact import exact
 from tests.engine.findings import Finding
 from tests.engine.gateway import start_gateway
-from tests.engine.replica import HOME, REPLICA_FLAGS, START_SECONDS, Process, start_renderer, start_replica
+from tests.engine.places import DEMO_TEMPLATE
+from tests.engine.replica import (
+    HOME,
+    REPLICA_FLAGS,
+    START_SECONDS,
+    Ports,
+    Process,
+    event_flags,
+    start_renderer,
+    start_replica,
+)
+from tests.engine.small_fleet import SMALL_FLAGS
 from tests.engine.texts import prose
-from tests.engine.tokens import DEMO_TEMPLATE
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "engine-test.md"
 
@@ -72,7 +83,9 @@ async def _checks(folder: Path) -> AsyncIterator[Finding | str]:
     """The engine's version, then every finding."""
     with contextlib.ExitStack() as running:
         _console.print("starting two vLLM replicas and a render server, about two minutes", highlight=False)
-        replicas = [_started(running, start_replica(folder, f"vllm-{n}", DEMO_TEMPLATE)) for n in range(2)]
+        replicas = [
+            _started(running, start_replica(folder, f"vllm-{n}", DEMO_TEMPLATE, Ports.free())) for n in range(2)
+        ]
         renderer = _started(running, start_renderer(folder, "render"))
         renderer.wait_ready("/health", START_SECONDS)
         for replica in replicas:
@@ -95,6 +108,10 @@ async def _checks(folder: Path) -> AsyncIterator[Finding | str]:
         yield await trouble.cancellation(gateway, replicas)
         for finding in await trouble.failover(gateway, replicas):
             yield finding
+    # Two replicas are what two cores carry: the next two begin when these have ended.
+    _console.print("starting two replicas with small caches, about a minute", highlight=False)
+    async for finding in exact(folder):
+        yield finding
 
 
 def _started(running: contextlib.ExitStack, process: Process) -> Process:
@@ -126,7 +143,8 @@ def _lines(findings: list[Finding], version: str, seconds: float) -> Iterator[st
         " all. The replicas use the chat template of `builtin:demo`, because the model's own leaves tools out; token"
         " ids are compared under the model's own template and three others."
     )
-    yield f"\nFlags of the replicas: `{' '.join(REPLICA_FLAGS)}`.\n"
+    flags = [*REPLICA_FLAGS, *event_flags("PORT", "PORT")]
+    yield f"\nFlags of the replicas: `{' '.join(flags)}`; for the last checks also `{' '.join(SMALL_FLAGS)}`.\n"
     yield "| check | measured | limit | met |\n| --- | --- | --- | --- |"
     for finding in findings:
         cells = (finding.check, finding.measured, finding.limit, "yes" if finding.met else "**no**")

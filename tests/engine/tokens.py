@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 
@@ -10,12 +9,8 @@ from gateway.encode import LocalEncoder, load_local
 from gateway.values.errors import TokenizerUnavailable
 from gateway.values.request import Endpoint
 from tests.engine.cases import CHAT, Case
+from tests.engine.places import DEMO_TEMPLATE, GOLDEN
 from tests.engine.replica import MODEL
-
-_REPOSITORY = Path(__file__).resolve().parents[2]
-GOLDEN = _REPOSITORY / "tests" / "golden"
-DEMO = _REPOSITORY / "gateway" / "encode" / "builtin" / "demo"
-DEMO_TEMPLATE = DEMO / "chat_template.jinja"
 
 TEMPLATES = {"demo": DEMO_TEMPLATE, "parts": GOLDEN / "parts.jinja", "agent": GOLDEN / "agent.jinja"}
 """Chat templates besides the model's own, which ignores tools and everything else that is hard."""
