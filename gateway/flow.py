@@ -267,7 +267,8 @@ class Flow:
             observer.on_settled(result)
 
     def _block_size(self, replica: Replica) -> int:
-        return chain_block_size(replica.facts.block_size or self._limits.default_block_size)
+        told = self._index.block_size(replica.targets()[0])
+        return told or chain_block_size(replica.facts.block_size or self._limits.default_block_size)
 
 
 def _own_headers(trip: Trip) -> list[tuple[bytes, bytes]]:

@@ -126,6 +126,11 @@ class ReplicaIndex:
         self._predicted.remove(target)
         self.clear(target)
 
+    def block_size(self, target: Target) -> int | None:
+        """See ``PrefixIndex``."""
+        part = self._events.part(target)
+        return None if part is None else part.block_size
+
     def state(self, target: Target) -> IndexState:
         """See ``PrefixIndex``."""
         feed = self._feeds.get(target, FeedState.OFF)

@@ -239,6 +239,8 @@ class Feed:
                 self._index.apply(self._target, work)
 
     def _link_changed(self, *, linked: bool) -> None:
+        if not linked and not self._linked:
+            return  # whoever answered there does not speak ZeroMQ; ZeroMQ itself tries again, ever more slowly
         self._linked = linked
         if linked:
             self._started_at = time.monotonic()

@@ -5,6 +5,10 @@ import time
 from collections import deque
 from typing import Protocol
 
+import structlog
+
+_log = structlog.get_logger("gateway.ingest")
+
 _BUDGET_SECONDS = 0.0005
 """Work between two turns of the event loop. A request takes a few turns, so this bounds what events can add to it."""
 
@@ -13,7 +17,8 @@ class Worker(Protocol):
     """Something with work in small steps."""
 
     def step(self) -> bool:
-        """Do one step. Returns whether there may be more to do; if not, ``Pump.wake`` is called when there is."""
+        """Do one step. Returns whether there may be more to do; if not, ``Pump.wake`` is called when there is. If it
+        raises, it gets no more turns until then."""
         ...
 
 
@@ -42,7 +47,12 @@ class Pump:
         until = time.perf_counter() + _BUDGET_SECONDS
         while self._ready:
             worker = self._ready.popleft()
-            if worker.step() and worker not in self._ready:
+            try:
+                more = worker.step()
+            except Exception:  # noqa: BLE001 - the others have nothing to do with it
+                _log.exception("kv_events_step_failed")
+                more = False
+            if more and worker not in self._ready:
                 self._ready.append(worker)
             if time.perf_counter() >= until:
                 break

@@ -141,6 +141,10 @@ class PrefixIndex(Protocol):
         """Forget a target that left or restarted."""
         ...
 
+    def block_size(self, target: Target) -> int | None:
+        """Tokens per block of the chains a target is known by, if its events have told; else its metrics do."""
+        ...
+
     def state(self, target: Target) -> IndexState:
         """What is known of one target."""
         ...

@@ -14,7 +14,17 @@ from gateway.simulator.config import EngineConfig
 MODEL = "demo"
 """What clients send as ``model``."""
 
-ENGINE = EngineConfig(model=MODEL, block_size=16, blocks=1536, prefill_rate=6000.0, decode_ms=20.0, slots=32)
+ENGINE = EngineConfig(
+    model=MODEL,
+    block_size=16,
+    blocks=1536,
+    prefill_rate=6000.0,
+    decode_ms=20.0,
+    slots=32,
+    # Free ports. As with a real engine, only an address with a wildcard is listened at.
+    events="tcp://*:0",
+    replay="tcp://*:0",
+)
 """Every replica, of both sides."""
 
 REPLICAS = 3
