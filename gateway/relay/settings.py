@@ -24,8 +24,10 @@ class RelaySettings(BaseModel):
     milliseconds, but may pause to let others compute. Too small: answers are cut under load."""
 
     health_interval_seconds: float = Field(default=2, gt=0)
-    """Seconds between two health checks of one replica (`GET /health`), which also read its metrics. Too small: load on
-    the engines; too large: replicas that died or came back are noticed late."""
+    """Seconds between two health checks of one replica (`GET /health`), which also read its metrics: its facts, and how
+    many requests others have sent there. The time varies by a quarter, so that several gateways do not look at the same
+    moments. Too small: load on the engines; too large: replicas that died or came back, and what other gateways send,
+    are noticed late."""
 
     health_timeout_seconds: float = Field(default=2, gt=0)
     """Seconds until an unanswered health check counts as failed. Too small: a replica that is only busy is taken
