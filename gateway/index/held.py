@@ -64,6 +64,11 @@ class HeldBlocks:
         return self._blocks
 
     @property
+    def accounted_blocks(self) -> int:
+        """Blocks of the engine's GPU cache whose content is known, copies counted."""
+        return self._blocks.gpu_copies // (self._pages.pages_per_block if self._pages else 1)
+
+    @property
     def waiting(self) -> int:
         """Blocks kept aside because their place is not known."""
         return len(self._aside)

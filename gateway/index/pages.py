@@ -16,12 +16,13 @@ class PageTokens:
         pages_per_block: Pages per block.
 
     Attributes:
+        pages_per_block: As above.
         block_bytes: Length of a block's tokens.
     """
 
     def __init__(self, page_size: int, pages_per_block: int) -> None:
         self._size = page_size * TOKEN_BYTES
-        self._pages = pages_per_block
+        self.pages_per_block = pages_per_block
         self._tokens = bytearray(self._size)
         self.block_bytes = self._size * pages_per_block
 

@@ -166,7 +166,7 @@ class ReplicaIndex:
         part, capacity = self._events.part(target), self._capacity.get(target)
         if part is None or not capacity or part.waiting:
             return False
-        return part.blocks.gpu_copies >= capacity * (1 - _ALL_BUT)
+        return part.accounted_blocks >= capacity * (1 - _ALL_BUT)
 
     def tidy(self) -> None:
         """See ``EventIndex``."""

@@ -1,5 +1,7 @@
 """The index as requests and events use it: events where they are complete, predictions where not."""
 
+from array import array
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from index.event_index import HASHER, MODEL, WORTH, Blocks, chain_of
 from gateway.index import ReplicaIndex
 from gateway.values.blocks import BlockChain
 from gateway.values.ids import ReplicaId, Target
-from gateway.values.kv_events import AllBlocksCleared, FeedState, IndexSource, Medium
+from gateway.values.kv_events import AllBlocksCleared, BlockStored, FeedState, IndexSource, Medium
 from gateway.values.ports import Holding
 
 A, B = Target(ReplicaId("a")), Target(ReplicaId("b"), 1)
@@ -344,3 +346,12 @@ def test_part_without_known_capacity_is_never_complete():
     index = new_index()
     fill(index, Engine(101, SIZE))
     assert not index.is_complete(A)
+
+
+def test_pages_of_one_token_are_not_taken_for_blocks(index):
+    index.set_capacity(A, 4)
+    tokens = array("I", range(64)).tobytes()
+    index.apply(A, BlockStored(list(range(1, 41)), None, tokens[: 40 * 4], 1))
+    assert not index.is_complete(A)
+    index.apply(A, BlockStored(list(range(41, 65)), 40, tokens[40 * 4 :], 1))
+    assert index.is_complete(A)

@@ -1,0 +1,99 @@
+"""Everything that can happen between an engine and the order machine, for property tests."""
+
+from hypothesis import strategies as st
+from ingest.order_world import stored
+
+from gateway.values.kv_events import AllBlocksCleared, BlockRemoved
+
+events = st.one_of(
+    st.integers(0, 5).map(stored),
+    st.integers(0, 5).map(stored),
+    st.integers(0, 5).map(lambda name: BlockRemoved([name])),
+    st.just(AllBlocksCleared()),
+)
+numbers = st.integers(0, 3)
+
+
+def steps(*, faults=True, damage=False, half_open=False):
+    """Pairs of a step's name and its argument."""
+    ways = [
+        *[st.tuples(st.just("publish"), st.lists(events, min_size=1, max_size=2))] * 4,
+        *[st.tuples(st.just("deliver"), st.just(0))] * 4,
+    ]
+    if not faults:
+        return st.one_of(
+            *ways,
+            st.tuples(st.sampled_from(["probe", "settle"]), st.none()),
+            st.tuples(st.just("duplicate"), st.just(0)),
+        )
+    ways += [
+        st.tuples(st.just("deliver"), numbers),
+        st.tuples(st.just("lose"), st.lists(events, min_size=1, max_size=2)),
+        st.tuples(st.sampled_from(["duplicate", "drop", "hold_back"]), numbers),
+        st.tuples(st.sampled_from(["connect", "disconnect", "settle", "let_go", "connect", "settle"]), st.none()),
+        st.tuples(st.sampled_from(["serve", "serve", "answer", "answer", "fail_replay"]), st.none()),
+        st.tuples(st.just("serve"), numbers),
+        st.tuples(st.sampled_from(["probe", "retry", "tick", "restart_noticed", "set_clock_back"]), st.none()),
+        st.tuples(st.just("silent"), st.booleans()),
+        st.tuples(st.just("restart"), st.booleans()),
+    ]
+    if damage:
+        ways.append(st.tuples(st.just("damage"), st.lists(events, min_size=1, max_size=2)))
+    if half_open:
+        ways.append(st.tuples(st.just("restart_silently"), st.booleans()))
+    return st.one_of(ways)
+
+
+def take(world, step):
+    """Let one thing happen."""
+    what, argument = step
+    match what:
+        case "publish" | "lose" | "damage":
+            told = said(world, argument)
+            if told:
+                world.publish(*told, lose=what == "lose", damage=what == "damage")
+        case "restart":
+            world.restart(clock_back=argument)
+        case "restart_silently":
+            world.restart(clock_back=argument, silently=True)
+        case "silent":
+            world.silent(mute=argument)
+        case _ if argument is None:
+            getattr(world, what)()
+        case _:
+            getattr(world, what)(argument)
+
+
+def said(world, wanted):
+    """Only what an engine would say: it removes what it holds."""
+    held, told = world.life.content.copy(), []
+    for event in wanted:
+        if isinstance(event, BlockRemoved):
+            if not held[event.names[0]]:
+                continue
+            held[event.names[0]] -= 1
+        elif isinstance(event, AllBlocksCleared):
+            held.clear()
+        else:
+            held.update(event.names)
+        told.append(event)
+    return told
+
+
+def end_faults(world, *, probe):
+    """Whatever was wrong is over, and a batch comes, or time for a probe."""
+    world.let_go()
+    world.connect()
+    if world.half_open:
+        world.disconnect()
+        world.connect()
+    world.settle()
+    if probe and not world.muted:
+        world.probe()
+    else:
+        world.publish(stored(0))
+    world.settle()
+    world.tick()
+    world.settle()
+    world.retry()
+    world.settle()

@@ -1,0 +1,121 @@
+"""Engine, order machine and index together: never wrong while claiming to know all."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from index.engine_model import Engine, Prompt
+from index.event_index import TARGET, chain_of, event_index
+from ingest.order_steps import end_faults
+from ingest.order_world import World
+
+from gateway.values.kv_events import FeedState
+
+SIZE = 16
+
+prompts = st.builds(
+    lambda letters, rest, salt: Prompt(
+        tuple(letter for letter in letters for _ in range(SIZE))[: len(letters) * SIZE - rest], salt
+    ),
+    st.lists(st.integers(0, 1), min_size=1, max_size=4),
+    st.sampled_from([0, 1]),
+    st.sampled_from(["", "", "tenant"]),
+)
+numbers = st.integers(0, 3)
+steps = st.one_of(
+    *[st.tuples(st.just("ask"), prompts)] * 3,
+    *[st.tuples(st.sampled_from(["deliver", "deliver", "connect", "settle", "serve", "answer"]), st.none())] * 3,
+    st.tuples(st.sampled_from(["ask and lose", "ask together"]), prompts),
+    st.tuples(st.sampled_from(["drop", "duplicate", "hold_back", "deliver", "serve"]), numbers),
+    st.tuples(
+        st.sampled_from(["reset", "restart", "disconnect", "let_go", "fail_replay", "probe", "retry", "tick", "end"]),
+        st.none(),
+    ),
+)
+
+
+class Told:
+    """Hands over to an index what the order machine wants."""
+
+    def __init__(self):
+        self.index = event_index()
+
+    def apply(self, batch):
+        for event in batch.events:
+            self.index.apply(TARGET, event)
+
+    def clear(self):
+        self.index.clear(TARGET)
+
+
+class Whole:
+    def __init__(self, *, replays, buffer):
+        self.told = Told()
+        self.world = World(replays=replays, buffer=buffer, index=self.told)
+        self.engine = Engine(10, SIZE)
+        self.seen = []
+
+    def take(self, what, argument):
+        match what:
+            case "ask" | "ask and lose" | "ask together":
+                self.seen.append(argument)
+                if self.engine.begin(argument) and what != "ask together":
+                    self.engine.end(self.engine.running[-1])
+                self.publish(lose=what == "ask and lose")
+            case "end":
+                if self.engine.running:
+                    self.engine.end(self.engine.running[0])
+            case "reset":
+                self.engine.reset()
+                self.publish()
+            case "restart":
+                self.engine.restart()
+                self.world.restart()
+            case _ if argument is None:
+                getattr(self.world, what)()
+            case _:
+                getattr(self.world, what)(argument)
+
+    def publish(self, *, lose=False):
+        events = self.engine.take_events()
+        if events:
+            self.world.publish(*events, lose=lose)
+
+    def check(self):
+        """While it claims to know all, copies and prefixes are those the engine had after the batch before ``next``."""
+        self.world.check()
+        part = self.told.index.part(TARGET)
+        copies = Counter(dict(part.copies())) if part else Counter()
+        if self.world.state is FeedState.LIVE:
+            held = self.world.life.contents[self.world.order.next]
+            assert copies == held
+            for prompt in self.seen:
+                names = prompt.names(SIZE)[: (len(prompt.tokens) - 1) // SIZE]
+                reusable = next((n for n, name in enumerate(names) if not held[name]), len(names))
+                assert self.depth(prompt) == reusable
+        elif self.world.state is FeedState.REBUILDING and self.world.order.next is not None:
+            # Not all, and none that is not there.
+            assert copies <= self.world.life.contents[self.world.order.next]
+
+    def depth(self, prompt):
+        chain = chain_of(prompt, SIZE)
+        return self.told.index.depths(chain, chain.reusable_blocks, [TARGET])[0]
+
+
+@settings(max_examples=500)
+@given(
+    order=st.lists(steps, max_size=40),
+    buffer=st.sampled_from([1000, 1000, 4]),
+    replays=st.sampled_from([True, True, False]),
+)
+def test_index_equals_the_engine_or_says_that_it_is_rebuilding(order, buffer, replays):
+    whole = Whole(replays=replays, buffer=buffer)
+    for what, argument in order:
+        whole.take(what, argument)
+        whole.check()
+    end_faults(whole.world, probe=True)
+    whole.check()
+    if replays and len(whole.world.life.batches) <= buffer:
+        assert whole.world.state is FeedState.LIVE
+        for prompt in whole.seen:
+            assert whole.depth(prompt) == whole.engine.hit(prompt)
