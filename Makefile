@@ -1,4 +1,4 @@
-.PHONY: demo test check test-engine bench format
+.PHONY: demo test check test-engine bench bench-index format
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -27,6 +27,10 @@ test-engine: .venv/installed
 # The gateway's own cost per request, against the bare floor.
 bench: .venv/installed
 	$(BIN)/python -m benchmarks.overhead
+
+# Memory and look-up time of the index with up to ten million blocks; takes some minutes and 2 GB.
+bench-index: .venv/installed
+	$(BIN)/python -m benchmarks.index
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.11")'
