@@ -200,11 +200,7 @@ class Gateway:
         blocks = {rank.rank: rank.blocks for rank in facts.ranks}
         for target in replica.targets():
             own = blocks.get(target.rank) if len(facts.ranks) > 1 else facts.blocks
-            self._index.set_capacity(
-                target,
-                self._settings.index.default_blocks if own is None else own,
-                caching=facts.prefix_caching is not False,
-            )
+            self._index.set_capacity(target, own, caching=facts.prefix_caching is not False)
         self._feeds.on_facts(replica.id, facts)
 
     def _empty(self, replica: Replica) -> None:

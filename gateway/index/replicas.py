@@ -55,7 +55,8 @@ class ReplicaIndex:
         self._events = EventHoldings(hasher, model_of, worth, self._fresh.lost)
         self._predicted = PredictedIndex(default_blocks, speculative_ttl_seconds)
         self._feeds: dict[Target, FeedState] = {}
-        self._capacity: dict[Target, int] = {}
+        self._capacity: dict[Target, int | None] = {}
+        self._default_blocks = default_blocks
         self._uncached: set[Target] = set()
 
     def holdings(self, chains: Sequence[BlockChain], targets: Sequence[Target], now: float) -> list[Holding]:
@@ -112,14 +113,14 @@ class ReplicaIndex:
         self._predicted.abandon(lease.predicted)
         self._fresh.remove(lease.target, lease.fresh)
 
-    def set_capacity(self, target: Target, blocks: int, *, caching: bool = True) -> None:
+    def set_capacity(self, target: Target, blocks: int | None, *, caching: bool = True) -> None:
         """See ``PrefixIndex``."""
         if caching:
             self._uncached.discard(target)
         else:
             self._uncached.add(target)
         self._capacity[target] = blocks
-        self._predicted.set_capacity(target, blocks)
+        self._predicted.set_capacity(target, self._default_blocks if blocks is None else blocks)
 
     def remove(self, target: Target) -> None:
         """See ``PrefixIndex``."""
@@ -167,6 +168,11 @@ class ReplicaIndex:
         if part is None or not capacity or part.waiting:
             return False
         return part.accounted_blocks >= capacity * (1 - _ALL_BUT)
+
+    def is_impossible(self, target: Target) -> bool:
+        """See ``EventIndex``."""
+        part, capacity = self._events.part(target), self._capacity.get(target)
+        return part is not None and capacity is not None and part.accounted_blocks > capacity
 
     def tidy(self) -> None:
         """See ``EventIndex``."""

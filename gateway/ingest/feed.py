@@ -186,8 +186,8 @@ class Feed:
         elif self._linked and now - max(self._heard_at, self._probed_at) > settings.probe_seconds:
             self._probed_at = now
             self._do(self._order.probe())
-        if self._order.state is FeedState.REBUILDING and not self._work and self._index.is_complete(self._target):
-            self._do(self._order.completed())
+        if not self._work and self._order.state in (FeedState.LIVE, FeedState.REBUILDING):
+            self._audit()
         self._look_for_silence(now)
 
     def close(self) -> None:
@@ -329,6 +329,21 @@ class Feed:
         )
         self._do(self._order.replay_failed())
         self._retry_at = now + _RETRY_SECONDS
+
+    def _audit(self) -> None:
+        """Compare what was told with what the engine has room for."""
+        if self._index.is_impossible(self._target):
+            # vLLM tells of blocks that were only reused as if they were new ones, where a client asks for it.
+            _log.warning(
+                "kv_events_impossible",
+                replica=self._target.replica,
+                rank=self._target.rank,
+                problem="more blocks were told of than the engine has",
+                fix="keep clients from sending vllm_xargs.kv_cache_report_mode",
+            )
+            self._do(self._order.refuted())
+        elif self._order.state is FeedState.REBUILDING and self._index.is_complete(self._target):
+            self._do(self._order.completed())
 
     def _look_for_silence(self, now: float) -> None:
         limit = self._settings.silent_after_seconds

@@ -245,6 +245,12 @@ class BatchOrder:
             self._complete = True
             yield from self._enter(FeedState.LIVE)
 
+    def refuted(self) -> Iterator[Action]:
+        """What was applied cannot be true: begin anew from what comes, as a replay would bring the same."""
+        yield Clear()
+        self._complete = False
+        yield from self._settle()
+
     def silent(self, *, mute: bool) -> Iterator[Action]:
         """Batches should have come and have not.
 

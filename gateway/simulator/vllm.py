@@ -47,12 +47,14 @@ class VllmSurface:
         told = Exposition()
         for rank in self._ranks.all:
             _add_rank(told, self._config, rank)
-        told.add(
-            "process_start_time_seconds",
-            "gauge",
-            "Start time of the process since unix epoch in seconds.",
-            self._ranks.started_at,
-        )
+        if len(self._ranks.all) == 1:
+            # With several ranks, and so several processes, Prometheus' client leaves it out.
+            told.add(
+                "process_start_time_seconds",
+                "gauge",
+                "Start time of the process since unix epoch in seconds.",
+                self._ranks.started_at,
+            )
         return told.text()
 
     def error(self, error: EngineError) -> Json:
@@ -141,6 +143,6 @@ def _add_rank(told: Exposition, config: EngineConfig, rank: Rank) -> None:
         block_size=config.block_size,
         enable_prefix_caching=config.prefix_caching,
         engine=rank.number,
-        num_gpu_blocks=config.blocks,
+        num_gpu_blocks=config.blocks * config.data_parallel_size,  # the engine tells the sum
         prefix_caching_hash_algo="sha256",
     )

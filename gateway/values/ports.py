@@ -133,8 +133,8 @@ class PrefixIndex(Protocol):
         """The request was never computed: forget what only it had brought."""
         ...
 
-    def set_capacity(self, target: Target, blocks: int, *, caching: bool = True) -> None:
-        """What the engine can hold. With ``caching`` off the target holds nothing."""
+    def set_capacity(self, target: Target, blocks: int | None, *, caching: bool = True) -> None:
+        """What the engine can hold; None if it does not say. With ``caching`` off the target holds nothing."""
         ...
 
     def remove(self, target: Target) -> None:
@@ -167,6 +167,10 @@ class EventIndex(Protocol):
 
     def is_complete(self, target: Target) -> bool:
         """Whether what events have told accounts for the target's whole cache, even if some of them were missed."""
+        ...
+
+    def is_impossible(self, target: Target) -> bool:
+        """Whether events have told of more than the target's cache has room for."""
         ...
 
     def tidy(self) -> None:

@@ -27,8 +27,10 @@ def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
         for config in configs
         if "enable_prefix_caching" in config.labels
     ]
-    # One block of the pool is a placeholder that requests never get (vllm/v1/core/block_pool.py, null_block).
-    blocks = {rank_of(config, _RANK): count - 1 for config in configs if (count := _count(config, "num_gpu_blocks"))}
+    # Every rank tells the sum over all of them (vllm/v1/engine/core_client.py adds them up). One block of each pool is
+    # a placeholder that requests never get (vllm/v1/core/block_pool.py, null_block).
+    told = {rank_of(config, _RANK): count for config in configs if (count := _count(config, "num_gpu_blocks"))}
+    blocks = {rank: count // len(told) - 1 for rank, count in told.items()}
     running, waiting, use = (by_rank(samples.get(name), _RANK) for name in (_RUNNING, _WAITING, _CACHE_USE))
     return EngineFacts(
         kind=EngineKind.VLLM,

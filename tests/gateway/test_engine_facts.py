@@ -12,11 +12,12 @@ TELLING = response(
 
 
 def vllm(ranks: int = 1, blocks: int = 1000, caching: bool = True, started: int = 100) -> str:
+    """A page of metrics; ``blocks`` for each rank, of which the engine tells the sum."""
     lines = [f"process_start_time_seconds {started}"]
     for rank in range(ranks):
         lines += [
-            f'vllm:cache_config_info{{block_size="16",num_gpu_blocks="{blocks}",enable_prefix_caching="{caching}",'
-            f'engine="{rank}"}} 1.0',
+            f'vllm:cache_config_info{{block_size="16",num_gpu_blocks="{blocks * ranks}",'
+            f'enable_prefix_caching="{caching}",engine="{rank}"}} 1.0',
             f'vllm:num_requests_running{{engine="{rank}"}} 0.0',
             f'vllm:num_requests_waiting{{engine="{rank}"}} 0.0',
         ]

@@ -437,6 +437,34 @@ async def test_hostile_events_are_counted_and_skipped(start_engine: StartEngine,
         context.destroy(linger=0)
 
 
+async def test_events_that_cannot_be_true_are_not_believed(
+    start_engine: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    context = zmq.Context()
+    publisher = context.socket(zmq.PUB)
+    port = publisher.bind_to_random_port("tcp://127.0.0.1")
+    try:
+        engine = await start_engine(blocks=50)
+        replicas = [{"url": engine.url, "id": "r0", "events": f"tcp://127.0.0.1:{port}"}]
+        gateway = await start_gateway(engine, ingest=SOON, model={"replicas": replicas})
+        await state_of(gateway, "rebuilding")
+        stored = {
+            "type": "BlockStored",
+            "block_hashes": [7],
+            "parent_block_hash": None,
+            "token_ids": list(range(16)),
+            "block_size": 16,
+        }
+        payload = msgspec.msgpack.encode([1.0, [stored] * 60])
+        publisher.send_multipart([b"", bytes(8), payload])
+        await state_of(gateway, "live")  # it began at 0, so it seemed to be all
+        await state_of(gateway, "rebuilding")
+        assert "kv_events_impossible" in capsys.readouterr().out
+        assert await source_of(gateway) == "predicted"
+    finally:
+        context.destroy(linger=0)
+
+
 async def test_facts_of_the_engine_are_shown(start_telling: StartEngine, start_gateway: StartGateway) -> None:
     engine = await start_telling(data_parallel_size=2)
     gateway = await start_gateway(engine)

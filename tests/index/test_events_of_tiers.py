@@ -93,6 +93,14 @@ def test_orphan_known_by_name_on_the_cpu_keeps_that_copy_when_adopted(blocks):
     assert (blocks.depth("xab"), worth(blocks, "xab")) == (3, 2 + WORTH[Medium.CPU])
 
 
+def test_orphan_that_was_known_by_name_before_it_was_described_keeps_that_copy(blocks):
+    by_name(blocks, "xab", medium=Medium.CPU)
+    blocks.store("xab", start=1)
+    blocks.store("x")
+    blocks.remove("xab")
+    assert (blocks.depth("xab"), worth(blocks, "xab")) == (3, 2 + WORTH[Medium.CPU])
+
+
 def test_blocks_told_with_tokens_on_a_slow_medium_are_held_there(blocks):
     blocks.store("ab", medium=Medium.DISK)
     assert (blocks.depth("ab"), worth(blocks, "ab")) == (2, 2 * WORTH[Medium.DISK])

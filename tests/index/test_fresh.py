@@ -72,12 +72,3 @@ def test_cleared_target_has_nothing_fresh_and_late_ends_do_no_harm():
     fresh.leave(A, HASHES, now=1.0)
     fresh.expire(10.0)
     assert reach(fresh) == 0
-
-
-def test_request_from_before_a_loss_does_not_take_along_what_a_later_one_brings():
-    fresh = FreshBlocks()
-    fresh.add(A, HASHES)
-    fresh.lost(A, 10)
-    fresh.add(A, HASHES[:1])
-    fresh.remove(A, HASHES)
-    assert reach(fresh) == 1

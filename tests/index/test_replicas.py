@@ -355,3 +355,13 @@ def test_pages_of_one_token_are_not_taken_for_blocks(index):
     assert not index.is_complete(A)
     index.apply(A, BlockStored(list(range(41, 65)), 40, tokens[40 * 4 :], 1))
     assert index.is_complete(A)
+
+
+def test_more_copies_than_the_cache_has_room_for_are_impossible(index):
+    index.set_capacity(A, 4)
+    tokens = array("I", range(16)).tobytes()
+    for copies in range(1, 7):
+        index.apply(A, BlockStored([1], None, tokens, 16))
+        assert index.is_impossible(A) == (copies > 4)
+    index.set_capacity(A, None)
+    assert not index.is_impossible(A)

@@ -1,4 +1,4 @@
-"""An engine that publishes over real sockets: a block pool, a PUB socket, a replay buffer and a ROUTER socket."""
+"""An engine that publishes over real sockets: a block pool, a publishing socket, a replay buffer and a ROUTER socket."""
 
 import asyncio
 import time
@@ -57,6 +57,10 @@ class PublishingEngine:
         self.open()
 
     @property
+    def is_open(self):
+        return self._pub is not None
+
+    @property
     def events(self):
         return f"tcp://127.0.0.1:{self.ports[0]}"
 
@@ -65,7 +69,7 @@ class PublishingEngine:
         return f"tcp://127.0.0.1:{self.ports[1]}"
 
     def open(self):
-        self._pub = self._context.socket(zmq.PUB)
+        self._pub = self._context.socket(zmq.XPUB)
         self._pub.sndhwm = 0
         self._router = self._context.socket(zmq.ROUTER)
         self._router.sndhwm = 0
@@ -82,6 +86,15 @@ class PublishingEngine:
                     time.sleep(0.01)
             self.ports[number] = int(socket.last_endpoint.rstrip(b"\0").rpartition(b":")[2])
         asyncio.get_running_loop().add_reader(self._router.fileno(), self._replays)
+
+    async def subscribed(self):
+        """Until somebody's subscription has arrived: what is published before is not for them."""
+        while True:
+            try:
+                if self._pub.recv(zmq.NOBLOCK)[:1] == b"\1":
+                    return
+            except zmq.Again:
+                await asyncio.sleep(0.005)
 
     def close(self):
         """The sockets go; the pool and the buffer stay."""

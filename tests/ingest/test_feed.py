@@ -43,9 +43,9 @@ class Counts:
 class Reader:
     """A feed with all it needs. Its clock is the real one plus ``later``."""
 
-    def __init__(self, source, index=None):
+    def __init__(self, source, index=None, pump=None):
         self.context = zmq.Context()
-        self.pump = Pump()
+        self.pump = pump or Pump()
         self.counts = Counts()
         self.index = index or ReplicaIndex(
             HASHER, lambda replica: MODEL, WORTH, default_blocks=1000, speculative_ttl_seconds=30.0
@@ -94,6 +94,8 @@ async def following(engine, *, replay=True, index=None):
     source = EventSource(0, engine.events, engine.replay if replay else None)
     reader = Reader(source, index)
     try:
+        if engine.is_open:
+            await engine.subscribed()
         yield reader
     finally:
         reader.close()
@@ -128,6 +130,7 @@ def test_two_gateways_that_started_at_different_times_know_the_same(run):
             await fill(engine, 30)
             late = Reader(EventSource(0, engine.events, engine.replay))
             try:
+                await engine.subscribed()
                 await fill(engine, 5, start=100)
                 await early.until(lambda: early.equals(engine) and late.equals(engine))
                 assert early.index.state(TARGET) == late.index.state(TARGET)
@@ -640,6 +643,53 @@ def test_one_long_prompt_is_taken_over_in_pieces(run):
             prompt = engine.pool.described[next(iter(engine.pool.copies()))][0]
             (holding,) = index.holdings([chain_of(prompt, SIZE)], [TARGET], 0.0)
             assert holding.tokens == 198 * SIZE
+
+    run(body)
+
+
+class Stumbles:
+    """An index that fails once."""
+
+    def __init__(self, index, at):
+        self._index = index
+        self.left = at
+
+    def apply(self, target, event):
+        self.left -= 1
+        if self.left == 0:
+            raise RuntimeError("odd")
+        self._index.apply(target, event)
+
+    def __getattr__(self, name):
+        return getattr(self._index, name)
+
+
+def test_failure_inside_is_said_claims_nothing_and_is_begun_anew_after_a_while(run):
+    async def body():
+        index = ReplicaIndex(HASHER, lambda replica: MODEL, WORTH, default_blocks=1000, speculative_ttl_seconds=30.0)
+        engine = PublishingEngine()
+        other = PublishingEngine()
+        failures = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
+        async with following(engine, index=Stumbles(index, 4)) as reader:
+            await reader.until(lambda: reader.state is LIVE)
+            beside = Reader(EventSource(0, other.events, other.replay), pump=reader.pump)
+            await other.subscribed()
+            with structlog.testing.capture_logs() as logs:
+                await fill(engine, 6)
+                await reader.until(lambda: reader.state is CONNECTING)
+                await fill(other, 6)
+                await beside.until(lambda: beside.equals(other))
+            assert "kv_events_failed" in [log["event"] for log in logs]
+            await fill(engine, 3, start=100)
+            await reader.until(lambda: reader.index.state(TARGET).source == "predicted")
+            assert reader.state is CONNECTING
+            reader.tick(60.0)
+            reader.tick(60.0)
+            await reader.until(lambda: reader.equals(engine))
+            assert failures == []
+            beside.close()
+            other.end()
 
     run(body)
 

@@ -22,15 +22,6 @@ class Steps:
         return True
 
 
-class Raises:
-    def __init__(self):
-        self.steps = 0
-
-    def step(self):
-        self.steps += 1
-        raise RuntimeError("odd")
-
-
 def spin():
     """Something that takes a hundredth of what may be done in one turn, give or take."""
     sum(range(500))
@@ -91,24 +82,5 @@ def test_forgotten_worker_is_not_asked_again(run):
         await asyncio.sleep(0.01)
         assert worker.left == 5
         pump.forget(worker)
-
-    run(body)
-
-
-def test_worker_that_raises_does_not_stop_the_others(run):
-    async def body():
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-        pump, turns = Pump(), [0]
-        odd, worker = Raises(), Steps(pump, 100, turns)
-        pump.wake(odd)
-        pump.wake(worker)
-        await asyncio.sleep(0.05)
-        assert worker.left == 0
-        worker.left = 1
-        pump.wake(worker)
-        pump.wake(odd)
-        await asyncio.sleep(0.05)
-        assert worker.left == 0
-        assert 1 <= odd.steps <= 2
 
     run(body)

@@ -42,10 +42,11 @@ def test_only_the_metrics_asked_for_are_read():
 
 
 def test_vllm_s_ranks_are_told_apart_and_summed_up():
-    second = VLLM.replace('engine="0"', 'engine="1"').replace("1365", "1001").replace("} 3.0", "} 1.0")
-    facts = parse_metrics(second + VLLM)
-    assert facts.ranks == (RankFacts(0, 1364, 3, 2, 0.125), RankFacts(1, 1000, 1, 2, 0.125))
-    assert (facts.blocks, facts.running, facts.waiting, facts.block_size) == (2364, 4, 4, 32)
+    first = VLLM.replace("1365", "2002")  # each tells the sum
+    second = first.replace('engine="0"', 'engine="1"').replace("} 3.0", "} 1.0")
+    facts = parse_metrics(second + first)
+    assert facts.ranks == (RankFacts(0, 1000, 3, 2, 0.125), RankFacts(1, 1000, 1, 2, 0.125))
+    assert (facts.blocks, facts.running, facts.waiting, facts.block_size) == (2000, 4, 4, 32)
 
 
 def test_ranks_keep_their_numbers():
