@@ -203,10 +203,11 @@ class Gateway:
             self._index.set_capacity(target, own, caching=facts.prefix_caching is not False)
         self._feeds.on_facts(replica.id, facts)
 
-    def _empty(self, replica: Replica) -> None:
+    def _empty(self, replica: Replica, started_at: float | None) -> None:
         for target in replica.targets():
             self._index.remove(target)
-        self._feeds.on_restarted(replica.id)
+        if started_at is not None:
+            self._feeds.on_restarted(replica.id, started_at)
 
     def _metrics_page(self, accept: str) -> tuple[bytes, str]:
         set_replica_gauges(

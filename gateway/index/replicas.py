@@ -123,9 +123,10 @@ class ReplicaIndex:
         self._predicted.set_capacity(target, self._default_blocks if blocks is None else blocks)
 
     def remove(self, target: Target) -> None:
-        """See ``PrefixIndex``."""
+        """See ``PrefixIndex``. What events have told goes when events say so."""
         self._predicted.remove(target)
-        self.clear(target)
+        if self._feeds.get(target, FeedState.OFF) is FeedState.OFF:
+            self.clear(target)
 
     def block_size(self, target: Target) -> int | None:
         """See ``PrefixIndex``."""

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -26,7 +26,11 @@ from gateway.values.kv_events import (
     UnknownEvent,
 )
 from gateway.values.ports import EventIndex, EventObserver
-from gateway.vendors import BatchUnreadable, decode_batch
+from gateway.vendors import BatchReader, BatchUnreadable, decode_batch
+
+_SMALL_BYTES = 16_384
+_EVENTS_AT_ONCE = 128
+"""Batches up to this size are decoded in one step, larger ones so many events at a time."""
 
 _REMIND_SECONDS = 60.0
 _RETRY_SECONDS = 30.0
@@ -50,7 +54,7 @@ class FeedReport:
         address: Where they are published.
         replay_address: Where past ones can be asked for.
         next_sequence: The batch that should come next; None while that is not known.
-        batches: Batches received.
+        batches: Batches taken over.
         gaps: How often some were missing.
         last_batch_age_seconds: Since the last one; None before the first.
         problem: What keeps them from coming, if it is known.
@@ -102,7 +106,8 @@ class Feed:
         self._settings = settings
         self._fix = fix
         self._order = BatchOrder(replays=source.replay is not None)
-        self._work: deque[Action | KvEvent] = deque()
+        self._work: deque[Iterator[Action | KvEvent]] = deque()
+        self._reading: tuple[int, BatchReader, bool] | None = None
         self._replay: Replay | None = None
         self._replay_heard_at = 0.0
         self._linked = False
@@ -115,6 +120,8 @@ class Feed:
         self._resume_at: float | None = None
         self._problem: str | None = source.problem
         self._reminded_at: float | None = None
+        self._warned_at: dict[str, float] = {}
+        self._stranger = False
         self._subscription = self._subscribe()
         index.set_feed(target, FeedState.CONNECTING)
         self._wake()
@@ -133,9 +140,9 @@ class Feed:
             problem=self._problem,
         )
 
-    def restarted(self) -> None:
-        """The engine's process is a new one."""
-        self._do(self._order.restarted())
+    def restarted(self, started_at: float) -> None:
+        """The engine's process is a new one since ``started_at``, Unix time at the engine."""
+        self._do(self._order.restarted(started_at))
 
     def answered(self, since: float, now: float) -> None:
         """The target has computed blocks at some time after ``since``: an event about them should have come or come."""
@@ -151,8 +158,18 @@ class Feed:
             return False
 
     def _step(self) -> bool:
-        if self._work:
-            self._take(self._work.popleft())
+        while self._work:
+            work = next(self._work[0], None)
+            if work is not None:
+                self._take(work)
+                return True
+            self._work.popleft()
+        if self._reading is not None:
+            sequence, reader, replayed = self._reading
+            batch = reader.read(_EVENTS_AT_ONCE)
+            if batch is not None:
+                self._reading = None
+                self._received(sequence, batch, replayed=replayed)
             return True
         change = self._subscription.link_change()
         if change is not None:
@@ -202,9 +219,9 @@ class Feed:
         """Something went wrong that should not: forget this target's events, and begin anew after a while."""
         _log.exception("kv_events_failed", replica=self._target.replica, rank=self._target.rank)
         self._work.clear()
+        self._reading = None
         self._end_replay()
-        self._do(self._order.lost())
-        self._do(self._order.restarted())
+        self._do(self._order.failed())
         self._resume_at = time.monotonic() + _RETRY_SECONDS
 
     def _wake(self) -> None:
@@ -216,9 +233,10 @@ class Feed:
             if isinstance(action, AskReplay):
                 self._ask(action.start)
             elif isinstance(action, Apply):
-                self._work.extend(pieces(action.batch.events))
+                self._count(action.batch)
+                self._work.append(pieces(action.batch.events))
             else:
-                self._work.append(action)
+                self._work.append(iter((action,)))
         if self._work:
             self._wake()
 
@@ -240,7 +258,9 @@ class Feed:
 
     def _link_changed(self, *, linked: bool) -> None:
         if not linked and not self._linked:
-            return  # whoever answered there does not speak ZeroMQ; ZeroMQ itself tries again, ever more slowly
+            self._stranger = True  # ZeroMQ itself tries again, ever more slowly
+            return
+        self._stranger = False
         self._linked = linked
         if linked:
             self._started_at = time.monotonic()
@@ -250,6 +270,7 @@ class Feed:
             self._started_at = time.monotonic()
             self._end_replay()
             # What the socket still holds may be from an engine that is gone.
+            self._reading = None
             self._subscription.close()
             self._subscription = self._subscribe()
             self._do(self._order.lost())
@@ -265,11 +286,9 @@ class Feed:
             return True  # if it was one of the engine's, its number will be missing
         if frame is None:
             return False
-        now = self._heard_at = time.monotonic()
+        self._heard_at = time.monotonic()
         self._owed_since = None
-        sequence, payload = frame
-        batch = self._decode(payload)
-        self._do(self._order.live(sequence, batch, now))
+        self._open(*frame, replayed=False)
         return True
 
     def _read_replay(self, replay: Replay) -> bool:
@@ -286,22 +305,33 @@ class Feed:
             self._end_replay()
             self._do(self._order.replay_ended())
             return True
-        batch = self._decode(payload)
-        self._do(self._order.replayed(sequence, batch))
+        self._open(sequence, payload, replayed=True)
         return True
 
-    def _decode(self, payload: bytes) -> EventBatch:
-        self._batches += 1
+    def _open(self, sequence: int, payload: bytes, *, replayed: bool) -> None:
+        """Decode a batch, a large one in several steps."""
         try:
+            if len(payload) > _SMALL_BYTES:
+                self._reading = sequence, BatchReader(payload), replayed
+                return
             batch = decode_batch(payload)
         except BatchUnreadable:
             batch = _UNREADABLE
+        self._received(sequence, batch, replayed=replayed)
+
+    def _received(self, sequence: int, batch: EventBatch, *, replayed: bool) -> None:
+        if replayed:
+            self._do(self._order.replayed(sequence, batch))
+        else:
+            self._do(self._order.live(sequence, batch, time.monotonic()))
+
+    def _count(self, batch: EventBatch) -> None:
+        self._batches += 1
         for kind, count in Counter(map(type, batch.events)).items():
             self._observer.on_kv_events(self._target.replica, _KINDS[kind], count)
         lost = {event.type for event in batch.events if isinstance(event, UnknownEvent) and event.is_loss}
         if lost:
-            _log.warning("kv_events_unreadable", replica=self._target.replica, rank=self._target.rank, types=lost)
-        return batch
+            self._warn("kv_events_unreadable", types=sorted(lost))
 
     def _ask(self, start: int) -> None:
         self._end_replay()
@@ -313,6 +343,8 @@ class Feed:
             self._replay_failed(now)
 
     def _end_replay(self) -> None:
+        if self._reading is not None and self._reading[2]:
+            self._reading = None
         if self._replay is not None:
             self._replay.close()
             self._replay = None
@@ -320,13 +352,7 @@ class Feed:
     def _replay_failed(self, now: float) -> None:
         self._end_replay()
         self._failed_probes += 1
-        _log.warning(
-            "kv_events_replay_failed",
-            replica=self._target.replica,
-            rank=self._target.rank,
-            address=self.source.replay,
-            seconds=self._settings.replay_timeout_seconds,
-        )
+        self._warn("kv_events_replay_failed", address=self.source.replay, seconds=self._settings.replay_timeout_seconds)
         self._do(self._order.replay_failed())
         self._retry_at = now + _RETRY_SECONDS
 
@@ -334,10 +360,8 @@ class Feed:
         """Compare what was told with what the engine has room for."""
         if self._index.is_impossible(self._target):
             # vLLM tells of blocks that were only reused as if they were new ones, where a client asks for it.
-            _log.warning(
+            self._warn(
                 "kv_events_impossible",
-                replica=self._target.replica,
-                rank=self._target.rank,
                 problem="more blocks were told of than the engine has",
                 fix="keep clients from sending vllm_xargs.kv_cache_report_mode",
             )
@@ -345,10 +369,18 @@ class Feed:
         elif self._order.state is FeedState.REBUILDING and self._index.is_complete(self._target):
             self._do(self._order.completed())
 
+    def _warn(self, event: str, **facts: object) -> None:
+        """Say something that may happen with every batch; once a minute is enough."""
+        now = time.monotonic()
+        if now - self._warned_at.get(event, -_REMIND_SECONDS) >= _REMIND_SECONDS:
+            self._warned_at[event] = now
+            _log.warning(event, replica=self._target.replica, rank=self._target.rank, **facts)
+
     def _look_for_silence(self, now: float) -> None:
         limit = self._settings.silent_after_seconds
         if not self._linked and now - self._started_at > limit:
-            self._complain(now, f"no connection to {self.source.events}")
+            answer = "what answers does not publish events" if self._stranger else "nobody answers"
+            self._complain(now, f"no connection to {self.source.events}: {answer}")
         elif self._owed_since is not None and now - self._owed_since > limit:
             self._complain(now, f"requests were computed, and {self.source.events} has told nothing", mute=True)
         elif self._failed_probes >= _FAILED_PROBES:

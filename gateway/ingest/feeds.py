@@ -23,6 +23,7 @@ from gateway.vendors import advice, event_sources, offset_sources
 _TICK_SECONDS = 0.5
 _ASK_TIMEOUT_SECONDS = 5.0
 _ASK_AGAIN_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
+_CHECK_CONFIGURATION = "check events and replay of this replica in the gateway's configuration"
 _WHERE = {EngineKind.VLLM: "/kv_event_sources", EngineKind.SGLANG: "/server_info"}
 
 _log = structlog.get_logger("gateway.ingest")
@@ -104,11 +105,11 @@ class KvFeeds:
             return
         self._search(replica, followed)
 
-    def on_restarted(self, replica: ReplicaId) -> None:
-        """The replica's process is a new one, perhaps with other settings."""
+    def on_restarted(self, replica: ReplicaId, started_at: float) -> None:
+        """The replica's process is a new one since ``started_at`` (Unix time), perhaps with other settings."""
         followed = self._followed[replica]
         for feed in followed.feeds.values():
-            feed.restarted()
+            feed.restarted(started_at)
         if followed.facts is not None:
             self._search(replica, followed)
 
@@ -125,12 +126,13 @@ class KvFeeds:
     def on_settled(self, settlement: Settlement) -> None:
         """See ``Observer``: a whole answer of a prompt that was not cached must have stored blocks."""
         decision = settlement.decision
-        if decision is None or settlement.status != 200 or settlement.cached_tokens is None:
+        if decision is None or settlement.status != 200:
             return
+        cached = settlement.predicted_tokens if settlement.cached_tokens is None else settlement.cached_tokens
         followed = self._followed.get(decision.target.replica)
         feed = followed.feeds.get(decision.target) if followed else None
         block_size = followed.facts.block_size if followed and followed.facts else None
-        if feed is not None and block_size and settlement.prompt_tokens - settlement.cached_tokens > 2 * block_size:
+        if feed is not None and block_size and settlement.prompt_tokens - cached > 2 * block_size:
             now = time.monotonic()
             feed.answered(now - settlement.seconds, now)
 
@@ -156,7 +158,9 @@ class KvFeeds:
             if wanted.get(target) != feed.source:
                 feed.close()
                 del followed.feeds[target]
-        fix = advice(facts.kind).events
+                _log.info("kv_events_gone", replica=replica, rank=target.rank, address=feed.source.events)
+        is_configured = followed.plan.events != "auto"
+        fix = _CHECK_CONFIGURATION if is_configured else advice(facts.kind).events
         for target, source in wanted.items():
             if target not in followed.feeds:
                 self._open(target, source, followed, fix)
@@ -170,7 +174,7 @@ class KvFeeds:
         if plan.events != "auto":
             return offset_sources(plan.events, plan.replay, max(len(facts.ranks), 1))
         if facts.kind is None:
-            return ()
+            return await self._sources_of_unknown(replica, plan)
         for attempt in range(1_000_000):
             try:
                 answer = await self._engines.read(replica, _WHERE[facts.kind], _ASK_TIMEOUT_SECONDS)
@@ -181,6 +185,18 @@ class KvFeeds:
                 if error.status in (401, 403, 404, 405):
                     return ()  # an older engine, or one that does not want to say
             await asyncio.sleep(_ASK_AGAIN_SECONDS[min(attempt, len(_ASK_AGAIN_SECONDS) - 1)])
+        return ()
+
+    async def _sources_of_unknown(self, replica: ReplicaId, plan: FeedPlan) -> Sequence[EventSource]:
+        """Of an engine whose metrics cannot be read, so that only trying shows which it is."""
+        for kind, path in _WHERE.items():
+            try:
+                answer = await self._engines.read(replica, path, _ASK_TIMEOUT_SECONDS)
+                sources = event_sources(kind, orjson.loads(answer), plan.host)
+            except (EngineUnavailable, orjson.JSONDecodeError):
+                continue
+            if sources:
+                return sources
         return ()
 
     def _open(self, target: Target, source: EventSource, followed: _Followed, fix: str) -> None:

@@ -125,11 +125,18 @@ class BatchOrder:
         self._waiting.clear()
         yield from self._enter(FeedState.CONNECTING)
 
-    def restarted(self) -> Iterator[Action]:
-        """Something else says that the engine is a new process."""
+    def restarted(self, started_at: float) -> Iterator[Action]:
+        """Something else says that the engine is a new process since ``started_at``, by the engine's clock."""
+        if not self._replays and self.next is not None and self._last_stamp >= started_at:
+            return  # its batches have told already, and could not be had again
         yield from self._forget()
         if self._linked:
             yield from self.connected()
+
+    def failed(self) -> Iterator[Action]:
+        """What was applied is not what it should be: forget it, and wait for ``connected``."""
+        yield from self.lost()
+        yield from self._forget()
 
     def probe(self) -> Iterator[Action]:
         """Nothing has come for a while: ask whether nothing was missed. The state stays as it is."""

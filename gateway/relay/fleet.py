@@ -14,7 +14,7 @@ from gateway.values.ids import ModelId, ReplicaId, Target
 from gateway.values.load import Load
 from gateway.values.outcome import Usage
 from gateway.values.ports import RateLearner
-from gateway.vendors import advice
+from gateway.vendors import ServerFacts, advice
 
 _log = structlog.get_logger("gateway.relay")
 
@@ -33,6 +33,7 @@ class Replica:
         up: Whether its health checks pass; None before the first one ended.
         suspect_until: Monotonic seconds until which it is used only for want of others: it just failed.
         facts: What its metrics say.
+        server: What SGLang says of its arguments, where its metrics do not; None before it did.
         card: Its entry of the model in its ``/v1/models``, or None.
         usage_details: Whether its answers say how many prompt tokens were cached; None as long as none has shown it.
     """
@@ -50,6 +51,7 @@ class Replica:
         self.up: bool | None = None
         self.suspect_until = 0.0
         self.facts = EngineFacts()
+        self.server: ServerFacts | None = None
         self.card: Mapping[str, Any] | None = None
         self.usage_details: bool | None = None
         self._targets = {0: Target(replica_id)}
@@ -119,8 +121,12 @@ class Replica:
             self.usage_details = True
         elif self.usage_details is None and (held_tokens > 0 or self.facts.kind is EngineKind.VLLM):
             # SGLang leaves the count out when it is zero, so there only a prompt that should be cached tells.
-            self.usage_details = False
-            _log.warning("usage_details_missing", replica=self.id, fix=advice(self.facts.kind).usage_details)
+            self.lacks_usage_details()
+
+    def lacks_usage_details(self) -> None:
+        """Its answers do not say how many prompt tokens were cached."""
+        self.usage_details = False
+        _log.warning("usage_details_missing", replica=self.id, fix=advice(self.facts.kind).usage_details)
 
     def _first_rank(self) -> int:
         """What to take off a rank's number for the header: vLLM counts the ranks behind one port from 0 there, also

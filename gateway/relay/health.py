@@ -1,6 +1,7 @@
 """Watch every replica: whether it answers, what its metrics say, whether it serves the model it is configured for."""
 
 import asyncio
+import dataclasses
 import random
 import time
 from collections.abc import Callable
@@ -13,8 +14,9 @@ from gateway.relay.engines import credentials
 from gateway.relay.fleet import Fleet, Replica
 from gateway.relay.http import HttpClient, TransportError
 from gateway.tasks import TaskGroupOwner
-from gateway.values.engine import EngineFacts
-from gateway.vendors import advice, parse_metrics
+from gateway.values.engine import EngineFacts, EngineKind
+from gateway.values.ids import ReplicaId
+from gateway.vendors import ServerFacts, advice, parse_metrics, parse_server_info
 
 _CARD_EVERY = 30
 """Rounds between two looks at a replica's model list."""
@@ -35,11 +37,12 @@ class HealthEvents:
 
     Attributes:
         on_facts: Its metrics said something new about what it is: engine, ranks, cache.
-        on_emptied: Its process started again, or it was away: its cache is empty, as far as one can tell.
+        on_emptied: Its process started again, or it was away: its cache is empty, as far as one can tell. With the
+            Unix time of the new process's start, if that is known.
     """
 
     on_facts: Callable[[Replica], None]
-    on_emptied: Callable[[Replica], None]
+    on_emptied: Callable[[Replica, float | None], None]
 
 
 class HealthMonitor:
@@ -73,6 +76,7 @@ class HealthMonitor:
         self._tasks = TaskGroupOwner()
         self._unchecked = {replica.id for replica in fleet.replicas}
         self._all_checked = asyncio.Event()
+        self._without_metrics: set[ReplicaId] = set()
 
     async def wait_for_first_round(self) -> None:
         """Wait until every replica was checked once, whatever came of it."""
@@ -98,6 +102,7 @@ class HealthMonitor:
                 if problem is None:
                     if rounds % _CARD_EVERY == 0:
                         await self._read_card(replica)
+                        await self._read_server(replica)
                     self._mark_up(replica)
                     rounds += 1
                 elif replica.up is None or (replica.up and failures >= self._unhealthy_after):
@@ -126,16 +131,21 @@ class HealthMonitor:
             )
         except TransportError as failure:
             return str(failure)
-        # An engine without metrics still serves; its capacity then stays at the configured default.
-        if status == 200:
-            self._take(replica, parse_metrics(page.decode("utf-8", "replace")))
+        facts = parse_metrics(page.decode("utf-8", "replace")) if status == 200 else EngineFacts()
+        if facts.kind is not None:
+            self._without_metrics.discard(replica.id)
+            self._take(replica, _completed(facts, replica.server))
+        elif replica.id not in self._without_metrics:
+            # It still serves: its capacity then stays at the configured default, and others' requests are not seen.
+            self._without_metrics.add(replica.id)
+            _log.warning("engine_metrics_missing", replica=replica.id, status=status, fix=advice(None).metrics)
         return None
 
     def _take(self, replica: Replica, facts: EngineFacts) -> None:
         before = replica.facts
         if None not in (before.started_at, facts.started_at) and before.started_at != facts.started_at:
             _log.warning("replica_restarted", replica=replica.id)
-            self._empty(replica)
+            self._empty(replica, facts.started_at)
         replica.end_look(facts, time.monotonic() + _VALID_INTERVALS * self._interval)
         if _nature(before) != _nature(facts):
             _log.info(
@@ -151,15 +161,17 @@ class HealthMonitor:
                 _log.warning("prefix_caching_off", replica=replica.id, fix=advice(facts.kind).prefix_caching)
             self._events.on_facts(replica)
 
-    def _empty(self, replica: Replica) -> None:
+    def _empty(self, replica: Replica, started_at: float | None) -> None:
         """It may be another process than before, with other flags and certainly with an empty cache."""
         replica.usage_details = None
-        self._events.on_emptied(replica)
+        self._events.on_emptied(replica, started_at)
 
     def _mark_up(self, replica: Replica) -> None:
         if not replica.up:
             replica.up = True
             _log.info("replica_up", replica=replica.id, model=replica.model, url=replica.url)
+            if replica.facts.kind is None:
+                self._events.on_facts(replica)  # nothing else will tell that it is there
 
     def _mark_down(self, replica: Replica, problem: str) -> None:
         known = replica.facts.started_at is not None
@@ -167,7 +179,25 @@ class HealthMonitor:
         _log.warning("replica_down", replica=replica.id, model=replica.model, url=replica.url, problem=problem)
         if not known:
             # Nothing will tell whether it comes back with its cache, so count on the worse.
-            self._empty(replica)
+            self._empty(replica, None)
+
+    async def _read_server(self, replica: Replica) -> None:
+        """Read SGLang's arguments: its metrics do not tell whether it reuses prefixes."""
+        if replica.facts.kind is not EngineKind.SGLANG:
+            return
+        try:
+            status, body = await self._client.fetch(
+                "GET", replica.origin, "/server_info", credentials(replica), timeout_seconds=self._timeout
+            )
+            if status != 200:
+                return
+            replica.server = parse_server_info(orjson.loads(body))
+        except (TransportError, orjson.JSONDecodeError) as error:
+            _log.warning("server_info_unreadable", replica=replica.id, problem=str(error))
+            return
+        self._take(replica, _completed(replica.facts, replica.server))
+        if replica.server.usage_details is False and replica.usage_details is None:
+            replica.lacks_usage_details()
 
     async def _read_card(self, replica: Replica) -> None:
         """Read the replica's entry for its model; warn if it serves another."""
@@ -187,6 +217,13 @@ class HealthMonitor:
                 )
         except (TransportError, orjson.JSONDecodeError, KeyError, TypeError) as error:
             _log.warning("model_list_unreadable", replica=replica.id, problem=str(error))
+
+
+def _completed(facts: EngineFacts, server: ServerFacts | None) -> EngineFacts:
+    """What the metrics leave out and the engine says elsewhere."""
+    if server is None or facts.prefix_caching is not None:
+        return facts
+    return dataclasses.replace(facts, prefix_caching=server.prefix_caching)
 
 
 def _nature(facts: EngineFacts) -> tuple[object, ...]:

@@ -126,7 +126,7 @@ class FeedState(StrEnum):
     REBUILDING = "rebuilding"
     """What they say is right and not all: the engine may hold more."""
     LIVE = "live"
-    """All that the engine holds is known."""
+    """All that the engine holds is known; after a loss that could not be made good, all but one percent of it."""
     SILENT = "silent"
     """They should come and do not."""
 

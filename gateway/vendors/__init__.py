@@ -7,13 +7,14 @@ from gateway.vendors.advice import Advice, advice
 from gateway.vendors.endpoints import offset_sources
 from gateway.vendors.engines import event_sources, parse_metrics, parse_usage
 from gateway.vendors.extras import media_extra
-from gateway.vendors.kv_events import BatchUnreadable, decode_batch
+from gateway.vendors.kv_events import BatchReader, BatchUnreadable, decode_batch
 from gateway.vendors.media import parse_media
 from gateway.vendors.sglang import ServerFacts, parse_server_info
 from gateway.vendors.stream import payloads
 
 __all__ = [
     "Advice",
+    "BatchReader",
     "BatchUnreadable",
     "ServerFacts",
     "advice",

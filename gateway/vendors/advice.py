@@ -12,12 +12,14 @@ class Advice:
     Attributes:
         prefix_caching: So that prefixes are reused at all.
         usage_details: So that answers say how many prompt tokens were cached.
+        metrics: So that its load, its cache and which engine it is can be read.
         events: So that the engine says what its cache holds, and can say it again. The replay port is far from the
             other because both are counted up by data-parallel rank.
     """
 
     prefix_caching: str
     usage_details: str
+    metrics: str
     events: str
 
 
@@ -25,6 +27,7 @@ _ADVICE = {
     EngineKind.VLLM: Advice(
         prefix_caching="start vLLM with --enable-prefix-caching",
         usage_details="start vLLM with --enable-prompt-tokens-details",
+        metrics="start vLLM without --disable-log-stats",
         events="start vLLM with --kv-events-config "
         '\'{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557", '
         '"replay_endpoint": "tcp://*:5657"}\'',
@@ -32,6 +35,7 @@ _ADVICE = {
     EngineKind.SGLANG: Advice(
         prefix_caching="start SGLang without --disable-radix-cache",
         usage_details="start SGLang with --enable-cache-report",
+        metrics="start SGLang with --enable-metrics",
         events="start SGLang with --kv-events-config "
         '\'{"publisher": "zmq", "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5657"}\'',
     ),
@@ -46,5 +50,6 @@ def advice(kind: EngineKind | None) -> Advice:
     return Advice(
         prefix_caching=" or ".join(each.prefix_caching for each in all_of_them),
         usage_details=" or ".join(each.usage_details for each in all_of_them),
+        metrics=" or ".join(each.metrics for each in all_of_them),
         events=" or ".join(each.events for each in all_of_them),
     )

@@ -107,6 +107,7 @@ class _RawMapBatch(msgspec.Struct, gc=False):
 
 
 _decode = msgpack.Decoder(_Batch).decode
+_decode_event = msgpack.Decoder(_Event).decode
 _decode_raw = msgpack.Decoder(_RawBatch).decode
 _decode_raw_map = msgpack.Decoder(_RawMapBatch).decode
 
@@ -126,10 +127,41 @@ def decode_batch(payload: bytes) -> EventBatch:
         return _decode_each(payload)
 
 
+class BatchReader:
+    """Decodes a batch a few events at a time: some have tens of thousands.
+
+    Raises:
+        BatchUnreadable: the payload is no batch.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        self._timestamp, self._raw, self._rank = _opened(payload)
+        self._events: list[KvEvent] = []
+
+    def read(self, count: int) -> EventBatch | None:
+        """Decode up to ``count`` more events. Returns the batch when all are there."""
+        begun = len(self._events)
+        for raw in self._raw[begun : begun + count]:
+            try:
+                event = _read(_decode_event(raw))
+            except _UNREADABLE:
+                event = _read_odd(raw)
+            self._events.append(event)
+        if len(self._events) < len(self._raw):
+            return None
+        return EventBatch(self._timestamp, self._events, self._rank)
+
+
 def _decode_each(payload: bytes) -> EventBatch:
+    timestamp, events, rank = _opened(payload)
+    return EventBatch(timestamp, [_read_odd(event) for event in events], rank)
+
+
+def _opened(payload: bytes) -> tuple[float, list[msgspec.Raw], int | None]:
+    """Time stamp, events still encoded, and rank."""
     try:
         batch = _decode_raw(payload)
-        return EventBatch(batch.ts, [_read_odd(event) for event in batch.events], read_rank(batch.rank))
+        return batch.ts, batch.events, read_rank(batch.rank)
     except _UNREADABLE as error:
         no_array = error
     try:
@@ -137,9 +169,7 @@ def _decode_each(payload: bytes) -> EventBatch:
     except _UNREADABLE:
         raise BatchUnreadable(f"no batch of KV events: {no_array}") from no_array
     rank = read_rank(named.data_parallel_rank)
-    if rank is None:
-        rank = read_rank(named.attn_dp_rank)
-    return EventBatch(named.ts, [_read_odd(event) for event in named.events], rank)
+    return named.ts, named.events, read_rank(named.attn_dp_rank) if rank is None else rank
 
 
 def _read_odd(raw: msgspec.Raw) -> KvEvent:

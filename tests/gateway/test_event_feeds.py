@@ -271,6 +271,54 @@ async def up(gateway: RunningGateway) -> bool:
     return (await gateway.replicas())["r0"]["state"] == "ready"
 
 
+async def test_a_restart_without_replay_is_not_forgotten_twice(
+    start_telling: StartEngine, start_gateway: StartGateway, closing: Any
+) -> None:
+    """The events tell of it first, from their beginning on; the metrics a moment later."""
+    engine = await start_telling(replay="")
+    gateway = await start_gateway(engine, ingest=SOON, relay={"health_interval_seconds": 0.5, "suspect_seconds": 0})
+    await ask(gateway, 1)
+    await state_of(gateway, "live")
+    await engine.kill()
+    events = f"tcp://*:{engine.event_endpoints[0].rpartition(':')[2]}"
+    again = SimulatedEngine(dataclasses.replace(engine.config, port=engine.port, events=events))
+    await again.start()
+    closing.push_async_callback(again.kill)
+    await eventually(lambda: up(gateway))
+
+    async def heard() -> bool:
+        await gateway.ask(messages=prompt(random.randrange(10_000), 1), max_tokens=2)
+        return (await gateway.replicas())["r0"]["events"][0]["state"] == "live"
+
+    await eventually(heard, 8)
+    await asyncio.sleep(1.5)
+    assert await source_of(gateway) == "events"
+    await told(gateway, [again])
+
+
+async def test_silence_is_noticed_without_usage_details(
+    start_telling: StartEngine, start_gateway: StartGateway
+) -> None:
+    engine = await start_telling(prompt_tokens_details=False, replay="")
+    gateway = await start_gateway(engine, ingest=SOON)
+    await state_of(gateway, "rebuilding")
+    await set_fault(engine, "events_stop")
+    await gateway.ask(messages=prompt(1, 1), max_tokens=2)
+    await state_of(gateway, "silent")
+    assert await source_of(gateway) == "blind"
+
+
+async def test_asking_whether_anything_was_missed_counts_no_events(
+    followed: tuple[RunningGateway, SimulatedEngine],
+) -> None:
+    gateway, engine = followed
+    await ask(gateway, 1)
+    await told(gateway, [engine])
+    before = (await gateway.metrics()).value("gateway_kv_events_total")
+    await asyncio.sleep(3 * SOON["probe_seconds"])
+    assert (await gateway.metrics()).value("gateway_kv_events_total") == before
+
+
 @pytest.mark.parametrize("fault", ["events_close", "events_stop"])
 async def test_without_its_events_a_replica_is_predicted_and_served(
     followed: tuple[RunningGateway, SimulatedEngine], fault: str, capsys: pytest.CaptureFixture[str]
@@ -308,7 +356,7 @@ async def test_an_event_address_where_nobody_is_is_reported(
     assert "tcp://127.0.0.1:9" in feed["problem"]
     shown = capsys.readouterr().out
     assert "kv_events_silent" in shown
-    assert "--kv-events-config" in shown
+    assert "the gateway's configuration" in shown
     await ask(gateway, 1)
     predicted, reported = await ask(gateway, 1)
     assert predicted == reported > 0
@@ -463,6 +511,34 @@ async def test_events_that_cannot_be_true_are_not_believed(
         assert await source_of(gateway) == "predicted"
     finally:
         context.destroy(linger=0)
+
+
+async def test_sglang_without_its_radix_cache_is_told_with_the_flag(
+    start_engine: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = await start_engine(flavor=EngineKind.SGLANG, prefix_caching=False)
+    gateway = await start_gateway(engine)
+    assert (await gateway.replicas())["r0"]["engine"]["prefix_caching"] is False
+    shown = capsys.readouterr().out
+    assert "--disable-radix-cache" in shown
+    assert "--enable-cache-report" in shown
+    for _ in range(2):
+        assert await ask(gateway, 1) == (0, 0)
+
+
+async def test_events_are_found_without_metrics(
+    start_telling: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = await start_telling(
+        flavor=EngineKind.SGLANG, block_size=16, prompt_tokens_details=True, fault="500:path=/metrics"
+    )
+    gateway = await start_gateway(engine, ingest=SOON)
+    await state_of(gateway, "live")
+    assert "--enable-metrics" in capsys.readouterr().out
+    await ask(gateway, 1)
+    await told(gateway, [engine])
+    predicted, reported = await ask(gateway, 1)
+    assert predicted == reported > 0
 
 
 async def test_facts_of_the_engine_are_shown(start_telling: StartEngine, start_gateway: StartGateway) -> None:

@@ -67,8 +67,8 @@ def test_predictions_decide_while_events_cannot_be_trusted(index, state):
     Blocks(index, A).store("xy")
     index.complete(ask(index, prompt("abc")), None, [], 0.0)
     if state is None:
-        index.remove(A)
         index.set_feed(A, FeedState.OFF)
+        index.remove(A)
         assert held(index, prompt("abc")) == held(index, prompt("xy")) == 0
         return
     index.set_feed(A, state)

@@ -201,7 +201,7 @@ class World:
 
     def restart_noticed(self):
         if len(self.lives) > 1:
-            self._do(self.order.restarted())
+            self._do(self.order.restarted(self.life.clock))
 
     def silent(self, *, mute=False):
         self.muted = mute

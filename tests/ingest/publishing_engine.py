@@ -1,4 +1,4 @@
-"""An engine that publishes over real sockets: a block pool, a publishing socket, a replay buffer and a ROUTER socket."""
+"""An engine that publishes over real sockets: a block pool, a publishing socket, a buffer, and a socket for replays."""
 
 import asyncio
 import time
@@ -48,6 +48,7 @@ class PublishingEngine:
     def __init__(self, *, buffer=10_000, ports=(0, 0), answers=True):
         self.pool = Engine(200, 16)
         self.asked = []
+        self.clock_seconds = 0.0
         self._kept = deque(maxlen=buffer)
         self._sequence = 0
         self._answers = answers
@@ -71,6 +72,7 @@ class PublishingEngine:
     def open(self):
         self._pub = self._context.socket(zmq.XPUB)
         self._pub.sndhwm = 0
+        self._pub.setsockopt(zmq.XPUB_VERBOSE, 1)
         self._router = self._context.socket(zmq.ROUTER)
         self._router.sndhwm = 0
         for number, socket in enumerate((self._pub, self._router)):
@@ -128,7 +130,7 @@ class PublishingEngine:
     def publish(self, *, send=True):
         events = [on_the_wire(event) for event in self.pool.take_events()]
         if events:
-            self.send(msgspec.msgpack.encode([time.time(), events, 0]), send=send)
+            self.send(msgspec.msgpack.encode([time.time() + self.clock_seconds, events, 0]), send=send)
 
     def send(self, payload, *, send=True):
         """One batch as bytes."""

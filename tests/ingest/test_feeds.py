@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections import Counter
 from contextlib import asynccontextmanager
 
@@ -188,7 +189,7 @@ def test_replica_whose_events_are_off_is_not_asked(run):
         engines = Engines()
         async with gateway({ONE: FeedPlan("127.0.0.1", "off")}, engines) as running:
             running.feeds.on_facts(ONE, VLLM)
-            running.feeds.on_restarted(ONE)
+            running.feeds.on_restarted(ONE, time.time())
             await asyncio.sleep(0.05)
             assert engines.asked == []
             assert not running.feeds.follows(ONE)
@@ -216,7 +217,7 @@ def test_engine_that_publishes_nothing_is_told_once_with_what_to_change(run, ans
             async with gateway(auto(ONE), Engines(one=answer)) as running:
                 running.feeds.on_facts(ONE, VLLM)
                 await running.until(lambda: logs)
-                running.feeds.on_restarted(ONE)
+                running.feeds.on_restarted(ONE, time.time())
                 await asyncio.sleep(0.05)
                 assert not running.feeds.follows(ONE)
                 assert running.feeds.reports(ONE) == []
@@ -250,7 +251,7 @@ def test_restarted_replica_is_asked_anew_and_followed_at_its_new_place(run):
             await running.until(lambda: running.knows(Target(ONE, 0), old))
             new.ask(*range(200, 300))
             engines.answers["one"] = told(new)
-            running.feeds.on_restarted(ONE)
+            running.feeds.on_restarted(ONE, time.time())
             await running.until(lambda: running.knows(Target(ONE, 0), new))
             assert len(running.feeds.reports(ONE)) == 1
 
@@ -266,7 +267,7 @@ def test_replica_that_publishes_no_more_is_predicted(run):
             running.feeds.on_facts(ONE, VLLM)
             await running.until(lambda: running.knows(Target(ONE, 0), engine))
             engines.answers["one"] = {}
-            running.feeds.on_restarted(ONE)
+            running.feeds.on_restarted(ONE, time.time())
             await running.until(lambda: not running.feeds.follows(ONE))
             state = running.index.state(Target(ONE, 0))
             assert (state.source, state.blocks, state.digest) == ("predicted", 0, None)
