@@ -327,8 +327,11 @@ class Feed:
 
     def _count(self, batch: EventBatch) -> None:
         self._batches += 1
-        for kind, count in Counter(map(type, batch.events)).items():
+        kinds = Counter(map(type, batch.events))
+        for kind, count in kinds.items():
             self._observer.on_kv_events(self._target.replica, _KINDS[kind], count)
+        if UnknownEvent not in kinds:
+            return
         lost = {event.type for event in batch.events if isinstance(event, UnknownEvent) and event.is_loss}
         if lost:
             self._warn("kv_events_unreadable", types=sorted(lost))

@@ -299,11 +299,12 @@ class BatchOrder:
         self._stamps[sequence] = batch.timestamp
         if len(self._stamps) > _REMEMBERED:
             del self._stamps[next(iter(self._stamps))]
-        if any(isinstance(event, UnknownEvent) and event.is_loss for event in batch.events):
+        kinds = set(map(type, batch.events))
+        if UnknownEvent in kinds and any(isinstance(event, UnknownEvent) and event.is_loss for event in batch.events):
             # What it did is not known, and a replay would bring the same.
             yield Clear()
             self._complete = False
-        elif not self._complete and any(isinstance(event, AllBlocksCleared) for event in batch.events):
+        elif AllBlocksCleared in kinds:
             self._complete = True
 
     def _catch_up(self) -> Iterator[Action]:

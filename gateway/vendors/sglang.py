@@ -39,15 +39,11 @@ class ServerFacts:
 
     Attributes:
         prefix_caching: Whether the radix cache is on.
-        page_size: Tokens per page of the KV cache.
         usage_details: Whether answers say how many tokens were cached.
-        ranks: Data-parallel ranks.
     """
 
     prefix_caching: bool | None = None
-    page_size: int | None = None
     usage_details: bool | None = None
-    ranks: int | None = None
 
 
 def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
@@ -87,9 +83,7 @@ def parse_server_info(document: Any) -> ServerFacts:
     disabled, report = document.get("disable_radix_cache"), document.get("enable_cache_report")
     return ServerFacts(
         prefix_caching=not disabled if isinstance(disabled, bool) else None,
-        page_size=_positive(document.get("page_size")),
         usage_details=report if isinstance(report, bool) else None,
-        ranks=_positive(document.get("dp_size")),
     )
 
 

@@ -188,8 +188,8 @@ def test_an_address_that_cannot_be_counted_up_is_a_problem(events):
 
 
 def test_what_server_info_tells():
-    document = {"disable_radix_cache": True, "page_size": 64, "enable_cache_report": False, "dp_size": 2, "tp_size": 4}
-    assert parse_server_info(document) == ServerFacts(False, 64, False, 2)
+    document = {"disable_radix_cache": True, "page_size": 64, "enable_cache_report": False}
+    assert parse_server_info(document) == ServerFacts(False, False)
     assert parse_server_info(document | {"disable_radix_cache": False, "enable_cache_report": True}) == ServerFacts(
         True, 64, True, 2
     )
