@@ -191,7 +191,7 @@ def test_what_server_info_tells():
     document = {"disable_radix_cache": True, "page_size": 64, "enable_cache_report": False}
     assert parse_server_info(document) == ServerFacts(False, False)
     assert parse_server_info(document | {"disable_radix_cache": False, "enable_cache_report": True}) == ServerFacts(
-        True, 64, True, 2
+        True, True
     )
 
 
