@@ -105,7 +105,7 @@ async def gateway(plans, engines=None, *, publishers=(), settings=QUICK):
             publisher.end()
 
 
-def settled(target, *, prompt_tokens=100, cached_tokens=0, status=200):
+def settled(target, *, prompt_tokens=100, predicted_tokens=0, cached_tokens=0, status=200):
     decision = Decision(target, DecisionKind.COLD, 0, "cost", ())
     return Settlement(
         request_id=RequestId("r"),
@@ -118,7 +118,7 @@ def settled(target, *, prompt_tokens=100, cached_tokens=0, status=200):
         streamed=False,
         token_source=TokenSource.LOCAL,
         prompt_tokens=prompt_tokens,
-        predicted_tokens=0,
+        predicted_tokens=predicted_tokens,
         cached_tokens=cached_tokens,
         completion_tokens=1,
         parity=True,
@@ -321,7 +321,7 @@ def test_answers_that_were_computed_without_an_event_are_noticed(run):
             await running.until(lambda: running.knows(Target(ONE, 0), engine))
             for harmless in (
                 settled(Target(ONE, 0), cached_tokens=90),
-                settled(Target(ONE, 0), cached_tokens=None),
+                settled(Target(ONE, 0), predicted_tokens=90, cached_tokens=None),
                 settled(Target(ONE, 0), status=500),
                 settled(Target(ReplicaId("other"), 0)),
                 settled(Target(ONE, 5)),
