@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import structlog
 import zmq
 
+from gateway.ingest.alarm import Alarm
 from gateway.ingest.order import Action, Apply, AskReplay, BatchOrder, Clear, Gap, SetState
 from gateway.ingest.pieces import pieces
 from gateway.ingest.pump import Pump
@@ -32,7 +33,6 @@ _SMALL_BYTES = 16_384
 _EVENTS_AT_ONCE = 128
 """Batches up to this size are decoded in one step, larger ones so many events at a time."""
 
-_REMIND_SECONDS = 60.0
 _RETRY_SECONDS = 30.0
 _FAILED_PROBES = 2
 """Probes in a row without an answer after which the events count as lost."""
@@ -104,7 +104,6 @@ class Feed:
         self._index = index
         self._observer = observer
         self._settings = settings
-        self._fix = fix
         self._order = BatchOrder(replays=source.replay is not None)
         self._work: deque[Iterator[Action | KvEvent]] = deque()
         self._reading: tuple[int, BatchReader, bool] | None = None
@@ -118,9 +117,7 @@ class Feed:
         self._failed_probes = 0
         self._retry_at: float | None = None
         self._resume_at: float | None = None
-        self._problem: str | None = source.problem
-        self._reminded_at: float | None = None
-        self._warned_at: dict[str, float] = {}
+        self._alarm = Alarm(target, source.problem, fix)
         self._stranger = False
         self._subscription = self._subscribe()
         index.set_feed(target, FeedState.CONNECTING)
@@ -137,7 +134,7 @@ class Feed:
             batches=self._batches,
             gaps=self._gaps,
             last_batch_age_seconds=round(now - self._heard_at, 3) if self._batches else None,
-            problem=self._problem,
+            problem=self._alarm.problem,
         )
 
     def restarted(self, started_at: float) -> None:
@@ -264,7 +261,7 @@ class Feed:
         self._linked = linked
         if linked:
             self._started_at = time.monotonic()
-            self._problem = self.source.problem
+            self._alarm.end()
             self._do(self._order.connected())
         else:
             self._started_at = time.monotonic()
@@ -334,7 +331,7 @@ class Feed:
             return
         lost = {event.type for event in batch.events if isinstance(event, UnknownEvent) and event.is_loss}
         if lost:
-            self._warn("kv_events_unreadable", types=sorted(lost))
+            self._alarm.warn("kv_events_unreadable", types=sorted(lost))
 
     def _ask(self, start: int) -> None:
         self._end_replay()
@@ -355,7 +352,9 @@ class Feed:
     def _replay_failed(self, now: float) -> None:
         self._end_replay()
         self._failed_probes += 1
-        self._warn("kv_events_replay_failed", address=self.source.replay, seconds=self._settings.replay_timeout_seconds)
+        self._alarm.warn(
+            "kv_events_replay_failed", address=self.source.replay, seconds=self._settings.replay_timeout_seconds
+        )
         self._do(self._order.replay_failed())
         self._retry_at = now + _RETRY_SECONDS
 
@@ -363,7 +362,7 @@ class Feed:
         """Compare what was told with what the engine has room for."""
         if self._index.is_impossible(self._target):
             # vLLM tells of blocks that were only reused as if they were new ones, where a client asks for it.
-            self._warn(
+            self._alarm.warn(
                 "kv_events_impossible",
                 problem="more blocks were told of than the engine has",
                 fix="keep clients from sending vllm_xargs.kv_cache_report_mode",
@@ -372,40 +371,19 @@ class Feed:
         elif self._order.state is FeedState.REBUILDING and self._index.is_complete(self._target):
             self._do(self._order.completed())
 
-    def _warn(self, event: str, **facts: object) -> None:
-        """Say something that may happen with every batch; once a minute is enough."""
-        now = time.monotonic()
-        if now - self._warned_at.get(event, -_REMIND_SECONDS) >= _REMIND_SECONDS:
-            self._warned_at[event] = now
-            _log.warning(event, replica=self._target.replica, rank=self._target.rank, **facts)
-
     def _look_for_silence(self, now: float) -> None:
         limit = self._settings.silent_after_seconds
         if not self._linked and now - self._started_at > limit:
             answer = "what answers does not publish events" if self._stranger else "nobody answers"
-            self._complain(now, f"no connection to {self.source.events}: {answer}")
+            self._complain(f"no connection to {self.source.events}: {answer}")
         elif self._owed_since is not None and now - self._owed_since > limit:
-            self._complain(now, f"requests were computed, and {self.source.events} has told nothing", mute=True)
+            self._complain(f"requests were computed, and {self.source.events} has told nothing", mute=True)
         elif self._failed_probes >= _FAILED_PROBES:
             # What comes in order can be believed all the same.
-            self._report(now, f"{self.source.replay} does not answer", instead="what is missed is not asked for again")
+            self._alarm.raise_(f"{self.source.replay} does not answer", instead="nothing missed is asked for again")
         elif self._linked:
-            self._problem, self._reminded_at = self.source.problem, None
+            self._alarm.end()
 
-    def _complain(self, now: float, what: str, *, mute: bool = False) -> None:
+    def _complain(self, what: str, *, mute: bool = False) -> None:
         self._do(self._order.silent(mute=mute))
-        self._report(now, self.source.problem or what, instead="its cache is predicted")
-
-    def _report(self, now: float, problem: str, *, instead: str) -> None:
-        """Say it loudly, once and then again every minute."""
-        self._problem = problem
-        if self._reminded_at is None or now - self._reminded_at > _REMIND_SECONDS:
-            self._reminded_at = now
-            _log.error(
-                "kv_events_silent",
-                replica=self._target.replica,
-                rank=self._target.rank,
-                problem=problem,
-                instead=instead,
-                fix=self._fix,
-            )
+        self._alarm.raise_(what, instead="its cache is predicted")

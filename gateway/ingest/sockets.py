@@ -79,11 +79,7 @@ class Subscription:
         Raises:
             FrameUnreadable: the message is no batch.
         """
-        try:
-            frames = self._socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return None
-        return _frame(frames)
+        return _received(self._socket)
 
     def close(self) -> None:
         """Disconnect."""
@@ -128,11 +124,7 @@ class Replay:
         Raises:
             FrameUnreadable: the message is no batch.
         """
-        try:
-            frames = self._socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return None
-        return _frame(frames)
+        return _received(self._socket)
 
     def close(self) -> None:
         """Give it up, or be done."""
@@ -140,8 +132,12 @@ class Replay:
         self._socket.close(0)
 
 
-def _frame(frames: list[bytes]) -> Frame:
-    """Sequence and payload are the last two; what is before them differs between versions."""
+def _received(socket: zmq.Socket[bytes]) -> Frame | None:
+    """Sequence and payload are a message's last two frames; what is before them differs between versions."""
+    try:
+        frames = socket.recv_multipart(zmq.NOBLOCK)
+    except zmq.Again:
+        return None
     if len(frames) < 2 or len(frames[-2]) != len(_END):
         raise FrameUnreadable(f"{len(frames)} frames where a topic, 8 bytes of sequence and a payload should be")
     if frames[-2] == _END:
