@@ -217,6 +217,8 @@ class Feed:
         _log.exception("kv_events_failed", replica=self._target.replica, rank=self._target.rank)
         self._work.clear()
         self._reading = None
+        if self._resume_at is not None:
+            return  # forgetting is what failed: what there is stays unused until events can be followed again
         self._end_replay()
         self._do(self._order.failed())
         self._resume_at = time.monotonic() + _RETRY_SECONDS

@@ -51,7 +51,9 @@ def _joined(alike: list[KvEvent]) -> Iterator[KvEvent]:
     """One event for all of them, or several if it would be too long."""
     first = alike[0]
     if isinstance(first, BlockRemoved):
-        yield first._replace(names=[name for event in alike if isinstance(event, BlockRemoved) for name in event.names])
+        names = [name for event in alike if isinstance(event, BlockRemoved) for name in event.names]
+        for start in range(0, len(names), PIECE_BLOCKS):
+            yield first._replace(names=names[start : start + PIECE_BLOCKS])
     elif isinstance(first, BlockStored):
         runs = [event for event in alike if isinstance(event, BlockStored)]
         if len(runs) > 1:

@@ -5,6 +5,7 @@ import random
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -357,7 +358,7 @@ def test_replay_that_is_never_answered_is_reported_without_shutting_out_what_is_
     run(body)
 
 
-def test_address_where_nobody_is_is_reported_as_silent_within_the_configured_time(run):
+def test_address_where_nobody_is_is_reported_as_silent_within_the_configured_time(run, monkeypatch):
     async def body():
         engine = PublishingEngine()
         engine.close()
@@ -374,9 +375,12 @@ def test_address_where_nobody_is_is_reported_as_silent_within_the_configured_tim
             assert engine.events in error["problem"]
             assert error["fix"] == "do something about it"
             assert engine.events in reader.report.problem
+            clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 61.0)
+            monkeypatch.setattr("gateway.ingest.alarm.time", clock)
             with structlog.testing.capture_logs() as logs:
-                reader.tick(120.0)
-            assert [log["event"] for log in logs] == ["kv_events_silent"]
+                reader.tick()
+                reader.tick()
+            assert [log["event"] for log in logs] == ["kv_events_silent"], "once a minute"
             engine.open()
             await reader.until(lambda: reader.state is LIVE)
             reader.later = 0.0
