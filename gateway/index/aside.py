@@ -7,7 +7,7 @@ requests that begin otherwise.
 from dataclasses import dataclass
 
 LIMIT = 32768
-"""Blocks that wait at most, per target; the oldest go first. About 15 MiB with blocks of 16 tokens. Forgetting one
+"""Blocks that wait at most, per target; the oldest go first. About 17 MiB with blocks of 16 tokens. Forgetting one
 costs nothing but the knowledge that the engine has it."""
 
 

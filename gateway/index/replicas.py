@@ -72,10 +72,14 @@ class ReplicaIndex:
 
     def begin(self, chains: Sequence[BlockChain], target: Target, now: float) -> Lease:
         """See ``PrefixIndex``."""
-        if self._feeds.get(target) is not FeedState.LIVE:
-            (holding,) = self.holdings(chains, [target], now)
-            return _Lease(target, holding.tokens, self._predicted.begin(chains, target, now))
+        feed = self._feeds.get(target)
+        # Before the prediction takes the request's blocks in, and only where it alone does not decide.
+        told = self.holdings(chains, [target], now)[0].tokens if feed is FeedState.REBUILDING else 0
         predicted = self._predicted.begin(chains, target, now)
+        if target in self._uncached:
+            return _Lease(target, 0, predicted)
+        if feed is not FeedState.LIVE:
+            return _Lease(target, max(told, predicted.held_tokens), predicted)
         fresh: list[int] = []
         held = 0
         for chain in chains:
@@ -84,7 +88,7 @@ class ReplicaIndex:
             held += self._fresh.extend(target, chain.hashes, min(depth, limit), limit) * chain.block_size
             fresh += chain.hashes[depth:]
         self._fresh.add(target, fresh)
-        return _Lease(target, 0 if target in self._uncached else held, predicted, fresh)
+        return _Lease(target, held, predicted, fresh)
 
     def computed(self, lease: Lease) -> None:
         """See ``PrefixIndex``."""

@@ -21,13 +21,14 @@ class Alarm:
 
     Attributes:
         problem: What keeps the events from coming, if anything does.
+        fix: As above.
     """
 
     def __init__(self, target: Target, standing: str | None, fix: str) -> None:
         self.problem = standing
         self._standing = standing
         self._target = target
-        self._fix = fix
+        self.fix = fix
         self._said_at: dict[str, float] = {}
 
     def warn(self, event: str, **facts: object) -> None:
@@ -45,7 +46,7 @@ class Alarm:
                 rank=self._target.rank,
                 problem=self.problem,
                 instead=instead,
-                fix=self._fix,
+                fix=self.fix,
             )
 
     def end(self) -> None:

@@ -34,6 +34,7 @@ _EVENTS_AT_ONCE = 128
 """Batches up to this size are decoded in one step, larger ones so many events at a time."""
 
 _RETRY_SECONDS = 30.0
+_CHECK_ENGINE = "see whether the engine runs and its event port can be reached, as it could before"
 _FAILED_PROBES = 2
 """Probes in a row without an answer after which the events count as lost."""
 
@@ -264,6 +265,7 @@ class Feed:
         if linked:
             self._started_at = time.monotonic()
             self._alarm.end()
+            self._alarm.fix = _CHECK_ENGINE  # it is set up as it should be
             self._do(self._order.connected())
         else:
             self._started_at = time.monotonic()

@@ -1,6 +1,7 @@
 """Finds every replica's events and follows them."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -131,8 +132,11 @@ class KvFeeds:
         cached = settlement.predicted_tokens if settlement.cached_tokens is None else settlement.cached_tokens
         followed = self._followed.get(decision.target.replica)
         feed = followed.feeds.get(decision.target) if followed else None
-        block_size = followed.facts.block_size if followed and followed.facts else None
-        if feed is not None and block_size and settlement.prompt_tokens - cached > 2 * block_size:
+        facts = followed.facts if followed else None
+        if feed is None or facts is None or facts.prefix_caching is False:
+            return
+        block_size = facts.block_size
+        if block_size and settlement.prompt_tokens - cached > 2 * block_size:
             now = time.monotonic()
             feed.answered(now - settlement.seconds, now)
 
@@ -175,7 +179,7 @@ class KvFeeds:
             return offset_sources(plan.events, plan.replay, max(len(facts.ranks), 1))
         if facts.kind is None:
             return await self._sources_of_unknown(replica, plan)
-        for attempt in range(1_000_000):
+        for pause in itertools.chain(_ASK_AGAIN_SECONDS, itertools.repeat(_ASK_AGAIN_SECONDS[-1])):
             try:
                 answer = await self._engines.read(replica, _WHERE[facts.kind], _ASK_TIMEOUT_SECONDS)
                 return event_sources(facts.kind, orjson.loads(answer), plan.host)
@@ -184,8 +188,8 @@ class KvFeeds:
             except EngineUnavailable as error:
                 if error.status in (401, 403, 404, 405):
                     return ()  # an older engine, or one that does not want to say
-            await asyncio.sleep(_ASK_AGAIN_SECONDS[min(attempt, len(_ASK_AGAIN_SECONDS) - 1)])
-        return ()
+            await asyncio.sleep(pause)
+        raise AssertionError("asking never ends by itself")
 
     async def _sources_of_unknown(self, replica: ReplicaId, plan: FeedPlan) -> Sequence[EventSource]:
         """Of an engine whose metrics cannot be read, so that only trying shows which it is."""

@@ -308,6 +308,18 @@ async def test_silence_is_noticed_without_usage_details(
     assert await source_of(gateway) == "blind"
 
 
+async def test_an_engine_that_caches_nothing_has_nothing_to_tell(
+    start_telling: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = await start_telling(prefix_caching=False)
+    gateway = await start_gateway(engine, ingest=SOON)
+    await state_of(gateway, "live")
+    await ask(gateway, 1)
+    await asyncio.sleep(3 * SOON["silent_after_seconds"])
+    await state_of(gateway, "live")
+    assert "kv_events_silent" not in capsys.readouterr().out
+
+
 async def test_asking_whether_anything_was_missed_counts_no_events(
     followed: tuple[RunningGateway, SimulatedEngine],
 ) -> None:
