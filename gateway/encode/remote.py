@@ -52,7 +52,7 @@ class EngineTokenizer:
         render = f"{request.endpoint}/render"
         if now >= self._refused_until.get(render, 0.0):
             try:
-                answer = await self._ask(render, request.body)
+                answer = await self._ask(request, render, request.body)
                 return _rendered(answer, media_variant(request.fields))
             except EngineUnavailable as error:
                 if error.status not in (403, 404, 405):
@@ -71,20 +71,21 @@ class EngineTokenizer:
     async def _tokenize(self, request: ChatRequest) -> tuple[bytes, ...]:
         if request.endpoint is Endpoint.CHAT:
             body = {key: request.fields[key] for key in _TOKENIZE_CHAT_FIELDS if key in request.fields}
-            return (_tokenized(await self._ask("/tokenize", written({"model": self._model} | body))),)
+            return (_tokenized(await self._ask(request, "/tokenize", written({"model": self._model} | body))),)
         prompt = request.fields.get("prompt")
         prompts = prompt if isinstance(prompt, list) else [prompt]
         if not prompts or not all(isinstance(item, str) for item in prompts):
             raise EngineUnavailable("only text can be tokenized by the engine")
         return tuple(
             [
-                _tokenized(await self._ask("/tokenize", written({"model": self._model, "prompt": item})))
+                _tokenized(await self._ask(request, "/tokenize", written({"model": self._model, "prompt": item})))
                 for item in prompts
             ]
         )
 
-    async def _ask(self, path: str, body: bytes) -> Any:
-        answer = await self._engines.ask(self._model, path, body, self._timeout_seconds)
+    async def _ask(self, request: ChatRequest, path: str, body: bytes) -> Any:
+        regions = request.caller.tenant.regions
+        answer = await self._engines.ask(self._model, path, body, self._timeout_seconds, regions)
         try:
             return orjson.loads(answer)
         except orjson.JSONDecodeError as error:

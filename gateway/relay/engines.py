@@ -23,12 +23,14 @@ class EngineCalls:
         self._client = client
         self._suspect_seconds = suspect_seconds
 
-    async def ask(self, model: ModelId, path: str, body: bytes, timeout_seconds: float) -> bytes:
+    async def ask(
+        self, model: ModelId, path: str, body: bytes, timeout_seconds: float, regions: frozenset[str] = frozenset()
+    ) -> bytes:
         """See ``EngineCaller``."""
         problem = "no replica is up"
         tried: set[ReplicaId] = set()
         for _ in range(_TRIES):
-            replicas = self._fleet.routable(model, time.monotonic(), tried)
+            replicas = self._fleet.routable(model, time.monotonic(), tried, regions)
             if not replicas:
                 break
             replica = min(replicas, key=lambda r: r.requests)

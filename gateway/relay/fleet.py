@@ -31,7 +31,9 @@ class Replica:
         speed: What was learned of its speed.
         traffic: What was learned of its model's traffic.
         up: Whether its health checks pass; None before the first one ended.
+        region: Where it is; empty if the configuration does not say.
         suspect_until: Monotonic seconds until which it is used only for want of others: it just failed.
+        warming: Whether its cache is being filled: until that is done it is used only for want of others.
         facts: What its metrics say.
         server: What SGLang says of its arguments, where its metrics do not; None before it did.
         card: Its entry of the model in its ``/v1/models``, or None.
@@ -39,17 +41,25 @@ class Replica:
     """
 
     def __init__(
-        self, replica_id: ReplicaId, url: str, model: ModelId, speed: RateLearner, authorization: bytes | None = None
+        self,
+        replica_id: ReplicaId,
+        url: str,
+        model: ModelId,
+        speed: RateLearner,
+        authorization: bytes | None = None,
+        region: str = "",
     ) -> None:
         self.id = replica_id
         self.url = url
         self.origin = Origin.parse(url)
         self.model = model
         self.authorization = authorization
+        self.region = region
         self.speed = speed
         self.traffic = ModelTraffic()
         self.up: bool | None = None
         self.suspect_until = 0.0
+        self.warming = False
         self.facts = EngineFacts()
         self.server: ServerFacts | None = None
         self.card: Mapping[str, Any] | None = None
@@ -154,14 +164,30 @@ class Fleet:
         """Every replica of a model."""
         return self._by_model.get(model, ())
 
-    def routable(self, model: ModelId, now: float, exclude: Collection[ReplicaId] = ()) -> Sequence[Replica]:
+    def routable(
+        self,
+        model: ModelId,
+        now: float,
+        exclude: Collection[ReplicaId] = (),
+        regions: Collection[str] = (),
+    ) -> Sequence[Replica]:
         """Replicas of a model that may get a request, the most trustworthy kind that there is.
 
-        Those whose checks pass; else those that pass but just failed a request, or were never checked; never those
-        whose checks fail.
+        Those whose checks pass; else those that pass but just failed a request, are being warmed, or were never checked;
+        never those whose checks fail, and never those of another region than the given ones.
+
+        Args:
+            model: The model.
+            now: Monotonic seconds.
+            exclude: Replicas that are left out.
+            regions: Where they have to be; empty for anywhere.
         """
-        known = [r for r in self._by_model.get(model, ()) if r.up is not False and r.id not in exclude]
-        trusted = [r for r in known if r.up and r.suspect_until <= now]
+        known = [
+            r
+            for r in self._by_model.get(model, ())
+            if r.up is not False and r.id not in exclude and (not regions or r.region in regions)
+        ]
+        trusted = [r for r in known if r.up and r.suspect_until <= now and not r.warming]
         return trusted or known
 
     def adapter(self, model: ModelId) -> str:

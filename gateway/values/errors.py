@@ -3,6 +3,9 @@
 ``api/problems.py`` turns them into the OpenAI error body; nothing else does.
 """
 
+import math
+from collections.abc import Sequence
+
 
 class GatewayError(Exception):
     """A request the gateway answers itself.
@@ -14,17 +17,26 @@ class GatewayError(Exception):
         status: HTTP status.
         type: The error body's ``type``.
         retry_after_seconds: Sent as ``retry-after`` where waiting helps.
+        headers: Further headers of the answer, names in lower case.
     """
 
     status = 500
     type = "internal_error"
     retry_after_seconds: int | None = None
 
-    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         self.code = code
+        self.headers = headers
 
 
 class BadRequest(GatewayError):
@@ -32,6 +44,20 @@ class BadRequest(GatewayError):
 
     status = 400
     type = "invalid_request_error"
+
+
+class Unauthorized(GatewayError):
+    """Who asks cannot be told: no key, or one that is not valid."""
+
+    status = 401
+    type = "invalid_request_error"
+
+
+class Forbidden(GatewayError):
+    """Who asks is known, and may not do this."""
+
+    status = 403
+    type = "permission_error"
 
 
 class NotFound(GatewayError):
@@ -60,6 +86,38 @@ class UnsupportedMediaType(GatewayError):
 
     status = 415
     type = "invalid_request_error"
+
+
+class HeadersTooLarge(GatewayError):
+    """The headers are larger than ``server.max_header_bytes``."""
+
+    status = 431
+    type = "invalid_request_error"
+
+
+class RateLimited(GatewayError):
+    """A limit of the tenant is reached.
+
+    Args:
+        retry_after_seconds: Seconds until it would pass; None if it never will.
+        kind: ``requests`` or ``tokens``: the error's ``type``, as OpenAI has it.
+    """
+
+    status = 429
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        code: str,
+        retry_after_seconds: float | None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(message, code=code, headers=headers)
+        self.type = kind
+        if retry_after_seconds is not None:
+            self.retry_after_seconds = max(math.ceil(retry_after_seconds), 1)
 
 
 class NoReplica(GatewayError):

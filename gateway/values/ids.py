@@ -11,6 +11,9 @@ ReplicaId = NewType("ReplicaId", str)
 RequestId = NewType("RequestId", str)
 """The client's ``x-request-id``, or one made by the gateway."""
 
+TenantId = NewType("TenantId", str)
+"""Name of a tenant, as the configuration or a trusted proxy gives it."""
+
 BlockHash = NewType("BlockHash", int)
 """Chained 64-bit hash of a prompt up to and including one block. It only steers routing."""
 

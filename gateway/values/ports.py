@@ -1,14 +1,19 @@
 """The protocols through which rooms see each other."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from gateway.values.audit import AuditEvent
 from gateway.values.blocks import BlockChain
 from gateway.values.ids import BlockHash, ModelId, ReplicaId, Target
 from gateway.values.kv_events import FeedState, IndexSource, KvEvent
 from gateway.values.load import Rates
+from gateway.values.personal import Finding, FindingReport
+from gateway.values.request import ChatRequest
 from gateway.values.settlement import Refusal, Settlement
+from gateway.values.space import SpaceEnd, SpaceSelection
+from gateway.values.tenant import Caller, Tenant
 
 
 class EngineUnavailable(Exception):
@@ -26,8 +31,17 @@ class EngineUnavailable(Exception):
 class EngineCaller(Protocol):
     """Auxiliary calls to whichever replica of a model answers."""
 
-    async def ask(self, model: ModelId, path: str, body: bytes, timeout_seconds: float) -> bytes:
+    async def ask(
+        self, model: ModelId, path: str, body: bytes, timeout_seconds: float, regions: frozenset[str] = frozenset()
+    ) -> bytes:
         """POST a JSON body to ``path`` of one routable replica and return the body of its 200 answer.
+
+        Args:
+            model: Whose replicas.
+            path: Path of the engine.
+            body: A JSON document.
+            timeout_seconds: Limit for the whole call.
+            regions: Only replicas there are asked; empty for all.
 
         Raises:
             EngineUnavailable: no replica is up, none answered in time, or the answer was not 200.
@@ -245,4 +259,165 @@ class Observer(Protocol):
 
     def on_refused(self, refusal: Refusal) -> None:
         """A request was answered before it got anywhere."""
+        ...
+
+
+class Grant(Protocol):
+    """What a request was admitted with: who asks, and its share of the tenant's limits."""
+
+    @property
+    def caller(self) -> Caller:
+        """On whose behalf it comes."""
+        ...
+
+    def charge(self, prompt_tokens: int, now: float) -> None:
+        """Count the prompt's tokens against the tenant's limit.
+
+        Args:
+            prompt_tokens: How many; an estimate where there is no tokenizer.
+            now: Monotonic seconds.
+
+        Raises:
+            RateLimited: they do not fit; nothing was counted.
+        """
+        ...
+
+    def correct(self, prompt_tokens: int) -> None:
+        """The engine counted the prompt's tokens; 0 if it never computed them. Call at most once."""
+        ...
+
+    def headers(self, now: float) -> Sequence[tuple[bytes, bytes]]:
+        """The rate-limit headers of the answer; none for a tenant without limits."""
+        ...
+
+    def release(self) -> None:
+        """The request is over, however it ended. May be repeated."""
+        ...
+
+
+class Gate(Protocol):
+    """Decides who may ask, and how much. Synchronous, without I/O."""
+
+    def identify(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float) -> Caller:
+        """Who asks; counts against no limit.
+
+        Args:
+            headers: The request's, names in lower case.
+            peer: Address that the connection comes from; empty if unknown.
+            wall: Unix seconds.
+
+        Raises:
+            Unauthorized, Forbidden, BadRequest: what the client should be told.
+        """
+        ...
+
+    def admit(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float, now: float) -> Grant:
+        """As ``identify``, and takes a request's share of the tenant's limits; ``now`` is monotonic seconds.
+
+        Raises:
+            Unauthorized, Forbidden, BadRequest: what the client should be told.
+            RateLimited: the tenant has no request left.
+        """
+        ...
+
+    def tenant(self, tenant: str) -> Tenant | None:
+        """The tenant of a name; None if there is none."""
+        ...
+
+
+class Screen(Protocol):
+    """Looks for personal data in prompts."""
+
+    async def inspect(self, request: ChatRequest) -> ChatRequest:
+        """The request as it may go on: itself, or with what was found masked.
+
+        Looks only where the tenant's mode needs it before the request goes on (``mask``, ``block``).
+
+        Raises:
+            BadRequest: the tenant's mode is ``block``, and something was found.
+        """
+        ...
+
+    def answered(self, request: ChatRequest, space: str) -> None:
+        """The request was answered: count what is found in it. Returns at once; the work is done later.
+
+        Args:
+            request: The request as the client sent it, before anything was masked.
+            space: Short name of its prefix space.
+        """
+        ...
+
+    def reports(self, space: str) -> Sequence[FindingReport]:
+        """What was found in the prompts of a space, most frequent first."""
+        ...
+
+
+class PersonalDataObserver(Protocol):
+    """Somebody who wants to know of personal data found. Must not raise and must not wait."""
+
+    def on_personal_data(self, tenant: Tenant, finding: Finding, *, shared: bool, new: bool) -> None:
+        """Something was found in one more request.
+
+        Args:
+            tenant: In whose.
+            finding: What and where.
+            shared: Whether it stands in a part that prompts of several conversations have in common.
+            new: Whether this was not yet so, or not known, the last time.
+        """
+        ...
+
+
+class SpaceObserver(Protocol):
+    """Somebody who wants to know of lives of prefix spaces that end. Must not raise and must not wait."""
+
+    def on_space_end(self, end: SpaceEnd) -> None:
+        """A space was reset, or its time was over."""
+        ...
+
+
+class Auditor(Protocol):
+    """Writes the audit log. Must not raise and must not wait."""
+
+    def record(self, event: AuditEvent) -> None:
+        """Write one event."""
+        ...
+
+
+class SpaceDesk(Protocol):
+    """Where operators look at prefix spaces and end their lives."""
+
+    def shown(self) -> Sequence[Mapping[str, object]]:
+        """Every living space, and the last that ended, JSON-ready; as in ``GET /admin/api/spaces``."""
+        ...
+
+    async def reset(self, selection: SpaceSelection, by: str) -> Sequence[SpaceEnd]:
+        """End the lives of all spaces of a selection. Returns when no later start of the gateway can undo it.
+
+        Args:
+            selection: Which.
+            by: Who asks: id of an admin token, empty without one.
+
+        Raises:
+            BadRequest: it names a model or a tenant that does not exist.
+        """
+        ...
+
+
+class WarmDesk(Protocol):
+    """Where operators have caches filled."""
+
+    def start(self, order: Mapping[str, object], by: str) -> Mapping[str, object]:
+        """Begin to send declared prefixes; returns the job as ``job`` does.
+
+        Args:
+            order: The parsed body of ``POST /admin/api/warm``.
+            by: Who asks: id of an admin token, empty without one.
+
+        Raises:
+            BadRequest: the order is wrong; message and param say where.
+        """
+        ...
+
+    def job(self, job: str) -> Mapping[str, object] | None:
+        """How far a job is, JSON-ready; None if there is no such."""
         ...

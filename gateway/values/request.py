@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from gateway.values.ids import ModelId, RequestId
+from gateway.values.ids import ModelId, RequestId, Target
+from gateway.values.tenant import EVERYBODY, Caller
 
 
 class Endpoint(StrEnum):
@@ -31,6 +32,8 @@ class ChatRequest:
         request_id: The client's, or one the gateway made.
         session: ``x-session-id``, or None.
         received_at: Monotonic seconds when the body was complete.
+        caller: On whose behalf it comes.
+        warms: The target whose cache the request is to fill; None for a client's request.
     """
 
     endpoint: Endpoint
@@ -44,3 +47,5 @@ class ChatRequest:
     request_id: RequestId
     session: str | None
     received_at: float
+    caller: Caller = EVERYBODY
+    warms: Target | None = None

@@ -7,6 +7,7 @@ from gateway.values.ids import ModelId, RequestId
 from gateway.values.outcome import Ending
 from gateway.values.prompt import TokenSource
 from gateway.values.request import Endpoint
+from gateway.values.tenant import EVERYBODY, Caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,9 @@ class Settlement:
         ttft_seconds: From the request's arrival to the first byte of a stream.
         seconds: From the request's arrival to the end of the answer.
         stages: Seconds spent in each room on the request's path, by room.
+        caller: On whose behalf it came.
+        space: Short name of its prefix space; empty if it did not get that far.
+        warming: Whether it was sent to fill a cache, and not by a client.
     """
 
     request_id: RequestId
@@ -52,6 +56,9 @@ class Settlement:
     ttft_seconds: float | None
     seconds: float
     stages: tuple[tuple[str, float], ...]
+    caller: Caller = EVERYBODY
+    space: str = ""
+    warming: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +70,13 @@ class Refusal:
         endpoint: Which API.
         status: HTTP status the client got.
         code: The error's code.
+        peer: Address it came from.
+        caller: On whose behalf it came; None if that is not known.
     """
 
     request_id: RequestId
     endpoint: Endpoint
     status: int
     code: str | None
+    peer: str = ""
+    caller: Caller | None = None

@@ -1,6 +1,7 @@
 """Inside which two equal prefixes are the same cache blocks."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +19,95 @@ class CacheSpace:
     adapter: str = ""
     salt: str = ""
     variant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixSpace:
+    """Inside which a prefix may be reused: by whom, for what, and for how long.
+
+    Attributes:
+        model_id: Id of the model, as clients name it.
+        tokenizer_id: Hash of the tokenizer; ``engine`` where the engine is asked for every prompt's tokens.
+        template_version: The operator's label, and the hash of the chat template with its default arguments.
+        tenant: ``tenant:NAME``, or ``group:NAME`` for tenants that share; empty without isolation.
+        scope: Role, language, environment; empty for none.
+        adapter: Name of the LoRA adapter, empty for none.
+        context_limit: Longest context of the model in tokens, as its engines tell; 0 if they do not.
+        region: Regions the tenant is pinned to, sorted, with commas between; empty for none.
+        epoch: Which life of the space it is. Every life has a number that no life had before, so nothing of one that
+            ended can be reached again. 0: the life of a space without isolation that was never reset.
+    """
+
+    model_id: str
+    tokenizer_id: str
+    template_version: str
+    tenant: str
+    scope: str
+    adapter: str
+    context_limit: int
+    region: str
+    epoch: int
+
+
+class ResetCause(StrEnum):
+    """Why the life of a space ended."""
+
+    MANUAL = "manual"
+    """An operator asked for it."""
+    IDLE_TTL = "idle_ttl"
+    """It was not used for ``idle_ttl_seconds``."""
+    MAX_AGE = "max_age"
+    """It reached ``max_age_seconds``."""
+    MODEL_UPDATE = "model_update"
+    """An engine serves another model, or is another release, than before."""
+    TEMPLATE_CHANGED = "template_changed"
+    """The model's chat template, its version or its tokenizer is another than before."""
+    CROWDED_OUT = "crowded_out"
+    """More spaces live than ``max_spaces``: the one unused for longest made room."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceSelection:
+    """Which spaces a reset is for. None: whatever it is.
+
+    Attributes:
+        model: Id of a model.
+        tenant: Id of a tenant; its group's spaces, where groups share.
+        template_version: A version as ``GET /admin/api/spaces`` shows it, or the operator's label alone.
+        scope: A scope; empty for requests without one.
+    """
+
+    model: str | None = None
+    tenant: str | None = None
+    template_version: str | None = None
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceEnd:
+    """The life of a space ended.
+
+    Attributes:
+        space: The space, with the epoch that ended.
+        id: Its short name.
+        cause: Why.
+        by: Who asked for it (id of an admin token), empty where nobody did.
+    """
+
+    space: PrefixSpace
+    id: str
+    cause: ResetCause
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpacePass:
+    """A request's way into its space.
+
+    Attributes:
+        id: Short name of the space's present life, for logs and headers.
+        salt: Value of ``cache_salt`` to send; None leaves the request's own, if there is one, as it is.
+    """
+
+    id: str
+    salt: str | None

@@ -1,0 +1,35 @@
+"""Personal data found in prompts: what and where, never the text."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One piece of personal data.
+
+    Attributes:
+        kind: What it is, such as ``email``.
+        path: In which field of the request, in the API's dotted form (``messages[0].content[1].text``).
+        start: Offset of its first character there.
+        length: Its length in characters.
+    """
+
+    kind: str
+    path: str
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindingReport:
+    """What is known of findings at one place of the prompts of one prefix space.
+
+    Attributes:
+        finding: The place and the kind.
+        requests: Requests that had it.
+        shared: Whether prompts of several conversations have it in common: it stands in a shared prefix.
+    """
+
+    finding: Finding
+    requests: int
+    shared: bool
