@@ -286,7 +286,7 @@ def _replicas(model: ModelSettings, settings: Settings) -> Iterator[Replica]:
             replica.url,
             ModelId(model.id),
             LearnedRates(rates, pool),
-            f"Bearer {replica.api_key.get_secret_value()}".encode() if replica.api_key else None,
+            authorization=f"Bearer {replica.api_key.get_secret_value()}".encode() if replica.api_key else None,
         )
 
 

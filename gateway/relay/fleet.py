@@ -46,6 +46,7 @@ class Replica:
         url: str,
         model: ModelId,
         speed: RateLearner,
+        *,
         authorization: bytes | None = None,
         region: str = "",
     ) -> None:
@@ -173,8 +174,8 @@ class Fleet:
     ) -> Sequence[Replica]:
         """Replicas of a model that may get a request, the most trustworthy kind that there is.
 
-        Those whose checks pass; else those that pass but just failed a request, are being warmed, or were never checked;
-        never those whose checks fail, and never those of another region than the given ones.
+        Those whose checks pass; else those that pass but just failed a request, are being warmed, or were never
+        checked; never those whose checks fail, and never those of another region than the given ones.
 
         Args:
             model: The model.
