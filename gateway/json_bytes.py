@@ -1,18 +1,22 @@
 """JSON text changed in one place: where a value stands, so that everything around it stays the bytes it was.
 
-Every document given to these functions must be valid JSON (it was parsed before).
+Every document given to these functions must be valid JSON (it was parsed before), also in the wider sense of Python's
+parser: NaN, Infinity, numbers beyond a double. JSON allows repeating a name in an object; the last one counts.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
+
+Path = tuple[str | int, ...]
+"""From the document's root to a value: names of members and positions in arrays."""
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 # Possessive, so that a string of megabytes costs no memory to go back into.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _SCALAR = re.compile(rb"[^\s,\]}]+")
-_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([\[\]{}])', re.DOTALL)
 
 
 def inserted(document: bytes, member: bytes) -> bytes:
@@ -23,16 +27,85 @@ def inserted(document: bytes, member: bytes) -> bytes:
 
 
 def member_values(body: bytes, name: str) -> Iterator[tuple[int, int]]:
-    """Where the values of an object's members of one name stand. JSON allows repeating a name; the last one counts."""
-    position = _skip(body, _skip(body, 0) + 1)
+    """Where the values of an object's members of one name stand."""
+    for key, start, end in _members(body, _skip(body, 0)):
+        if key == name:
+            yield start, end
+
+
+def replaced(document: bytes, values: Mapping[Path, bytes]) -> bytes:
+    """A document with other values at some places. One walk over the document, however many there are.
+
+    Args:
+        document: The document.
+        values: The new values, as JSON, by path. No path leads into another one's value, and none is empty.
+
+    Raises:
+        KeyError: there is nothing at a path.
+    """
+    pieces: list[bytes] = []
+    done = 0
+    for start, end, value in sorted(_places(document, _skip(document, 0), list(values.items()), 0)):
+        pieces += (document[done:start], value)
+        done = end
+    if len(pieces) != 2 * len(values):
+        raise KeyError("a path leads nowhere")
+    pieces.append(document[done:])
+    return b"".join(pieces)
+
+
+def _places(
+    document: bytes, start: int, values: Sequence[tuple[Path, bytes]], depth: int
+) -> Iterator[tuple[int, int, bytes]]:
+    """Where the new values belong in the object or array at ``start``, to which ``depth`` steps of their paths lead."""
+    inside: dict[str | int, list[tuple[Path, bytes]]] = {}
+    for path, value in values:
+        inside.setdefault(path[depth], []).append((path, value))
+    for start_inside, end_inside, wanted in _children(document, start, inside):
+        if len(wanted[0][0]) == depth + 1:
+            yield start_inside, end_inside, wanted[0][1]
+        elif document[start_inside : start_inside + 1] in (b"{", b"["):
+            yield from _places(document, start_inside, wanted, depth + 1)
+
+
+def _children(
+    document: bytes, start: int, inside: Mapping[str | int, list[tuple[Path, bytes]]]
+) -> Iterator[tuple[int, int, list[tuple[Path, bytes]]]]:
+    if document[start : start + 1] == b"{":
+        last = {key: (begin, end) for key, begin, end in _members(document, start) if key in inside}
+        for key, (begin, end) in last.items():
+            yield begin, end, inside[key]
+        return
+    missing = len(inside)
+    for position, (begin, end) in enumerate(_items(document, start)):
+        if position in inside:
+            yield begin, end, inside[position]
+            missing -= 1
+            if not missing:
+                return
+
+
+def _members(body: bytes, start: int) -> Iterator[tuple[str, int, int]]:
+    """Name and place of value of every member of the object that begins at ``start``."""
+    position = _skip(body, start + 1)
     while body[position : position + 1] != b"}":
         key = _STRING.match(body, position)
         assert key is not None
         colon = _skip(body, key.end())
-        start = _skip(body, colon + 1)
-        end = _value_end(body, start)
-        if orjson.loads(key[0]) == name:
-            yield start, end
+        begin = _skip(body, colon + 1)
+        end = _value_end(body, begin)
+        yield orjson.loads(key[0]), begin, end
+        position = _skip(body, end)
+        if body[position : position + 1] == b",":
+            position = _skip(body, position + 1)
+
+
+def _items(body: bytes, start: int) -> Iterator[tuple[int, int]]:
+    """Place of every item of the array that begins at ``start``."""
+    position = _skip(body, start + 1)
+    while body[position : position + 1] != b"]":
+        end = _value_end(body, position)
+        yield position, end
         position = _skip(body, end)
         if body[position : position + 1] == b",":
             position = _skip(body, position + 1)
@@ -51,11 +124,11 @@ def _value_end(body: bytes, start: int) -> int:
         assert scalar is not None
         return scalar.end()
     depth = 0
-    for token in _STRUCTURE.finditer(body, start):
-        if token[0] in (b"{", b"["):
-            depth += 1
-        elif token[0] in (b"}", b"]"):
-            depth -= 1
-            if depth == 0:
-                return token.end()
-    raise AssertionError("the body was parsed before")
+    position = start
+    while True:
+        bracket = _BRACKET.match(body, position)
+        assert bracket is not None, "the body was parsed before"
+        position = bracket.end()
+        depth += 1 if bracket[1] in (b"{", b"[") else -1
+        if depth == 0:
+            return position

@@ -6,6 +6,8 @@
 import math
 from collections.abc import Sequence
 
+from gateway.values.tenant import Caller
+
 
 class GatewayError(Exception):
     """A request the gateway answers itself.
@@ -18,11 +20,13 @@ class GatewayError(Exception):
         type: The error body's ``type``.
         retry_after_seconds: Sent as ``retry-after`` where waiting helps.
         headers: Further headers of the answer, names in lower case.
+        caller: On whose behalf the refused request came, where that is known; set by who refuses.
     """
 
     status = 500
     type = "internal_error"
     retry_after_seconds: int | None = None
+    caller: Caller | None = None
 
     def __init__(
         self,

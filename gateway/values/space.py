@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,26 @@ class CacheSpace:
     adapter: str = ""
     salt: str = ""
     variant: str = ""
+
+
+class ModelVersion(NamedTuple):
+    """What a model is at present, as far as its prefixes are concerned; the attributes are as in ``PrefixSpace``.
+
+    Attributes:
+        model_id: Id of the model.
+        tokenizer_id: Its tokenizer.
+        template_label: The operator's label alone, empty for none.
+        template_version: The label and the template's hash.
+        adapter: Its LoRA adapter.
+        context_limit: Its longest context.
+    """
+
+    model_id: str
+    tokenizer_id: str
+    template_label: str
+    template_version: str
+    adapter: str
+    context_limit: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +132,7 @@ class SpacePass:
 
     id: str
     salt: str | None
+
+
+NO_SPACE = SpacePass("", None)
+"""Of a request that did not get as far."""

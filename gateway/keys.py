@@ -1,0 +1,121 @@
+"""API keys and admin tokens: made here, known by their hashes only, found without telling anything by timing.
+
+A key is 256 random bits, so one SHA-256 is the right hash for it: there is nothing to guess that salting or a slow hash
+would protect, and a request is not held up. Whoever reads the configuration cannot get in with what stands there.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+_RANDOM_BYTES = 32
+_SCHEME = "sha256:"
+_SHORT_DIGITS = 8
+_HASH = re.compile(r"sha256:([0-9a-fA-F]{64})")
+_BEARER = re.compile(rb"(?i:bearer) +([!-~]+)")
+_LONGEST_KEY = 512
+"""Characters beyond which nothing can be a key: ten times what ``new_key`` makes. Longer ones are not even hashed."""
+
+_DAY = timedelta(days=1).total_seconds()
+
+
+def new_key(prefix: str = "pgw") -> str:
+    """A new key: the prefix, by which scanners and people recognize a lost key, and 256 random bits in base64url."""
+    return f"{prefix}_{secrets.token_urlsafe(_RANDOM_BYTES)}"
+
+
+def hash_key(key: str) -> str:
+    """What stands in the configuration in place of a key: ``sha256:`` and 64 hex digits."""
+    return _SCHEME + hashlib.sha256(key.encode()).hexdigest()
+
+
+def parse_hash(text: str) -> bytes:
+    """The 32 bytes of what ``hash_key`` gives.
+
+    Raises:
+        ValueError: It is something else. The message does not quote it, because it may be the key itself.
+    """
+    match = _HASH.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            "expected sha256: and 64 hex digits; only hashes stand in the configuration "
+            "(make one with `prefix-gateway key`)"
+        )
+    return bytes.fromhex(match[1])
+
+
+def short_id(digest: bytes) -> str:
+    """A name for a key that has none: the beginning of its hash, which gives nothing of the key away."""
+    return _SCHEME + digest.hex()[:_SHORT_DIGITS]
+
+
+def parse_expiry(text: str) -> float:
+    """From when on a key is not valid any more, in Unix seconds.
+
+    Args:
+        text: An ISO date, which is the last day in UTC on which the key is valid; or an ISO date and time, in UTC if it
+            names no zone.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        return datetime.combine(day, time(), UTC).timestamp() + _DAY
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            "expected a date such as 2027-01-31, the last day (UTC) on which it is valid, "
+            "or a time such as 2027-01-31T12:00:00Z"
+        ) from None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def bearer(value: bytes | None) -> str | None:
+    """The key in an ``authorization`` header; None if it is missing or is not ``Bearer`` and one visible token."""
+    match = None if value is None else _BEARER.fullmatch(value.strip(b" \t"))
+    return None if match is None else match[1].decode("ascii")
+
+
+class KeyRing(Generic[T]):
+    """Finds what belongs to a presented key. Immutable.
+
+    Neither is every key compared in turn, whose cost would grow with their number, nor is the hash itself looked up: a
+    dictionary compares bytes until they differ, and whoever can compute hashes could read a stored one off the time
+    that takes, piece by piece. What is looked up is a MAC of the hash under a random secret of this process (keyed
+    BLAKE2b, which takes less time than HMAC), of which nobody outside can know or choose a single bit; the hash itself
+    is then compared in constant time.
+
+    Args:
+        entries: From a key's hash, as ``parse_hash`` gives it, to what belongs to the key.
+    """
+
+    def __init__(self, entries: Mapping[bytes, T]) -> None:
+        self._secret = secrets.token_bytes(_RANDOM_BYTES)
+        self._entries = {self._blinded(digest): (digest, entry) for digest, entry in entries.items()}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, presented: str) -> T | None:
+        """What belongs to a key; None if the key is not valid, whatever it is."""
+        if len(presented) > _LONGEST_KEY or not presented.isascii():
+            return None
+        digest = hashlib.sha256(presented.encode("ascii")).digest()
+        found = self._entries.get(self._blinded(digest))
+        if found is None or not hmac.compare_digest(digest, found[0]):
+            return None
+        return found[1]
+
+    def _blinded(self, digest: bytes) -> bytes:
+        return hashlib.blake2b(digest, key=self._secret, digest_size=_RANDOM_BYTES).digest()

@@ -1,0 +1,165 @@
+"""The configuration changes while requests run."""
+
+import contextlib
+
+import pytest
+from admission_door import Door
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.keys import hash_key, new_key
+from gateway.values.errors import RateLimited, Unauthorized
+
+PROXY = "10.0.0.7"
+
+
+def test_the_next_request_meets_the_new_keys(key, acme):
+    other = new_key()
+    door = Door([acme()])
+    door.replace([{"id": "acme", "keys": [hash_key(other)]}])
+    assert isinstance(door.refusal(key), Unauthorized)
+    assert door.admit(other).caller.tenant.id == "acme"
+
+
+def test_a_tenant_that_stays_keeps_what_it_has_taken(key, acme):
+    limits = {"requests_per_second": 2, "concurrent": 5, "prompt_tokens_per_minute": 100}
+    door = Door([acme(**limits)])
+    running = door.admit(key)
+    running.charge(80, door.now)
+    door.replace([acme(group="new", **limits), {"id": "beta", "keys": [hash_key(new_key())]}])
+    last = door.admit(key)
+    assert last.caller.tenant.group == "new"
+    assert "requests_per_second" in door.refusal(key).message
+    with pytest.raises(RateLimited, match="20 are left"):
+        last.charge(21, door.now)
+    running.correct(10)
+    last.charge(90, door.now)
+
+
+def test_requests_that_run_are_counted_under_the_new_limit(key, acme):
+    door = Door([acme(concurrent=3)])
+    running = [door.admit(key) for _ in range(3)]
+    door.replace([acme(concurrent=1)])
+    for grant in running:
+        assert "may have 1 request running" in door.refusal(key).message
+        grant.release()
+    door.admit(key)
+
+
+def test_tokens_taken_before_count_against_the_new_limit(key, acme):
+    door = Door([acme(prompt_tokens_per_minute=100)])
+    door.admit(key).charge(80, door.now)
+    door.replace([acme(prompt_tokens_per_minute=200)])
+    grant = door.admit(key)
+    assert dict(grant.headers(door.now))[b"x-ratelimit-limit-tokens"] == b"200"
+    grant.charge(120, door.now)
+    door.replace([acme(prompt_tokens_per_minute=50)])
+    with pytest.raises(RateLimited, match="may send 50 prompt tokens a minute"):
+        door.admit(key).charge(1, door.now)
+    door.now += 60
+    door.admit(key).charge(50, door.now)
+
+
+def test_a_limit_may_come_go_and_come_back_while_requests_run(key, acme):
+    everything = {"requests_per_second": 1, "concurrent": 1, "prompt_tokens_per_minute": 10}
+    door = Door([acme()])
+    first = door.admit(key)
+    first.charge(1000, door.now)
+    door.replace([acme(**everything)])
+    assert "concurrent" in door.refusal(key).message  # what runs is known without a limit, too
+    first.correct(5)
+    first.release()
+    second = door.admit(key)
+    second.charge(10, door.now)
+    door.replace([acme()])
+    door.admit(key).release()
+    second.correct(0)
+    second.release()
+    assert list(second.headers(door.now)) == []
+    door.replace([acme(**everything)])
+    third = door.admit(key)
+    third.charge(10, door.now)
+    first.release()
+    second.release()
+    assert "concurrent" in door.refusal(key).message
+
+
+def test_requests_of_a_tenant_that_is_gone_end_in_peace(key, acme):
+    door = Door([acme(concurrent=1, prompt_tokens_per_minute=10)])
+    grant = door.admit(key)
+    door.replace([{"id": "beta", "keys": [hash_key(new_key())]}])
+    grant.charge(5, door.now)
+    grant.correct(3)
+    assert grant.caller.tenant.id == "acme"
+    grant.release()
+    grant.release()
+
+
+def test_a_tenant_keeps_what_it_has_taken_when_it_gets_or_loses_its_own_entry():
+    limits = {"concurrent": 1, "requests_per_second": 1}
+    unlisted, listed = [{"id": "*"} | limits], [{"id": "*"} | limits, {"id": "acme"} | limits]
+    door = Door(unlisted, trusted_proxies=[PROXY])
+
+    def admit():
+        return door.admit(peer=PROXY, x_tenant_id="acme")
+
+    def refused():
+        return door.refusal(peer=PROXY, x_tenant_id="acme").message
+
+    running = admit()
+    for tenants in (listed, unlisted, listed, unlisted):
+        door.replace(tenants, trusted_proxies=[PROXY])
+        assert "concurrent" in refused()
+    running.release()
+    for tenants in (listed, unlisted, listed):
+        assert "requests_per_second" in refused()
+        door.replace(tenants, trusted_proxies=[PROXY])
+    door.now += 1
+    admit().release()
+    door.replace(unlisted, trusted_proxies=[PROXY])
+    assert "requests_per_second" in refused()
+
+
+def test_the_default_tenant_counts_from_before_it_had_an_entry():
+    door = Door([])
+    running = door.admit()
+    door.replace([])
+    door.replace([{"id": "default", "concurrent": 1}])
+    assert "concurrent" in door.refusal().message
+    running.release()
+    door.admit()
+
+
+@given(
+    st.lists(
+        st.sampled_from(["admit a", "admit b", "release", "listed", "unlisted", "fewer", "none", "later"]), max_size=80
+    )
+)
+def test_whatever_changes_no_running_request_of_a_tenant_that_stays_is_lost(steps):
+    """`*` or an entry of its own stands for ``a`` in all configurations; ``b`` comes and goes."""
+    configurations = {
+        "listed": [{"id": "a", "concurrent": 3}, {"id": "b", "concurrent": 3}],
+        "unlisted": [{"id": "*", "concurrent": 3}],
+        "fewer": [{"id": "a", "concurrent": 1, "requests_per_second": 1000}],
+        "none": [{"id": "a"}, {"id": "*"}],
+    }
+    door, most = Door(configurations["listed"], trusted_proxies=[PROXY]), 3
+    running = []
+    for step in steps:
+        if step in configurations:
+            door.replace(configurations[step], trusted_proxies=[PROXY])
+            most = {"fewer": 1, "none": 1000}.get(step, 3)
+        elif step == "admit a":
+            if len(running) < most:
+                running.append(door.admit(peer=PROXY, x_tenant_id="a"))
+            else:
+                assert isinstance(door.refusal(peer=PROXY, x_tenant_id="a"), RateLimited)
+        elif step == "admit b" and most != 1:
+            with contextlib.suppress(RateLimited):
+                door.admit(peer=PROXY, x_tenant_id="b")
+        elif step == "release" and running:
+            grant = running.pop(0)
+            grant.release()
+            grant.release()
+        elif step == "later":
+            door.now += 100
