@@ -1,0 +1,123 @@
+"""One life of a prefix space, and what came of it."""
+
+import hashlib
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gateway.values.space import PrefixSpace, ResetCause
+
+_SALTS_KEPT = 64
+"""Narrowed salts remembered per life: clients that send salts of their own mostly send one per conversation."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was asked within a life.
+
+    Attributes:
+        requests: Complete answers.
+        prompt_tokens: Their prompt tokens.
+        cached_tokens: Those of them that engines reported as cached.
+        saved_prefill_seconds: Prefill time that these would have taken.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    saved_prefill_seconds: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Life:
+    """From the first request in a space to its end. Times are Unix seconds.
+
+    Attributes:
+        space: The space, with the life's epoch.
+        id: Its short name.
+        idle_ttl_seconds: Unused for so long, it ends; None for never.
+        max_age_seconds: At this age it ends; None for never.
+        born_at: Its beginning.
+        used_at: When it was used last.
+        ended_at: Its end; None while it lasts.
+        cause: Why it ended; None while it lasts.
+        figures: What was asked within it.
+        salts: Salts already made, by what the client narrows the space with; they are not written to the file.
+    """
+
+    space: PrefixSpace
+    id: str
+    idle_ttl_seconds: float | None
+    max_age_seconds: float | None
+    born_at: float
+    used_at: float
+    ended_at: float | None = None
+    cause: ResetCause | None = None
+    figures: Figures = field(default_factory=Figures)
+    salts: dict[str, str] = field(default_factory=dict)
+
+    def over(self, now: float) -> ResetCause | None:
+        """Why its time is over at ``now``; None if it is not."""
+        # A clock that was set back would otherwise make it live longer than anybody allowed.
+        if self.max_age_seconds is not None and not 0 <= now - self.born_at < self.max_age_seconds:
+            return ResetCause.MAX_AGE
+        if self.idle_ttl_seconds is not None and not now - self.used_at < self.idle_ttl_seconds:
+            return ResetCause.IDLE_TTL
+        return None
+
+    @property
+    def expires_at(self) -> float | None:
+        """When it ends if it is not used any more; None for never."""
+        ends = []
+        if self.idle_ttl_seconds is not None:
+            ends.append(self.used_at + self.idle_ttl_seconds)
+        if self.max_age_seconds is not None:
+            ends.append(self.born_at + self.max_age_seconds)
+        return min(ends, default=None)
+
+    def remember_salt(self, narrowed_by: str, salt: str) -> None:
+        """Keep a salt that was made."""
+        if len(self.salts) >= _SALTS_KEPT:
+            self.salts.clear()
+        self.salts[narrowed_by] = salt
+
+    def dump(self) -> dict[str, Any]:
+        """JSON-ready; for ``load_life``."""
+        return {
+            "space": asdict(self.space),
+            "idle_ttl_seconds": self.idle_ttl_seconds,
+            "max_age_seconds": self.max_age_seconds,
+            "born_at": self.born_at,
+            "used_at": self.used_at,
+            "ended_at": self.ended_at,
+            "cause": self.cause,
+            "figures": asdict(self.figures),
+        }
+
+
+def life_id(space: PrefixSpace) -> str:
+    """Short name of a life: the same for equal spaces, and says nothing about the salt."""
+    return hashlib.sha256(repr(asdict(space)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def load_life(dumped: dict[str, Any]) -> Life:
+    """A life from what ``Life.dump`` gave.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is something else.
+    """
+    space = PrefixSpace(**dumped["space"])
+    return Life(
+        space=space,
+        id=life_id(space),
+        idle_ttl_seconds=_seconds(dumped["idle_ttl_seconds"]),
+        max_age_seconds=_seconds(dumped["max_age_seconds"]),
+        born_at=float(dumped["born_at"]),
+        used_at=float(dumped["used_at"]),
+        ended_at=_seconds(dumped["ended_at"]),
+        cause=None if dumped["cause"] is None else ResetCause(dumped["cause"]),
+        figures=Figures(**dumped["figures"]),
+    )
+
+
+def _seconds(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,64 @@
+"""Settings of prefix spaces: who shares cached prefixes with whom, and for how long."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+_SHORTEST_SECRET = 16
+
+
+class SpacesSettings(BaseModel):
+    """Who shares cached prefixes with whom, and for how long.
+
+    A prefix can be reused only inside one space: same model, tokenizer, template version, tenant (or group), scope,
+    LoRA adapter, context limit, regions, and epoch. The engines are bound to it by a `cache_salt` that no client can
+    guess.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+    isolation: Literal["tenant", "group", "none"] | None = None
+    """`tenant`: every tenant has its own prefixes. `group`: tenants of the same `group` share them. `none`: everybody
+    shares, which is for a single trusted tenant: whoever sends a prompt can tell by the time it takes whether somebody
+    else sent its beginning before. Null: `tenant` where tenants are told apart (by keys or by a trusted proxy), else
+    `none`."""
+
+    secret: SecretStr | None = None
+    """What the engines' salts are made with; required with isolation, 16 characters at least. Give every gateway in
+    front of the same engines the same one. Another secret makes all cached prefixes unreachable. Make one with
+    `openssl rand -hex 32`."""
+
+    idle_ttl_seconds: float = Field(default=3600, gt=0)
+    """An isolated space that is not used for so long ends: nothing cached in it is reused afterwards. An hour covers
+    the pauses of conversations. Too small: prefixes are computed again after every pause; too large: what a tenant sent
+    stays reusable (by that tenant alone) for longer than anybody expects. A tenant may have its own."""
+
+    max_age_seconds: float = Field(default=86400, gt=0)
+    """An isolated space ends at this age, however busy. A day bounds how long anything may be reused. Too small: busy
+    tenants pay for their prefixes again and again. A tenant may have its own."""
+
+    file: Path | None = None
+    """Where the lives of spaces are kept, so that a restart of the gateway does not end them all. One gateway writes
+    it; it holds names and numbers, no text of prompts. Null: every isolated space begins anew with the gateway, and
+    without isolation a reset is forgotten by a restart. The folder has to be there."""
+
+    max_spaces: int = Field(default=10_000, ge=1)
+    """Spaces alive at the same time; a further one ends the life of the one unused for longest. Each takes about a
+    kilobyte. Too small: tenants take each other's prefixes out of reach."""
+
+    @field_validator("secret")
+    @classmethod
+    def _is_long_enough(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None and len(secret.get_secret_value()) < _SHORTEST_SECRET:
+            raise ValueError(f"expected {_SHORTEST_SECRET} characters at least (make one with `openssl rand -hex 32`)")
+        return secret
+
+    @field_validator("file")
+    @classmethod
+    def _has_a_folder(cls, file: Path | None) -> Path | None:
+        if file is not None and not file.absolute().parent.is_dir():
+            raise ValueError(f"no such folder: {file.absolute().parent} (make it, or name another file)")
+        return file

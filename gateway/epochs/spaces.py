@@ -1,0 +1,304 @@
+"""The prefix spaces alive, and what ended. Pure: time comes as an argument, and the file is somebody else's work."""
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gateway.epochs.life import Life, life_id, load_life
+from gateway.epochs.salt import client_salt, engine_salt
+from gateway.values.ports import SpaceObserver
+from gateway.values.settlement import Settlement
+from gateway.values.space import ModelVersion, PrefixSpace, ResetCause, SpaceEnd, SpacePass, SpaceSelection
+from gateway.values.tenant import Caller, Tenant
+
+_ENDED_KEPT = 500
+"""Ended lives whose figures stay readable."""
+
+_FLOORS_KEPT = 1000
+
+_Key = tuple[str, str, str, str, str, str, int, str]
+"""A space without its epoch: the other attributes of ``PrefixSpace``, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceRules:
+    """The configuration of spaces.
+
+    Attributes:
+        isolation: ``tenant``, ``group`` or ``none``.
+        secret: What salts are made with; empty only without isolation.
+        idle_ttl_seconds: Of tenants without a value of their own.
+        max_age_seconds: Of tenants without a value of their own.
+        max_spaces: Lives at the same time.
+    """
+
+    isolation: str
+    secret: bytes
+    idle_ttl_seconds: float
+    max_age_seconds: float
+    max_spaces: int
+
+
+class PrefixSpaces:
+    """Leads every request into its space.
+
+    With isolation, a space that is not known begins a life with an epoch that no life had before. So whatever is
+    forgotten (a reset, an expiry, a lost file, one space too many) makes prefixes unreachable and never reachable.
+
+    Without isolation, spaces have epoch 0 and no salt until somebody resets them; resets are then remembered as floors
+    below which no epoch of the selected spaces may begin.
+
+    Args:
+        rules: The configuration.
+        observers: Whom to tell of lives that end.
+    """
+
+    def __init__(self, rules: SpaceRules, observers: Sequence[SpaceObserver] = ()) -> None:
+        self._rules = rules
+        self._observers = observers
+        # Least recently used first.
+        self._lives: dict[_Key, Life] = {}
+        self._by_id: dict[str, Life] = {}
+        self._ended: deque[Life] = deque()
+        self._floors: dict[SpaceSelection, int] = {}
+        self._last_epoch = 0
+        self.changed = False
+        """Whether anything is not yet in the file; the one who writes it sets it back."""
+
+    @property
+    def rules(self) -> SpaceRules:
+        """The configuration in force."""
+        return self._rules
+
+    def configure(self, rules: SpaceRules) -> None:
+        """Go by another configuration from now on. Lives keep the times they began with."""
+        if (rules.isolation, rules.secret) != (self._rules.isolation, self._rules.secret):
+            for life in self._lives.values():
+                life.salts.clear()
+        self._rules = rules
+
+    def enter(self, caller: Caller, model: ModelVersion, fields: Mapping[str, Any], now: float) -> SpacePass:
+        """The space of a request, and the salt that binds it.
+
+        Args:
+            caller: On whose behalf it comes.
+            model: The model it is for.
+            fields: Its body, parsed: a ``cache_salt`` of the client's narrows the space.
+            now: Unix seconds.
+
+        Raises:
+            BadRequest: the client's salt cannot be used.
+        """
+        key = self._key(caller, model)
+        life = self._lives.pop(key, None)  # and in again below, behind all others
+        if life is not None and (cause := life.over(now)) is not None:
+            self._end(life, cause, "", now)
+            life = None
+        if life is None:
+            life = self._begin(key, caller.tenant, now)
+        self._lives[key] = life
+        life.used_at = max(now, life.used_at)
+        self.changed = True
+        space = life.space
+        if not (space.tenant or space.scope or space.epoch or model.template_label):
+            return SpacePass(life.id, None)
+        narrowed_by = client_salt(fields)
+        salt = life.salts.get(narrowed_by)
+        if salt is None:
+            salt = engine_salt(self._rules.secret, space, narrowed_by)
+            life.remember_salt(narrowed_by, salt)
+        return SpacePass(life.id, salt)
+
+    def reset(
+        self, selection: SpaceSelection, cause: ResetCause, now: float, *, by: str = "", tenant: Tenant | None = None
+    ) -> list[SpaceEnd]:
+        """End the lives of all spaces of a selection.
+
+        Args:
+            selection: Which.
+            cause: Why.
+            now: Unix seconds.
+            by: Who asked for it.
+            tenant: The tenant that ``selection.tenant`` names.
+        """
+        owner = self._owner(tenant) if tenant is not None else None
+        selected = [life for life in self._lives.values() if _matches(selection, owner, life.space)]
+        if self._rules.isolation == "none":
+            # What is in the engines' caches may have come by another process; only an epoch above keeps it out.
+            if len(self._floors) >= _FLOORS_KEPT:
+                self._floors = {SpaceSelection(): self._next_epoch(now)}
+            self._floors[selection] = self._next_epoch(now)
+        ends = [self._drop(life, cause, by, now) for life in selected]
+        self.changed = True
+        return ends
+
+    def retire(self, model: ModelVersion, now: float) -> list[SpaceEnd]:
+        """A model has another template or tokenizer than before: end the lives that belong to older ones."""
+        old = [
+            life
+            for life in self._lives.values()
+            if life.space.model_id == model.model_id
+            and (life.space.tokenizer_id, life.space.template_version) != (model.tokenizer_id, model.template_version)
+        ]
+        return [self._drop(life, ResetCause.TEMPLATE_CHANGED, "", now) for life in old]
+
+    def expire(self, now: float) -> None:
+        """End the lives whose time is over."""
+        over = [(life, cause) for life in self._lives.values() if (cause := life.over(now)) is not None]
+        for life, cause in over:
+            self._drop(life, cause, "", now)
+
+    def tenant_has_spaces(self, tenant: Tenant) -> bool:
+        """Whether spaces tell this tenant apart from others at all."""
+        return bool(self._owner(tenant))
+
+    def shown(self) -> Iterator[tuple[Life, bool]]:
+        """Every living space, most recently used first, then those that ended, latest first; and whether it lives."""
+        for life in reversed(list(self._lives.values())):
+            yield life, True
+        for life in reversed(self._ended):
+            yield life, False
+
+    # Observer
+
+    def count(self, settlement: Settlement) -> None:
+        """Add a complete answer to the figures of its space, which may have ended meanwhile."""
+        life = self._by_id.get(settlement.space)
+        if life is None:
+            return
+        figures = life.figures
+        figures.requests += 1
+        figures.prompt_tokens += settlement.prompt_tokens
+        figures.cached_tokens += settlement.cached_tokens or 0
+        figures.saved_prefill_seconds += settlement.saved_prefill_seconds
+        self.changed = True
+
+    # For the file
+
+    def dump(self) -> dict[str, Any]:
+        """Everything that has to outlive the process, JSON-ready; for ``load``."""
+        return {
+            "last_epoch": self._last_epoch,
+            "lives": [life.dump() for life in self._lives.values()],
+            "ended": [life.dump() for life in self._ended],
+            "floors": [[asdict(selection), epoch] for selection, epoch in self._floors.items()],
+        }
+
+    def load(self, dumped: Mapping[str, Any], now: float) -> None:
+        """Go on from what another process left.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is nothing that ``dump`` gave.
+        """
+        last_epoch = int(dumped["last_epoch"])
+        lives = [load_life(each) for each in dumped["lives"]]
+        ended = [load_life(each) for each in dumped["ended"]]
+        floors = {SpaceSelection(**selection): int(epoch) for selection, epoch in dumped["floors"]}
+        self._last_epoch = max([last_epoch, *(life.space.epoch for life in lives), *floors.values()])
+        self._floors = floors
+        self._lives = {_key_of(life.space): life for life in lives}
+        self._ended = deque(ended[-_ENDED_KEPT:])
+        self._by_id = {life.id: life for life in [*self._ended, *lives]}
+        self.expire(now)
+
+    def _key(self, caller: Caller, model: ModelVersion) -> _Key:
+        tenant = caller.tenant
+        return (
+            model.model_id,
+            model.tokenizer_id,
+            model.template_version,
+            self._owner(tenant),
+            caller.scope,
+            model.adapter,
+            model.context_limit,
+            ",".join(sorted(tenant.regions)) if tenant.regions else "",
+        )
+
+    def _owner(self, tenant: Tenant) -> str:
+        """Who shares a space; empty for everybody."""
+        if self._rules.isolation == "none":
+            return ""
+        if self._rules.isolation == "group" and tenant.group:
+            return f"group:{tenant.group}"
+        return f"tenant:{tenant.id}"
+
+    def _begin(self, key: _Key, tenant: Tenant, now: float) -> Life:
+        if len(self._lives) >= self._rules.max_spaces:
+            self._drop(next(iter(self._lives.values())), ResetCause.CROWDED_OUT, "", now)
+        isolated = self._rules.isolation != "none"
+        space = PrefixSpace(*key, epoch=0)
+        space = dataclasses.replace(space, epoch=self._next_epoch(now) if isolated else self._floor(space))
+        rules = self._rules
+        life = Life(
+            space=space,
+            id=life_id(space),
+            idle_ttl_seconds=(tenant.idle_ttl_seconds or rules.idle_ttl_seconds) if isolated else None,
+            max_age_seconds=(tenant.max_age_seconds or rules.max_age_seconds) if isolated else None,
+            born_at=now,
+            used_at=now,
+        )
+        self._by_id[life.id] = life
+        return life
+
+    def _next_epoch(self, now: float) -> int:
+        self._last_epoch = max(self._last_epoch + 1, int(now * 1e6))
+        return self._last_epoch
+
+    def _floor(self, space: PrefixSpace) -> int:
+        return max((epoch for selection, epoch in self._floors.items() if _matches(selection, None, space)), default=0)
+
+    def _drop(self, life: Life, cause: ResetCause, by: str, now: float) -> SpaceEnd:
+        del self._lives[_key_of(life.space)]
+        return self._end(life, cause, by, now)
+
+    def _end(self, life: Life, cause: ResetCause, by: str, now: float) -> SpaceEnd:
+        life.ended_at, life.cause = now, cause
+        life.salts.clear()
+        if len(self._ended) >= _ENDED_KEPT:
+            forgotten = self._ended.popleft()
+            if self._by_id.get(forgotten.id) is forgotten:
+                del self._by_id[forgotten.id]
+        self._ended.append(life)
+        self.changed = True
+        end = SpaceEnd(life.space, life.id, cause, by)
+        for observer in self._observers:
+            observer.on_space_end(end)
+        return end
+
+
+def _key_of(space: PrefixSpace) -> _Key:
+    return (
+        space.model_id,
+        space.tokenizer_id,
+        space.template_version,
+        space.tenant,
+        space.scope,
+        space.adapter,
+        space.context_limit,
+        space.region,
+    )
+
+
+def _matches(selection: SpaceSelection, owner: str | None, space: PrefixSpace) -> bool:
+    """Whether a space is of a selection; ``owner`` is whose spaces ``selection.tenant`` means."""
+    return (
+        (selection.model is None or selection.model == space.model_id)
+        and (selection.tenant is None or owner == space.tenant)
+        and (selection.scope is None or selection.scope == space.scope)
+        and (
+            selection.template_version is None
+            or selection.template_version in (space.template_version, label_of(space.template_version))
+        )
+    )
+
+
+def template_version(label: str, template_hash: str) -> str:
+    """The version of a template: the operator's label and the hash, with a plus between; what there is of them."""
+    return f"{label}+{template_hash}" if label and template_hash else label or template_hash
+
+
+def label_of(version: str) -> str:
+    """The operator's label in a ``template_version``."""
+    return version.rpartition("+")[0] or version

@@ -1,0 +1,37 @@
+"""Tenants, a model, and spaces to try things on."""
+
+from typing import Any
+
+from gateway.epochs import PrefixSpaces, SpaceRules
+from gateway.values.ids import TenantId
+from gateway.values.space import ModelVersion, SpaceEnd
+from gateway.values.tenant import Caller, Tenant
+
+MODEL = ModelVersion("m", "tok", "", "abc", "", 2048)
+RULES = SpaceRules("tenant", b"0123456789abcdef", idle_ttl_seconds=60, max_age_seconds=600, max_spaces=100)
+
+
+class Ends:
+    """A ``SpaceObserver`` that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[SpaceEnd] = []
+
+    def on_space_end(self, end: SpaceEnd) -> None:
+        self.heard.append(end)
+
+    @property
+    def causes(self) -> list[str]:
+        return [str(end.cause) for end in self.heard]
+
+
+def tenant(name: str, **more: Any) -> Tenant:
+    return Tenant(TenantId(name), **more)
+
+
+def caller(name: str = "acme", scope: str = "", **more: Any) -> Caller:
+    return Caller(tenant(name, **more), scope=scope)
+
+
+def spaces(*observers: Any, **rules: Any) -> PrefixSpaces:
+    return PrefixSpaces(SpaceRules(**{name: getattr(RULES, name) for name in RULES.__slots__} | rules), observers)
