@@ -1,0 +1,98 @@
+"""Counts what is found in requests that were answered: later, a little at a time, and never at a request's cost."""
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+import structlog
+
+from gateway.canon.passages import Passage, beginnings
+from gateway.canon.patterns import Hit
+from gateway.canon.prefixes import beginning_of_findings, conversation_of
+from gateway.canon.scanner import Scanner
+from gateway.canon.shared import SharedPrefixes
+from gateway.canon.tally import Tally
+from gateway.values.personal import Finding
+from gateway.values.ports import PersonalDataObserver
+from gateway.values.request import ChatRequest
+
+_MAX_WAITING = 4096
+_MAX_WAITING_BYTES = 32 * 1024 * 1024
+
+_log = structlog.get_logger("gateway.canon")
+
+
+class _Waiting(NamedTuple):
+    request: ChatRequest
+    space: str
+
+
+class Counting:
+    """Takes requests as they come and counts them in their order.
+
+    Args:
+        scanner: Searches their texts.
+        shared: Knows which prefixes are shared.
+        tally: Keeps what was found.
+        observer: Is told of it.
+        seed: Of the hashes of prefixes.
+    """
+
+    def __init__(
+        self, scanner: Scanner, shared: SharedPrefixes, tally: Tally, observer: PersonalDataObserver, seed: int
+    ) -> None:
+        self.scanner = scanner
+        self.shared = shared
+        self._tally = tally
+        self._observer = observer
+        self._seed = seed
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
+        self._awake = asyncio.Event()
+        self.skipped = 0
+
+    def add(self, request: ChatRequest, space: str) -> None:
+        """Count a request soon; if too much is waiting already, it is skipped, and that is counted."""
+        full = len(self._waiting) >= _MAX_WAITING or self._waiting_bytes + len(request.body) > _MAX_WAITING_BYTES
+        if full and self._waiting:
+            self.skipped += 1
+            return
+        self._waiting.append(_Waiting(request, space))
+        self._waiting_bytes += len(request.body)
+        self._awake.set()
+
+    async def run(self) -> None:
+        """Count for ever. One request, or the short texts of one, is done between two turns of the event loop."""
+        while True:
+            if not self._waiting:
+                self._awake.clear()
+                await self._awake.wait()
+            request, space = self._waiting.popleft()
+            self._waiting_bytes -= len(request.body)
+            try:
+                await self._count(request, space)
+            except Exception as error:  # noqa: BLE001 - reports are less than the gateway
+                # The type alone: a message may quote what it choked on, a prompt.
+                _log.error("personal_data_scan_failed", request_id=request.request_id, error=type(error).__name__)
+            await asyncio.sleep(0)
+
+    async def _count(self, request: ChatRequest, space: str) -> None:
+        for beginning in beginnings(request):
+            searched = {
+                position: part.text
+                for position, part in enumerate(beginning)
+                if isinstance(part, Passage) and part.searched
+            }
+            hits = await self.scanner.find(list(searched.values()))
+            found = {position: here for position, here in zip(searched, hits, strict=True) if here}
+            if not found:
+                continue
+            conversation = conversation_of(beginning, request.session, seed=self._seed)
+            for passage, hit, prefix in beginning_of_findings(beginning, found, space=space, seed=self._seed):
+                shared = self.shared.count(prefix, conversation)
+                self._report(request, space, passage, hit, shared=shared)
+
+    def _report(self, request: ChatRequest, space: str, passage: Passage, hit: Hit, *, shared: bool) -> None:
+        finding = Finding(hit.kind, passage.name, hit.start, hit.length)
+        news = self._tally.count(space, finding, shared=shared)
+        self._observer.on_personal_data(request.caller.tenant, finding, shared=shared, new=news)

@@ -1,0 +1,98 @@
+"""The parts of a prompt: what is searched for personal data, and in which order a prompt begins with what."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gateway.json_bytes import Path
+from gateway.values.request import ChatRequest, Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A text of a prompt.
+
+    Attributes:
+        path: Where it stands in the request.
+        text: The text.
+        searched: Whether personal data is looked for in it.
+    """
+
+    path: Path
+    text: str = field(repr=False)
+    searched: bool
+
+    @property
+    def name(self) -> str:
+        """Its path in the API's dotted form, such as ``messages[0].content[1].text``."""
+        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
+        return "".join(steps).removeprefix(".")
+
+
+Beginning = list[Passage | bytes]
+"""A prompt from its first character through its first user message. Bytes stand for what is no text: roles, boundaries,
+media."""
+
+
+def beginnings(request: ChatRequest) -> list[Beginning]:
+    """The beginning of every prompt of a request: one for a chat, and one for each prompt that is a text.
+
+    In a chat, the messages before the first one with the role ``user`` are searched; without such a message, all are.
+    """
+    if request.endpoint is Endpoint.CHAT:
+        return [list(_conversation(request.fields["messages"]))]
+    prompt = request.fields.get("prompt")
+    if isinstance(prompt, str):
+        return [[Passage(("prompt",), prompt, searched=True)]]
+    prompts = prompt if isinstance(prompt, list) else []
+    return [
+        [Passage(("prompt", position), text, searched=True)]
+        for position, text in enumerate(prompts)
+        if isinstance(text, str)
+    ]
+
+
+def leading(request: ChatRequest) -> list[Passage]:
+    """The searched texts of a chat, without the work ``beginnings`` has with what is no text."""
+    found: list[Passage] = []
+    for position, message in enumerate(request.fields["messages"]):
+        if message["role"] == "user":
+            break
+        found += (part for part in _content(message, position, searched=True) if isinstance(part, Passage))
+    return found
+
+
+def _conversation(messages: list[dict[str, Any]]) -> Iterator[Passage | bytes]:
+    for position, message in enumerate(messages):
+        asks = message["role"] == "user"
+        yield b"\0message\0" + _written({key: value for key, value in message.items() if key != "content"})
+        for part in _content(message, position, searched=not asks):
+            yield part if isinstance(part, Passage) else b"\0part\0" + _written(part)
+            yield b"\0end\0"
+        if asks:
+            return
+
+
+def _content(message: Mapping[str, Any], position: int, *, searched: bool) -> Iterator[Any]:
+    """The texts of a message as passages, everything else of its content as it is."""
+    path: Path = ("messages", position, "content")
+    content = message.get("content")
+    if isinstance(content, str):
+        yield Passage(path, content, searched)
+        return
+    for number, part in enumerate(content or ()):
+        if isinstance(part, str):
+            yield Passage((*path, number), part, searched)
+        elif isinstance(part, dict) and isinstance(part.get("text"), str):
+            yield Passage((*path, number, "text"), part["text"], searched)
+        else:
+            yield part
+
+
+def _written(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:  # numbers beyond 64 bits
+        return repr(value).encode()

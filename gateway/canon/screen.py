@@ -1,0 +1,146 @@
+"""Personal data in prompts: masked or refused before a request goes on, counted after it was answered."""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+import structlog
+
+from gateway.canon.counting import Counting
+from gateway.canon.masking import masked
+from gateway.canon.passages import Passage, leading
+from gateway.canon.patterns import Hit, Patterns
+from gateway.canon.scanner import Scanner
+from gateway.canon.settings import PersonalDataSettings
+from gateway.canon.shared import SharedPrefixes
+from gateway.canon.tally import Tally
+from gateway.tasks import TaskGroupOwner
+from gateway.values.errors import BadRequest, GatewayError
+from gateway.values.personal import FindingReport
+from gateway.values.ports import PersonalDataObserver
+from gateway.values.request import ChatRequest, Endpoint
+from gateway.values.tenant import PersonalDataMode
+
+_MAX_FINDINGS_PER_SPACE = 1000
+_MAX_FINDINGS = 50_000
+_MAX_PREFIXES = 50_000
+_INLINE_BODY_BYTES = 64 * 1024
+
+_log = structlog.get_logger("gateway.canon")
+
+_Findings = list[tuple[Passage, tuple[Hit, ...]]]
+
+
+class PersonalDataScreen:
+    """Looks for personal data in prompts; implements ``ports.Screen``.
+
+    Every tenant's own mode decides what is done; the settings' mode is only what tenants have by default. Used from the
+    event loop's thread alone.
+
+    Args:
+        settings: What is looked for.
+        executor: Threads for long texts.
+        observer: Is told of everything found in requests that were answered.
+    """
+
+    def __init__(self, settings: PersonalDataSettings, executor: Executor, observer: PersonalDataObserver) -> None:
+        self._executor = executor
+        self._shared_by = settings.shared_by
+        self._scanner = Scanner(_patterns(settings), executor)
+        self._tally = Tally(_MAX_FINDINGS_PER_SPACE, _MAX_FINDINGS)
+        self._counting = Counting(
+            self._scanner,
+            SharedPrefixes(settings.shared_by, _MAX_PREFIXES),
+            self._tally,
+            observer,
+            seed=secrets.randbits(64),
+        )
+        self._tasks = TaskGroupOwner()
+
+    def start(self) -> None:
+        """Begin to count what ``answered`` takes."""
+        self._tasks.spawn(self._counting.run(), name="personal-data")
+
+    async def stop(self) -> None:
+        """Stop counting; what is waiting is dropped."""
+        await self._tasks.cancel()
+
+    def configure(self, settings: PersonalDataSettings) -> None:
+        """Look for something else from now on. What was found stays, and is shared only by the new measure."""
+        self._scanner = self._counting.scanner = Scanner(_patterns(settings), self._executor)
+        if settings.shared_by != self._shared_by:
+            self._shared_by = settings.shared_by
+            self._counting.shared = SharedPrefixes(settings.shared_by, _MAX_PREFIXES)
+
+    @property
+    def skipped(self) -> int:
+        """Requests that were not counted, because too many were waiting."""
+        return self._counting.skipped
+
+    async def inspect(self, request: ChatRequest) -> ChatRequest:
+        """The request as it may go on; see ``ports.Screen``.
+
+        Raises:
+            BadRequest: the tenant's mode is ``block``, and something was found.
+            GatewayError: the search failed. What could not be searched does not go on.
+        """
+        mode = request.caller.tenant.personal_data
+        if mode not in {PersonalDataMode.MASK, PersonalDataMode.BLOCK} or request.endpoint is not Endpoint.CHAT:
+            return request
+        failed = ""
+        try:
+            findings = await self._findings(request)
+            if not findings:
+                return request
+            if mode is PersonalDataMode.MASK:
+                return await self._masked(request, findings)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the text must not go on
+            failed = type(error).__name__
+        if failed:
+            # Raised out here, so that nothing that quotes the prompt hangs on to the error.
+            _log.error("personal_data_scan_failed", request_id=request.request_id, error=failed)
+            raise GatewayError(
+                f"The gateway could not look for personal data, and does not send on unsearched what it has to {mode}. "
+                "Try again; if that does not help, the gateway's log tells why (personal_data_scan_failed).",
+                code="personal_data_scan_failed",
+            )
+        raise _refused(findings)
+
+    def answered(self, request: ChatRequest, space: str) -> None:
+        """Count what is in a request, later; see ``ports.Screen``. What the gateway itself sends is not counted."""
+        if request.caller.tenant.personal_data is not PersonalDataMode.OFF and request.warms is None:
+            self._counting.add(request, space)
+
+    def reports(self, space: str) -> Sequence[FindingReport]:
+        """What was found in the prompts of a space; see ``ports.Screen``."""
+        return self._tally.reports(space)
+
+    async def _findings(self, request: ChatRequest) -> _Findings:
+        passages = leading(request)
+        found = await self._scanner.find([passage.text for passage in passages])
+        return [(passage, hits) for passage, hits in zip(passages, found, strict=True) if hits]
+
+    async def _masked(self, request: ChatRequest, findings: _Findings) -> ChatRequest:
+        if len(request.body) <= _INLINE_BODY_BYTES:
+            return masked(request, findings)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, masked, request, findings)
+
+
+def _patterns(settings: PersonalDataSettings) -> Patterns:
+    return Patterns(settings.kinds, [(pattern.kind, pattern.regex) for pattern in settings.patterns])
+
+
+def _refused(findings: _Findings) -> BadRequest:
+    passage, hits = findings[0]
+    hit = hits[0]
+    others = sum(len(hits) for _, hits in findings) - 1
+    return BadRequest(
+        f"`{passage.name}` holds personal data (kind `{hit.kind}`) at characters {hit.start} to "
+        f"{hit.start + hit.length - 1}, counted from 0"
+        + (f"; {others} more in the leading messages" if others else "")
+        + ". It is not accepted in front of the first user message, where many requests may share it: take it out, or "
+        "put it into a user message.",
+        param=passage.name,
+        code="personal_data_in_prefix",
+    )

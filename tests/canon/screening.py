@@ -1,0 +1,71 @@
+"""Requests to screen, and an observer that remembers."""
+
+import contextlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import orjson
+
+from gateway.canon import PersonalDataScreen, PersonalDataSettings
+from gateway.values.ids import ModelId, RequestId, TenantId
+from gateway.values.request import ChatRequest, Endpoint
+from gateway.values.tenant import Caller, PersonalDataMode, Tenant
+
+SECRET = "anna.secret@example.com"
+"""What must show up nowhere."""
+
+
+class Remembering:
+    def __init__(self):
+        self.seen = []
+
+    def on_personal_data(self, tenant, finding, *, shared, new):
+        self.seen.append((tenant.id, finding, shared, new))
+
+
+def chat(messages, *, mode="report", session=None, **other):
+    return request({"model": "m", "messages": messages, **other}, mode=mode, session=session)
+
+
+def request(fields, *, mode="report", session=None, endpoint=Endpoint.CHAT, body=None, **other):
+    body = json.dumps(fields).encode() if body is None else body
+    return ChatRequest(
+        endpoint=endpoint,
+        query=b"",
+        body=body,
+        fields=parsed(body),
+        headers=(),
+        model=ModelId("m"),
+        stream=False,
+        usage_wanted=False,
+        request_id=RequestId("r"),
+        session=session,
+        received_at=0.0,
+        caller=Caller(Tenant(TenantId("acme"), personal_data=PersonalDataMode(mode))),
+        **other,
+    )
+
+
+def parsed(body):
+    """As ``api/parse.py`` reads it."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return json.loads(body)
+
+
+def system(text, question="hello"):
+    return [{"role": "system", "content": text}, {"role": "user", "content": question}]
+
+
+@contextlib.asynccontextmanager
+async def screening(**settings):
+    """A running screen and what it tells."""
+    observer = Remembering()
+    with ThreadPoolExecutor(1) as threads:
+        screen = PersonalDataScreen(PersonalDataSettings(**settings), threads, observer)
+        screen.start()
+        try:
+            yield screen, observer
+        finally:
+            await screen.stop()

@@ -1,0 +1,108 @@
+"""Values of a JSON text exchanged at their place."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.json_bytes import inserted, member_values, replaced
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "expected"),
+    [
+        (b'{"a":"x"}', ("a",), b'{"a":"NEW"}'),
+        (b' { "a" : "x" , "b" : 1 } ', ("a",), b' { "a" : "NEW" , "b" : 1 } '),
+        (b'{"a":"x","a":"y"}', ("a",), b'{"a":"x","a":"NEW"}'),
+        (b'{"a":{"b":"x"},"a":{"b":"y"}}', ("a", "b"), b'{"a":{"b":"x"},"a":{"b":"NEW"}}'),
+        (b'{"a":{"b":"x"},"a":[0]}', ("a", 0), b'{"a":{"b":"x"},"a":[NEW]}'),
+        (b'{"\\u0061":"x"}', ("a",), b'{"\\u0061":"NEW"}'),
+        (b'{"a":"\\"]}\\\\","b":[]}', ("a",), b'{"a":"NEW","b":[]}'),
+        (b'{"a":[[],{},"]",[{"b":"}"}],"x"],"c":NaN}', ("a", 4), b'{"a":[[],{},"]",[{"b":"}"}],"NEW"],"c":NaN}'),
+        (b'{"n":1e999,"m":-Infinity,"a":"\\ud83d\\ude00"}', ("a",), b'{"n":1e999,"m":-Infinity,"a":"NEW"}'),
+        ('{"ü":"ö","a":"ä"}'.encode(), ("a",), '{"ü":"ö","a":"NEW"}'.encode()),
+    ],
+)
+def test_only_the_value_changes(document, path, expected):
+    value = b"NEW" if path == ("a", 0) else b'"NEW"'
+    assert replaced(document, {path: value}) == expected
+
+
+def test_many_values_at_once():
+    document = b'{"m":[{"c":"a"},{"c":["b",{"t":"c"}]},{"c":"d"}]}'
+    values = {("m", 1, "c", 1, "t"): b'"C"', ("m", 0, "c"): b'"A"', ("m", 1, "c", 0): b'"B"'}
+    assert replaced(document, values) == b'{"m":[{"c":"A"},{"c":["B",{"t":"C"}]},{"c":"d"}]}'
+
+
+@pytest.mark.parametrize("path", [("b",), ("a", 2), ("a", 0, "x"), ("a", "x"), (0,)])
+def test_a_path_to_nowhere_is_an_error(path):
+    with pytest.raises(KeyError):
+        replaced(b'{"a":["x",{}]}', {path: b"1"})
+
+
+def test_members_of_an_object():
+    assert [b'{"a":1, "b":[2] ,"a":"3"}'[s:e] for s, e in member_values(b'{"a":1, "b":[2] ,"a":"3"}', "a")] == [
+        b"1",
+        b'"3"',
+    ]
+    assert list(member_values(b" {} ", "a")) == []
+    assert inserted(b" { } ", b'"a":1') == b' {"a":1 } '
+    assert inserted(b'{"b":2}', b'"a":1') == b'{"a":1,"b":2}'
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+DOCUMENTS = st.dictionaries(
+    st.text(max_size=3),
+    st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner)),
+    min_size=1,
+    max_size=5,
+)
+
+
+def places(value, path=()):
+    if path:
+        yield path
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from places(inner, (*path, key))
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from places(inner, (*path, position))
+
+
+def put(value, path, new):
+    if not path:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = put(value[path[0]], path[1:], new)
+    return copy
+
+
+@given(
+    document=DOCUMENTS,
+    data=st.data(),
+    new=st.text(),
+    ascii=st.booleans(),
+    spaces=st.sampled_from([(",", ":"), (" ,\n ", "\t: "), (", ", ": ")]),
+)
+def test_replacing_is_setting_the_value(document, data, new, ascii, spaces):
+    path = data.draw(st.sampled_from(list(places(document))))
+
+    def written(value):
+        return json.dumps(value, ensure_ascii=ascii, separators=spaces).encode("utf-8", "surrogatepass")
+
+    marked = written(put(document, path, "\x00MARK"))
+    before, after = marked.split(b'"\\u0000MARK"')
+    result = replaced(written(document), {path: json.dumps(new).encode()})
+    assert json.loads(result) == put(document, path, new)
+    assert result == before + json.dumps(new).encode() + after
+
+
+@given(first=DOCUMENTS, last=DOCUMENTS, data=st.data())
+def test_the_last_of_two_members_is_the_one_that_counts(first, last, data):
+    path = data.draw(st.sampled_from(list(places(last))))
+    document = b'{"k":' + json.dumps(first).encode() + b',"x":[],"k":' + json.dumps(last).encode() + b"}"
+    result = replaced(document, {("k", *path): b'"new"'})
+    assert json.loads(result) == {"k": put(last, path, "new"), "x": []}
+    assert result.startswith(b'{"k":' + json.dumps(first).encode() + b',"x":[],"k":')
