@@ -1,0 +1,157 @@
+"""What warming sees of the gateway, in small: a fleet, tenants, a flow that remembers, and a clock that is set."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+import orjson
+
+from gateway.values.ids import ModelId, ReplicaId, Target, TenantId
+from gateway.values.tenant import Tenant
+from gateway.warming import Warmer
+from gateway.warming.settings import WarmSettings
+
+CHAT = {"model": "m", "messages": [{"role": "system", "content": "Be brief."}]}
+TEXT = {"model": "m", "prompt": "Once upon a time"}
+
+
+@dataclass
+class World:
+    """Replicas a and b (two ranks) of model m, in eu and us, and c of model other."""
+
+    replicas: list["FakeReplica"] = field(
+        default_factory=lambda: [
+            FakeReplica("a", "m", "eu"),
+            FakeReplica("b", "m", "us", ranks=2),
+            FakeReplica("c", "other", "eu"),
+        ]
+    )
+    tenants: dict[str, Tenant] = field(
+        default_factory=lambda: {
+            "acme": Tenant(TenantId("acme")),
+            "euro": Tenant(TenantId("euro"), regions=frozenset({"eu"})),
+        }
+    )
+    isolated: bool = False
+
+    def __post_init__(self):
+        self.flow = FakeFlow()
+        self.clock = FakeClock()
+        self.held = {}
+        self.holds = []
+
+    def tenant(self, name):
+        return self.tenants.get(name)
+
+    def replica(self, name):
+        return next(replica for replica in self.replicas if replica.id == name)
+
+    def hold(self, replica, held):
+        self.holds.append((replica, held))
+        self.held[replica] = held
+
+    def warmer(self, *, started=True, **settings):
+        self.flow.clock = self.clock
+        warmer = Warmer(
+            self.flow,
+            self,
+            self,
+            isolated=lambda: self.isolated,
+            hold=self.hold,
+            settings=WarmSettings(**{"requests_per_second": 1000.0} | settings),
+            clock=self.clock,
+            sleep=self.clock.sleep,
+        )
+        if started:
+            warmer.start_background()
+        return warmer
+
+
+class FakeReplica:
+    def __init__(self, name, model, region, *, ranks=1):
+        self.id = ReplicaId(name)
+        self.model = ModelId(model)
+        self.region = region
+        self.up = True
+        self.ranks = ranks
+
+    def targets(self):
+        return [Target(self.id, rank) for rank in range(self.ranks)]
+
+
+class FakeClock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+    async def sleep(self, seconds):
+        until = self.now + seconds
+        await asyncio.sleep(0)
+        self.now = max(self.now, until)
+
+
+class FakeFlow:
+    """Answers everything as told; while ``open`` is not set, requests stay in flight."""
+
+    def __init__(self):
+        self.requests = []
+        self.grants = []
+        self.times = []
+        self.answer = lambda request: (200, b'{"choices": []}')
+        self.open = asyncio.Event()
+        self.open.set()
+        self.in_flight = Counter()
+        self.most_in_flight = Counter()
+        self.clock = None
+
+    async def serve(self, request, sink, grant):
+        replica = request.warms.replica
+        self.requests.append(request)
+        self.grants.append(grant)
+        self.times.append(self.clock())
+        self.in_flight[replica] += 1
+        self.most_in_flight[replica] = max(self.most_in_flight[replica], self.in_flight[replica])
+        try:
+            await self.open.wait()
+            answer = self.answer(request)
+            if isinstance(answer, Exception):
+                raise answer
+            status, body = answer
+            await sink.start(status, [(b"content-type", b"application/json")])
+            await sink.write(body[:10], more=True)
+            await sink.write(body[10:], more=False)
+        finally:
+            self.in_flight[replica] -= 1
+
+    @property
+    def targets(self):
+        return sorted(request.warms for request in self.requests)
+
+    @property
+    def bodies(self):
+        return [orjson.loads(request.body) for request in self.requests]
+
+
+async def eventually(done):
+    """Waits until something is so."""
+    async with asyncio.timeout(10):
+        while not done():
+            await asyncio.sleep(0.001)
+
+
+async def settled():
+    """Lets everything happen that can."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+async def finished(warmer, job):
+    """The job when it is over."""
+    await eventually(lambda: warmer.job(job["id"])["state"] != "running")
+    return warmer.job(job["id"])
+
+
+def order(*prefixes, **more):
+    return {"prefixes": list(prefixes), **more}
