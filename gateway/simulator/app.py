@@ -15,9 +15,11 @@ from gateway.simulator.errors import EngineError, ListenError
 from gateway.simulator.exposition import CONTENT_TYPE
 from gateway.simulator.faults import Fault, FaultInjector, FaultSpec
 from gateway.simulator.generate import Generator
+from gateway.simulator.identity import Identity
 from gateway.simulator.ranks import Ranks
 from gateway.simulator.reply import ConnectionCutError, Reply
 from gateway.simulator.requests import RequestReader
+from gateway.simulator.salts import sglang_salt, vllm_salt
 from gateway.simulator.sglang import SglangSurface
 from gateway.simulator.surface import Surface
 from gateway.simulator.vllm import VllmSurface
@@ -25,7 +27,11 @@ from gateway.values.engine import EngineKind
 from gateway.values.request import Endpoint
 
 FAULT_PATH = "/simulator/fault"
-"""Sets the faults in force. No fault touches this path."""
+"""Sets the faults in force."""
+MODEL_PATH = "/simulator/model"
+"""Replaces what the engine serves."""
+_CONTROLS = {FAULT_PATH, MODEL_PATH}
+"""Of the simulation and not of the engine: no fault touches them, and they are not recorded."""
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -74,8 +80,16 @@ class EngineApp:
         adapters = {name: name for name in config.adapters}
         if sglang:
             adapters |= {f"{config.model}:{name}": name for name in config.adapters}
-        self._reader = RequestReader(encoder, model=config.model, adapters=adapters, context=config.context)
-        self._surface: Surface = (SglangSurface if sglang else VllmSurface)(config, ranks, self._reader)
+        self._identity = Identity(config)
+        self._ranks = ranks
+        self._reader = RequestReader(
+            encoder,
+            model=config.model,
+            adapters=adapters,
+            identity=self._identity,
+            read_salt=sglang_salt if sglang else vllm_salt,
+        )
+        self._surface: Surface = (SglangSurface if sglang else VllmSurface)(config, self._identity, ranks, self._reader)
         self._generator = Generator(Author(encoder), ranks, self._surface)
         self._routes: Routes = {
             ("GET", "/health"): self._health,
@@ -84,9 +98,28 @@ class EngineApp:
             ("POST", Endpoint.CHAT): self._chat,
             ("POST", Endpoint.COMPLETIONS): self._completion,
             ("POST", FAULT_PATH): self._fault,
+            ("POST", MODEL_PATH): self._model,
             **self._surface.routes(),
         }
         self._paths = {path for _, path in self._routes}
+
+    def replace_model(
+        self, *, root: str = "", version: str = "", max_model_len: int | None = None, restart: bool = False
+    ) -> None:
+        """Serve other files, be another release, or keep another context limit; what is empty or None stays.
+
+        Args:
+            root: Where the model's files are.
+            version: Release of the engine.
+            max_model_len: Context limit in tokens.
+            restart: As a new process would: the cache is empty, events count from 0, the start time is another.
+
+        Raises:
+            ValueError: The cache cannot hold ``max_model_len`` tokens; nothing is changed.
+        """
+        self._identity.change(root=root, version=version, max_model_len=max_model_len)
+        if restart:
+            self._ranks.restart()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request; a client that goes away takes its work with it."""
@@ -96,9 +129,9 @@ class EngineApp:
             return
         request_id = _request_id(scope["headers"])
         path = scope["path"]
-        if scope["method"] == "POST" and path != FAULT_PATH:
+        if scope["method"] == "POST" and path not in _CONTROLS:
             self.requests.append(RecordedRequest(path, tuple(scope["headers"]), body))
-        fault = self._faults.draw(path) if path != FAULT_PATH else None
+        fault = self._faults.draw(path) if path not in _CONTROLS else None
         reply = Reply(send, transport, request_id, fault, self._surface.error)
         call = Call(dict(scope["headers"]), scope["query_string"], body, reply, request_id)
         work = asyncio.ensure_future(self._answer(scope, call, fault))
@@ -142,9 +175,9 @@ class EngineApp:
                 "object": "model",
                 "created": 0,
                 "owned_by": self._surface.owner,
-                "root": name,
+                "root": self._surface.root if name == base else name,
                 "parent": None if name == base else base,
-                "max_model_len": self._config.context if name == base else None,
+                "max_model_len": self._identity.context if name == base else None,
             }
             for name in (base, *self._config.adapters)
         ]
@@ -174,6 +207,19 @@ class EngineApp:
         except ListenError as error:
             raise EngineError(500, str(error)) from error
         await call.reply.json({"spec": spec})
+
+    async def _model(self, call: Call) -> None:
+        fields = call.fields()
+        kinds = {"root": str, "version": str, "max_model_len": int, "restart": bool}
+        for name, value in fields.items():
+            if name not in kinds or type(value) is not kinds[name]:
+                raise EngineError(400, f"expected {', '.join(f'{n} ({k.__name__})' for n, k in kinds.items())}", name)
+        try:
+            self.replace_model(**fields)
+        except ValueError as error:
+            raise EngineError(400, str(error), "max_model_len") from error
+        told = {"root": self._identity.root, "version": self._identity.version}
+        await call.reply.json(told | {"max_model_len": self._identity.context})
 
 
 async def _show(fault: FaultSpec, reply: Reply) -> None:

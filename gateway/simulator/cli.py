@@ -37,6 +37,9 @@ faults (--fault, or POST /simulator/fault {{"spec": "..."}} while it runs; an em
 {_EVENT_FAULTS}
   one of each kind can be in force: --fault "500:every=9 events_drop"
 
+model update: POST /simulator/model {{"root": "...", "version": "...", "max_model_len": N, "restart": true}} while it
+runs, each of them optional; with restart it is a new process with an empty cache.
+
 events: an endpoint without a wildcard (tcp://127.0.0.1:5557) makes the engine connect and nobody hears it, as vLLM and
 SGLang do. Data-parallel rank r takes the port + r for each of the two sockets.
 """
@@ -67,6 +70,17 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
         help="which engine to behave as (default: %(default)s)",
     )
     parser.add_argument("--model", default=defaults.model, metavar="ID", help="model id (default: %(default)s)")
+    parser.add_argument(
+        "--root", default=defaults.root, metavar="PATH", help="where it says its model's files are (default: the id)"
+    )
+    parser.add_argument(
+        "--engine-version",
+        default=defaults.engine_version,
+        metavar="VERSION",
+        help="release it says it is (default: "
+        + ", ".join(f"{kind} {EngineConfig(flavor=kind).flavor_version}" for kind in EngineKind)
+        + ")",
+    )
     parser.add_argument(
         "--lora", action="append", default=[], metavar="NAME", help="LoRA adapter served beside it; repeatable"
     )
@@ -190,6 +204,8 @@ def run(args: argparse.Namespace) -> int:
             port=args.port,
             flavor=args.flavor,
             model=args.model,
+            root=args.root,
+            engine_version=args.engine_version,
             adapters=tuple(args.lora),
             block_size=args.block_size,
             blocks=args.blocks,

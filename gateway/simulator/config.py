@@ -10,6 +10,8 @@ from gateway.values.engine import EngineKind
 DEFAULT_CONTEXT = 32768
 """Context limit in tokens where none is given and the cache is large enough."""
 
+_VERSIONS = {EngineKind.VLLM: "0.32.0", EngineKind.SGLANG: "0.5.23"}
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
@@ -20,6 +22,8 @@ class EngineConfig:
         port: Port to listen on; 0 takes a free one.
         flavor: Which engine it behaves as.
         model: Id under which the model is served.
+        root: Where the model's files are, as the engine tells it. Empty: the same as ``model``.
+        engine_version: The release that the engine says it is. Empty: the one that is simulated.
         adapters: Names of the LoRA adapters that are served beside it.
         block_size: Tokens per cache block (SGLang: page).
         blocks: Cache blocks of each rank, the one the engine keeps for itself included: ``blocks - 1`` can be used.
@@ -47,6 +51,8 @@ class EngineConfig:
     port: int = 0
     flavor: EngineKind = EngineKind.VLLM
     model: str = "demo"
+    root: str = ""
+    engine_version: str = ""
     adapters: tuple[str, ...] = ()
     block_size: int = 16
     blocks: int = 4096
@@ -102,6 +108,11 @@ class EngineConfig:
     def context(self) -> int:
         """The context limit in force, in tokens."""
         return self.max_model_len if self.max_model_len is not None else min(DEFAULT_CONTEXT, self.capacity)
+
+    @property
+    def flavor_version(self) -> str:
+        """The release whose behaviour is simulated."""
+        return _VERSIONS[self.flavor]
 
     @property
     def tells_cached(self) -> bool:

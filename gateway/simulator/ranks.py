@@ -90,10 +90,15 @@ class Rank:
         if spec is not None and spec.rank not in {None, self.number}:
             spec = None
         if spec is not None and spec.fault is Fault.EVENTS_RESTART:
-            self.cache.restart()
-            self.publisher.restart()
+            self.restart()
             spec = None
         await self.publisher.set_fault(spec)
+
+    def restart(self) -> None:
+        """Be empty as after a start, and count events from 0. Sequences that run go on and leave nothing behind."""
+        self.cache.restart()
+        if self.publisher is not None:
+            self.publisher.restart()
 
     def _publish(self) -> None:
         if self.publisher is not None:
@@ -134,6 +139,12 @@ class Ranks:
             self.started_at = time.time()
         for rank in self.all:
             await rank.set_fault(spec)
+
+    def restart(self) -> None:
+        """Be as after a start of the process, all ranks together."""
+        self.started_at = time.time()
+        for rank in self.all:
+            rank.restart()
 
     def _least_busy(self) -> Rank:
         # As vLLM's balancer (0.32, vllm/v1/engine/core_client.py): requests there, those that wait counting more the

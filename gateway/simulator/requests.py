@@ -1,19 +1,18 @@
 """Request bodies: checked as the engine checks them, and brought into one form."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.encode import LocalEncoder
 from gateway.simulator.answers import ToolChoice, Wish
 from gateway.simulator.errors import EngineError
+from gateway.simulator.identity import Identity
 from gateway.values.errors import TokenizerUnavailable
 from gateway.values.prompt import TOKEN_BYTES
 from gateway.values.request import Endpoint
 
 DEFAULT_MAX_TOKENS = 16
-_SALT_LIMIT = 128
-_SALT_FORBIDDEN = frozenset("@/\\\0")
 _MOST_LOGPROBS = 20
 _FREE_JSON = {"type": "object", "properties": {"answer": {"type": "string"}}}
 
@@ -69,14 +68,24 @@ class RequestReader:
         encoder: Tokenizer and chat template.
         model: Its name.
         adapters: Under each name that is asked for, the LoRA adapter meant.
-        context: Limit in tokens.
+        identity: Tells the limit in tokens.
+        read_salt: Takes the cache salt from a body, empty for none. Raises EngineError.
     """
 
-    def __init__(self, encoder: LocalEncoder, *, model: str, adapters: Mapping[str, str], context: int) -> None:
+    def __init__(
+        self,
+        encoder: LocalEncoder,
+        *,
+        model: str,
+        adapters: Mapping[str, str],
+        identity: Identity,
+        read_salt: Callable[[Fields], str],
+    ) -> None:
         self._encoder = encoder
         self._model = model
         self._adapters = adapters
-        self._context = context
+        self._identity = identity
+        self._read_salt = read_salt
 
     def prompts(self, endpoint: Endpoint, fields: Fields) -> tuple[bytes, ...]:
         """The token ids of a request's prompts. Raises EngineError for what cannot be encoded or is too long."""
@@ -92,7 +101,7 @@ class RequestReader:
         for prompt in prompts:
             if not prompt:
                 raise EngineError(400, "The prompt must not be empty", "prompt")
-            if len(prompt) // TOKEN_BYTES >= self._context:
+            if len(prompt) // TOKEN_BYTES >= self._identity.context:
                 raise self._too_long(len(prompt) // TOKEN_BYTES)
         return prompts
 
@@ -110,7 +119,7 @@ class RequestReader:
         prompt_logprobs = _count(fields, "prompt_logprobs", 0)
         if prompt_logprobs is not None and stream:
             raise EngineError(400, "`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs")
-        salt = _salt(fields)
+        salt = self._read_salt(fields)
         logprobs = _chat_logprobs(fields) if chat else _count(fields, "logprobs", 0)
         if logprobs is not None and logprobs > _MOST_LOGPROBS:
             raise EngineError(400, f"at most {_MOST_LOGPROBS} logprobs can be asked for", "logprobs")
@@ -158,7 +167,7 @@ class RequestReader:
         asked = None
         for name in ("max_completion_tokens", "max_tokens"):
             asked = asked if asked is not None else _count(fields, name, 1)
-        room = self._context - longest
+        room = self._identity.context - longest
         if asked is None:
             return room if called else min(DEFAULT_MAX_TOKENS, room)
         if asked > room:
@@ -168,8 +177,9 @@ class RequestReader:
     def _too_long(self, prompt: int, answer: int = 1) -> EngineError:
         return EngineError(
             400,
-            f"This model's maximum context length is {self._context} tokens. However, you requested {prompt + answer} "
-            f"tokens ({prompt} in the prompt, {answer} for the answer). Please reduce the length of either one.",
+            f"This model's maximum context length is {self._identity.context} tokens. However, you requested "
+            f"{prompt + answer} tokens ({prompt} in the prompt, {answer} for the answer). Please reduce the length of "
+            "either one.",
         )
 
 
@@ -200,17 +210,6 @@ def _check_messages(fields: Fields) -> None:
             raise EngineError(400, f"{where} must be an object with a role", f"{where}.role")
         if not isinstance(message.get("content"), str | list | None):
             raise EngineError(400, f"{where}.content must be a string or a list of parts", f"{where}.content")
-
-
-def _salt(fields: Fields) -> str:
-    salt = fields.get("cache_salt")
-    if salt is None:
-        return ""
-    if not isinstance(salt, str) or not salt or len(salt) > _SALT_LIMIT or _SALT_FORBIDDEN & set(salt):
-        raise EngineError(
-            400, f"cache_salt must be 1 to {_SALT_LIMIT} characters long and hold none of @ / \\ NUL", "cache_salt"
-        )
-    return salt
 
 
 def _chat_logprobs(fields: Fields) -> int | None:

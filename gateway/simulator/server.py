@@ -166,6 +166,12 @@ class SimulatedEngine:
             if spec is None or not spec.fault.of_events:
                 await self._set_http_fault(spec)
 
+    def replace_model(
+        self, *, root: str = "", version: str = "", max_model_len: int | None = None, restart: bool = False
+    ) -> None:
+        """Play a model update; see ``EngineApp.replace_model``."""
+        self._app.replace_model(root=root, version=version, max_model_len=max_model_len, restart=restart)
+
     async def _set_http_fault(self, spec: FaultSpec | None) -> None:
         before = self._faults.spec
         self._faults.set(spec)

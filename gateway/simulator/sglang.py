@@ -8,6 +8,7 @@ from gateway.simulator.call import Call, Routes
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.errors import EngineError, error_type
 from gateway.simulator.exposition import Exposition
+from gateway.simulator.identity import Identity
 from gateway.simulator.ranks import Rank, Ranks
 from gateway.simulator.requests import RequestReader
 from gateway.simulator.scheduler import Sequence
@@ -16,9 +17,6 @@ from gateway.simulator.wire import ids_of
 from gateway.values.prompt import TOKEN_BYTES
 from gateway.values.request import Endpoint
 
-VERSION = "0.5.23"
-"""The release whose behaviour is simulated."""
-
 
 class SglangSurface:
     """SGLang's own endpoints and shapes; see ``Surface``."""
@@ -26,8 +24,9 @@ class SglangSurface:
     owner = "sglang"
     continuous_cached = True
 
-    def __init__(self, config: EngineConfig, ranks: Ranks, reader: RequestReader) -> None:
+    def __init__(self, config: EngineConfig, identity: Identity, ranks: Ranks, reader: RequestReader) -> None:
         self._config = config
+        self._identity = identity
         self._ranks = ranks
         self._reader = reader
 
@@ -99,7 +98,7 @@ class SglangSurface:
         gauge("max_total_num_tokens", "Tokens that the cache holds.", config.capacity)
         gauge("page_size", "Tokens per page.", config.block_size)
         gauge("num_pages", "Pages of the cache.", rank.cache.usable_blocks)
-        gauge("context_len", "Context limit in tokens.", config.context)
+        gauge("context_len", "Context limit in tokens.", self._identity.context)
 
     def _used_tokens(self, rank: Rank) -> int:
         return (rank.cache.usable_blocks - rank.cache.free_blocks) * self._config.block_size
@@ -107,19 +106,24 @@ class SglangSurface:
     def _token_usage(self, rank: Rank) -> float:
         return 1 - rank.cache.free_blocks / rank.cache.usable_blocks
 
+    @property
+    def root(self) -> str:
+        """The name under which the model is served: only ``/server_info`` tells the files."""
+        return self._config.model
+
     async def _server_info(self, call: Call) -> None:
         config = self._config
         info = {
-            "model_path": config.model,
+            "model_path": self._identity.root,
             "served_model_name": config.model,
             "page_size": config.block_size,
             "dp_size": config.data_parallel_size,
-            "context_length": config.context,
+            "context_length": self._identity.context,
             "disable_radix_cache": not config.prefix_caching,
             "enable_cache_report": config.tells_cached,
             "max_total_num_tokens": config.capacity,
             "max_running_requests": config.slots,
-            "version": VERSION,
+            "version": self._identity.version,
             "kv_events": self._kv_events(),
         }
         await call.reply.json(info)
@@ -147,7 +151,7 @@ class SglangSurface:
         waiting = sum(load["num_waiting_reqs"] for load in loads)
         told = {
             "timestamp": datetime.now(UTC).isoformat(),
-            "version": VERSION,
+            "version": self._identity.version,
             "dp_rank_count": len(loads),
             "loads": loads,
             "aggregate": {
@@ -189,6 +193,6 @@ class SglangSurface:
         told = {
             "tokens": [ids_of(prompt) for prompt in prompts] if several else ids_of(prompts[0]),
             "count": counts if several else counts[0],
-            "max_model_len": self._config.context,
+            "max_model_len": self._identity.context,
         }
         await call.reply.json(told)

@@ -19,6 +19,11 @@ class Surface(Protocol):
         ...
 
     @property
+    def root(self) -> str:
+        """What the list of models tells as the model's ``root``."""
+        ...
+
+    @property
     def continuous_cached(self) -> bool:
         """Whether usage in each chunk of a stream tells the cached tokens, too."""
         ...

@@ -6,16 +6,15 @@ from gateway.simulator.call import Call, Routes
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.errors import EngineError, error_type
 from gateway.simulator.exposition import Exposition
+from gateway.simulator.identity import Identity
 from gateway.simulator.publisher import HIGH_WATER_MARK
 from gateway.simulator.ranks import Rank, Ranks
 from gateway.simulator.requests import RequestReader
+from gateway.simulator.salts import vllm_salt
 from gateway.simulator.scheduler import Sequence
 from gateway.simulator.surface import Json
 from gateway.simulator.wire import ids_of
 from gateway.values.request import Endpoint
-
-VERSION = "0.32.0"
-"""The release whose behaviour is simulated."""
 
 _MAX_QUEUE_SIZE = 100_000
 
@@ -26,8 +25,9 @@ class VllmSurface:
     owner = "vllm"
     continuous_cached = False
 
-    def __init__(self, config: EngineConfig, ranks: Ranks, reader: RequestReader) -> None:
+    def __init__(self, config: EngineConfig, identity: Identity, ranks: Ranks, reader: RequestReader) -> None:
         self._config = config
+        self._identity = identity
         self._ranks = ranks
         self._reader = reader
 
@@ -67,8 +67,13 @@ class VllmSurface:
         del n
         return sequences[-1].cached_tokens if self._config.tells_cached else None
 
+    @property
+    def root(self) -> str:
+        """The model's files."""
+        return self._identity.root
+
     async def _version(self, call: Call) -> None:
-        await call.reply.json({"version": VERSION})
+        await call.reply.json({"version": self._identity.version})
 
     async def _sources(self, call: Call) -> None:
         sources = {
@@ -101,13 +106,15 @@ class VllmSurface:
     def _rendered(self, endpoint: Endpoint, call: Call) -> tuple[bytes, ...]:
         if not self._config.render:
             raise EngineError(403, "The render endpoints need the engine to be started with --enable-scale-out.")
-        return self._reader.prompts(endpoint, call.fields())
+        fields = call.fields()
+        vllm_salt(fields)
+        return self._reader.prompts(endpoint, fields)
 
     async def _tokenize(self, call: Call) -> None:
         fields = call.fields()
         endpoint = Endpoint.CHAT if "messages" in fields else Endpoint.COMPLETIONS
         tokens = [token for prompt in self._reader.prompts(endpoint, fields) for token in ids_of(prompt)]
-        told = {"count": len(tokens), "max_model_len": self._config.context, "tokens": tokens, "token_strs": None}
+        told = {"count": len(tokens), "max_model_len": self._identity.context, "tokens": tokens, "token_strs": None}
         await call.reply.json(told)
 
     async def _reset(self, call: Call) -> None:

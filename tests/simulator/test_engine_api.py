@@ -405,6 +405,9 @@ async def test_unknown_fields_are_ignored_and_the_request_id_comes_back(start, c
         (CHAT, {"cache_salt": "a/b"}, 400, "cache_salt"),
         (CHAT, {"cache_salt": "a\x00b"}, 400, "cache_salt"),
         (CHAT, {"cache_salt": 7}, 400, "cache_salt"),
+        (CHAT, {"cache_salt": ["a"]}, 400, "cache_salt"),
+        (COMPLETIONS, {"cache_salt": "a@b"}, 400, "cache_salt"),
+        (f"{CHAT}/render", {"cache_salt": "a\\b"}, 400, "cache_salt"),
         (CHAT, {"tool_choice": "required"}, 400, "tools"),
         (CHAT, {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}}, 400, "tool_choice"),
         (CHAT, {"tools": TOOLS, "tool_choice": ["auto"]}, 400, "tool_choice"),
@@ -418,7 +421,7 @@ async def test_unknown_fields_are_ignored_and_the_request_id_comes_back(start, c
 )
 async def test_a_bad_request_is_refused_in_the_engines_shape(start, connect, path, fields, status, said):
     client = connect(await start())
-    response = await client.post(path, json=(chat() if path == CHAT else completion()) | fields)
+    response = await client.post(path, json=(chat() if path.startswith(CHAT) else completion()) | fields)
     assert response.status_code == status
     error = response.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}

@@ -122,7 +122,8 @@ def test_help_has_an_example_and_every_default():
 def test_every_option_reaches_the_engine():
     options = """--port 0 --flavor sglang --lora law --lora poems --page-size 8 --blocks 60 --no-prefix-caching
         --data-parallel-size 2 --enable-cache-report --no-render --events tcp://*:0 --replay tcp://*:0 --replay-buffer 7
-        --event-topic kv --event-encoding positional --event-hashes bytes --model m --fault events_delay=3"""
+        --event-topic kv --event-encoding positional --event-hashes bytes --model m --fault events_delay=3
+        --root /models/m --engine-version 9.1"""
     process = launch(*options.split())
     try:
         line = process.stdout.readline()
@@ -137,6 +138,7 @@ def test_every_option_reaches_the_engine():
         process.kill()
     assert (process.returncode, out, err) == (0, "", "")
     assert models == ["m", "law", "poems"]
+    assert (info["model_path"], info["version"]) == ("/models/m", "9.1")
     assert (info["page_size"], info["dp_size"], info["max_total_num_tokens"]) == (8, 2, 59 * 8)
     assert (info["disable_radix_cache"], info["enable_cache_report"]) == (True, True)
     assert info["kv_events"]["topic"] == "kv"

@@ -237,6 +237,29 @@ async def test_adapters_are_models_of_their_own(sglang, connect):
     assert again["model"] == "law"
 
 
+async def test_salt_and_extra_key_are_one_text_and_separate_requests(sglang, connect):
+    client = connect(await sglang(prompt_tokens_details=True))
+
+    async def cached(**fields) -> int:
+        details = (await ask(client, range(100, 121), **fields))["usage"]["prompt_tokens_details"]
+        return details["cached_tokens"] if details else 0
+
+    assert await cached(cache_salt="ab") == 0
+    assert await cached(cache_salt="a") == await cached() == 0
+    assert await cached(extra_key="ab") == await cached(cache_salt="a", extra_key="b") == 20
+    assert await cached(cache_salt="", extra_key=None) == await cached(cache_salt=[]) == 20
+    assert await cached(cache_salt="a/@\\" * 100) == 0
+
+
+@pytest.mark.parametrize("name", ["cache_salt", "extra_key"])
+async def test_a_list_of_salts_fails_and_other_types_are_refused(sglang, connect, name):
+    client = connect(await sglang())
+    for value, status in ((["a"], 500), (["a", "b"], 500), (7, 400), ({"a": 1}, 400), ([1], 400)):
+        answer = await client.post(COMPLETIONS, json={"prompt": [1, 2], name: value})
+        assert answer.status_code == status
+        assert name in answer.json()["message"]
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [("GET", "/kv_event_sources"), ("POST", f"{CHAT}/render"), ("POST", "/reset_prefix_cache"), ("GET", "/version")],
