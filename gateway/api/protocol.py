@@ -1,0 +1,165 @@
+"""HTTP/1.1 in, with a limit on what a request may send besides its body.
+
+uvicorn's parser keeps every header for as long as they come, so that one connection could fill the memory; and what is
+not HTTP it answers in plain text. Here both are refused in the API's own shape, and the connection ends.
+
+What is limited are the bytes since a request's head began or since the last piece of its body. So the limit holds for
+the request line and the headers, and behind a chunked body for trailers and whatever else is no body. A request that
+comes in one read costs a counter; only one that is split or large is added up.
+"""
+
+import sys
+
+import structlog
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gateway.api.problems import problem_body, problem_headers
+from gateway.values.errors import BadRequest, GatewayError, HeadersTooLarge
+
+_log = structlog.get_logger("gateway.api")
+
+_LINGER_SECONDS = 2.0
+"""How long a refused client may go on sending. Closed at once, with bytes of it unread, its connection would be reset,
+and it might never see the answer."""
+
+_STATUS_LINES = {400: "HTTP/1.1 400 Bad Request", 431: "HTTP/1.1 431 Request Header Fields Too Large"}
+
+
+def limited_protocol(max_header_bytes: int) -> type[HttpToolsProtocol]:
+    """A protocol class for ``uvicorn.Config(http=...)``.
+
+    Args:
+        max_header_bytes: Most bytes of a request's line and headers together. More is answered with 431, and what is
+            not HTTP with 400; either ends the connection.
+    """
+    return type("LimitedProtocol", (_LimitedProtocol,), {"max_header_bytes": max_header_bytes})
+
+
+class _LimitedProtocol(HttpToolsProtocol):
+    """One client connection."""
+
+    max_header_bytes: int
+
+    _framing_bytes = 0
+    """Bytes since the head began, or since the last piece of the body. What stands in one read behind a piece of the
+    body, or behind another request, is not among them: the parser does not tell where in a read it is."""
+    _in_head = False
+    _in_body = False
+    _suspect = False
+    """Whether the present read may end a head that is too large: it is larger than the limit, or not the first."""
+    _read = b""
+    """The present read."""
+    _problem: GatewayError | None = None
+    """Why the connection is refused; nothing that comes after it is looked at."""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came in."""
+        if self._problem is not None:
+            return
+        self._read = data
+        self._framing_bytes += len(data)
+        self._suspect = self._in_head or len(data) > self.max_header_bytes
+        super().data_received(data)
+        if self._framing_bytes > self.max_header_bytes and self._problem is None:
+            self._problem = self._too_large()
+            self._refuse(self._problem)
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head is complete. The parser takes what is raised here for malformed HTTP: see ``send_400_response``."""
+        if self._suspect and self._head_bytes() > self.max_header_bytes:
+            self._problem = self._too_large()
+            raise self._problem
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            return
+        super().on_headers_complete()
+        self._in_head, self._in_body = False, True
+        self._framing_bytes = 0
+        # The parser tells trailers as headers. They come after everything was decided by the headers, and may not join
+        # them.
+        self.headers = []
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body came in."""
+        self._framing_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        if not self._in_body:
+            return
+        self._in_body = False
+        self._framing_bytes = 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """The parser gave up. ``msg``, which is always the same, is not used."""
+        del msg
+        if self._problem is None:
+            self._problem = BadRequest(
+                "This is not well-formed HTTP/1.1. Look for control characters (such as a newline) in the URL or in a"
+                " header, and for more than one length of the body (content-length, transfer-encoding).",
+                code="malformed_http",
+            )
+        self._refuse(self._problem)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """The request asks for another protocol (as Java's client does for HTTP/2, of every server), and was not begun.
+
+        Such a wish may be ignored, but the parser takes what follows for the other protocol. So it reads the request
+        once more, without the wish. CONNECT is answered as every other method, but nothing can follow it.
+        """
+        if self.parser.get_method() == b"CONNECT":
+            self.cycle.keep_alive = False
+            return
+        offer = sys.exception()
+        assert offer is not None
+        behind: int = offer.args[0]
+        version = self.parser.get_http_version().encode()
+        headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        head = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version), *headers]
+        self.parser = type(self.parser)(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._in_head = False
+        self._framing_bytes = 0
+        self.data_received(b"\r\n".join(head) + b"\r\n\r\n" + self._read[behind:])
+
+    def _refuse(self, problem: GatewayError) -> None:
+        """Say why, and end the connection; where other answers are still due on it, end it with the last of them."""
+        _log.info("connection_refused", code=problem.code, peer=self.client[0] if self.client else "")
+        self._unset_keepalive_if_required()
+        cycle = self.cycle
+        due = cycle is not None and not cycle.response_complete
+        if self._in_body:
+            if not due or cycle.response_started or self.pipeline:
+                self.transport.close()
+                return
+            # The answer is given here: whoever is about to answer is told that nobody listens.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        elif due:
+            cycle.keep_alive = False
+            return
+        body = problem_body(problem)
+        headers = problem_headers(problem, None) | {"content-length": str(len(body)), "connection": "close"}
+        lines = [_STATUS_LINES[problem.status], *(f"{name}: {value}" for name, value in headers.items())]
+        self.transport.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+
+    def _head_bytes(self) -> int:
+        """Size of the head that is complete now, in its usual form."""
+        line = len(self.parser.get_method()) + len(self.url) + len("  HTTP/1.1\r\n")
+        return line + sum(len(name) + len(value) + len(": \r\n") for name, value in self.headers) + len("\r\n")
+
+    def _too_large(self) -> GatewayError:
+        return HeadersTooLarge(
+            f"The URL and the headers are larger than {self.max_header_bytes} bytes together. Send fewer or shorter"
+            " headers, or raise server.max_header_bytes.",
+            code="headers_too_large",
+        )
