@@ -13,6 +13,9 @@ _COMMANDS = {
     "demo": ("gateway.tools.demo", "see it work: simulated replicas, the gateway, and traffic"),
     "engine": ("gateway.simulator.cli", "run one simulated engine"),
     "check": ("gateway.tools.check", "check a configuration file"),
+    "key": ("gateway.tools.key", "make an API key or an admin token"),
+    "reset": ("gateway.tools.reset", "make cached prefixes unreachable"),
+    "warm": ("gateway.tools.warm", "fill the replicas' caches with declared prefixes"),
 }
 
 

@@ -1,57 +1,65 @@
 """Builds the gateway from its settings. The only place that constructs the rooms and ties them together."""
 
-import asyncio
-import dataclasses
-import functools
-import operator
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import structlog
 from fastapi import FastAPI
-from prometheus_client.exposition import choose_encoder
 
+from gateway.admission import Gatekeeper
 from gateway.api import PublicApp
 from gateway.api.routes import Catalog as ModelCatalog
-from gateway.encode import Encoder, LocalEncoder, load_local
-from gateway.encode.remote import EngineTokenizer
+from gateway.api.settings import AdminTokenSettings
+from gateway.canon import PersonalDataScreen
+from gateway.epochs import PrefixSpaces, SpaceKeeper, SpaceRules, SpacesFile
 from gateway.flow import Flow, FlowLimits
 from gateway.hashing import ChainHasher
 from gateway.index import ReplicaIndex
 from gateway.ingest import FeedPlan, KvFeeds
+from gateway.models import ServedModels
 from gateway.placement import Chooser, LearnedRates
 from gateway.relay import EngineCalls, Fleet, Forwarder, HealthEvents, HealthMonitor, HttpClient, Replica
 from gateway.settings import ModelSettings, Settings
-from gateway.tasks import TaskGroupOwner, in_daemon_thread
-from gateway.telemetry import Catalog, MetricsObserver, ReplicaGauges, RequestLog, set_replica_gauges
-from gateway.trip import ServedModel
-from gateway.ui import AdminState, build_admin
-from gateway.values.errors import TokenizerUnavailable
+from gateway.snapshots import Snapshots
+from gateway.telemetry import AuditLog, Catalog, MetricsObserver, RequestLog
+from gateway.ui import AdminAccess, AdminState, build_admin
+from gateway.values.audit import AuditEvent
 from gateway.values.ids import ModelId, ReplicaId
-from gateway.values.kv_events import IndexSource, Medium
+from gateway.values.kv_events import Medium
 from gateway.values.load import Rates
-from gateway.values.ports import Observer
+from gateway.values.personal import Finding
+from gateway.values.ports import Observer, PersonalDataObserver
+from gateway.values.settlement import Refusal, Settlement
+from gateway.values.tenant import PersonalDataMode, Tenant
+from gateway.warming import Warmer
 
 _log = structlog.get_logger("gateway.app")
 
 
 class Gateway:
-    """One gateway: two ASGI applications and what runs behind them.
+    """One gateway: two ASGI applications and what runs behind them. Built inside of a running event loop.
 
     Attributes:
         public: Application of the public port.
         admin: Application of the admin port.
+
+    Raises:
+        ConfigInvalid: a file that the configuration names cannot be used.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._threads = ThreadPoolExecutor(settings.encode.threads, thread_name_prefix="encode")
+        self._metrics = Catalog()
+        counts = MetricsObserver(self._metrics)
+        self._audit = AuditLog(settings.audit, lambda: counts.on_state_error("audit"))
+        self._gate = Gatekeeper(settings.tenants, settings.admission, personal_data=_personal_data(settings))
+
+        # The replicas, and what is known of them.
         self._client = HttpClient(settings.relay.connect_timeout_seconds)
         self._fleet = Fleet(replica for model in settings.models for replica in _replicas(model, settings))
-        self._hasher = ChainHasher()
         self._engines = EngineCalls(self._fleet, self._client, settings.relay.suspect_seconds)
+        self._hasher = ChainHasher()
         model_of = {replica.id: replica.model for replica in self._fleet.replicas}
         self._index = ReplicaIndex(
             self._hasher,
@@ -60,68 +68,134 @@ class Gateway:
             default_blocks=settings.index.default_blocks,
             speculative_ttl_seconds=settings.index.speculative_ttl_seconds,
         )
+        self._feeds = KvFeeds(_feed_plans(settings), self._index, self._engines, counts, settings.ingest)
+        self._models = ServedModels(
+            settings.models, settings.encode, engines=self._engines, fleet=self._fleet, hasher=self._hasher
+        )
+
+        # Whose prefixes are whose.
+        self._spaces = PrefixSpaces(_rules(settings), [counts, self._audit])
+        self._keeper = SpaceKeeper(
+            self._spaces,
+            SpacesFile(settings.spaces.file) if settings.spaces.file else None,
+            models=model_of,
+            tenant=self._gate.tenant,
+            on_file_error=lambda: counts.on_state_error("spaces_file"),
+        )
+        self._keeper.load()
+        self._screen = PersonalDataScreen(
+            settings.personal_data, self._models.threads, _FindingsTold([counts, self._audit])
+        )
+
+        observers: list[Observer] = [counts, self._feeds, self._audit, _SpaceFigures(self._spaces)]
+        if settings.log.requests:
+            observers.append(RequestLog())
+        flow = self._build_flow(observers)
+        self._warmer = Warmer(
+            flow,
+            self._fleet,
+            self._gate,
+            isolated=lambda: self._settings.isolation != "none",
+            hold=self._hold,
+            settings=settings.warm,
+        )
         self._health = HealthMonitor(
             self._fleet,
             self._client,
-            HealthEvents(on_facts=self._take_facts, on_emptied=self._empty),
+            HealthEvents(
+                on_facts=self._take_facts,
+                on_emptied=self._empty,
+                on_identity=lambda replica, root, version: self._keeper.engine_seen(replica.id, root, version),
+                on_up=lambda replica: self._warmer.joined(replica.id),
+                on_down=lambda replica: self._warmer.left(replica.id),
+            ),
             interval_seconds=settings.relay.health_interval_seconds,
             timeout_seconds=settings.relay.health_timeout_seconds,
             unhealthy_after=settings.relay.unhealthy_after,
         )
-        self._metrics = Catalog()
-        self._tasks = TaskGroupOwner()
-        self._models = {ModelId(model.id): self._served(model, None) for model in settings.models}
-        counts = MetricsObserver(self._metrics)
-        self._feeds = KvFeeds(_feed_plans(settings), self._index, self._engines, counts, settings.ingest)
-        observers: list[Observer] = [counts, self._feeds]
-        if settings.log.requests:
-            observers.append(RequestLog())
-        flow = self._build_flow(observers)
-        started_at = int(time.time())
+
+        # The two ports.
         self.public = PublicApp(
             flow,
+            self._gate,
             ModelCatalog(
                 models=[model.id for model in settings.models],
                 card=lambda model: next((r.card for r in self._fleet.of(ModelId(model)) if r.card), None),
                 ready=lambda model: self._fleet.ready(ModelId(model)),
-                started_at=started_at,
+                started_at=int(time.time()),
+                public=lambda: self._settings.is_open,
             ),
             observers=observers,
             max_body_bytes=settings.server.max_body_bytes,
             max_json_depth=settings.server.max_json_depth,
         )
-        token = settings.server.admin_token
+        shown = Snapshots(
+            fleet=self._fleet,
+            index=self._index,
+            feeds=self._feeds,
+            spaces=self._keeper,
+            screen=self._screen,
+            metrics=self._metrics,
+        )
+        self._admin_access = AdminAccess(*_admin_tokens(settings))
         self.admin: FastAPI = build_admin(
-            AdminState(metrics=self._metrics_page, replicas=self._replica_states, config=settings.masked()),
-            token.get_secret_value() if token else None,
+            AdminState(
+                metrics=shown.metrics_page,
+                replicas=shown.replicas,
+                config=self._shown_config,
+                spaces=shown.spaces,
+                desk=self._keeper,
+                warm=self._warmer,
+                audit=self._audit,
+            ),
+            self._admin_access,
         )
 
     async def start(self) -> None:
-        """Load the tokenizers and begin watching the replicas. Returns when both are done once.
-
-        A tokenizer that takes longer than ``encode.load_timeout_seconds`` (a hub that does not answer) is not waited
-        for: the engine is asked for tokens until it is there.
-        """
+        """Load the tokenizers and begin watching the replicas. Returns when both are done once."""
+        self._audit.start()
+        self._screen.start()
         self._feeds.start()
         self._health.start()
-        loading = [
-            self._tasks.spawn(self._load(model), name=f"tokenizer-{model.id}") for model in self._settings.models
-        ]
-        await asyncio.wait(loading, timeout=self._settings.encode.load_timeout_seconds)
-        for model, task in zip(self._settings.models, loading, strict=True):
-            if not task.done():
-                _log.warning("tokenizer_late", model=model.id, instead="the engine is asked for every prompt's tokens")
+        await self._models.load()
         await self._health.wait_for_first_round()
+        self._keeper.start()
+        self._warmer.start_background()
+
+    async def reload(self, settings: Settings) -> None:
+        """Go by other settings from now on. Requests that are being answered end as they began.
+
+        Args:
+            settings: Must differ from the present ones only in what can be changed while serving: see ``reload``.
+        """
+        self._settings = settings
+        mode = _personal_data(settings)
+        self._gate.replace(settings.tenants, settings.admission, personal_data=mode)
+        self._admin_access.replace(*_admin_tokens(settings))
+        self._screen.configure(settings.personal_data)
+        self._spaces.configure(_rules(settings))
+        changed = await self._models.reload(settings.models)
+        for version in changed:
+            self._spaces.retire(version, time.time())
+        await self._warmer.reload(settings.warm)
+        for version in changed:
+            for replica in self._fleet.of(ModelId(version.model_id)):
+                if replica.up:
+                    self._warmer.joined(replica.id)  # its cache is warm for the old version only
+        self._audit.record(AuditEvent("config_reloaded"))
 
     async def stop(self) -> None:
-        """Stop watching, and close all connections to the replicas."""
-        await self._tasks.cancel()
+        """Stop watching, close all connections to the replicas, and write down what is to be kept."""
+        await self._warmer.stop()
+        await self._models.stop()
         await self._health.stop()
         await self._feeds.stop()
+        await self._screen.stop()
+        await self._keeper.stop()
         self._client.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._audit.stop()
 
-    def _build_flow(self, observers: Sequence[Observer]) -> Flow:
+    def _build_flow(self, observers: list[Observer]) -> Flow:
         settings = self._settings
         return Flow(
             models=self._models,
@@ -141,6 +215,8 @@ class Gateway:
                 chunk_timeout_seconds=settings.relay.chunk_timeout_seconds,
                 max_answer_bytes=settings.index.max_reply_bytes,
             ),
+            spaces=self._spaces,
+            screen=self._screen,
             observers=observers,
             limits=FlowLimits(
                 default_block_size=settings.index.default_block_size,
@@ -149,51 +225,12 @@ class Gateway:
             ),
         )
 
-    async def _load(self, model: ModelSettings) -> None:
-        local = await in_daemon_thread(lambda: self._load_tokenizer(model), name=f"tokenizer-{model.id}")
-        if local is not None:
-            self._models[ModelId(model.id)] = self._served(model, local)
+    def _shown_config(self) -> dict[str, object]:
+        return self._settings.masked()
 
-    def _served(self, model: ModelSettings, local: LocalEncoder | None) -> ServedModel:
-        model_id = ModelId(model.id)
-        engine = EngineTokenizer(model_id, self._engines, self._settings.encode.engine_timeout_seconds)
-        encoder = Encoder(local, engine, self._threads, self._settings.encode.inline_bytes)
-        return ServedModel(model_id, encoder, lambda salt, variant: self._root(model_id, salt, variant))
-
-    def _root(self, model: ModelId, salt: str, variant: str) -> int:
-        """Where a prompt's chain begins: with what the engine tells its cached blocks apart by."""
-        return self._hasher.root(model, self._fleet.adapter(model), salt, variant)
-
-    def _load_tokenizer(self, model: ModelSettings) -> LocalEncoder | None:
-        if model.tokenizer == "engine":
-            _log.info("tokenizer_ready", model=model.id, tokenizer_backend="engine")
-            return None
-        try:
-            local = load_local(
-                model.tokenizer,
-                chat_template=model.chat_template.read_text(encoding="utf-8") if model.chat_template else None,
-                template_arguments=model.chat_template_kwargs,
-                content_format=None if model.content_format == "auto" else model.content_format,
-                cache_mib=self._settings.encode.segment_cache_mib,
-            )
-        except Exception as error:  # noqa: BLE001 - whatever it is, the engine can be asked instead
-            _log.error(
-                "tokenizer_unavailable",
-                model=model.id,
-                tokenizer=model.tokenizer,
-                problem=str(error) if isinstance(error, TokenizerUnavailable) else repr(error),
-                instead="the engine is asked for every prompt's tokens",
-                fix="give models[].tokenizer a folder with the model's tokenizer files",
-            )
-            return None
-        _log.info(
-            "tokenizer_ready",
-            model=model.id,
-            tokenizer=model.tokenizer,
-            tokenizer_id=local.tokenizer_id,
-            **local.description,
-        )
-        return local
+    def _hold(self, replica: ReplicaId, held: bool) -> None:
+        """Whether a replica is to take requests only for want of others: its cache is being filled."""
+        next(each for each in self._fleet.replicas if each.id == replica).warming = held
 
     def _take_facts(self, replica: Replica) -> None:
         facts = replica.facts
@@ -208,67 +245,35 @@ class Gateway:
             self._index.remove(target)
         if started_at is not None:
             self._feeds.on_restarted(replica.id, started_at)
+        if replica.up:
+            self._warmer.joined(replica.id)  # it was not away long enough for the checks to see it
 
-    def _metrics_page(self, accept: str) -> tuple[bytes, str]:
-        set_replica_gauges(
-            self._metrics,
-            [
-                ReplicaGauges(r.id, r.model, bool(r.up), r.requests, *self._blocks_and_source(r))
-                for r in self._fleet.replicas
-            ],
-        )
-        encode, content_type = choose_encoder(accept)
-        return encode(self._metrics.registry), content_type
 
-    def _blocks_and_source(self, replica: Replica) -> tuple[int, IndexSource]:
-        """Blocks over all ranks, and the least that the belief about any of them rests on."""
-        states = [self._index.state(target) for target in replica.targets()]
-        blocks = sum(state.blocks for state in states)
-        if all(state.source is IndexSource.EVENTS for state in states):
-            return blocks, IndexSource.EVENTS
-        # Without a report of cached tokens nothing ever confirms or corrects a prediction.
-        return blocks, IndexSource.BLIND if replica.usage_details is False else IndexSource.PREDICTED
+class _SpaceFigures:
+    """An ``Observer``: what clients asked within each space."""
 
-    def _replica_states(self) -> list[dict[str, object]]:
-        return [self._replica_state(replica) for replica in self._fleet.replicas]
+    def __init__(self, spaces: PrefixSpaces) -> None:
+        self._spaces = spaces
 
-    def _replica_state(self, replica: Replica) -> dict[str, object]:
-        rates, facts = replica.speed.rates, replica.facts
-        blocks, source = self._blocks_and_source(replica)
-        digests = [self._index.state(target).digest for target in replica.targets()]
-        known = [digest for digest in digests if digest is not None]
-        digest = functools.reduce(operator.xor, known) if len(known) == len(digests) else None
-        return {
-            "id": replica.id,
-            "model": replica.model,
-            "url": replica.url,
-            "state": {None: "starting", True: "ready", False: "down"}[replica.up],
-            "requests": replica.requests,
-            "prefill_tokens_in_flight": replica.prefill_tokens,
-            "index": {
-                "source": source,
-                "blocks": blocks,
-                "capacity_blocks": facts.blocks,
-                "digest": None if digest is None else f"{digest:016x}",
-            },
-            "events": [dataclasses.asdict(report) for report in self._feeds.reports(replica.id)],
-            "engine": {
-                "kind": facts.kind,
-                "block_size": facts.block_size,
-                "prefix_caching": facts.prefix_caching,
-                "usage_details": replica.usage_details,
-                "running": facts.running,
-                "waiting": facts.waiting,
-                "cache_use": facts.cache_use,
-                "ranks": len(facts.ranks) or None,
-            },
-            "learned": {
-                "base_ttft_seconds": round(rates.base_seconds, 6),
-                "prefill_tokens_per_second": round(1 / rates.prefill_seconds_per_token, 1),
-                "decode_seconds_per_token": round(rates.decode_seconds_per_token, 6),
-                "request_seconds": round(rates.request_seconds, 6),
-            },
-        }
+    def on_settled(self, settlement: Settlement) -> None:
+        """See ``Observer``."""
+        if settlement.status == 200 and not settlement.warming:
+            self._spaces.count(settlement)
+
+    def on_refused(self, refusal: Refusal) -> None:
+        """See ``Observer``."""
+
+
+class _FindingsTold:
+    """Several ``PersonalDataObserver`` as one."""
+
+    def __init__(self, observers: Sequence[PersonalDataObserver]) -> None:
+        self._observers = observers
+
+    def on_personal_data(self, tenant: Tenant, finding: Finding, *, shared: bool, new: bool) -> None:
+        """See ``PersonalDataObserver``."""
+        for observer in self._observers:
+            observer.on_personal_data(tenant, finding, shared=shared, new=new)
 
 
 def _replicas(model: ModelSettings, settings: Settings) -> Iterator[Replica]:
@@ -287,6 +292,7 @@ def _replicas(model: ModelSettings, settings: Settings) -> Iterator[Replica]:
             ModelId(model.id),
             LearnedRates(rates, pool),
             authorization=f"Bearer {replica.api_key.get_secret_value()}".encode() if replica.api_key else None,
+            region=replica.region,
         )
 
 
@@ -296,3 +302,23 @@ def _feed_plans(settings: Settings) -> dict[ReplicaId, FeedPlan]:
         for model in settings.models
         for replica in model.replicas
     }
+
+
+def _rules(settings: Settings) -> SpaceRules:
+    spaces = settings.spaces
+    return SpaceRules(
+        isolation=settings.isolation,
+        secret=spaces.secret.get_secret_value().encode() if spaces.secret else b"",
+        idle_ttl_seconds=spaces.idle_ttl_seconds,
+        max_age_seconds=spaces.max_age_seconds,
+        max_spaces=spaces.max_spaces,
+    )
+
+
+def _admin_tokens(settings: Settings) -> tuple[str | None, Sequence[AdminTokenSettings]]:
+    server = settings.server
+    return server.admin_token.get_secret_value() if server.admin_token else None, server.admin_tokens
+
+
+def _personal_data(settings: Settings) -> PersonalDataMode:
+    return PersonalDataMode(settings.personal_data.mode)

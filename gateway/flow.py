@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from gateway.epochs import PrefixSpaces
 from gateway.hashing import ChainHasher
 from gateway.placement import Affinity, Chooser
 from gateway.relay import Fleet, Forwarder, Replica, asked_rank, suspect
@@ -14,10 +15,10 @@ from gateway.settle import confirmed_tokens, learn, replies, settlement
 from gateway.trip import CLIENT_GONE_STATUS, ServedModel, Trip, shutting_down
 from gateway.values.blocks import BlockChain, chain_block_size
 from gateway.values.decision import Decision
-from gateway.values.errors import NoReplica, ShuttingDown
+from gateway.values.errors import GatewayError, NoReplica
 from gateway.values.ids import ModelId, Target
 from gateway.values.outcome import Ending, Outcome
-from gateway.values.ports import Holding, Observer, PrefixIndex, Sink
+from gateway.values.ports import Grant, Holding, Observer, PrefixIndex, Screen, Sink
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest
 
@@ -55,6 +56,8 @@ class Flow:
         chooser: Chooser,
         fleet: Fleet,
         forwarder: Forwarder,
+        spaces: PrefixSpaces,
+        screen: Screen,
         observers: Sequence[Observer],
         limits: FlowLimits,
     ) -> None:
@@ -64,28 +67,52 @@ class Flow:
         self._chooser = chooser
         self._fleet = fleet
         self._forwarder = forwarder
+        self._spaces = spaces
+        self._screen = screen
         self._observers = observers
         self._limits = limits
 
-    async def serve(self, request: ChatRequest, sink: Sink) -> None:
+    async def serve(self, request: ChatRequest, sink: Sink, grant: Grant) -> None:
         """Answer one request.
+
+        Args:
+            request: The request.
+            sink: Where the answer goes.
+            grant: What it was admitted with.
 
         Raises:
             GatewayError: nothing was sent to the client, and this is what it should be told.
         """
-        trip = Trip(request, self._models[request.model])
-        trip.prompt = await self._encode(trip, sink)
-        trip.lap("encode")
-        while trip.outcome is None:
-            targets = self._targets(trip)
-            self._hash(trip, targets.values())
-            trip.lap("hash")
-            trip.decision = self._place(trip, targets, self._holdings(trip, targets))
-            trip.lap("place")
-            trip.outcome = await self._relay(trip, targets, sink)
+        trip = Trip(request, request, self._models[request.model], grant)
+        try:
+            trip.space = self._spaces.enter(request.caller, trip.model.version(), request.fields, time.time())
+            trip.request = await self._inspect(trip)
+            trip.lap("canon")
+            trip.prompt = await self._encode(trip, sink)
+            trip.lap("encode")
+            grant.charge(trip.prompt.tokens, time.monotonic())
+            while trip.outcome is None:
+                targets = self._targets(trip)
+                self._hash(trip, targets.values())
+                trip.lap("hash")
+                trip.decision = self._place(trip, targets, self._holdings(trip, targets))
+                trip.lap("place")
+                trip.outcome = await self._relay(trip, targets, sink)
+        except GatewayError as error:
+            grant.correct(0)
+            self._observe(trip, error.status)
+            raise
         await self._settle(trip)
         self._observe(trip, trip.status)
         trip.raise_if_unanswered()
+
+    async def _inspect(self, trip: Trip) -> ChatRequest:
+        try:
+            return await self._screen.inspect(trip.asked)
+        except GatewayError:
+            # What is refused is counted as well: it is what the operator wants to hear of most.
+            self._screen.answered(trip.asked, trip.space.id)
+            raise
 
     async def _encode(self, trip: Trip, sink: Sink) -> TokenizedPrompt:
         try:
@@ -95,18 +122,20 @@ class Flow:
             if sink.gone:
                 self._observe(trip, CLIENT_GONE_STATUS)
             elif sink.interrupted:
-                self._observe(trip, ShuttingDown.status)
                 raise shutting_down() from None
             raise
 
     def _targets(self, trip: Trip) -> Mapping[Target, Replica]:
         """Where the request may go: every rank of every routable replica, but for what the client asks for."""
-        replicas = self._fleet.routable(trip.model.id, time.monotonic(), trip.tried)
+        if (warmed := trip.request.warms) is not None:
+            return self._warmed(trip, warmed)
+        regions = trip.request.caller.tenant.regions
+        replicas = self._fleet.routable(trip.model.id, time.monotonic(), trip.tried, regions)
         if not replicas:
-            self._observe(trip, NoReplica.status)
+            configured = sum(not regions or replica.region in regions for replica in self._fleet.of(trip.model.id))
+            where = f" in {' or '.join(sorted(regions))}" if regions else ""
             raise NoReplica(
-                f"No replica of model {trip.model.id!r} is up ({len(self._fleet.of(trip.model.id))} configured)."
-                " Try again in a moment.",
+                f"No replica of model {trip.model.id!r}{where} is up ({configured} configured). Try again in a moment.",
                 code="no_replica",
             )
         if (rank := asked_rank(trip.request.headers)) is not None:
@@ -114,6 +143,12 @@ class Flow:
             if asked:
                 return asked
         return {target: replica for replica in replicas for target in replica.targets()}
+
+    def _warmed(self, trip: Trip, target: Target) -> Mapping[Target, Replica]:
+        for replica in self._fleet.of(trip.model.id):
+            if replica.id == target.replica and replica.up and target in replica.targets() and not trip.tried:
+                return {target: replica}
+        raise NoReplica(f"Replica {target.replica} is not up.", code="no_replica")
 
     def _hash(self, trip: Trip, replicas: Iterable[Replica]) -> None:
         root, parts = trip.root, trip.prompt.parts
@@ -177,6 +212,7 @@ class Flow:
                 replica,
                 target.rank,
                 sink,
+                salt=trip.space.salt,
                 own_headers=_own_headers(trip),
                 on_first_byte=first_byte,
             )
@@ -199,11 +235,18 @@ class Flow:
             )
         if outcome.ending is Ending.NOT_CONNECTED and len(trip.tried) < self._limits.connect_retries:
             trip.tried.add(replica.id)
-            if self._fleet.routable(trip.model.id, time.monotonic(), trip.tried):
+            if self._left(trip):
                 self._abandon(trip)
                 trip.resume_clock()
                 return None
         return outcome
+
+    def _left(self, trip: Trip) -> bool:
+        """Whether there is another replica to try."""
+        regions = trip.request.caller.tenant.regions
+        return trip.request.warms is None and bool(
+            self._fleet.routable(trip.model.id, time.monotonic(), trip.tried, regions)
+        )
 
     async def _settle(self, trip: Trip) -> None:
         """Correct the index and the learned rates by what the engine reported."""
@@ -213,8 +256,12 @@ class Flow:
         assert decision is not None
         trip.resume_clock()
         if not trip.prefilled:
+            trip.grant.correct(0)
             self._abandon(trip)
             return
+        if outcome.usage is not None:
+            trip.grant.correct(outcome.usage.prompt_tokens)
+        self._screen.answered(trip.asked, trip.space.id)
         replica.answered(outcome.usage, decision.held_tokens)
         cached = confirmed_tokens(trip.request, trip.prompt, outcome)
         if trip.lease is not None:
@@ -262,6 +309,7 @@ class Flow:
             dispatched_at=trip.dispatched_at,
             now=time.monotonic(),
             stages=tuple(trip.stages),
+            space=trip.space.id,
         )
         for observer in self._observers:
             observer.on_settled(result)
@@ -281,6 +329,7 @@ def _own_headers(trip: Trip) -> list[tuple[bytes, bytes]]:
         (b"x-gateway-decision", decision.kind.encode()),
         (b"x-gateway-prompt-tokens", str(trip.prompt.tokens).encode()),
         (b"x-gateway-prefix-tokens", str(decision.held_tokens).encode()),
+        *trip.grant.headers(time.monotonic()),
     ]
     if trip.prompt.source is TokenSource.TEXT:
         # The counts above are then counts of stand-ins; nobody should take them for the model's.

@@ -1,4 +1,7 @@
-"""Runs a gateway: both ports in one event loop, until a signal ends it."""
+"""Runs a gateway: both ports in one event loop, until a signal ends it.
+
+SIGHUP, or a change of a file that the configuration was made from, has the configuration read again.
+"""
 
 import asyncio
 import contextlib
@@ -7,33 +10,37 @@ import math
 import signal
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import structlog
 import uvicorn
 import uvloop
 
+from gateway.api.protocol import limited_protocol
 from gateway.app import Gateway
+from gateway.reload import Reloader
 from gateway.settings import Settings
 from gateway.values.errors import ConfigInvalid
 
 _log = structlog.get_logger("gateway.server")
 
 
-def serve(settings: Settings, ready: Callable[[str, str], None] | None = None) -> None:
+def serve(settings: Settings, config: Path, ready: Callable[[str, str], None] | None = None) -> None:
     """Serve until SIGINT or SIGTERM. Open answers get ``server.shutdown_grace_seconds``; a second signal ends them now.
 
     Args:
         settings: The configuration.
+        config: The file it came from; read again when it changes, and on SIGHUP.
         ready: Called with the public and the admin URL once both ports accept connections.
 
     Raises:
         ConfigInvalid: a port is taken or an address is not this machine's.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, ready))
+        runner.run(_serve(settings, config, ready))
 
 
-async def _serve(settings: Settings, ready: Callable[[str, str], None] | None) -> None:
+async def _serve(settings: Settings, config: Path, ready: Callable[[str, str], None] | None) -> None:
     server = settings.server
     with contextlib.ExitStack() as stack:
         public_socket = stack.enter_context(_bound("server.port", server.host, server.port))
@@ -43,7 +50,7 @@ async def _serve(settings: Settings, ready: Callable[[str, str], None] | None) -
             _Server(
                 uvicorn.Config(
                     app,
-                    http="httptools",
+                    http=limited_protocol(server.max_header_bytes),
                     ws="none",
                     lifespan="off",
                     log_config=None,
@@ -68,6 +75,8 @@ async def _serve(settings: Settings, ready: Callable[[str, str], None] | None) -
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, signalled)
+        reloader = Reloader(config, settings, gateway.reload)
+        loop.add_signal_handler(signal.SIGHUP, reloader.ask)
         running = [
             loop.create_task(one.serve(sockets=[sock]))
             for one, sock in zip(servers, (public_socket, admin_socket), strict=True)
@@ -78,7 +87,9 @@ async def _serve(settings: Settings, ready: Callable[[str, str], None] | None) -
         _log.info("gateway_ready", public=urls[0], admin=urls[1], policy=settings.placement.policy)
         if ready is not None:
             ready(urls[0], urls[1])
+        reloader.start()
         await stop.wait()
+        await reloader.stop()
         _log.info("gateway_stopping", grace_seconds=server.shutdown_grace_seconds)
         for one in servers:
             one.should_exit = True

@@ -4,13 +4,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     SecretStr,
     ValidationError,
     ValidationInfo,
@@ -20,14 +21,21 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-from gateway.api.settings import ServerSettings
+from gateway.admission import mistakes
+from gateway.admission.mistakes import Mistake
+from gateway.admission.names import check_name
+from gateway.admission.settings import AdmissionSettings, TenantSettings, is_open
+from gateway.api.settings import ServerSettings, is_loopback
+from gateway.canon.settings import PersonalDataSettings
 from gateway.config_file import read_config
 from gateway.encode.settings import EncodeSettings
+from gateway.epochs.settings import SpacesSettings
 from gateway.index.settings import IndexSettings
 from gateway.ingest.settings import IngestSettings
 from gateway.placement.settings import PlacementSettings
 from gateway.relay.settings import RelaySettings
-from gateway.telemetry.settings import LogSettings
+from gateway.telemetry.settings import AuditSettings, LogSettings
+from gateway.warming.settings import WarmSettings
 
 _VISIBLE_ASCII = re.compile(r"[!-~]+")
 _STRICT = ConfigDict(
@@ -52,6 +60,10 @@ class ReplicaSettings(BaseModel):
 
     api_key: SecretStr | None = Field(default=None, min_length=1)
     """Secret sent to this replica as `authorization: Bearer`, as vLLM's `--api-key` wants it. Null: no such header."""
+
+    region: str = ""
+    """Where the replica is, for tenants that are pinned to `regions`: letters, digits and `.`, `_`, `:`, `-`. Empty: in
+    none, so that no pinned tenant's request ever goes there."""
 
     events: str = "auto"
     """Where the engine publishes its KV events, by which the gateway knows what its cache holds. `auto` asks the engine
@@ -98,6 +110,11 @@ class ReplicaSettings(BaseModel):
         if not _VISIBLE_ASCII.fullmatch(name):
             raise ValueError("the name travels in a header: expected visible ASCII characters, without spaces")
         return name
+
+    @field_validator("region")
+    @classmethod
+    def _is_a_region(cls, region: str) -> str:
+        return check_name(region) if region else region
 
     @field_validator("api_key")
     @classmethod
@@ -202,6 +219,24 @@ class Settings(BaseModel):
     models: tuple[ModelSettings, ...]
     """The models, one at least."""
 
+    admission: AdmissionSettings = AdmissionSettings()
+    """Who is let in."""
+
+    tenants: tuple[TenantSettings, ...] = ()
+    """Whose requests are kept apart, with their keys and limits. Empty: everybody is tenant `default`."""
+
+    spaces: SpacesSettings = SpacesSettings()
+    """Who shares cached prefixes with whom, and for how long."""
+
+    personal_data: PersonalDataSettings = PersonalDataSettings()
+    """Personal data in the leading messages of prompts."""
+
+    audit: AuditSettings = AuditSettings()
+    """The audit log."""
+
+    warm: WarmSettings = WarmSettings()
+    """Caches that are filled before they are needed."""
+
     encode: EncodeSettings = EncodeSettings()
     """How prompts become tokens."""
 
@@ -237,6 +272,49 @@ class Settings(BaseModel):
         if mistakes:
             raise ValidationError.from_exception_data("models", mistakes, hide_input=True)
         return models
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _fits_together(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        settings = validate(value)
+        found = list(settings._mistakes())
+        if found:
+            raise ValidationError.from_exception_data(
+                "settings",
+                [
+                    InitErrorDetails(type="value_error", loc=location, input=None, ctx={"error": ValueError(message)})
+                    for location, message in found
+                ],
+                hide_input=True,
+            )
+        return settings
+
+    @property
+    def isolation(self) -> Literal["tenant", "group", "none"]:
+        """``spaces.isolation``, with its default settled."""
+        return self.spaces.isolation or ("none" if self.is_open else "tenant")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has to say who they are."""
+        return is_open(self.tenants, self.admission)
+
+    def _mistakes(self) -> Iterator[Mistake]:
+        yield from mistakes(
+            self.tenants,
+            self.admission,
+            public_host=self.server.host,
+            is_loopback=is_loopback(self.server.host),
+            forward_authorization=self.relay.forward_authorization,
+            models=[model.id for model in self.models],
+            regions={replica.region for model in self.models for replica in model.replicas if replica.region},
+        )
+        if self.isolation != "none" and self.spaces.secret is None:
+            yield (
+                ("spaces", "secret"),
+                f"required, because salts made with it keep prefixes apart (isolation: {self.isolation}; make one with"
+                " `openssl rand -hex 32`; or, where all may share, set spaces.isolation: none)",
+            )
 
     def masked(self) -> dict[str, Any]:
         """The settings as JSON-ready values in the file's layout, every secret replaced by ``***``."""

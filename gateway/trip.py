@@ -11,9 +11,10 @@ from gateway.values.decision import Decision
 from gateway.values.errors import NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.outcome import Ending, Outcome
-from gateway.values.ports import Lease
+from gateway.values.ports import Grant, Lease
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest
+from gateway.values.space import NO_SPACE, ModelVersion, SpacePass
 
 CLIENT_GONE_STATUS = 499
 """What is counted for a client that left before it got a status (nginx's number for it)."""
@@ -36,11 +37,13 @@ class ServedModel:
         encoder: Its tokenizer.
         roots: From a request's cache salt (empty for none) and its prompt's variant to the hash that its chains start
             from.
+        version: What it is at present: tokenizer, template, adapter, context limit.
     """
 
     id: ModelId
     encoder: Encoder
     roots: Callable[[str, str], int]
+    version: Callable[[], ModelVersion]
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +51,13 @@ class Trip:
     """Everything known of a request so far; each room's result is added as it comes."""
 
     request: ChatRequest
+    """As it goes on: what was to be masked in it is masked."""
+    asked: ChatRequest
+    """As the client sent it."""
     model: ServedModel
+    grant: Grant
+    space: SpacePass = NO_SPACE
+    """The prefix space it was led into."""
     prompt: TokenizedPrompt = field(default_factory=lambda: TokenizedPrompt((), TokenSource.TEXT))
     chains: dict[int, list[BlockChain]] = field(default_factory=dict)
     """The prompt's block chains, by block size: replicas of a model may differ in theirs."""
@@ -81,7 +90,7 @@ class Trip:
     @property
     def root(self) -> int:
         """Hash that the prompts' chains start from."""
-        salt = self.request.fields.get("cache_salt")
+        salt = self.space.salt if self.space.salt is not None else self.request.fields.get("cache_salt")
         return self.model.roots(salt if isinstance(salt, str) else "", self.prompt.variant)
 
     @property

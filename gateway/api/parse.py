@@ -14,6 +14,7 @@ import orjson
 from gateway.values.errors import BadRequest, NotFound
 from gateway.values.ids import ModelId, RequestId
 from gateway.values.request import ChatRequest, Endpoint
+from gateway.values.tenant import Caller
 
 
 def parse_request(
@@ -27,6 +28,7 @@ def parse_request(
     request_id: RequestId,
     session: str | None,
     received_at: float,
+    caller: Caller,
 ) -> ChatRequest:
     """Parse and check a body.
 
@@ -35,19 +37,16 @@ def parse_request(
         NotFound: the model is unknown.
     """
     fields = _object(body, max_depth)
+    models = [model for model in models if caller.may_use(model)]
     model = fields.get("model")
     if not isinstance(model, str):
         raise BadRequest(
-            "`model` is missing: name one of " + ", ".join(models) if model is None else "`model` must be a string.",
+            "`model` is missing: name one of " + known_models(models) if model is None else "`model` must be a string.",
             param="model",
             code="missing_required_parameter" if model is None else "invalid_type",
         )
     if model not in models:
-        raise NotFound(
-            f"The model {_shown(model)} does not exist here. Known models: {', '.join(models)}.",
-            param="model",
-            code="model_not_found",
-        )
+        raise unknown_model(model, models)
     stream = fields.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise _wrong_type("stream", "a boolean")
@@ -70,7 +69,28 @@ def parse_request(
         request_id=request_id,
         session=session,
         received_at=received_at,
+        caller=caller,
     )
+
+
+def unknown_model(model: str, known: Collection[str]) -> NotFound:
+    """What a client is told that asks for a model which does not exist, or which it may not use: the same.
+
+    Args:
+        model: What it asked for.
+        known: The models it may use.
+    """
+    return NotFound(
+        f"The model {_shown(model)} does not exist here, or may not be used with this key. Known models:"
+        f" {known_models(known)}.",
+        param="model",
+        code="model_not_found",
+    )
+
+
+def known_models(models: Collection[str]) -> str:
+    """Models as a list to read."""
+    return ", ".join(models) or "none"
 
 
 def _object(body: bytes, max_depth: int) -> dict[str, Any]:

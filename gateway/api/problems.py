@@ -25,7 +25,7 @@ def problem_headers(error: GatewayError, request_id: str | None) -> dict[str, st
         headers["x-request-id"] = request_id
     if error.retry_after_seconds is not None:
         headers["retry-after"] = str(error.retry_after_seconds)
-    return headers
+    return headers | dict(error.headers)
 
 
 def problem_response(

@@ -13,10 +13,10 @@ from fastapi import FastAPI
 from gateway.api.exchange import ClientSink, Receive, Scope, Send, read_body
 from gateway.api.parse import parse_request
 from gateway.api.problems import problem_body, problem_headers
-from gateway.api.routes import Catalog, build_routes
+from gateway.api.routes import Catalog, build_routes, peer_of
 from gateway.values.errors import ClientGone, GatewayError, UnsupportedMediaType
 from gateway.values.ids import RequestId
-from gateway.values.ports import Observer, Sink
+from gateway.values.ports import Gate, Grant, Observer, Sink
 from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.settlement import Refusal
 
@@ -28,8 +28,8 @@ _log = structlog.get_logger("gateway.api")
 class Service(Protocol):
     """What answers generation requests."""
 
-    async def serve(self, request: ChatRequest, sink: Sink) -> None:
-        """Answer one request, or raise the ``GatewayError`` the client should be told."""
+    async def serve(self, request: ChatRequest, sink: Sink, grant: Grant) -> None:
+        """Answer one request that was admitted, or raise the ``GatewayError`` the client should be told."""
         ...
 
 
@@ -38,16 +38,17 @@ class PublicApp:
 
     Args:
         service: What answers generation requests.
+        gate: Who may ask, and how much.
         catalog: What is served, for ``/v1/models`` and ``/readyz``.
         observers: Whom to tell of requests that did not get as far as the service.
         max_body_bytes: Largest body accepted.
         max_json_depth: Deepest nesting accepted.
-        lifespan: Runs around the whole life of the application.
     """
 
     def __init__(
         self,
         service: Service,
+        gate: Gate,
         catalog: Catalog,
         *,
         observers: Sequence[Observer],
@@ -55,13 +56,14 @@ class PublicApp:
         max_json_depth: int,
     ) -> None:
         self._service = service
+        self._gate = gate
         self._observers = observers
         self._open: set[ClientSink] = set()
         self._models = catalog.models
         self._max_body_bytes = max_body_bytes
         self._max_json_depth = max_json_depth
         self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
-        self.routes: FastAPI = build_routes(catalog)
+        self.routes: FastAPI = build_routes(catalog, gate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""
@@ -81,8 +83,11 @@ class PublicApp:
         named = dict(headers)
         given_id = named.get(b"x-request-id", b"").decode("latin-1")
         request_id = RequestId(given_id if _REQUEST_ID.fullmatch(given_id) else secrets.token_hex(16))
+        peer = peer_of(scope)
         sink: ClientSink | None = None
+        grant: Grant | None = None
         try:
+            grant = self._gate.admit(headers, peer, time.time(), time.monotonic())
             _check_media(named)
             length = named.get(b"content-length", b"")
             body = await read_body(receive, int(length) if length.isdigit() else None, self._max_body_bytes)
@@ -96,15 +101,16 @@ class PublicApp:
                 request_id=request_id,
                 session=_text(named.get(b"x-session-id")),
                 received_at=time.monotonic(),
+                caller=grant.caller,
             )
             sink = ClientSink(receive, send)
             self._open.add(sink)
-            await self._service.serve(request, sink)
+            await self._service.serve(request, sink, grant)
         except ClientGone:
             return
         except GatewayError as error:
             if sink is None:
-                self._refused(endpoint, request_id, error)
+                self._refused(endpoint, request_id, error, peer, grant)
             await _answer(send, error, request_id)
         except asyncio.CancelledError:
             if sink is None or not sink.gone:
@@ -114,15 +120,20 @@ class PublicApp:
             if sink is not None and sink.started:
                 raise
             failure = _internal(request_id)
-            self._refused(endpoint, request_id, failure)
+            self._refused(endpoint, request_id, failure, peer, grant)
             await _answer(send, failure, request_id)
         finally:
+            if grant is not None:
+                grant.release()
             if sink is not None:
                 sink.close()
                 self._open.discard(sink)
 
-    def _refused(self, endpoint: Endpoint, request_id: RequestId, error: GatewayError) -> None:
-        refusal = Refusal(request_id, endpoint, error.status, error.code)
+    def _refused(
+        self, endpoint: Endpoint, request_id: RequestId, error: GatewayError, peer: str, grant: Grant | None
+    ) -> None:
+        caller = error.caller if grant is None else grant.caller
+        refusal = Refusal(request_id, endpoint, error.status, error.code, peer, caller)
         for observer in self._observers:
             observer.on_refused(refusal)
 

@@ -1,6 +1,7 @@
 """The public port's other routes, on FastAPI: models, health, and everything that does not exist."""
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from gateway.api.parse import unknown_model
 from gateway.api.problems import problem_response
 from gateway.values.errors import GatewayError, MethodNotAllowed, NotFound
+from gateway.values.ports import Gate
 from gateway.values.request import Endpoint
 
 _log = structlog.get_logger("gateway.api")
@@ -25,30 +28,39 @@ class Catalog:
         card: The engine's entry of a model, or None while no replica has told it.
         ready: Whether a model has a replica that is up.
         started_at: Unix seconds, for cards made here.
+        public: Whether anybody may see which models there are, as long as nobody has to say who they are.
     """
 
     models: Sequence[str]
     card: Callable[[str], Mapping[str, Any] | None]
     ready: Callable[[str], bool]
     started_at: int
+    public: Callable[[], bool]
 
 
-def build_routes(catalog: Catalog) -> FastAPI:
-    """The FastAPI application."""
+def build_routes(catalog: Catalog, gate: Gate) -> FastAPI:
+    """The FastAPI application.
+
+    Args:
+        catalog: What is served.
+        gate: Who may see it.
+    """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
 
+    def _allowed(request: Request) -> list[str]:
+        caller = gate.identify(request.scope["headers"], peer_of(request.scope), time.time())
+        return [model for model in catalog.models if caller.may_use(model)]
+
     @app.get("/v1/models")
-    async def list_models() -> Response:
-        return JSONResponse({"object": "list", "data": [_card(catalog, model) for model in catalog.models]})
+    async def list_models(request: Request) -> Response:
+        allowed = _allowed(request)
+        return JSONResponse({"object": "list", "data": [_card(catalog, model) for model in allowed]})
 
     @app.get("/v1/models/{model:path}")
-    async def show_model(model: str) -> Response:
-        if model not in catalog.models:
-            raise NotFound(
-                f"The model {model[:100]!r} does not exist here. Known models: {', '.join(catalog.models)}.",
-                param="model",
-                code="model_not_found",
-            )
+    async def show_model(request: Request, model: str) -> Response:
+        allowed = _allowed(request)
+        if model not in allowed:
+            raise unknown_model(model, allowed)
         return JSONResponse(_card(catalog, model))
 
     @app.api_route("/healthz", methods=["GET", "HEAD"])
@@ -60,7 +72,7 @@ def build_routes(catalog: Catalog) -> FastAPI:
         models = {model: catalog.ready(model) for model in catalog.models}
         ready = all(models.values())
         return JSONResponse(
-            {"status": "ready" if ready else "not ready", "models": models},
+            {"status": "ready" if ready else "not ready"} | ({"models": models} if catalog.public() else {}),
             200 if ready else 503,
             None if ready else {"retry-after": "2"},
         )
@@ -105,6 +117,12 @@ def add_problem_handlers(app: FastAPI) -> None:
     async def unexpected(request: Request, error: Exception) -> Response:
         _log.error("request_failed", path=request.url.path, exc_info=error)
         return problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
+
+
+def peer_of(scope: MutableMapping[str, Any]) -> str:
+    """Address that an ASGI scope's connection comes from; empty if unknown."""
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def _card(catalog: Catalog, model: str) -> dict[str, Any]:

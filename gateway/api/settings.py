@@ -2,12 +2,89 @@
 
 import ipaddress
 import re
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
+from gateway.keys import hash_key, parse_expiry, parse_hash
+
+_TOKEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_TAKEN_ID = "admin_token"
+_LONGEST_TOKEN = 512
+_PLAIN_WORD = re.compile(r"[A-Za-z_-]{1,20}")
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _VISIBLE_ASCII = re.compile(r"[!-~]+")
+
+
+class AdminTokenSettings(BaseModel):
+    """One token of the admin port: its hash, and what it may do."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+    id: str
+    """Name of the token in the audit log, 1 to 64 characters out of `A-Z a-z 0-9 . _ : -`; each may stand here once."""
+
+    hash: SecretStr
+    """Hash of the token, `sha256:` and 64 hex digits, as `prefix-gateway key --admin` prints it beside the token. The
+    token itself stands nowhere in the configuration, so that reading the file lets nobody in."""
+
+    role: Literal["read", "operate"] = "read"
+    """What it may do. `read`: look at everything (metrics, replicas, spaces, configuration), as a dashboard needs;
+    `operate`: also reset spaces and warm caches."""
+
+    expires: str | None = None
+    """When the token stops being valid: a date (`2027-01-31`, the last day on which it is valid, in UTC) or a time
+    (`2027-01-31T12:00:00Z`, in UTC if it names no zone). Null: never. Too near: dashboards go dark before they have the
+    next token; too far or never: a token that got lost stays of use to whoever found it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_a_mapping(cls, value: Any) -> Any:
+        # Not left to the type check, whose message shows what it got: it may be the token itself.
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, dict) or any(not _PLAIN_WORD.fullmatch(str(name)) for name in value):
+            raise ValueError(
+                "expected a mapping with id, hash, role and expires (make one with `prefix-gateway key --admin`)"
+            )
+        return value
+
+    @field_validator("id")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        if not _TOKEN_ID.fullmatch(name):
+            raise ValueError("expected a name of 1 to 64 characters out of A-Z a-z 0-9 . _ : -")
+        if name == _TAKEN_ID:
+            raise ValueError(f"{_TAKEN_ID} is the name of server.admin_token in the audit log (take another)")
+        return name
+
+    @field_validator("hash", mode="before")
+    @classmethod
+    def _is_a_hash(cls, value: Any, info: ValidationInfo) -> Any:
+        text = value.get_secret_value() if isinstance(value, SecretStr) else value
+        digest = parse_hash(text if isinstance(text, str) else "")
+        if parse_hash(hash_key(info.data.get("id", ""))) == digest:
+            raise ValueError("hash of its id, which would stand in the audit log (give the token a name of its own)")
+        return value
+
+    @field_validator("expires")
+    @classmethod
+    def _is_a_time(cls, expires: str | None) -> str | None:
+        if expires is not None:
+            parse_expiry(expires)
+        return expires
+
+    @property
+    def digest(self) -> bytes:
+        """The hash's 32 bytes."""
+        return parse_hash(self.hash.get_secret_value())
+
+    @property
+    def expires_at(self) -> float | None:
+        """Unix seconds from which on the token is not valid; None for never."""
+        return None if self.expires is None else parse_expiry(self.expires)
 
 
 class ServerSettings(BaseModel):
@@ -25,18 +102,29 @@ class ServerSettings(BaseModel):
     """TCP port clients connect to. 0 takes any free port, which the log then names."""
 
     admin_host: str = "127.0.0.1"
-    """Address of the admin port (metrics, admin API). On anything but loopback `admin_token` is required."""
+    """Address of the admin port (metrics, admin API). On anything but loopback `admin_token` or one of `admin_tokens`
+    is required."""
 
     admin_port: int = Field(default=8081, ge=0, le=65535, validate_default=True)
     """TCP port of the admin side, different from `port`. 0 takes any free port, which the log then names."""
 
+    admin_tokens: tuple[AdminTokenSettings, ...] = ()
+    """Further tokens of the admin port, each with a name, a role and, if you like, an end. With `admin_token` or any of
+    these, callers have to send one as `authorization: Bearer`."""
+
     admin_token: SecretStr | None = Field(default=None, min_length=1, validate_default=True)
-    """Secret that callers of the admin port send as `authorization: Bearer`. Null: no token is asked for, which is
-    accepted on loopback only, because the admin port shows what every client does."""
+    """Secret that callers of the admin port send as `authorization: Bearer`; it may do everything, and never ends.
+    Null, and no `admin_tokens`: no token is asked for, which is accepted on loopback only, because the admin port shows
+    what every client does."""
 
     max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
     """Largest request body, in bytes; a larger one is answered with 413. 16 MiB holds a prompt of a million tokens, and
     bounds what one client can make the gateway hold. Too small: long prompts and inline images are refused."""
+
+    max_header_bytes: int = Field(default=65536, ge=1024)
+    """Largest head of a request (request line and headers), in bytes; a larger one is answered with 431. 64 KiB is
+    above what browsers, proxies and tracing send together. Too small: requests with long cookies or traces are
+    refused; too large: clients without a key can make the gateway hold that much each."""
 
     max_json_depth: int = Field(default=64, ge=1, le=512)
     """Deepest nesting of a request body, in levels; a deeper one is answered with 400. Real requests stay below 20,
@@ -65,17 +153,44 @@ class ServerSettings(BaseModel):
             raise ValueError("the same as server.port, expected a port of its own (choose another number)")
         return port
 
+    @field_validator("admin_tokens", mode="before")
+    @classmethod
+    def _is_a_list_of_tokens(cls, tokens: Any) -> Any:
+        # Not left to the type check, whose message shows what it got: it may be a token.
+        if not isinstance(tokens, list | tuple):
+            raise ValueError("expected a list (`- ` before each token's id, hash, role and expires)")
+        return tokens
+
+    @field_validator("admin_tokens")
+    @classmethod
+    def _are_different(cls, tokens: tuple[AdminTokenSettings, ...]) -> tuple[AdminTokenSettings, ...]:
+        for number, token in enumerate(tokens):
+            for earlier in tokens[:number]:
+                if token.id == earlier.id:
+                    raise ValueError(f"two of them are called {token.id} (give one of them another id)")
+                if token.digest == earlier.digest:
+                    raise ValueError(f"{earlier.id} and {token.id} have the same hash (make a token for each)")
+        return tokens
+
     @field_validator("admin_token")
     @classmethod
     def _is_there_when_exposed(cls, token: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
-        host = info.data.get("admin_host")
-        if token is None and host is not None and not _is_loopback(host):
-            raise ValueError(
-                "required, because admin_host is an address that other machines may reach "
-                "(set a token, or set admin_host to 127.0.0.1)"
-            )
-        if token is not None and not _VISIBLE_ASCII.fullmatch(token.get_secret_value()):
+        # Either is missing if it was refused, which is reported by itself.
+        host, others = info.data.get("admin_host"), info.data.get("admin_tokens")
+        if token is None:
+            if host is not None and others == () and not is_loopback(host):
+                raise ValueError(
+                    "required, because admin_host is an address that other machines may reach "
+                    "(set a token here or in admin_tokens, or set admin_host to 127.0.0.1)"
+                )
+            return None
+        plain = token.get_secret_value()
+        if not _VISIBLE_ASCII.fullmatch(plain):
             raise ValueError("a token travels in a header: expected visible ASCII characters, without spaces")
+        if len(plain) > _LONGEST_TOKEN:
+            raise ValueError(f"expected at most {_LONGEST_TOKEN} characters")
+        if any(parse_hash(hash_key(plain)) == other.digest for other in others or ()):
+            raise ValueError("its hash stands in admin_tokens, too (remove one of them)")
         return token
 
 
@@ -86,5 +201,6 @@ def _is_ip(host: str) -> Literal[4, 6, False]:
         return False
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
     return ipaddress.ip_address(host).is_loopback if _is_ip(host) else host.rstrip(".").lower() == "localhost"

@@ -1,6 +1,7 @@
-"""The request body on its way to the replica: the client's bytes, with ``stream_options.include_usage`` put in.
+"""The request body on its way to the replica: the client's bytes, with two members put in:
+``stream_options.include_usage`` and, where prefix spaces are isolated, ``cache_salt``.
 
-Only that one member is touched. The body is not parsed and written again, because another spelling of a number, another
+Only these members are touched. The body is not parsed and written again, because another spelling of a number, another
 key order or a lost duplicate key could change what the engine does.
 """
 
@@ -26,6 +27,22 @@ def asking_for_usage(body: bytes, fields: Mapping[str, Any]) -> bytes:
         return inserted(body, _ASK)
     for start, end in reversed(list(member_values(body, "stream_options"))):
         body = body[:start] + _asking(body[start:end]) + body[end:]
+    return body
+
+
+def salted(body: bytes, fields: Mapping[str, Any], salt: str) -> bytes:
+    """A body with this ``cache_salt`` in place of the client's own, however often it gave one.
+
+    Args:
+        body: A valid JSON object.
+        fields: The same, parsed.
+        salt: Base64url.
+    """
+    value = b'"' + salt.encode() + b'"'
+    if "cache_salt" not in fields:
+        return inserted(body, b'"cache_salt":' + value)
+    for start, end in reversed(list(member_values(body, "cache_salt"))):
+        body = body[:start] + value + body[end:]
     return body
 
 

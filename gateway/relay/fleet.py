@@ -196,6 +196,11 @@ class Fleet:
         cards = (replica.card for replica in self.of(model))
         return model if any(card and card.get("parent") for card in cards) else ""
 
+    def context_limit(self, model: ModelId) -> int:
+        """The longest context in tokens that every engine of a model takes, as far as they tell; else 0."""
+        limits = [replica.card.get("max_model_len") for replica in self.of(model) if replica.card]
+        return min((limit for limit in limits if isinstance(limit, int)), default=0)
+
     def ready(self, model: ModelId) -> bool:
         """Whether a model has a replica whose checks pass."""
         return any(replica.up for replica in self.of(model))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import orjson
 
-from gateway.relay.body import asking_for_usage
+from gateway.relay.body import asking_for_usage, salted
 from gateway.relay.fleet import Replica
 from gateway.relay.headers import client_headers, upstream_headers
 from gateway.relay.http import HttpClient, NotConnected, TransportError
@@ -49,6 +49,7 @@ class Forwarder:
         rank: int,
         sink: Sink,
         *,
+        salt: str | None,
         own_headers: Sequence[tuple[bytes, bytes]],
         on_first_byte: Callable[[], None],
     ) -> Outcome:
@@ -62,11 +63,14 @@ class Forwarder:
             replica: Where it goes.
             rank: To which of its data-parallel ranks.
             sink: Where the answer goes.
+            salt: Sent as ``cache_salt`` in place of the client's own; None leaves the body as it is.
             own_headers: Headers the gateway adds to the answer.
             on_first_byte: Called once when the first byte of a stream has come.
         """
         attempt = _Attempt(sink, own_headers, on_first_byte, request, self._max_answer_bytes)
         body = asking_for_usage(request.body, request.fields) if request.stream else request.body
+        if salt is not None:
+            body = salted(body, request.fields, salt)
         headers = upstream_headers(
             request.headers,
             request.request_id.encode(),

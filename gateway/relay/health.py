@@ -39,10 +39,16 @@ class HealthEvents:
         on_facts: Its metrics said something new about what it is: engine, ranks, cache.
         on_emptied: Its process started again, or it was away: its cache is empty, as far as one can tell. With the
             Unix time of the new process's start, if that is known.
+        on_identity: What it runs was read: the model's root and the engine's release, each empty if it does not tell.
+        on_up: It begins to get requests.
+        on_down: It gets no more requests.
     """
 
     on_facts: Callable[[Replica], None]
     on_emptied: Callable[[Replica, float | None], None]
+    on_identity: Callable[[Replica, str, str], None]
+    on_up: Callable[[Replica], None]
+    on_down: Callable[[Replica], None]
 
 
 class HealthMonitor:
@@ -77,6 +83,7 @@ class HealthMonitor:
         self._unchecked = {replica.id for replica in fleet.replicas}
         self._all_checked = asyncio.Event()
         self._without_metrics: set[ReplicaId] = set()
+        self._restarted: set[ReplicaId] = set()
 
     async def wait_for_first_round(self) -> None:
         """Wait until every replica was checked once, whatever came of it."""
@@ -100,9 +107,11 @@ class HealthMonitor:
                 problem = await self._check(replica)
                 failures = failures + 1 if problem else 0
                 if problem is None:
-                    if rounds % _CARD_EVERY == 0:
+                    if rounds % _CARD_EVERY == 0 or replica.id in self._restarted:
+                        self._restarted.discard(replica.id)
                         await self._read_card(replica)
                         await self._read_server(replica)
+                        await self._read_identity(replica)
                     self._mark_up(replica)
                     rounds += 1
                 elif replica.up is None or (replica.up and failures >= self._unhealthy_after):
@@ -164,6 +173,7 @@ class HealthMonitor:
     def _empty(self, replica: Replica, started_at: float | None) -> None:
         """It may be another process than before, with other flags and certainly with an empty cache."""
         replica.usage_details = None
+        self._restarted.add(replica.id)
         self._events.on_emptied(replica, started_at)
 
     def _mark_up(self, replica: Replica) -> None:
@@ -172,6 +182,7 @@ class HealthMonitor:
             _log.info("replica_up", replica=replica.id, model=replica.model, url=replica.url)
             if replica.facts.kind is None:
                 self._events.on_facts(replica)  # nothing else will tell that it is there
+            self._events.on_up(replica)
 
     def _mark_down(self, replica: Replica, problem: str) -> None:
         known = replica.facts.started_at is not None
@@ -180,6 +191,7 @@ class HealthMonitor:
         if not known:
             # Nothing will tell whether it comes back with its cache, so count on the worse.
             self._empty(replica, None)
+        self._events.on_down(replica)
 
     async def _read_server(self, replica: Replica) -> None:
         """Read SGLang's arguments: its metrics do not tell whether it reuses prefixes."""
@@ -199,6 +211,25 @@ class HealthMonitor:
         if replica.server.usage_details is False and replica.usage_details is None:
             replica.lacks_usage_details()
 
+    async def _read_identity(self, replica: Replica) -> None:
+        """Tell what the replica runs: of which files, and in which release."""
+        if replica.facts.kind is EngineKind.SGLANG:
+            server = replica.server
+            root, version = (server.root, server.version) if server else (None, None)
+        else:
+            root, version = _text((replica.card or {}).get("root")), await self._read_version(replica)
+        self._events.on_identity(replica, root or "", version or "")
+
+    async def _read_version(self, replica: Replica) -> str | None:
+        try:
+            status, body = await self._client.fetch(
+                "GET", replica.origin, "/version", credentials(replica), timeout_seconds=self._timeout
+            )
+            return _text(orjson.loads(body)["version"]) if status == 200 else None
+        except (TransportError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+            _log.info("version_unreadable", replica=replica.id, problem=str(error))
+            return None
+
     async def _read_card(self, replica: Replica) -> None:
         """Read the replica's entry for its model; warn if it serves another."""
         try:
@@ -217,6 +248,10 @@ class HealthMonitor:
                 )
         except (TransportError, orjson.JSONDecodeError, KeyError, TypeError) as error:
             _log.warning("model_list_unreadable", replica=replica.id, problem=str(error))
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _completed(facts: EngineFacts, server: ServerFacts | None) -> EngineFacts:

@@ -47,6 +47,7 @@ def settlement(
     dispatched_at: float,
     now: float,
     stages: tuple[tuple[str, float], ...],
+    space: str,
 ) -> Settlement:
     """The whole request in one value; the arguments are as in ``Settlement``.
 
@@ -61,6 +62,7 @@ def settlement(
         dispatched_at: Monotonic seconds when it was sent to the replica that answered.
         now: Monotonic seconds.
         stages: Seconds per room.
+        space: Short name of its prefix space.
     """
     usage = outcome.usage if outcome else None
     cached = usage.cached_tokens if usage else None
@@ -86,4 +88,7 @@ def settlement(
         ttft_seconds=ttft,
         seconds=now - request.received_at,
         stages=stages,
+        caller=request.caller,
+        space=space,
+        warming=request.warms is not None,
     )

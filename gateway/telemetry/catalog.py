@@ -6,10 +6,6 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 _STAGE_SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 
 
-EVERYBODY = "default"
-"""The tenant label's value: all clients are one tenant."""
-
-
 class Catalog:
     """The metrics, on a registry of their own. Label values are bounded: configured names and closed sets only."""
 
@@ -117,5 +113,31 @@ class Catalog:
             "gateway_saved_prefill_seconds",
             "Prefill seconds that cached tokens made unnecessary, by the replicas' learned rates.",
             ("model",),
+            registry=registry,
+        )
+        self.resets = Counter(
+            "gateway_resets",
+            "Lives of prefix spaces that ended, by cause.",
+            ("cause",),
+            registry=registry,
+        )
+        self.state_errors = Counter(
+            "gateway_state_errors",
+            "Times that something the gateway keeps could not be written or read: audit (the audit log), spaces_file"
+            " (the file of prefix spaces).",
+            ("backend",),
+            registry=registry,
+        )
+        self.personal_data_findings = Counter(
+            "gateway_personal_data_findings",
+            "Pieces of personal data found in the leading messages of requests; shared: in a part that several"
+            " conversations have in common.",
+            ("tenant", "kind", "shared"),
+            registry=registry,
+        )
+        self.warm_requests = Counter(
+            "gateway_warm_requests",
+            "Declared prefixes sent to fill a replica's cache: ok or failed. They count nowhere else.",
+            ("model", "result"),
             registry=registry,
         )

@@ -6,11 +6,16 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Histogram
 
-from gateway.telemetry.catalog import EVERYBODY, Catalog
+from gateway.telemetry.catalog import Catalog
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.kv_events import IndexSource
 from gateway.values.outcome import Ending
+from gateway.values.personal import Finding
 from gateway.values.settlement import Refusal, Settlement
+from gateway.values.space import SpaceEnd
+from gateway.values.tenant import Tenant
+
+_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,7 @@ class ReplicaGauges:
 
 
 class MetricsObserver:
-    """An ``Observer`` and ``EventObserver`` that counts.
+    """An ``Observer``, ``EventObserver``, ``SpaceObserver`` and ``PersonalDataObserver`` that counts.
 
     Args:
         catalog: The metrics.
@@ -41,7 +46,12 @@ class MetricsObserver:
     def on_settled(self, settlement: Settlement) -> None:
         """See ``Observer``."""
         c, s, count, time = self._catalog, settlement, self._counter, self._histogram
-        count(c.requests, s.model, EVERYBODY, str(s.endpoint), str(s.status)).inc()
+        if s.warming:
+            # No client waited for it, and that its prompt was not cached is why it was sent.
+            count(c.warm_requests, s.model, "ok" if _answered(s) else "failed").inc()
+            return
+        tenant = s.caller.tenant.label
+        count(c.requests, s.model, tenant, str(s.endpoint), str(s.status)).inc()
         count(c.encodings, s.model, s.token_source).inc()
         time(c.request_seconds, s.model, str(s.endpoint)).observe(s.seconds)
         for stage, seconds in s.stages:
@@ -56,13 +66,13 @@ class MetricsObserver:
             time(c.ttft_seconds, s.model, s.decision.kind).observe(s.ttft_seconds)
         if s.ending in (Ending.BROKEN, Ending.TIMED_OUT):
             count(c.failovers, "first_byte" if s.ttft_seconds is None else "stream").inc()
-        if s.ending is not Ending.COMPLETE or s.status != 200:
+        if not _answered(s):
             return
-        count(c.prompt_tokens, s.model, EVERYBODY).inc(s.prompt_tokens)
-        count(c.cached_tokens, s.model, EVERYBODY, "predicted").inc(s.predicted_tokens)
+        count(c.prompt_tokens, s.model, tenant).inc(s.prompt_tokens)
+        count(c.cached_tokens, s.model, tenant, "predicted").inc(s.predicted_tokens)
         if s.cached_tokens is None:
             return
-        count(c.cached_tokens, s.model, EVERYBODY, "confirmed").inc(s.cached_tokens)
+        count(c.cached_tokens, s.model, tenant, "confirmed").inc(s.cached_tokens)
         count(c.saved_prefill_seconds, s.model).inc(s.saved_prefill_seconds)
         error = s.cached_tokens - s.predicted_tokens
         if error:
@@ -78,8 +88,26 @@ class MetricsObserver:
 
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``. Which model was meant may be a client's invention, so it is no label value."""
-        labels = ("unknown", EVERYBODY, str(refusal.endpoint), str(refusal.status))
+        tenant = refusal.caller.tenant.label if refusal.caller else _UNKNOWN
+        labels = (_UNKNOWN, tenant, str(refusal.endpoint), str(refusal.status))
         self._counter(self._catalog.requests, *labels).inc()
+
+    def on_space_end(self, end: SpaceEnd) -> None:
+        """See ``SpaceObserver``."""
+        self._counter(self._catalog.resets, str(end.cause)).inc()
+
+    def on_personal_data(self, tenant: Tenant, finding: Finding, *, shared: bool, new: bool) -> None:  # noqa: ARG002
+        """See ``PersonalDataObserver``."""
+        labels = (tenant.label, finding.kind, "true" if shared else "false")
+        self._counter(self._catalog.personal_data_findings, *labels).inc()
+
+    def on_state_error(self, backend: str) -> None:
+        """Something the gateway keeps (``audit``, ``spaces_file``) could not be written or read. From any thread."""
+        self._counter(self._catalog.state_errors, backend).inc()
+
+
+def _answered(settlement: Settlement) -> bool:
+    return settlement.ending is Ending.COMPLETE and settlement.status == 200
 
 
 def _counter_child(metric: Counter, *labels: str) -> Counter:

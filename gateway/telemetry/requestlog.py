@@ -17,7 +17,10 @@ class RequestLog:
         self._log.info(
             "request_settled",
             request_id=s.request_id,
+            tenant=s.caller.tenant.id,
+            key_id=s.caller.key_id,
             model=s.model,
+            space=s.space,
             endpoint=str(s.endpoint),
             status=s.status,
             ending=str(s.ending) if s.ending else "unrouted",
@@ -31,13 +34,17 @@ class RequestLog:
             parity=s.parity,
             ttft_ms=None if s.ttft_seconds is None else round(s.ttft_seconds * 1e3, 2),
             ms=round(s.seconds * 1e3, 2),
+            warming=s.warming,
         )
 
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``."""
+        caller = refusal.caller
         self._log.info(
             "request_refused",
             request_id=refusal.request_id,
+            tenant=caller.tenant.id if caller else None,
+            key_id=caller.key_id if caller else None,
             endpoint=str(refusal.endpoint),
             status=refusal.status,
             code=refusal.code,

@@ -7,12 +7,13 @@ import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from gateway.admission.settings import KeySettings
 from gateway.settings import ReplicaSettings, Settings
 
 _PAGE = Path("docs/reference/settings.md")
@@ -69,7 +70,8 @@ def _section(section: type[BaseModel], path: str) -> Iterator[str]:
         listed = get_origin(field.annotation) is tuple
         yield from (f"{'###' if path else '##'} `{key}`", "")
         if listed:
-            yield from ("list. Required.", "", _text(field), "", _text_of(inner), "")
+            kind = "list. Required." if field.is_required() else "list. Default: empty."
+            yield from (kind, "", _text(field), "", _text_of(inner), "")
         else:
             yield from (_text_of(inner), "")
         yield from _section(inner, f"{key}[]." if listed else f"{key}.")
@@ -87,9 +89,14 @@ def _kind(field: FieldInfo) -> str:
         annotation = next(choice for choice in get_args(annotation) if choice is not type(None))
         optional = " or null"
     if get_origin(annotation) is Literal:
-        return "one of " + ", ".join(f"`{choice}`" for choice in get_args(annotation))
+        return f"one of {_choices(annotation)}{optional}"
     if get_origin(annotation) is dict:
         return "mapping"
+    if get_origin(annotation) is tuple:
+        item = get_args(annotation)[0]
+        item = get_args(item)[0] if get_origin(item) is Annotated else item
+        choices = f", each one of {_choices(item)}" if get_origin(item) is Literal else ""
+        return f"list{optional}{choices}"
     bounds = [
         f"{word} {getattr(bound, name)}"
         for bound in field.metadata
@@ -99,11 +106,17 @@ def _kind(field: FieldInfo) -> str:
     return ", ".join([_WORDS[annotation] + optional, *bounds])
 
 
+def _choices(literal: Any) -> str:
+    return ", ".join(f"`{choice}`" for choice in get_args(literal))
+
+
 def _default(section: type[BaseModel], name: str, field: FieldInfo) -> str:
     if field.is_required():
         return "Required."
     if (section, name) == (ReplicaSettings, "id"):
         return "Default: `host:port` of the URL."
+    if (section, name) == (KeySettings, "id"):
+        return "Default: the beginning of the hash."
     match field.default:
         case None:
             shown = "null"
@@ -111,6 +124,10 @@ def _default(section: type[BaseModel], name: str, field: FieldInfo) -> str:
             shown = str(field.default).lower()
         case float():
             shown = f"{field.default:g}"
+        case "" | ():
+            return "Default: empty."
+        case tuple():
+            shown = f"[{', '.join(map(str, field.default))}]"
         case _:
             shown = str(field.default)
     return f"Default: `{shown}`."

@@ -1,5 +1,6 @@
-"""What the operator looks at: the admin port."""
+"""What the operator looks at, and does: the admin port."""
 
+from gateway.ui.access import AdminAccess
 from gateway.ui.admin import AdminState, build_admin
 
-__all__ = ["AdminState", "build_admin"]
+__all__ = ["AdminAccess", "AdminState", "build_admin"]

@@ -40,10 +40,15 @@ class ServerFacts:
     Attributes:
         prefix_caching: Whether the radix cache is on.
         usage_details: Whether answers say how many tokens were cached.
+        version: The engine's release.
+        root: The files it serves, and the version of their weights, which can be exchanged while it runs. Its
+            ``/v1/models`` has the served name there.
     """
 
     prefix_caching: bool | None = None
     usage_details: bool | None = None
+    version: str | None = None
+    root: str | None = None
 
 
 def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
@@ -81,10 +86,17 @@ def parse_server_info(document: Any) -> ServerFacts:
     if not isinstance(document, Mapping):
         return ServerFacts()
     disabled, report = document.get("disable_radix_cache"), document.get("enable_cache_report")
+    version, path, weights = (document.get(name) for name in ("version", "model_path", "weight_version"))
     return ServerFacts(
         prefix_caching=not disabled if isinstance(disabled, bool) else None,
         usage_details=report if isinstance(report, bool) else None,
+        version=_text(version),
+        root=f"{path}@{weights}" if isinstance(path, str) and isinstance(weights, str) else _text(path),
     )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def event_sources(document: Any, host: str) -> Sequence[EventSource]:

@@ -45,8 +45,9 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         ("api_key: sk-1", "api_key: unknown key here (it belongs under models[].replicas[])"),
         ("log: {zzz: 1}", "log.zzz: unknown key, expected one of format, level, requests"),
         (
-            "tenants: []",
-            "tenants: unknown key, expected one of server, log, models, encode, index, ingest, placement, relay",
+            "quotas: []",
+            "quotas: unknown key, expected one of server, log, models, admission, tenants, spaces, personal_data, audit, "
+            "warm, encode, index, ingest, placement, relay",
         ),
         # addresses and ports
         ("server: {port: 9000, admin_port: 9000}", "server.admin_port: the same as server.port"),

@@ -32,7 +32,7 @@ class Engines:
         self.answers = {path.replace("_", "/"): answer for path, answer in answers.items()}
         self.asked = []
 
-    async def ask(self, model, path, body, timeout_seconds):
+    async def ask(self, model, path, body, timeout_seconds, regions=frozenset()):
         self.asked.append(path)
         answer = self.answers.get(path.rsplit("/", 1)[1], EngineUnavailable("no such endpoint", 404))
         if isinstance(answer, Exception):

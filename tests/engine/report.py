@@ -1,6 +1,6 @@
 """The gateway against real vLLM replicas: run every check, print a table, exit 1 if a limit is not met.
 
-``make test-engine``, or ``python -m tests.engine.report [--write-docs] [--keep-logs FOLDER]``.
+``make test-engine``, or ``python -m tests.engine.report [--write-docs] [--keep-logs FOLDER] [--only isolation]``.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from tests.engine import eviction, latency, mix, parity, trouble
 from tests.engine.exact import exact
 from tests.engine.findings import Finding
 from tests.engine.gateway import start_gateway
+from tests.engine.isolation import isolation
 from tests.engine.places import DEMO_TEMPLATE
 from tests.engine.replica import (
     HOME,
@@ -45,7 +46,10 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write-docs", action="store_true", help=f"write the table to {DOCS.name}")
     arguments.add_argument("--keep-logs", type=Path, metavar="FOLDER", help="where the servers' logs go")
+    arguments.add_argument("--only", choices=["isolation"], help="only these checks; the docs are not written then")
     given = arguments.parse_args()
+    if given.only and given.write_docs:
+        arguments.error("--write-docs needs every check")
     if not (HOME / "venv" / "bin" / "vllm").is_file():
         _console.print(f"no vLLM in {HOME}: run tests/engine/install.sh", highlight=False)
         return 2
@@ -53,7 +57,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.keep_logs or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        findings, version = asyncio.run(_run(folder))
+        findings, version = asyncio.run(_run(_isolation(folder) if given.only else _checks(folder)))
     seconds = time.monotonic() - started
     _print(findings, version, seconds)
     if given.write_docs:
@@ -62,17 +66,19 @@ def main() -> int:
     return 0 if all(finding.met for finding in findings) else 1
 
 
-async def _run(folder: Path) -> tuple[list[Finding], str]:
+async def _run(checks: AsyncIterator[Finding | str]) -> tuple[list[Finding], str]:
     findings: list[Finding] = []
     version = "(not started)"
     try:
-        async for finding in _checks(folder):
+        async for finding in checks:
             if isinstance(finding, str):
                 version = finding
                 continue
             findings.append(finding)
             _console.print(
-                f"{'ok' if finding.met else 'NOT MET':8}{finding.check}: {finding.measured}", highlight=False
+                f"{'ok' if finding.met else 'NOT MET':8}{finding.check}: {finding.measured}",
+                highlight=False,
+                markup=False,
             )
     except Exception as error:  # what was found until then is worth its table
         findings.append(Finding("the checks ran to their end", f"{type(error).__name__}: {error}", "yes", False))
@@ -102,6 +108,8 @@ async def _checks(folder: Path) -> AsyncIterator[Finding | str]:
         yield await parity.refused(gateway, replicas[0])
         for finding in await mix.conversations(gateway):
             yield finding
+        async for finding in isolation(folder, replicas):
+            yield finding
         yield await latency.first_tokens(gateway)
         yield await eviction.evictions(gateway)
         yield await trouble.streaming(gateway)
@@ -112,6 +120,20 @@ async def _checks(folder: Path) -> AsyncIterator[Finding | str]:
     _console.print("starting two replicas with small caches, about a minute", highlight=False)
     async for finding in exact(folder):
         yield finding
+
+
+async def _isolation(folder: Path) -> AsyncIterator[Finding | str]:
+    """Only what keeps tenants apart; the same as in ``_checks``."""
+    with contextlib.ExitStack() as running:
+        _console.print("starting two vLLM replicas, about a minute", highlight=False)
+        replicas = [
+            _started(running, start_replica(folder, f"vllm-{n}", DEMO_TEMPLATE, Ports.free())) for n in range(2)
+        ]
+        for replica in replicas:
+            replica.wait_ready("/health", START_SECONDS)
+        yield str(httpx.get(f"{replicas[0].url}/version").json()["version"])
+        async for finding in isolation(folder, replicas):
+            yield finding
 
 
 def _started(running: contextlib.ExitStack, process: Process) -> Process:

@@ -11,6 +11,7 @@ import httpx
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.api.protocol import limited_protocol
 from gateway.app import Gateway
 from gateway.settings import Settings
 
@@ -95,7 +96,13 @@ class RunningGateway:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(
             uvicorn.Config(
-                app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False
+                app,
+                http=limited_protocol(self.settings.server.max_header_bytes),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
             )
         )
         server.config.load()

@@ -156,6 +156,7 @@ async def test_configuration_is_shown_without_secrets(start_gateway, engine):
         "url": engine.url,
         "id": engine.url[7:],
         "api_key": "***",
+        "region": "",
         "events": "auto",
         "replay": None,
     }

@@ -92,7 +92,9 @@ def test_settlement_puts_prediction_and_report_side_by_side():
         dispatched_at=10.5,
         now=12.0,
         stages=(("encode", 0.001),),
+        space="5pace",
     )
+    assert (settled.space, settled.warming) == ("5pace", False)
     assert (settled.predicted_tokens, settled.cached_tokens, settled.prompt_tokens) == (48, 64, 100)
     assert settled.parity is True
     assert settled.ttft_seconds == pytest.approx(0.7)
@@ -102,7 +104,17 @@ def test_settlement_puts_prediction_and_report_side_by_side():
 
 def test_request_without_a_replica_is_settled_with_the_gateway_s_own_count():
     settled = settlement(
-        request(), PROMPT, None, None, rates=None, status=503, failed_attempts=0, dispatched_at=0, now=11.0, stages=()
+        request(),
+        PROMPT,
+        None,
+        None,
+        rates=None,
+        status=503,
+        failed_attempts=0,
+        dispatched_at=0,
+        now=11.0,
+        stages=(),
+        space="",
     )
     assert (settled.status, settled.prompt_tokens, settled.cached_tokens, settled.parity) == (503, 100, None, None)
 

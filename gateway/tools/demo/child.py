@@ -51,7 +51,7 @@ def _run_gateway(config: Path) -> None:
     try:
         settings = load_settings(config)
         configure_logs(settings.log.format, settings.log.level)
-        serve(settings, lambda public, admin: _say({"urls": [public, admin]}))
+        serve(settings, config, lambda public, admin: _say({"urls": [public, admin]}))
     except ConfigInvalid as error:
         _say({"problem": str(error)})
 

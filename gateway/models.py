@@ -1,0 +1,171 @@
+"""The models that are served: their tokenizers and templates, loaded at the start and again when they change."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from gateway.encode import Encoder, LocalEncoder, load_local
+from gateway.encode.remote import EngineTokenizer
+from gateway.encode.settings import EncodeSettings
+from gateway.epochs import template_version
+from gateway.hashing import ChainHasher
+from gateway.relay import EngineCalls, Fleet
+from gateway.settings import ModelSettings
+from gateway.tasks import TaskGroupOwner, in_daemon_thread
+from gateway.trip import ServedModel
+from gateway.values.errors import TokenizerUnavailable
+from gateway.values.ids import ModelId
+from gateway.values.space import ModelVersion
+
+_OF_ENGINE = "engine"
+"""Stands for the hash of a tokenizer or template that only the engine has."""
+
+_log = structlog.get_logger("gateway.models")
+
+
+class ServedModels(Mapping[ModelId, ServedModel]):
+    """Every model by its id.
+
+    Args:
+        models: The configured models.
+        settings: How prompts become tokens.
+        engines: Calls to the engines, for prompts that only they can encode.
+        fleet: The replicas: what they tell of their models is part of a version.
+        hasher: Makes the hashes that chains start from.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[ModelSettings],
+        settings: EncodeSettings,
+        *,
+        engines: EngineCalls,
+        fleet: Fleet,
+        hasher: ChainHasher,
+    ) -> None:
+        self._settings = settings
+        self._engines = engines
+        self._fleet = fleet
+        self._hasher = hasher
+        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="encode")
+        self._tasks = TaskGroupOwner()
+        self._configured = {ModelId(model.id): model for model in models}
+        self._served = {ModelId(model.id): self._serve(model, None) for model in models}
+
+    def __getitem__(self, model: ModelId) -> ServedModel:
+        return self._served[model]
+
+    def __iter__(self) -> Iterator[ModelId]:
+        return iter(self._served)
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    async def load(self) -> None:
+        """Load all tokenizers; returns when they are there.
+
+        One that takes longer than ``encode.load_timeout_seconds`` (a hub that does not answer) is not waited for: the
+        engine is asked for tokens until it is there.
+        """
+        loading = {
+            model: self._tasks.spawn(self._load(settings), name=f"tokenizer-{model}")
+            for model, settings in self._configured.items()
+        }
+        await asyncio.wait(loading.values(), timeout=self._settings.load_timeout_seconds)
+        for model, task in loading.items():
+            if not task.done():
+                _log.warning("tokenizer_late", model=model, instead="the engine is asked for every prompt's tokens")
+
+    async def reload(self, models: Sequence[ModelSettings]) -> list[ModelVersion]:
+        """Load all tokenizers and templates again; one that cannot be loaded leaves the model as it is.
+
+        Returns:
+            The models that have another version than before.
+        """
+        return [version for model in models if (version := await self._reload(model)) is not None]
+
+    async def stop(self) -> None:
+        """End what is still being loaded."""
+        await self._tasks.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def threads(self) -> ThreadPoolExecutor:
+        """Threads for work on long texts."""
+        return self._threads
+
+    async def _load(self, model: ModelSettings) -> None:
+        local = await self._loaded(model)
+        if local is not None:
+            self._served[ModelId(model.id)] = self._serve(model, local)
+
+    async def _reload(self, model: ModelSettings) -> ModelVersion | None:
+        model_id = ModelId(model.id)
+        local = await self._loaded(model)
+        if local is None and model.tokenizer != _OF_ENGINE:
+            return None
+        before = self._served[model_id].version()
+        served = self._serve(model, local)
+        after = served.version()
+        self._configured[model_id] = model
+        if before == after:
+            return None  # and the tokens of text seen before stay remembered
+        self._served[model_id] = served
+        _log.warning(
+            "model_version_changed", model=model.id, version=after.template_version, before=before.template_version
+        )
+        return after
+
+    async def _loaded(self, model: ModelSettings) -> LocalEncoder | None:
+        if model.tokenizer == _OF_ENGINE:
+            _log.info("tokenizer_ready", model=model.id, tokenizer_backend=_OF_ENGINE)
+            return None
+        return await in_daemon_thread(lambda: self._load_local(model), name=f"tokenizer-{model.id}")
+
+    def _load_local(self, model: ModelSettings) -> LocalEncoder | None:
+        try:
+            local = load_local(
+                model.tokenizer,
+                chat_template=model.chat_template.read_text(encoding="utf-8") if model.chat_template else None,
+                template_arguments=model.chat_template_kwargs,
+                content_format=None if model.content_format == "auto" else model.content_format,
+                cache_mib=self._settings.segment_cache_mib,
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, the engine can be asked instead
+            _log.error(
+                "tokenizer_unavailable",
+                model=model.id,
+                tokenizer=model.tokenizer,
+                problem=str(error) if isinstance(error, TokenizerUnavailable) else repr(error),
+                instead="the engine is asked for every prompt's tokens",
+                fix="give models[].tokenizer a folder with the model's tokenizer files",
+            )
+            return None
+        _log.info(
+            "tokenizer_ready",
+            model=model.id,
+            tokenizer=model.tokenizer,
+            tokenizer_id=local.tokenizer_id,
+            template_version=template_version(model.template_version or "", local.template_hash),
+            **local.description,
+        )
+        return local
+
+    def _serve(self, model: ModelSettings, local: LocalEncoder | None) -> ServedModel:
+        model_id, fleet = ModelId(model.id), self._fleet
+        engine = EngineTokenizer(model_id, self._engines, self._settings.engine_timeout_seconds)
+        encoder = Encoder(local, engine, self._threads, self._settings.inline_bytes)
+        label = model.template_version or ""
+        tokenizer_id = local.tokenizer_id if local else _OF_ENGINE
+        version = template_version(label, (local.template_hash or "none") if local else _OF_ENGINE)
+        return ServedModel(
+            model_id,
+            encoder,
+            # Where a prompt's chain begins: with what the engine tells its cached blocks apart by.
+            lambda salt, variant: self._hasher.root(model_id, fleet.adapter(model_id), salt, variant),
+            lambda: ModelVersion(
+                model_id, tokenizer_id, label, version, fleet.adapter(model_id), fleet.context_limit(model_id)
+            ),
+        )

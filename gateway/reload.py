@@ -1,0 +1,158 @@
+"""A changed configuration, taken over while the gateway serves as far as that goes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pydantic import BaseModel
+
+from gateway.settings import ModelSettings, Settings, load_settings
+from gateway.tasks import TaskGroupOwner
+from gateway.values.errors import ConfigInvalid
+
+_LOOK_SECONDS = 2.0
+"""Time between two looks at the files."""
+
+_log = structlog.get_logger("gateway.reload")
+
+_LIVE_SECTIONS = frozenset({"admission", "personal_data", "tenants", "warm"})
+_LIVE_OF_MODELS = frozenset(
+    {"chat_template", "chat_template_kwargs", "content_format", "template_version", "tokenizer"}
+)
+_LIVE_OF_SERVER = frozenset({"admin_token", "admin_tokens"})
+_FIXED_OF_SPACES = frozenset({"file"})
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json")
+
+
+class Reloader:
+    """Reads the configuration again when it is asked to, or when a file changed that it was made from.
+
+    Args:
+        config: The file.
+        settings: What it held at the start.
+        take_over: Goes by other settings from now on.
+    """
+
+    def __init__(self, config: Path, settings: Settings, take_over: Callable[[Settings], Awaitable[None]]) -> None:
+        self._config = config
+        self._settings = settings
+        self._take_over = take_over
+        self._asked = asyncio.Event()
+        self._tasks = TaskGroupOwner()
+
+    def ask(self) -> None:
+        """Have it read again now."""
+        self._asked.set()
+
+    def start(self) -> None:
+        """Begin to look at the files."""
+        self._tasks.spawn(self._run(), name="reload")
+
+    async def stop(self) -> None:
+        """End looking."""
+        await self._tasks.cancel()
+
+    async def _run(self) -> None:
+        seen = await asyncio.to_thread(watched, self._config, self._settings)
+        while True:
+            try:
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._asked.wait()
+            except TimeoutError:
+                if await asyncio.to_thread(watched, self._config, self._settings) == seen:
+                    continue
+            self._asked.clear()
+            # Looked at before reading: what changes meanwhile is read once more.
+            seen = await asyncio.to_thread(watched, self._config, self._settings)
+            try:
+                await self._reload()
+            except Exception:  # noqa: BLE001
+                # A mistake of the gateway's own must not end the watch.
+                _log.exception("reload_failed", file=str(self._config))
+            seen |= await asyncio.to_thread(_new_files, seen, self._config, self._settings)
+
+    async def _reload(self) -> None:
+        try:
+            new = await asyncio.to_thread(load_settings, self._config)
+        except ConfigInvalid as invalid:
+            _log.error("reload_refused", problems=invalid.problems, instead="nothing changes")
+            return
+        self._settings, waiting = merged(self._settings, new)
+        await self._take_over(self._settings)
+        _log.info("reloaded", file=str(self._config))
+        if waiting:
+            _log.warning("restart_needed", keys=waiting)
+
+
+def merged(running: Settings, new: Settings) -> tuple[Settings, list[str]]:
+    """What the gateway can go by from now on: the new settings where they can be taken over, else the running ones.
+
+    Returns:
+        The settings, and the keys that differ and need a restart.
+    """
+    waiting: list[str] = []
+    taken: dict[str, Any] = {}
+    for name in Settings.model_fields:
+        before, after = getattr(running, name), getattr(new, name)
+        if name in _LIVE_SECTIONS:
+            taken[name] = after
+        elif name == "models":
+            taken[name] = _models(before, after, waiting)
+        elif name == "server":
+            taken[name] = _section(name, before, after, _LIVE_OF_SERVER, waiting)
+        elif name == "spaces":
+            taken[name] = _section(name, before, after, set(type(after).model_fields) - _FIXED_OF_SPACES, waiting)
+        else:
+            taken[name] = _section(name, before, after, frozenset(), waiting)
+    return running.model_copy(update=taken), waiting
+
+
+def watched(config: Path, settings: Settings) -> dict[Path, tuple[int, int] | None]:
+    """Size and time of change of every file that the running configuration was made from. Blocks."""
+    files = [config]
+    for model in settings.models:
+        if model.chat_template is not None:
+            files.append(model.chat_template)
+        folder = Path(model.tokenizer).expanduser()
+        files += [folder / name for name in _TOKENIZER_FILES]
+    if settings.warm.file is not None:
+        files.append(settings.warm.file)
+    return {file: _state(file) for file in files}
+
+
+def _models(
+    before: tuple[ModelSettings, ...], after: tuple[ModelSettings, ...], waiting: list[str]
+) -> tuple[ModelSettings, ...]:
+    new = {model.id: model for model in after}
+    if new.keys() != {model.id for model in before}:
+        waiting.append("models")
+    return tuple(
+        _section(f"models.{model.id}", model, new[model.id], _LIVE_OF_MODELS, waiting) if model.id in new else model
+        for model in before
+    )
+
+
+def _section(name: str, before: Any, after: Any, live: set[str] | frozenset[str], waiting: list[str]) -> Any:
+    """One section with what is live taken from the new one."""
+    if not isinstance(before, BaseModel):
+        return before
+    fields = type(before).model_fields
+    waiting += [f"{name}.{key}" for key in fields if key not in live and getattr(before, key) != getattr(after, key)]
+    return before.model_copy(update={key: getattr(after, key) for key in fields if key in live})
+
+
+def _new_files(
+    seen: dict[Path, tuple[int, int] | None], config: Path, settings: Settings
+) -> dict[Path, tuple[int, int] | None]:
+    """Files that the configuration did not name before."""
+    return {file: state for file, state in watched(config, settings).items() if file not in seen}
+
+
+def _state(file: Path) -> tuple[int, int] | None:
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return stat.st_size, stat.st_mtime_ns

@@ -1,0 +1,125 @@
+"""What the admin port shows of the running gateway, as it is at the moment."""
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Mapping, Sequence
+
+from prometheus_client.exposition import choose_encoder
+
+from gateway.epochs import SpaceKeeper
+from gateway.index import ReplicaIndex
+from gateway.ingest import KvFeeds
+from gateway.relay import Fleet, Replica
+from gateway.telemetry import Catalog, ReplicaGauges, set_replica_gauges
+from gateway.values.kv_events import IndexSource
+from gateway.values.ports import Screen
+
+
+class Snapshots:
+    """Reads the rooms' state; changes nothing.
+
+    Args:
+        fleet: The replicas.
+        index: What they hold.
+        feeds: Their KV events.
+        spaces: The prefix spaces.
+        screen: Personal data found in them.
+        metrics: The metrics.
+    """
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        index: ReplicaIndex,
+        feeds: KvFeeds,
+        spaces: SpaceKeeper,
+        screen: Screen,
+        metrics: Catalog,
+    ) -> None:
+        self._fleet = fleet
+        self._index = index
+        self._feeds = feeds
+        self._spaces = spaces
+        self._screen = screen
+        self._metrics = metrics
+
+    def metrics_page(self, accept: str) -> tuple[bytes, str]:
+        """The metrics page and its content type, for an ``accept`` header."""
+        set_replica_gauges(
+            self._metrics,
+            [
+                ReplicaGauges(r.id, r.model, bool(r.up), r.requests, *self._blocks_and_source(r))
+                for r in self._fleet.replicas
+            ],
+        )
+        encode, content_type = choose_encoder(accept)
+        return encode(self._metrics.registry), content_type
+
+    def replicas(self) -> list[dict[str, object]]:
+        """``GET /admin/api/replicas``."""
+        return [self._replica(replica) for replica in self._fleet.replicas]
+
+    def spaces(self) -> Sequence[Mapping[str, object]]:
+        """``GET /admin/api/spaces``, with the personal data that was found in each."""
+        return [
+            dict(space) | {"personal_data": self._personal_data(str(space["id"]))} for space in self._spaces.shown()
+        ]
+
+    def _personal_data(self, space: str) -> list[dict[str, object]]:
+        return [
+            dataclasses.asdict(report.finding) | {"requests": report.requests, "shared": report.shared}
+            for report in self._screen.reports(space)
+        ]
+
+    def _blocks_and_source(self, replica: Replica) -> tuple[int, IndexSource]:
+        """Blocks over all ranks, and the least that the belief about any of them rests on."""
+        states = [self._index.state(target) for target in replica.targets()]
+        blocks = sum(state.blocks for state in states)
+        if all(state.source is IndexSource.EVENTS for state in states):
+            return blocks, IndexSource.EVENTS
+        # Without a report of cached tokens nothing ever confirms or corrects a prediction.
+        return blocks, IndexSource.BLIND if replica.usage_details is False else IndexSource.PREDICTED
+
+    def _replica(self, replica: Replica) -> dict[str, object]:
+        rates, facts = replica.speed.rates, replica.facts
+        blocks, source = self._blocks_and_source(replica)
+        digests = [self._index.state(target).digest for target in replica.targets()]
+        known = [digest for digest in digests if digest is not None]
+        digest = functools.reduce(operator.xor, known) if len(known) == len(digests) else None
+        return {
+            "id": replica.id,
+            "model": replica.model,
+            "url": replica.url,
+            "region": replica.region,
+            "state": "warming" if replica.up and replica.warming else _STATE[replica.up],
+            "requests": replica.requests,
+            "prefill_tokens_in_flight": replica.prefill_tokens,
+            "index": {
+                "source": source,
+                "blocks": blocks,
+                "capacity_blocks": facts.blocks,
+                "digest": None if digest is None else f"{digest:016x}",
+            },
+            "events": [dataclasses.asdict(report) for report in self._feeds.reports(replica.id)],
+            "engine": {
+                "kind": facts.kind,
+                "block_size": facts.block_size,
+                "prefix_caching": facts.prefix_caching,
+                "usage_details": replica.usage_details,
+                "running": facts.running,
+                "waiting": facts.waiting,
+                "cache_use": facts.cache_use,
+                "ranks": len(facts.ranks) or None,
+            },
+            "learned": {
+                "base_ttft_seconds": round(rates.base_seconds, 6),
+                "prefill_tokens_per_second": round(1 / rates.prefill_seconds_per_token, 1),
+                "decode_seconds_per_token": round(rates.decode_seconds_per_token, 6),
+                "request_seconds": round(rates.request_seconds, 6),
+            },
+        }
+
+
+_STATE = {None: "starting", True: "ready", False: "down"}

@@ -1,0 +1,245 @@
+"""The HTTP front by itself: how large a head may be, and what happens to what is not HTTP."""
+
+import asyncio
+import contextlib
+import tracemalloc
+
+import orjson
+import pytest
+import uvicorn
+from raw_http import Answer, Connection
+
+from gateway.api.protocol import limited_protocol
+
+LIMIT = 1000
+
+
+class Echo:
+    """Answers with what it was asked: path, headers, size of the body. ``/stream`` waits for ``release`` inside it."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+        self.asked: list[dict] = []
+        self.gone = 0
+
+    async def __call__(self, scope, receive, send) -> None:
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.gone += 1
+                return
+            size += len(message.get("body", b""))
+            more = message.get("more_body", False)
+        headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in scope["headers"]]
+        self.asked.append({"path": scope["path"], "headers": headers, "bytes": size})
+        body = orjson.dumps(self.asked[-1])
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        if scope["path"] == "/stream":
+            await send({"type": "http.response.body", "body": body[:10], "more_body": True})
+            await self.release.wait()
+            body = body[10:]
+        await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture
+async def echo():
+    return Echo()
+
+
+@pytest.fixture
+async def connect(echo, closing):
+    """Opens connections to a server whose requests' heads may have ``LIMIT`` bytes."""
+    config = uvicorn.Config(echo, http=limited_protocol(LIMIT), ws="none", lifespan="off", log_config=None, port=0)
+    server = uvicorn.Server(config)
+    config.load()
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    closing.push_async_callback(server.shutdown)
+    port = server.servers[0].sockets[0].getsockname()[1]
+
+    async def connect() -> Connection:
+        connection = await Connection.open(port)
+        closing.callback(connection.abort)
+        return connection
+
+    return connect
+
+
+def head(size: int, body: int = 0, path: str = "/", method: str = "POST") -> bytes:
+    """A request's head of exactly ``size`` bytes."""
+    text = f"{method} {path} HTTP/1.1\r\nhost: a\r\ncontent-length: {body}\r\nx-fill: "
+    return (text + "f" * (size - len(text) - 4) + "\r\n\r\n").encode()
+
+
+async def refused(connection: Connection, status: int, code: str) -> str:
+    """Check that the answer is an error in the API's shape, and the last thing said; returns its message."""
+    answer = await connection.answer()
+    assert answer.status == status
+    assert answer.header("content-type") == "application/json"
+    assert answer.header("connection") == "close"
+    assert answer.header("x-gateway-error") == code
+    error = orjson.loads(answer.body)["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", None, code)
+    assert await connection.reader.read() == b""
+    return error["message"]
+
+
+async def accepted(connection: Connection) -> dict:
+    answer: Answer = await connection.answer()
+    assert answer.status == 200, answer.body
+    return orjson.loads(answer.body)
+
+
+async def test_a_head_of_the_limit_passes_and_one_byte_more_does_not(connect):
+    connection = await connect()
+    await connection.send(head(LIMIT))
+    await accepted(connection)
+    await connection.send(head(LIMIT + 1))
+    message = await refused(connection, 431, "headers_too_large")
+    assert "1000 bytes" in message
+    assert "server.max_header_bytes" in message
+
+
+@pytest.mark.parametrize("piece", [1, 7, 999])
+async def test_the_limit_is_the_same_however_the_head_is_cut(connect, piece):
+    for size, fits in ((LIMIT, True), (LIMIT + 1, False)):
+        connection = await connect()
+        raw = head(size)
+        for at in range(0, size, piece):
+            await connection.send(raw[at : at + piece])
+            await asyncio.sleep(0)
+        if fits:
+            await accepted(connection)
+        else:
+            await refused(connection, 431, "headers_too_large")
+
+
+async def test_bodies_are_not_counted_and_every_head_is_counted_anew(connect, echo):
+    connection = await connect()
+    for _ in range(3):
+        await connection.send(head(LIMIT, body=300_000) + b"b" * 300_000)
+        assert (await accepted(connection))["bytes"] == 300_000
+    await connection.send((head(LIMIT, body=5000) + b"b" * 5000) * 4)
+    for _ in range(4):
+        assert (await accepted(connection))["bytes"] == 5000
+    chunked = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nb\r\n" * 2000 + b"0\r\n\r\n"
+    await connection.send(chunked)
+    assert (await accepted(connection))["bytes"] == 2000
+
+
+async def test_a_large_head_behind_a_pipelined_request_is_refused_after_its_answer(connect, echo):
+    connection = await connect()
+    await connection.send(head(LIMIT, body=2000) + b"b" * 2000 + head(LIMIT + 1) + head(100))
+    assert (await accepted(connection))["bytes"] == 2000
+    assert await connection.reader.read() == b""
+    assert len(echo.asked) == 1
+
+
+@pytest.mark.parametrize("drip", [b"a: b\r\n" * 100, b"v" * 600, b"\tx\r\n x\r\n" * 60])
+async def test_a_drip_of_headers_without_end_is_cut_off(connect, drip):
+    connection = await connect()
+    await connection.send(b"POST / HTTP/1.1\r\nhost: a\r\nx: ")
+    with contextlib.suppress(ConnectionError):
+        for _ in range(20):
+            await connection.send(drip)
+            await asyncio.sleep(0)
+    answer = await connection.answer()
+    assert answer.status in (400, 431)
+
+
+async def test_a_head_without_end_grows_no_memory(connect):
+    connection = await connect()
+    await connection.send(b"POST / HTTP/1.1\r\nhost: a\r\nx: ")
+    await asyncio.sleep(0.01)
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                await connection.send(b"v" * 100_000)
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
+async def test_trailers_count_as_headers_do_and_never_become_headers(connect, echo):
+    chunked = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1\r\nb\r\n0\r\n"
+    connection = await connect()
+    await connection.send(chunked + b"authorization: Bearer smuggled\r\nx-tenant-id: other\r\n\r\n")
+    assert [name for name, _ in (await accepted(connection))["headers"]] == ["host", "transfer-encoding"]
+    await connection.send(chunked)
+    with contextlib.suppress(ConnectionError):
+        for _ in range(20):
+            await connection.send(b"x: " + b"v" * 100 + b"\r\n")
+            await asyncio.sleep(0)
+    await refused(connection, 431, "headers_too_large")
+    assert echo.gone == 1
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"not http\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"POST / HTTP/1.1\r\nhost: a\r\nx: a\nauthorization: b\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: a\r\nx: a\rb: c\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: a\r\nx: a\r\n folded\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: a\r\nx: a\0b\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: a\r\nx : a\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nG\r\nx",
+        b"POST /\xff HTTP/1.1\r\nhost: a\r\n\r\n",
+        b"POST / HTTP/9.9\r\nhost: a\r\n\r\n",
+    ],
+)
+async def test_what_is_not_http_gets_an_error_in_the_apis_shape(connect, echo, raw):
+    connection = await connect()
+    await connection.send(raw)
+    await refused(connection, 400, "malformed_http")
+    assert not echo.asked
+
+
+async def test_a_refusal_is_never_written_into_another_answer(connect, echo):
+    connection = await connect()
+    await connection.send(head(100, path="/stream"))
+    await connection.reader.readuntil(b"\r\n\r\n")
+    assert len(await connection.reader.readexactly(10)) == 10
+    await connection.send(b"not http\r\n\r\n")
+    await asyncio.sleep(0.05)
+    echo.release.set()
+    assert (await connection.reader.read()).endswith(b"}")
+
+
+async def test_a_client_that_is_still_sending_reads_the_refusal(connect):
+    connection = await connect()
+    connection.writer.write(head(1_000_000))
+    await refused(connection, 431, "headers_too_large")
+
+
+@pytest.mark.parametrize("cut", [0, 60, 130, 175])
+async def test_a_wish_for_http_2_is_ignored_and_loses_neither_the_body_nor_the_next_request(connect, cut):
+    # As Java's client sends it: https://docs.oracle.com/en/java/javase/21/docs/api/java.net.http/
+    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
+    raw = b"POST /a?b HTTP/1.1\r\nhost: a\r\n" + wish + b"Content-Length: 2000\r\n\r\n" + b"b" * 2000
+    connection = await connect()
+    for _ in range(2):
+        await connection.send(raw[:cut])
+        await asyncio.sleep(0.01)
+        await connection.send(raw[cut:])
+        asked = await accepted(connection)
+        assert (asked["path"], asked["bytes"]) == ("/a", 2000)
+        assert ["content-length", "2000"] in asked["headers"]
+
+
+@pytest.mark.parametrize(("target", "status"), [("a:1", 400), ("/", 200)])
+async def test_connect_is_answered_and_ends_the_connection(connect, target, status):
+    connection = await connect()
+    await connection.send(f"CONNECT {target} HTTP/1.1\r\nhost: a\r\n\r\nbytes of a tunnel".encode())
+    answer = await connection.answer()
+    assert (answer.status, answer.header("connection")) == (status, "close")
+    assert await connection.reader.read() == b""

@@ -1,0 +1,159 @@
+"""Limits of tenants under many clients at once, and what those see who come too late."""
+
+import asyncio
+import collections
+import time
+
+import openai
+import pytest
+from running_gateway import CHAT
+from tenancy import ask_as, error, key, sections, tenant
+
+CLIENTS = 200
+
+
+async def statuses(gateway, name, count, **fields):
+    """Status codes of so many requests at once."""
+    answers = await asyncio.gather(*(ask_as(gateway, name, str(number), **fields) for number in range(count)))
+    return collections.Counter(answer.status_code for answer in answers), answers
+
+
+async def running(gateway) -> int:
+    return int((await gateway.metrics()).value("gateway_replica_inflight"))
+
+
+async def test_requests_a_second_hold_under_many_clients(engine, start_gateway):
+    gateway = await start_gateway(engine, **sections(tenant("a", requests_per_second=20), tenant("b")))
+    served: list[float] = []
+    until = time.monotonic() + 2.2
+
+    async def client(number: int) -> None:
+        while time.monotonic() < until:
+            answer = await ask_as(gateway, "a", str(number))
+            if answer.status_code == 200:
+                served.append(time.monotonic())
+            else:
+                assert error(answer) == (429, "rate_limit_exceeded")
+            await asyncio.sleep(0.2)
+
+    began = time.monotonic()
+    await asyncio.gather(*(client(number) for number in range(CLIENTS)))
+    took = max(served) - began
+    # In any second 20: so in the time it took, 20 for each second begun.
+    assert len(served) <= 20 * (int(took) + 1) + 1
+    assert len(served) >= 40 - 1
+    assert (await ask_as(gateway, "b")).status_code == 200
+
+
+async def test_concurrent_requests_hold_under_many_clients(start_engine, start_gateway):
+    engine = await start_engine(decode_ms=50.0, slots=CLIENTS)
+    gateway = await start_gateway(engine, **sections(tenant("a", concurrent=10)))
+    most = 0
+    over = asyncio.Event()
+
+    async def watch() -> None:
+        nonlocal most
+        while not over.is_set():
+            most = max(most, await running(gateway))
+            await asyncio.sleep(0.01)
+
+    watching = asyncio.create_task(watch())
+    counted, _ = await statuses(gateway, "a", CLIENTS, max_tokens=20)
+    over.set()
+    await watching
+    assert counted == {200: 10, 429: CLIENTS - 10}
+    assert most <= 10
+    counted, _ = await statuses(gateway, "a", 10)
+    assert counted == {200: 10}  # every place was given back
+
+
+async def test_a_place_is_given_back_however_a_request_ends(start_engine, start_gateway):
+    engine = await start_engine(decode_ms=50.0)
+    gateway = await start_gateway(engine, **sections(tenant("a", concurrent=1)))
+    for _ in range(3):
+        leaving = asyncio.create_task(ask_as(gateway, "a", stream=True, max_tokens=200))
+        while not await running(gateway):
+            await asyncio.sleep(0.01)
+        assert error(await ask_as(gateway, "a")) == (429, "rate_limit_exceeded")
+        leaving.cancel()
+        while await running(gateway):
+            await asyncio.sleep(0.01)
+    bad = await gateway.http.post(CHAT, json={"model": "demo"}, headers={"authorization": f"Bearer {key('a')}"})
+    assert bad.status_code == 400
+    assert (await ask_as(gateway, "a")).status_code == 200
+    await engine.kill()
+    assert (await ask_as(gateway, "a")).status_code == 503
+    assert (await ask_as(gateway, "a")).status_code == 503
+
+
+async def test_prompt_tokens_a_minute_hold_under_many_clients(engine, start_gateway):
+    gateway = await start_gateway(engine, **sections(tenant("a")))
+    prompt = (await ask_as(gateway, "a", "0")).json()["usage"]["prompt_tokens"]
+    limited = await start_gateway(engine, **sections(tenant("a", prompt_tokens_per_minute=prompt * 25)))
+    _, answers = await statuses(limited, "a", CLIENTS)
+    served = sum(a.json()["usage"]["prompt_tokens"] for a in answers if a.status_code == 200)
+    assert prompt * 24 < served <= prompt * 25
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert refused.json()["error"]["type"] == "tokens"
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
+
+
+async def test_a_prompt_that_can_never_pass_is_not_tried_again(engine, start_gateway):
+    gateway = await start_gateway(engine, **sections(tenant("a", prompt_tokens_per_minute=50)))
+    client = openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key("a"), max_retries=3)
+    async with client:
+        with pytest.raises(openai.RateLimitError) as refused:
+            await client.chat.completions.create(model="demo", messages=[{"role": "user", "content": "word " * 100}])
+    assert "50" in refused.value.message
+    assert (await gateway.settled(1)).value("gateway_requests_total", status="429") == 1
+
+
+async def test_what_was_not_computed_is_not_counted(engine, start_gateway):
+    gateway = await start_gateway(engine, **sections(tenant("a", prompt_tokens_per_minute=10_000)))
+
+    async def left() -> int:
+        return int((await ask_as(gateway, "a")).headers["x-ratelimit-remaining-tokens"])
+
+    before = await left()
+    once = before - await left()
+    refused = await ask_as(gateway, "a", n=-1)
+    assert refused.status_code == 400  # the engine's own answer
+    assert await left() == before - 2 * once
+
+
+async def test_every_answer_says_what_is_left(engine, start_gateway):
+    limits = {"requests_per_second": 5, "prompt_tokens_per_minute": 100_000}
+    gateway = await start_gateway(engine, **sections(tenant("a", **limits), tenant("b")))
+    answer = await ask_as(gateway, "a")
+    assert answer.headers["x-ratelimit-limit-requests"] == "5"
+    assert answer.headers["x-ratelimit-remaining-requests"] == "4"
+    assert answer.headers["x-ratelimit-limit-tokens"] == "100000"
+    assert int(answer.headers["x-ratelimit-remaining-tokens"]) == 100_000 - answer.json()["usage"]["prompt_tokens"]
+    assert answer.headers["x-ratelimit-reset-requests"].endswith("s")
+    counted, answers = await statuses(gateway, "a", 10)
+    assert counted == {200: 4, 429: 6}
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+    assert refused.headers["retry-after"] == "1"
+    assert 0 < int(refused.headers["retry-after-ms"]) <= 1000
+    assert "5" in refused.json()["error"]["message"]
+    assert not [name for name in (await ask_as(gateway, "b")).headers if name.startswith("x-ratelimit")]
+
+
+async def test_the_official_client_waits_as_told_and_gets_its_answer(engine, start_gateway):
+    gateway = await start_gateway(engine, **sections(tenant("a", requests_per_second=2)))
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key("a"), max_retries=5) as client:
+
+        async def one() -> str:
+            answer = await client.chat.completions.create(
+                model="demo", messages=[{"role": "user", "content": "hi"}], max_tokens=1
+            )
+            return answer.object
+
+        assert await asyncio.gather(*(one() for _ in range(4))) == ["chat.completion"] * 4
+
+
+async def test_open_mode_may_have_limits_too(engine, start_gateway):
+    gateway = await start_gateway(engine, tenants=({"id": "default", "concurrent": 1, "requests_per_second": 3},))
+    answers = await asyncio.gather(*(gateway.ask("hi", max_tokens=1) for _ in range(20)))
+    assert 1 <= sum(answer.status_code == 200 for answer in answers) <= 3

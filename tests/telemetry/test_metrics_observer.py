@@ -1,0 +1,98 @@
+"""What is counted under which labels."""
+
+import pytest
+from prometheus_client import generate_latest
+from records import ACME, refusal, settlement, space_end
+
+from gateway.telemetry import Catalog, MetricsObserver
+from gateway.values.decision import Decision, DecisionKind
+from gateway.values.ids import ReplicaId, Target, TenantId
+from gateway.values.outcome import Ending
+from gateway.values.personal import Finding
+from gateway.values.space import ResetCause
+from gateway.values.tenant import Caller, Tenant
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.catalog = Catalog()
+        self.observer = MetricsObserver(self.catalog)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.catalog.registry.get_sample_value(name, labels)
+
+    def samples(self) -> dict[str, float]:
+        """Every sample that is not 0, as the page shows it."""
+        page = generate_latest(self.catalog.registry).decode()
+        lines = [line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, value in lines if float(value)}
+
+
+@pytest.fixture
+def counted() -> Counted:
+    return Counted()
+
+
+def test_tokens_and_requests_count_for_their_tenant(counted):
+    counted.observer.on_settled(settlement())
+    tenant = {"model": "m", "tenant": "acme"}
+    chat = {"endpoint": "/v1/chat/completions", "status": "200"}
+    assert counted.value("gateway_requests_total", **tenant, **chat) == 1
+    assert counted.value("gateway_prompt_tokens_total", **tenant) == 100
+    assert counted.value("gateway_cached_tokens_total", **tenant, evidence="confirmed") == 80
+    assert counted.value("gateway_cached_tokens_total", **tenant, evidence="predicted") == 64
+
+
+def test_tenants_that_stand_nowhere_share_a_label_value(counted):
+    for name in ("one", "two"):
+        counted.observer.on_settled(settlement(caller=Caller(Tenant(TenantId(name), label="other"))))
+    assert counted.value("gateway_prompt_tokens_total", model="m", tenant="other") == 200
+    assert not any('"one"' in sample or '"two"' in sample for sample in counted.samples())
+
+
+def test_refusals_count_for_their_tenant_if_it_is_known(counted):
+    counted.observer.on_refused(refusal(429, "rate_limit_exceeded", ACME))
+    counted.observer.on_refused(refusal(401, "invalid_api_key"))
+    labels = {"model": "unknown", "endpoint": "/v1/chat/completions"}
+    assert counted.value("gateway_requests_total", **labels, tenant="acme", status="429") == 1
+    assert counted.value("gateway_requests_total", **labels, tenant="unknown", status="401") == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "ending", "result"),
+    [
+        (200, Ending.COMPLETE, "ok"),
+        (400, Ending.COMPLETE, "failed"),
+        (200, Ending.BROKEN, "failed"),
+        (503, None, "failed"),
+    ],
+)
+def test_warming_counts_nowhere_else(counted, status, ending, result):
+    decision = Decision(Target(ReplicaId("r0")), DecisionKind.COLD, 0, "expected_ttft", ()) if ending else None
+    counted.observer.on_settled(
+        settlement(warming=True, status=status, ending=ending, decision=decision, failed_attempts=2, parity=False)
+    )
+    assert counted.samples() == {f'gateway_warm_requests_total{{model="m",result="{result}"}}': 1}
+
+
+def test_ended_spaces_count_by_cause(counted):
+    for cause in (ResetCause.MANUAL, ResetCause.IDLE_TTL, ResetCause.IDLE_TTL):
+        counted.observer.on_space_end(space_end(cause))
+    assert counted.value("gateway_resets_total", cause="manual") == 1
+    assert counted.value("gateway_resets_total", cause="idle_ttl") == 2
+
+
+def test_personal_data_counts_in_every_request_that_has_it(counted):
+    finding = Finding("iban", "messages[0].content", 0, 22)
+    for new in (True, False):
+        counted.observer.on_personal_data(ACME.tenant, finding, shared=True, new=new)
+    counted.observer.on_personal_data(ACME.tenant, finding, shared=False, new=True)
+    labels = {"tenant": "acme", "kind": "iban"}
+    assert counted.value("gateway_personal_data_findings_total", **labels, shared="true") == 2
+    assert counted.value("gateway_personal_data_findings_total", **labels, shared="false") == 1
+
+
+def test_errors_count_by_what_could_not_be_kept(counted):
+    counted.observer.on_state_error("audit")
+    counted.observer.on_state_error("spaces_file")
+    assert counted.value("gateway_state_errors_total", backend="audit") == 1

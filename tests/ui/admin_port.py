@@ -1,0 +1,121 @@
+"""An admin port with rooms behind it that only write down what they are asked."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from gateway.ui import AdminAccess, AdminState, build_admin
+from gateway.values.audit import AuditEvent
+from gateway.values.errors import BadRequest
+from gateway.values.space import PrefixSpace, ResetCause, SpaceEnd, SpaceSelection
+
+PLAIN, READER, OPERATOR, LATE = "plain-t0ken", "reader-t0ken", "operator-t0ken", "late-t0ken"
+SECRETS = (PLAIN, READER, OPERATOR, LATE)
+PEER = "203.0.113.7"
+
+SHOWN = [
+    {"id": "a", "model": "m", "tenant": "tenant:acme", "state": "alive"},
+    {"id": "b", "model": "m", "tenant": "group:retail", "state": "alive"},
+    {"id": "c", "model": "n", "tenant": "tenant:acme", "state": "ended"},
+]
+
+
+@dataclass(frozen=True)
+class Token:
+    id: str
+    role: str
+    secret: str
+    expires_at: float | None = None
+
+    @property
+    def digest(self) -> bytes:
+        return hashlib.sha256(self.secret.encode()).digest()
+
+
+TOKENS = (
+    Token("grafana", "read", READER),
+    Token("ops", "operate", OPERATOR, 4e9),
+    Token("last-year", "operate", LATE, 1.0),
+)
+
+
+@dataclass
+class Rooms:
+    """A ``SpaceDesk``, a ``WarmDesk`` and an ``Auditor``."""
+
+    events: list[AuditEvent] = field(default_factory=list)
+    resets: list[tuple[SpaceSelection, str]] = field(default_factory=list)
+    orders: list[tuple[Mapping[str, Any], str]] = field(default_factory=list)
+    failure: Exception | None = None
+
+    def shown(self) -> Sequence[Mapping[str, object]]:
+        return SHOWN
+
+    async def reset(self, selection: SpaceSelection, by: str) -> Sequence[SpaceEnd]:
+        if self.failure:
+            raise self.failure
+        self.resets.append((selection, by))
+        space = PrefixSpace("m", "tok", "v3+abcd", "tenant:acme", "de", "", 4096, "", 17)
+        return [SpaceEnd(space, "k3v9", ResetCause.MANUAL, by)]
+
+    def start(self, order: Mapping[str, object], by: str) -> Mapping[str, object]:
+        if "prefixes" not in order:
+            raise BadRequest("`prefixes` is missing.", param="prefixes", code="missing")
+        self.orders.append((order, by))
+        return {"id": "j1", "state": "running", "total": 2}
+
+    def job(self, job: str) -> Mapping[str, object] | None:
+        return {"id": "j1", "state": "done", "total": 2} if job == "j1" else None
+
+    def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
+
+
+class AdminPort:
+    """The application, asked without a network."""
+
+    def __init__(self, access: AdminAccess) -> None:
+        self.access = access
+        self.rooms = Rooms()
+        self.config: dict[str, Any] = {"version": 1}
+        self.app = build_admin(
+            AdminState(
+                metrics=lambda _: (b"gateway_up 1\n", "text/plain"),
+                replicas=lambda: [{"id": "r0"}],
+                config=lambda: self.config,
+                spaces=self.rooms.shown,
+                desk=self.rooms,
+                warm=self.rooms,
+                audit=self.rooms,
+            ),
+            access,
+        )
+
+    async def ask(
+        self, method: str, path: str, token: str | None = None, *, host: str = "127.0.0.1:8081", **request: Any
+    ) -> httpx.Response:
+        headers = [("host", host), *request.pop("headers", {}).items()]
+        if token is not None:
+            headers.append(("authorization", f"Bearer {token}"))
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False, client=(PEER, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
+            return await client.request(method, path, headers=headers, **request)
+
+    async def get(self, path: str, token: str | None = None, **request: Any) -> httpx.Response:
+        return await self.ask("GET", path, token, **request)
+
+    async def post(self, path: str, order: Any, token: str | None = None, **request: Any) -> httpx.Response:
+        return await self.ask("POST", path, token, json=order, **request)
+
+
+def problem(answer: httpx.Response, status: int, code: str, param: str | None = None) -> str:
+    """The message of an error in the API's shape; fails if it is another one, or shows a token."""
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert (error["code"], error["param"]) == (code, param)
+    assert not any(secret in answer.text for secret in SECRETS)
+    return error["message"]

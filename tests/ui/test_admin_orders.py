@@ -1,0 +1,178 @@
+"""What the admin port shows, and what operators have it do."""
+
+import pytest
+from admin_port import OPERATOR, SHOWN, problem
+
+from gateway.values.errors import BadRequest, GatewayError
+from gateway.values.space import SpaceSelection
+
+RESET = "/admin/api/spaces/reset"
+WARM = "/admin/api/warm"
+
+
+# Looking
+
+
+async def test_the_front_page_lists_what_there_is(unguarded):
+    shown = (await unguarded.get("/")).text
+    for path in ("/metrics", "/admin/api/replicas", "/admin/api/config", "/admin/api/spaces", RESET, WARM, "/healthz"):
+        assert path in shown
+
+
+async def test_the_configuration_is_the_one_in_force(unguarded):
+    assert (await unguarded.get("/admin/api/config")).json() == {"version": 1}
+    unguarded.config = {"version": 2}
+    assert (await unguarded.get("/admin/api/config")).json() == {"version": 2}
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("", "abc"),
+        ("?model=m", "ab"),
+        ("?tenant=acme", "ac"),
+        ("?tenant=tenant:acme", "ac"),
+        ("?tenant=retail", ""),
+        ("?tenant=group:retail", "b"),
+        ("?state=ended", "c"),
+        ("?model=m&tenant=acme&state=alive", "a"),
+        ("?model=&tenant=&state=", "abc"),
+        ("?model=nobody", ""),
+    ],
+)
+async def test_spaces_are_filtered(unguarded, query, ids):
+    answer = await unguarded.get(f"/admin/api/spaces{query}")
+    assert answer.json() == {"spaces": [space for space in SHOWN if str(space["id"]) in ids]}
+
+
+async def test_an_unknown_filter_is_no_filter_that_shows_everything(unguarded):
+    told = problem(await unguarded.get("/admin/api/spaces?modle=m"), 400, "unknown_parameter", "modle")
+    assert "model" in told
+
+
+async def test_unknown_paths_and_wrong_methods(unguarded):
+    problem(await unguarded.get("/nowhere"), 404, "unknown_path")
+    answer = await unguarded.post("/metrics", {})
+    problem(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET"
+    problem(await unguarded.get(RESET), 405, "method_not_allowed")
+
+
+# Resetting
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        {"model": "m"},
+        {"tenant": "acme"},
+        {"template_version": "v3"},
+        {"scope": "de"},
+        {"scope": ""},
+        {"model": "m", "tenant": "acme", "template_version": "v3", "scope": "de"},
+    ],
+)
+async def test_a_reset_is_for_what_was_selected(guarded, selection):
+    answer = await guarded.post(RESET, selection, OPERATOR)
+    assert answer.json() == {
+        "reset": 1,
+        "spaces": [{"id": "k3v9", "model": "m", "tenant": "tenant:acme", "scope": "de", "template_version": "v3+abcd"}],
+    }
+    assert guarded.rooms.resets == [(SpaceSelection(**selection), "ops")]
+    (event,) = guarded.rooms.events
+    assert (event.event, event.by, event.tenant) == ("spaces_reset_asked", "ops", selection.get("tenant", ""))
+    assert event.details == {key: value for key, value in selection.items() if key != "tenant"}
+
+
+async def test_everything_has_to_be_asked_for(unguarded):
+    assert (await unguarded.post(RESET, {"all": True})).json()["reset"] == 1
+    assert unguarded.rooms.resets == [(SpaceSelection(), "")]
+    assert [event.details for event in unguarded.rooms.events] == [{"all": True}]
+
+
+@pytest.mark.parametrize(
+    ("order", "code", "param"),
+    [
+        ({}, "nothing_selected", None),
+        ({"modle": "m"}, "unknown_parameter", "modle"),
+        ({"x" * 500: 1}, "unknown_parameter", "x" * 60),
+        ({"model": None}, "invalid_type", "model"),
+        ({"tenant": 5}, "invalid_type", "tenant"),
+        ({"scope": ["de"]}, "invalid_type", "scope"),
+        ({"tenant": ""}, "invalid_value", "tenant"),
+        ({"all": False}, "invalid_value", "all"),
+        ({"all": 1}, "invalid_value", "all"),
+        ({"all": True, "model": "m"}, "conflict", "all"),
+        ([], "invalid_type", None),
+        ("all", "invalid_type", None),
+    ],
+)
+async def test_an_order_that_is_not_clear_resets_nothing(unguarded, order, code, param):
+    problem(await unguarded.post(RESET, order), 400, code, param)
+    assert not unguarded.rooms.resets
+    assert not unguarded.rooms.events
+
+
+@pytest.mark.parametrize("path", [RESET, WARM])
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"all": NaN}', b"[" * 100_000])
+async def test_a_body_that_is_not_json_is_refused(unguarded, path, body):
+    answer = await unguarded.ask("POST", path, content=body, headers={"content-type": "application/json"})
+    problem(answer, 400, "invalid_json")
+
+
+@pytest.mark.parametrize(("path", "limit"), [(RESET, 1024 * 1024), (WARM, 16 * 1024 * 1024)])
+async def test_bodies_are_bounded(unguarded, path, limit):
+    headers = {"content-type": "application/json; charset=utf-8"}
+    largest = b'{"prefixes":1}'.ljust(limit) if path == WARM else b'{"all":true}'.ljust(limit)
+    assert (await unguarded.ask("POST", path, content=largest, headers=headers)).is_success
+    answer = await unguarded.ask("POST", path, content=largest + b" ", headers=headers)
+    problem(answer, 413, "request_too_large")
+
+
+async def test_what_the_spaces_refuse_is_passed_on(unguarded):
+    unguarded.rooms.failure = BadRequest("There is no tenant 'x'.", param="tenant", code="unknown_tenant")
+    told = problem(await unguarded.post(RESET, {"tenant": "x"}), 400, "unknown_tenant", "tenant")
+    assert told == "There is no tenant 'x'."
+
+
+async def test_a_reset_that_fails_says_why_and_who_asked_stands_in_the_audit_log(guarded):
+    guarded.rooms.failure = GatewayError("spaces.file cannot be written.", code="spaces_file_failed")
+    told = problem(await guarded.post(RESET, {"model": "m"}, OPERATOR), 500, "spaces_file_failed")
+    assert told == "spaces.file cannot be written."
+    assert [event.by for event in guarded.rooms.events] == ["ops"]
+
+
+async def test_a_failure_inside_is_told_without_its_inside(unguarded):
+    unguarded.rooms.failure = RuntimeError("secret inside")
+    answer = await unguarded.post(RESET, {"all": True})
+    problem(answer, 500, "internal_error")
+    assert "secret" not in answer.text
+
+
+# Warming
+
+
+async def test_an_order_to_warm_becomes_a_job(guarded):
+    order = {
+        "prefixes": [{"model": "m", "messages": [{"role": "system", "content": "the prompt"}]}],
+        "replicas": ["r0"],
+    }
+    answer = await guarded.post(WARM, order, OPERATOR)
+    assert answer.status_code == 202
+    assert answer.json() == {"id": "j1", "state": "running", "total": 2}
+    assert guarded.rooms.orders == [(order, "ops")]
+    (event,) = guarded.rooms.events
+    assert (event.event, event.by, event.details) == ("warm_asked", "ops", {"job": "j1", "requests": 2})
+    assert "the prompt" not in repr(event)
+
+
+async def test_a_job_can_be_looked_at(unguarded):
+    assert (await unguarded.get(f"{WARM}/j1")).json()["state"] == "done"
+    problem(await unguarded.get(f"{WARM}/j2"), 404, "unknown_job")
+    problem(await unguarded.get(f"{WARM}/{'x' * 5000}"), 404, "unknown_job")
+
+
+async def test_a_wrong_order_to_warm_is_refused_with_its_param(unguarded):
+    problem(await unguarded.post(WARM, {}), 400, "missing", "prefixes")
+    problem(await unguarded.post(WARM, []), 400, "invalid_type")
+    assert not unguarded.rooms.events
