@@ -98,11 +98,12 @@ class TenantLimits:
                 _BUSY_RETRY_SECONDS,
                 now,
             )
-        if self._requests is not None:
+        rate = self._limits.requests_per_second
+        if rate is not None and self._requests is not None:
             wait = self._requests.wait_seconds(now)
             if wait > 0:
                 raise self._refusal(
-                    f"tenant {self._tenant} may send {self._limits.requests_per_second:g} requests a second "
+                    f"tenant {self._tenant} may send {_counted(rate, 'request')} a second "
                     f"(requests_per_second). Try again in {_duration(wait)}.",
                     _REQUESTS,
                     wait,
@@ -219,5 +220,5 @@ def _duration(seconds: float) -> str:
     return f"{f'{hours}h' if hours else ''}{minutes}m{milliseconds / 1000:g}s"
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _counted(number: float, noun: str) -> str:
+    return f"{number:.15g} {noun}{'' if number == 1 else 's'}"

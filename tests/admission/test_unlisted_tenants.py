@@ -26,7 +26,7 @@ def test_each_of_them_has_limits_of_its_own():
         gate.admit(peer=PROXY, x_tenant_id=name)
         error = gate.refusal(peer=PROXY, x_tenant_id=name)
         assert isinstance(error, RateLimited)
-        assert f"tenant {name} may send 1 requests a second" in error.message
+        assert f"tenant {name} may send 1 request a second" in error.message
         assert error.caller is not None
         assert error.caller.tenant.label == "other"
     for _ in range(5):

@@ -83,14 +83,14 @@ def put(value, path, new):
     document=DOCUMENTS,
     data=st.data(),
     new=st.text(),
-    ascii=st.booleans(),
+    escaped=st.booleans(),
     spaces=st.sampled_from([(",", ":"), (" ,\n ", "\t: "), (", ", ": ")]),
 )
-def test_replacing_is_setting_the_value(document, data, new, ascii, spaces):
+def test_replacing_is_setting_the_value(document, data, new, escaped, spaces):
     path = data.draw(st.sampled_from(list(places(document))))
 
     def written(value):
-        return json.dumps(value, ensure_ascii=ascii, separators=spaces).encode("utf-8", "surrogatepass")
+        return json.dumps(value, ensure_ascii=escaped, separators=spaces).encode("utf-8", "surrogatepass")
 
     marked = written(put(document, path, "\x00MARK"))
     before, after = marked.split(b'"\\u0000MARK"')

@@ -113,6 +113,8 @@ TAKEN = {
         111.444.777-35
         112-233-445 95
         11010519491231002X
+        130972 48022
+        29029600013
     """,
 }
 
@@ -209,6 +211,8 @@ LEFT = """
     811228-9875
     131052-308U
     110105194912310021
+    130972 48023
+    29029600014
     @anna
     anna@localhost
     anna@example
@@ -318,6 +322,9 @@ def test_a_security_code_behind_a_card_is_no_part_of_it():
 def test_several_in_one_line():
     text = "4111111111111111,5500000000000004;anna@example.com/bob@example.com 10.0.0.1 +49 170 1234567"
     assert [hit.kind for hit in ALL.find(text)] == ["card", "card", "email", "email", "ipv4", "phone"]
+    for text in ("+49 170 1234567 10.0.0.1", "10.0.0.1 +49 170 1234567 4111 1111 1111 1111 anna@example.com"):
+        kinds = ["phone", "ipv4"] if text.startswith("+") else ["ipv4", "phone", "card", "email"]
+        assert [hit.kind for hit in ALL.find(text)] == kinds
 
 
 @pytest.mark.parametrize("kind", sorted(BUILT_IN_KINDS))
@@ -337,10 +344,12 @@ def test_what_overlaps_is_one_finding_of_the_more_specific_kind():
 
 def test_prose_and_code_have_nothing():
     text = """
-    You are a helpful assistant. Today is Monday, 15 January 2024, 10:30. Answer within 200 words (about 1,500 characters).
+    You are a helpful assistant. Today is Monday, 15 January 2024, 10:30. Answer within 200 words.
+    Answers have 1,500 characters.
     Prices: 12.50 EUR, $1,299.00, 3 x 4.99. Rooms 101-120. ISO 27001:2022, RFC 2616, Python 3.11.7, CUDA 12.4.1.
     def f(x): return x[0:16] * 1e-12 + 0x7fffffff - 4294967295  # see https://example.com/item/1234567890?id=42
     Postal codes: 10115 Berlin, SW1A 1AA, 94105-1234. Part no. 123-456-7890. Coordinates 52.520008, 13.404954.
-    Opening hours 08:00-18:00, 9-5. Flight LH 1234, 2024-W03-1, batch 20240115-001, commit 9fceb02d0ae598e95dc970b74767f19372d61af8
+    Opening hours 08:00-18:00, 9-5. Flight LH 1234, 2024-W03-1, batch 20240115-001.
+    Commit 9fceb02d0ae598e95dc970b74767f19372d61af8
     """
     assert ALL.find(text) == ()

@@ -1,14 +1,18 @@
+import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 import uvloop
+import yaml
 from raw_http import Connection
 from running_gateway import RunningGateway, settings_for
 from scripted_engine import ScriptedEngine
+from serving import COMMAND, Serving
 
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.server import SimulatedEngine
@@ -98,6 +102,43 @@ def sdk(closing: contextlib.AsyncExitStack) -> Callable[..., openai.AsyncOpenAI]
         return client
 
     return make
+
+
+@pytest.fixture
+def config(tmp_path: Path):
+    """Writes a configuration file."""
+
+    def write(*urls: str, **sections: Any) -> Path:
+        data: dict[str, Any] = {
+            "server": {"port": 0, "admin_port": 0} | sections.pop("server", {}),
+            "models": [{"id": "demo", "tokenizer": "builtin:demo", "replicas": list(urls or ["http://127.0.0.1:9"])}],
+        }
+        file = tmp_path / "gateway.yaml"
+        file.write_text(yaml.safe_dump(data | sections))
+        return file
+
+    return write
+
+
+@pytest.fixture
+async def serve(config, closing):
+    """Starts the command, with JSON logs."""
+
+    async def start(*urls: str, **sections: Any) -> Serving:
+        file = config(*urls, **{"log": {"format": "json", "level": "debug"}} | sections)
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, "serve", "--config", str(file), stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL
+        )
+
+        async def end() -> None:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+        closing.push_async_callback(end)
+        return await Serving(process).ready()
+
+    return start
 
 
 _WORDS = ["order", "account", "package", "delivery", "invoice", "customer", "address", "number", "system", "request"]

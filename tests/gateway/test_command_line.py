@@ -12,78 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 from raw_http import Connection, post
 from running_gateway import CHAT, eventually
+from serving import COMMAND
 
-COMMAND = [sys.executable, "-m", "gateway"]
 STREAM = b'{"model":"demo","stream":true,"max_tokens":%d,"ignore_eos":true,"messages":[{"role":"user","content":"Hi"}]}'
-
-
-class Serving:
-    """A running ``prefix-gateway serve``."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.lines: list[str] = []
-        self._reader = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        assert self.process.stderr is not None
-        async for line in self.process.stderr:
-            self.lines.append(line.decode().rstrip("\n"))
-
-    def events(self, name: str) -> list[dict[str, Any]]:
-        return [event for event in map(json.loads, self.lines) if event["event"] == name]
-
-    async def ready(self) -> "Serving":
-        await eventually(lambda: any("gateway_ready" in line for line in self.lines) or self._reader.done(), 20)
-        (event,) = self.events("gateway_ready")
-        self.url, self.admin_url = event["public"], event["admin"]
-        return self
-
-    async def exit_code(self, seconds: float = 10) -> int:
-        async with asyncio.timeout(seconds):
-            code = await self.process.wait()
-            await self._reader
-        return code
-
-
-@pytest.fixture
-def config(tmp_path: Path):
-    """Writes a configuration file."""
-
-    def write(*urls: str, **sections: Any) -> Path:
-        data: dict[str, Any] = {
-            "server": {"port": 0, "admin_port": 0} | sections.pop("server", {}),
-            "models": [{"id": "demo", "tokenizer": "builtin:demo", "replicas": list(urls or ["http://127.0.0.1:9"])}],
-        }
-        file = tmp_path / "gateway.yaml"
-        file.write_text(yaml.safe_dump(data | sections))
-        return file
-
-    return write
-
-
-@pytest.fixture
-async def serve(config, closing):
-    """Starts the command, with JSON logs."""
-
-    async def start(*urls: str, **sections: Any) -> Serving:
-        file = config(*urls, **{"log": {"format": "json", "level": "debug"}} | sections)
-        process = await asyncio.create_subprocess_exec(
-            *COMMAND, "serve", "--config", str(file), stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL
-        )
-
-        async def end() -> None:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-
-        closing.push_async_callback(end)
-        return await Serving(process).ready()
-
-    return start
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

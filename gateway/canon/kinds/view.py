@@ -2,8 +2,8 @@
 
 Almost all text has no personal data, so what is cheap comes first: kinds that are made of digits look only into
 *zones*, the surroundings of at least five digits with little between them. What is repeated in a zone is repeated a
-bounded number of times or never gone back into, so that the whole takes time in proportion to the text's length, whatever
-the text is.
+bounded number of times or never gone back into, so that the whole takes time in proportion to the text's length,
+whatever the text is.
 """
 
 import re
@@ -72,7 +72,7 @@ class TextView:
             position = start
             while match := pattern.search(self.text, position, end):
                 length = accept(match)
-                if length and not self._in_uuid(match.start(), match.start() + length):
+                if length:
                     yield match.start(), match.start() + length
                     position = match.start() + length
                 else:

@@ -1,0 +1,88 @@
+"""Texts that somebody made to cost time. Each would take hours if the time grew with the square of the length."""
+
+import contextlib
+import signal
+
+import pytest
+
+from gateway.canon.patterns import BUILT_IN_KINDS, Patterns
+
+MEBIBYTE = 1 << 20
+
+
+@contextlib.contextmanager
+def cpu_seconds(limit):
+    """Fails where the process computes for longer. Not a measure: far above what the search takes anywhere."""
+
+    def too_long(*_):
+        raise AssertionError(f"more than {limit} s of computing")
+
+    before = signal.signal(signal.SIGPROF, too_long)
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+@pytest.mark.parametrize("unit", ["1", "4", "0", "@", "+", " ", "a", "A", "-", ".", "(", "\u00a0", "é", "１"])
+def test_a_mebibyte_of_one_character(unit):
+    with cpu_seconds(60):
+        assert Patterns(BUILT_IN_KINDS).find(unit * MEBIBYTE) == ()
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *(
+            "a@",
+            "a@a.",
+            "@a.",
+            "a.",
+            "1 ",
+            "1-",
+            "1.",
+            "+1",
+            "+1 ",
+            "(1)",
+            "0 1 ",
+            "06 12 ",
+            "4111 ",
+            "4111-",
+            "tel ",
+            "A1",
+        ),
+        *(
+            "phone is is is ",
+            "tel 12345 6",
+            "AB12",
+            "DE89",
+            "DE89 ",
+            "1234567\n",
+            "//a:",
+            "a" * 70 + "@",
+            "@" + "a-" * 300,
+        ),
+        *(
+            "550e8400-e29b-41d4-a716-446655440000 ",
+            "12 345 678 901 ",
+            "123-45-",
+            "0049 ",
+            "RSSMRA85",
+            "1\u00a0",
+            "order #",
+        ),
+    ],
+)
+def test_a_quarter_of_a_mebibyte_of_beginnings(unit):
+    text = (unit * (MEBIBYTE // 4 // len(unit) + 1))[: MEBIBYTE // 4]
+    with cpu_seconds(40):
+        Patterns(BUILT_IN_KINDS).find(text)
+
+
+def test_as_many_findings_as_fit():
+    with cpu_seconds(60):
+        assert len(Patterns(BUILT_IN_KINDS).find("+49 170 1234567, " * 10_000)) == 10_000
+        assert len(Patterns(BUILT_IN_KINDS).find("4111111111111111 " * 10_000)) == 10_000
+        assert len(Patterns(BUILT_IN_KINDS).find("a@b.co " * 10_000)) == 10_000

@@ -1,0 +1,316 @@
+"""The screen as the request's path sees it."""
+
+import asyncio
+import logging
+import traceback
+
+import pytest
+import structlog
+from screening import SECRET, Remembering, chat, request, screening, system
+
+from gateway.canon import PersonalDataScreen, PersonalDataSettings
+from gateway.canon.memo import Memo
+from gateway.canon.patterns import Hit, Patterns
+from gateway.values.errors import BadRequest, GatewayError
+from gateway.values.ids import ReplicaId, Target
+from gateway.values.personal import Finding, FindingReport
+from gateway.values.request import Endpoint
+
+TEXT = f"Write to {SECRET}."
+FOUND = Finding("email", "messages[0].content", 9, len(SECRET))
+
+
+async def idle(screen, observer, count):
+    """Until so many findings were told."""
+    async with asyncio.timeout(20):
+        while len(observer.seen) < count:
+            await asyncio.sleep(0.001)
+
+
+async def quiet():
+    """Long enough for whatever is waiting to be counted."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("mode", ["off", "report"])
+async def test_modes_that_do_not_look_before_let_everything_pass(mode, monkeypatch):
+    async with screening() as (screen, _):
+        monkeypatch.setattr(Patterns, "find", lambda self, text: pytest.fail("looked"))
+        original = chat(system(TEXT), mode=mode)
+        assert await screen.inspect(original) is original
+
+
+@pytest.mark.parametrize("mode", ["report", "mask", "block"])
+async def test_what_was_answered_is_counted_and_told(mode):
+    async with screening() as (screen, observer):
+        original = chat(system(TEXT), mode=mode)
+        screen.answered(original, "s")
+        assert observer.seen == []
+        screen.answered(original, "s")
+        await idle(screen, observer, 2)
+        assert observer.seen == [("acme", FOUND, False, True), ("acme", FOUND, False, False)]
+        assert screen.reports("s") == [FindingReport(FOUND, 2, False)]
+        assert screen.reports("t") == ()
+
+
+async def test_news_is_what_was_not_known_or_not_known_to_be_shared():
+    async with screening(shared_by=2) as (screen, observer):
+        for question in "abc":
+            screen.answered(chat(system(TEXT, question)), "s")
+        await idle(screen, observer, 3)
+        assert [(shared, new) for _, _, shared, new in observer.seen] == [(False, True), (True, True), (True, False)]
+
+
+async def test_off_counts_nothing_and_neither_does_warming():
+    async with screening() as (screen, observer):
+        screen.answered(chat(system(TEXT), mode="off"), "s")
+        screen.answered(request({"messages": system(TEXT)}, warms=Target(ReplicaId("r"))), "s")
+        screen.answered(chat(system(TEXT)), "s")
+        await idle(screen, observer, 1)
+        await quiet()
+        assert len(observer.seen) == 1
+
+
+async def test_reports_are_most_frequent_first():
+    async with screening() as (screen, observer):
+        for text in ("a@b.co", "x a@b.co", "x a@b.co"):
+            screen.answered(chat(system(text)), "s")
+        await idle(screen, observer, 3)
+        assert [(report.finding.start, report.requests) for report in screen.reports("s")] == [(2, 2), (0, 1)]
+
+
+@pytest.mark.parametrize("mode", ["report", "mask", "block"])
+async def test_prompts_of_completions_are_only_reported(mode):
+    async with screening() as (screen, observer):
+        for prompt in (TEXT, ["none", TEXT], [1, 2, 3], [[1], [2]], None):
+            original = request({"prompt": prompt}, endpoint=Endpoint.COMPLETIONS, mode=mode)
+            assert await screen.inspect(original) is original
+            screen.answered(original, "s")
+        await idle(screen, observer, 2)
+        assert [finding.path for _, finding, _, _ in observer.seen] == ["prompt", "prompt[1]"]
+
+
+async def test_paths_are_in_the_apis_form():
+    messages = [
+        {"role": "system", "content": "none"},
+        {"role": "system", "content": [{"type": "text", "text": "none"}, {"type": "text", "text": TEXT}, TEXT]},
+        {"role": "user", "content": TEXT},
+    ]
+    async with screening() as (screen, observer):
+        screen.answered(chat(messages), "s")
+        await idle(screen, observer, 2)
+        paths = [finding.path for _, finding, _, _ in observer.seen]
+        assert paths == ["messages[1].content[1].text", "messages[1].content[2]"]
+
+
+async def test_block_refuses_and_tells_where_but_not_what():
+    async with screening() as (screen, _):
+        with pytest.raises(BadRequest) as refused:
+            await screen.inspect(chat(system(f"{TEXT} or 4111111111111111"), mode="block"))
+    error = refused.value
+    assert (error.status, error.code, error.param) == (400, "personal_data_in_prefix", "messages[0].content")
+    assert "kind `email`" in error.message
+    assert f"characters 9 to {9 + len(SECRET) - 1}" in error.message
+    assert "1 more" in error.message
+    assert "take it out" in error.message
+    assert SECRET not in error.message
+
+
+async def test_block_lets_pass_what_has_nothing():
+    async with screening() as (screen, _):
+        original = chat(system("Be kind.", TEXT), mode="block")
+        assert await screen.inspect(original) is original
+
+
+class Broken:
+    """Patterns that fail, quoting what they choked on."""
+
+    def __init__(self, *arguments):
+        pass
+
+    def find(self, text):
+        raise ValueError(f"cannot read {text}")
+
+
+@pytest.mark.parametrize("mode", ["mask", "block"])
+@pytest.mark.parametrize("length", [10, 50_000])
+async def test_what_cannot_be_searched_does_not_go_on(mode, length, monkeypatch):
+    monkeypatch.setattr("gateway.canon.screen.Patterns", Broken)
+    async with screening() as (screen, _):
+        with structlog.testing.capture_logs() as logs, pytest.raises(GatewayError) as failed:
+            await screen.inspect(chat(system(TEXT + "x" * length), mode=mode))
+    error = failed.value
+    assert (error.status, error.code) == (500, "personal_data_scan_failed")
+    assert [(log["event"], log["error"]) for log in logs] == [("personal_data_scan_failed", "ValueError")]
+    shown = "".join(traceback.format_exception(error)) + repr(error) + repr(logs)
+    assert SECRET not in shown
+
+
+async def test_what_cannot_be_searched_is_no_matter_in_report_mode(monkeypatch):
+    monkeypatch.setattr("gateway.canon.screen.Patterns", Broken)
+    async with screening() as (screen, observer):
+        original = chat(system(TEXT))
+        with structlog.testing.capture_logs() as logs:
+            assert await screen.inspect(original) is original
+            screen.answered(original, "s")
+            await quiet()
+            monkeypatch.undo()
+            screen.configure(PersonalDataSettings())
+            screen.answered(original, "s")
+            await idle(screen, observer, 1)
+    assert [log["error"] for log in logs] == ["ValueError"]
+    assert SECRET not in repr(logs)
+
+
+async def test_what_is_looked_for_can_change():
+    async with screening() as (screen, observer):
+        original = chat(system(f"{TEXT} EMP-1"), mode="mask")
+        assert (await screen.inspect(original)).fields["messages"][0]["content"] == "Write to [email]. EMP-1"
+        screen.answered(original, "s")
+        await idle(screen, observer, 1)
+        screen.configure(PersonalDataSettings(kinds=(), patterns=({"kind": "staff", "regex": "EMP-[0-9]"},)))
+        assert (await screen.inspect(original)).fields["messages"][0]["content"] == f"{TEXT} [staff]"
+        screen.answered(original, "s")
+        await idle(screen, observer, 2)
+        assert [report.finding.kind for report in screen.reports("s")] == ["email", "staff"]
+
+
+async def test_what_waits_too_long_is_skipped_and_counted():
+    async with screening() as (screen, observer):
+        for _ in range(5000):  # no turn of the event loop in between
+            screen.answered(chat(system(TEXT)), "s")
+        assert screen.skipped == 5000 - 4096
+        await idle(screen, observer, 4096)
+        screen.answered(chat(system(TEXT)), "s")
+        await idle(screen, observer, 4097)
+        assert screen.skipped == 5000 - 4096
+
+
+async def test_what_waits_is_bounded_in_bytes():
+    async with screening() as (screen, observer):
+        large = chat(system(TEXT, "x" * 10_000_000))
+        for _ in range(5):
+            screen.answered(large, "s")
+        assert screen.skipped == 2
+        huge = chat(system(TEXT, "x" * 40_000_000))
+        await idle(screen, observer, 3)
+        screen.answered(huge, "s")  # alone, it is counted all the same
+        await idle(screen, observer, 4)
+        assert screen.skipped == 2
+
+
+async def test_requests_go_on_while_others_are_counted():
+    async with screening() as (screen, observer):
+        for n in range(500):
+            screen.answered(chat(system(f"{n} {TEXT}")), "s")
+        told = []
+        while len(observer.seen) < 500:
+            told.append(len(observer.seen))
+            await asyncio.sleep(0)
+        assert len(set(told)) > 250
+
+
+async def test_counting_ends_with_the_screen():
+    async with screening() as (screen, observer):
+        await quiet()
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "personal-data"]
+    screen.answered(chat(system(TEXT)), "s")
+    await quiet()
+    assert observer.seen == []
+
+
+async def test_long_texts_are_searched_in_a_thread():
+    import threading
+
+    threads = set()
+
+    class Watching(Patterns):
+        def find(self, text):
+            threads.add((len(text) > 16 * 1024, threading.current_thread() is threading.main_thread()))
+            return super().find(text)
+
+    async with screening() as (screen, observer):
+        screen._scanner._patterns.__class__ = Watching
+        for length in (100, 100_000):
+            original = chat(system(TEXT + " " * length), mode="mask")
+            result = await screen.inspect(original)
+            assert result.fields["messages"][0]["content"].startswith("Write to [email].")
+            screen.answered(chat(system(TEXT + "  " * length)), "s")
+        await idle(screen, observer, 2)
+    assert threads == {(False, True), (True, False)}
+
+
+async def test_a_text_seen_before_is_not_searched_again(monkeypatch):
+    searched = []
+    find = Patterns.find
+    monkeypatch.setattr(Patterns, "find", lambda self, text: searched.append(text) or find(self, text))
+    async with screening() as (screen, observer):
+        for _ in range(3):
+            original = chat(system(TEXT), mode="mask")
+            await screen.inspect(original)
+            screen.answered(original, "s")
+        await idle(screen, observer, 3)
+    assert searched == [TEXT]
+
+
+async def test_findings_of_many_places_and_spaces_are_bounded():
+    async with screening() as (screen, observer):
+        for n in range(1200):
+            screen.answered(chat(system("x " * n + TEXT)), "one")
+        await idle(screen, observer, 1200)
+        starts = {report.finding.start for report in screen.reports("one")}
+        assert starts == {9 + 2 * n for n in range(200, 1200)}
+
+
+async def test_nothing_the_screen_holds_shows_a_text():
+    async with screening() as (screen, observer):
+        original = chat(system(TEXT), mode="mask")
+        await screen.inspect(original)
+        screen.answered(original, "s")
+        await idle(screen, observer, 1)
+        from gateway.canon.passages import leading
+
+        assert SECRET not in repr(screen.reports("s")) + repr(observer.seen) + repr(leading(original))
+
+
+async def test_nothing_is_logged_of_what_is_found(caplog):
+    caplog.set_level(logging.DEBUG)
+    async with screening() as (screen, observer):
+        with structlog.testing.capture_logs() as logs:
+            await screen.inspect(chat(system(TEXT), mode="mask"))
+            screen.answered(chat(system(TEXT)), "s")
+            await idle(screen, observer, 1)
+    assert logs == []
+    assert SECRET not in caplog.text
+
+
+def test_memo_is_bounded_by_bytes():
+    memo = Memo(100_000)
+    for n in range(1000):
+        memo.put(f"{n}" + "x" * 1000, (Hit("email", 0, 1),))
+        assert memo.bytes <= 100_000
+        memo.get("0" + "x" * 1000)  # used all the time, it stays
+    assert memo.get("0" + "x" * 1000) == (Hit("email", 0, 1),)
+    assert memo.get("1" + "x" * 1000) is None
+    assert memo.get("999" + "x" * 1000) is not None
+
+
+def test_memo_leaves_out_what_would_crowd_out_the_others():
+    memo = Memo(100_000)
+    memo.put("small", ())
+    memo.put("x" * 30_000, ())
+    memo.put("é" * 30_000, ())
+    assert memo.get("small") == ()
+    assert memo.get("x" * 30_000) is None
+    assert memo.get("unknown") is None
+
+
+def test_the_screen_is_what_the_flow_wants():
+    from concurrent.futures import ThreadPoolExecutor
+
+    from gateway.values.ports import Screen
+
+    with ThreadPoolExecutor(1) as threads:
+        screen: Screen = PersonalDataScreen(PersonalDataSettings(), threads, Remembering())
+        assert screen.reports("s") == ()

@@ -1,0 +1,39 @@
+"""``prefix-gateway serve`` as a process."""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from running_gateway import eventually
+
+COMMAND = [sys.executable, "-m", "gateway"]
+
+
+class Serving:
+    """A running ``prefix-gateway serve``."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            self.lines.append(line.decode().rstrip("\n"))
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in map(json.loads, self.lines) if event["event"] == name]
+
+    async def ready(self) -> "Serving":
+        await eventually(lambda: any("gateway_ready" in line for line in self.lines) or self._reader.done(), 20)
+        (event,) = self.events("gateway_ready")
+        self.url, self.admin_url = event["public"], event["admin"]
+        return self
+
+    async def exit_code(self, seconds: float = 10) -> int:
+        async with asyncio.timeout(seconds):
+            code = await self.process.wait()
+            await self._reader
+        return code

@@ -1,0 +1,146 @@
+"""Personal data in leading messages, from the client's body to what the engine gets and the operator sees."""
+
+import json
+
+import pytest
+from running_gateway import COMPLETIONS, eventually
+from tenancy import ask_as, error, key, sections, tenant
+
+MAIL = "jane.doe@example.com"
+SHARED = f"You help with parcels. If you do not know, name {MAIL} as the contact. Be short."
+
+
+def leading(text):
+    return [{"role": "system", "content": text}, {"role": "user", "content": "My mail is user@example.org"}]
+
+
+async def found(gateway, count):
+    """Findings over all spaces, once there are so many."""
+    reports = []
+
+    async def there() -> bool:
+        nonlocal reports
+        spaces = (await gateway.admin.get("/admin/api/spaces")).json()["spaces"]
+        reports = [report for space in spaces for report in space["personal_data"]]
+        return len(reports) >= count
+
+    await eventually(there)
+    return reports
+
+
+@pytest.fixture
+async def world(engine, start_gateway, tmp_path):
+    """One tenant for each mode."""
+    modes = [tenant(mode, personal_data=mode) for mode in ("off", "report", "mask", "block")]
+    gateway = await start_gateway(engine, **sections(*modes), audit={"file": str(tmp_path / "audit.jsonl")})
+    return gateway, engine
+
+
+async def test_report_changes_nothing(world):
+    gateway, engine = world
+    assert (await ask_as(gateway, "report", messages=leading(SHARED))).status_code == 200
+    assert json.loads(engine.requests[-1].body)["messages"] == leading(SHARED)
+    (report,) = await found(gateway, 1)
+    assert (report["kind"], report["path"], report["shared"]) == ("email", "messages[0].content", False)
+    assert SHARED[report["start"] :][: report["length"]] == MAIL
+
+
+async def test_mask_reaches_the_engine_masked_and_is_still_counted(world):
+    gateway, engine = world
+    answer = await ask_as(gateway, "mask", messages=leading(SHARED))
+    assert answer.status_code == 200
+    sent = engine.requests[-1].body
+    assert MAIL.encode() not in sent
+    assert json.loads(sent)["messages"] == leading(SHARED.replace(MAIL, "[email]"))
+    assert json.loads(sent)["messages"][1]["content"].endswith("user@example.org")  # the user's own words
+    assert int(answer.headers["x-gateway-prompt-tokens"]) == answer.json()["usage"]["prompt_tokens"]
+    (report,) = await found(gateway, 1)
+    assert report["kind"] == "email"
+    again = await ask_as(gateway, "mask", messages=leading(SHARED))
+    assert again.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+async def test_block_is_told_by_place_and_reaches_nobody(world):
+    gateway, engine = world
+    answer = await ask_as(gateway, "block", messages=leading(SHARED))
+    assert error(answer) == (400, "personal_data_in_prefix")
+    assert answer.json()["error"]["param"] == "messages[0].content"
+    assert MAIL not in answer.text
+    assert not engine.requests
+    assert (await found(gateway, 1))[0]["kind"] == "email"
+    clean = await ask_as(gateway, "block", messages=leading("You help with parcels."))
+    assert clean.status_code == 200
+
+
+async def test_off_looks_at_nothing(world):
+    gateway, _ = world
+    await ask_as(gateway, "off", messages=leading(SHARED))
+    await ask_as(gateway, "report", messages=leading(SHARED))
+    assert len(await found(gateway, 1)) == 1
+
+
+async def test_only_what_conversations_have_in_common_is_called_shared(world):
+    gateway, _ = world
+    mine = f"{SHARED} The user is called Jane and can be reached at +49 30 901820."
+    for number in range(4):
+        for text in (SHARED, mine) if number == 0 else (SHARED,):
+            messages = [
+                {"role": "system", "content": text},
+                {"role": "user", "content": f"question {number} {len(text)}"},
+            ]
+            assert (await ask_as(gateway, "report", messages=messages)).status_code == 200
+
+    async def told() -> bool:
+        return sorted((r["kind"], r["shared"]) for r in await found(gateway, 2)) == [("email", True), ("phone", False)]
+
+    await eventually(told)
+    metrics = await gateway.metrics()
+    assert metrics.value("gateway_personal_data_findings_total", kind="phone", shared="true") == 0
+    assert metrics.value("gateway_personal_data_findings_total", kind="phone", shared="false", tenant="report") == 1
+    assert metrics.value("gateway_personal_data_findings_total", kind="email", shared="true") >= 1
+
+
+async def test_turns_of_one_conversation_do_not_make_it_shared(world):
+    gateway, _ = world
+    messages = leading(f"The customer is {MAIL}.")
+    for turn in range(6):
+        await ask_as(gateway, "report", messages=messages)
+        messages = [
+            *messages,
+            {"role": "assistant", "content": f"answer {turn}"},
+            {"role": "user", "content": f"{turn}?"},
+        ]
+
+    async def counted() -> bool:
+        return [(r["requests"], r["shared"]) for r in await found(gateway, 1)] == [(6, False)]
+
+    await eventually(counted)
+
+
+async def test_completions_are_reported_and_left_alone(world):
+    gateway, engine = world
+    for mode in ("mask", "block"):
+        answer = await gateway.http.post(
+            COMPLETIONS,
+            json={"model": "demo", "prompt": SHARED, "max_tokens": 1},
+            headers={"authorization": f"Bearer {key(mode)}"},
+        )
+        assert answer.status_code == 200
+        assert MAIL.encode() in engine.requests[-1].body
+    assert {report["path"] for report in await found(gateway, 2)} == {"prompt"}
+
+
+async def test_its_text_is_nowhere_but_in_the_request(world, capfd, tmp_path):
+    gateway, _ = world
+    for mode in ("report", "mask", "block"):
+        for number in range(4):
+            messages = [{"role": "system", "content": SHARED}, {"role": "user", "content": str(number)}]
+            answer = await ask_as(gateway, mode, messages=messages)
+            assert MAIL not in answer.text
+    await found(gateway, 3)
+    pages = [(await gateway.admin.get(path)).text for path in ("/metrics", "/admin/api/spaces", "/admin/api/config")]
+    await gateway.stop()
+    told = "".join([*pages, *capfd.readouterr(), (tmp_path / "audit.jsonl").read_text()])
+    assert "personal_data" in told
+    assert MAIL not in told
+    assert "jane" not in told

@@ -1,0 +1,174 @@
+"""A changed configuration is taken over by a running ``prefix-gateway serve``."""
+
+import asyncio
+import json
+import signal
+
+import httpx
+import pytest
+import yaml
+from running_gateway import CHAT, eventually
+from tenancy import SECRET, SYSTEM, key, tenant
+
+SPACES = {"secret": SECRET}
+
+
+def tenants(*told):
+    """As they stand in a file."""
+    return json.loads(json.dumps(told))
+
+
+@pytest.fixture
+async def world(serve, start_engine, tmp_path):
+    """A gateway with one tenant, and a function that changes its file and waits until that was noticed."""
+    engine = await start_engine()
+    serving = await serve(engine.url, tenants=tenants(tenant("a")), spaces=SPACES)
+    file = tmp_path / "gateway.yaml"
+
+    async def change(*, ask=True, expect="reloaded", text=None, **sections):
+        before = len(serving.events(expect))
+        file.write_text(text if text is not None else yaml.safe_dump(yaml.safe_load(file.read_text()) | sections))
+        if ask:
+            serving.process.send_signal(signal.SIGHUP)
+        await eventually(lambda: len(serving.events(expect)) > before, 10)
+
+    return serving, engine, change
+
+
+async def ask(serving, name, **fields):
+    body = {"model": "demo", "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "x"}]}
+    async with httpx.AsyncClient(base_url=serving.url) as client:
+        headers = {"authorization": f"Bearer {key(name)}"}
+        return await client.post(CHAT, json=body | {"max_tokens": 1} | fields, headers=headers)
+
+
+async def spaces(serving, state):
+    async with httpx.AsyncClient(base_url=serving.admin_url) as client:
+        return (await client.get("/admin/api/spaces", params={"state": state})).json()["spaces"]
+
+
+def cached(answer):
+    assert answer.status_code == 200, answer.text
+    return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+async def test_keys_come_and_go_without_a_restart(world):
+    serving, _, change = world
+    assert (await ask(serving, "b")).status_code == 401
+    await change(tenants=tenants(tenant("a"), tenant("b")))
+    assert [(await ask(serving, name)).status_code for name in "ab"] == [200, 200]
+    await change(tenants=tenants(tenant("b")))
+    assert [(await ask(serving, name)).status_code for name in "ab"] == [401, 200]
+
+
+async def test_a_change_is_noticed_without_being_asked(world):
+    serving, _, change = world
+    await change(ask=False, tenants=tenants(tenant("b")))
+    assert [(await ask(serving, name)).status_code for name in "ab"] == [401, 200]
+
+
+async def test_a_stream_that_runs_goes_on(world):
+    serving, _, change = world
+    body = {"model": "demo", "messages": [{"role": "user", "content": "x"}], "stream": True, "max_tokens": 40}
+    async with (
+        httpx.AsyncClient(base_url=serving.url) as client,
+        client.stream("POST", CHAT, json=body, headers={"authorization": f"Bearer {key('a')}"}) as answer,
+    ):
+        lines = answer.aiter_lines()
+        assert (await anext(lines)).startswith("data: ")
+        await change(tenants=tenants(tenant("b")))
+        rest = [line async for line in lines]
+    assert rest[-2:] == ["data: [DONE]", ""] or rest[-1] == "data: [DONE]"
+    assert not [line for line in rest if '"error"' in line]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("models: [", "not valid YAML"),
+        ("models: [{id: demo, replicas: []}]", "expected at least one replica"),
+        ('models: [{id: demo, replicas: ["http://h"]}]\ntenants: [{id: a, keys: [oops]}]', "only hashes"),
+        ("", "the file is empty"),
+    ],
+)
+async def test_a_mistake_changes_nothing_and_is_told(world, text, problem):
+    serving, _, change = world
+    await change(text=text, expect="reload_refused")
+    (refused,) = serving.events("reload_refused")
+    assert problem in refused["problems"][0]
+    assert refused["instead"] == "nothing changes"
+    assert (await ask(serving, "a")).status_code == 200
+
+
+async def test_what_needs_a_restart_is_named(world):
+    serving, _, change = world
+    await change(placement={"policy": "round_robin"}, tenants=tenants(tenant("a"), tenant("b")))
+    await eventually(lambda: bool(serving.events("restart_needed")))
+    (told,) = serving.events("restart_needed")
+    assert told["keys"] == ["placement.policy"]
+    assert (await ask(serving, "b")).status_code == 200
+    async with httpx.AsyncClient(base_url=serving.admin_url) as client:
+        shown = (await client.get("/admin/api/config")).json()
+    assert shown["placement"]["policy"] == "expected_ttft"  # what is in force
+    assert [each["id"] for each in shown["tenants"]] == ["a", "b"]
+
+
+async def test_limits_change_and_what_was_taken_stays_taken(world):
+    serving, _, change = world
+    await change(tenants=tenants(tenant("a", prompt_tokens_per_minute=100_000)))
+    first = await ask(serving, "a")
+    await change(tenants=tenants(tenant("a", prompt_tokens_per_minute=50_000)))
+    second = await ask(serving, "a")
+    assert int(first.headers["x-ratelimit-limit-tokens"]) == 100_000
+    used = 2 * first.json()["usage"]["prompt_tokens"]
+    assert int(second.headers["x-ratelimit-remaining-tokens"]) == 50_000 - used
+
+
+class TestTemplates:
+    async def test_a_new_label_is_a_new_space_and_the_old_ones_figures_stay(self, world, tmp_path):
+        serving, engine, change = world
+
+        def models(label):
+            return [{"id": "demo", "tokenizer": "builtin:demo", "replicas": [engine.url], "template_version": label}]
+
+        await change(models=models("v1"))
+        for _ in range(2):
+            last = await ask(serving, "a")
+        assert cached(last) > 100
+        await change(models=models("v2"))
+        (changed,) = serving.events("model_version_changed")[1:]
+        assert changed["before"].startswith("v1+")
+        assert changed["version"].startswith("v2+")
+        assert cached(await ask(serving, "a")) == 0
+        await eventually(lambda: len(serving.events("request_settled")) == 3)
+        old = next(space for space in await spaces(serving, "ended") if space["template_version"].startswith("v1+"))
+        assert (old["cause"], old["requests"]) == ("template_changed", 2)
+        assert old["cached_tokens"] > 100
+        (new,) = await spaces(serving, "alive")
+        assert (new["template_version"].startswith("v2+"), new["requests"]) == (True, 1)
+
+    async def test_a_template_edited_in_its_file_is_a_new_version(self, serve, start_engine, tmp_path):
+        engine = await start_engine()
+        template = tmp_path / "chat.jinja"
+        template.write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+        models = [{"id": "demo", "tokenizer": "builtin:demo", "chat_template": str(template), "replicas": [engine.url]}]
+        serving = await serve(models=models, tenants=tenants(tenant("a")), spaces=SPACES)
+        await ask(serving, "a")
+        (before,) = await spaces(serving, "alive")
+        await asyncio.sleep(0.05)
+        template.write_text("{% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}")
+        await eventually(lambda: bool(serving.events("model_version_changed")), 10)  # nobody asked
+        assert cached(await ask(serving, "a")) == 0
+        (after,) = await spaces(serving, "alive")
+        assert after["template_version"] != before["template_version"]
+        template.unlink()
+        serving.process.send_signal(signal.SIGHUP)
+        await eventually(lambda: bool(serving.events("reload_refused")), 10)
+        assert (await ask(serving, "a")).status_code == 200
+
+    async def test_a_reload_that_changes_no_template_keeps_caches_warm(self, world):
+        serving, _, change = world
+        await ask(serving, "a")
+        await change(tenants=tenants(tenant("a", concurrent=7)))
+        assert cached(await ask(serving, "a")) > 100
+        assert not serving.events("model_version_changed")
