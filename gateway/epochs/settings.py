@@ -27,9 +27,9 @@ class SpacesSettings(BaseModel):
     `none`."""
 
     secret: SecretStr | None = None
-    """What the engines' salts are made with; required with isolation, 16 characters at least. Give every gateway in
-    front of the same engines the same one. Another secret makes all cached prefixes unreachable. Make one with
-    `openssl rand -hex 32`."""
+    """What the engines' salts are made with; required with isolation, 16 characters at least. Another secret makes all
+    cached prefixes unreachable; whoever has it and reaches an engine directly can find out what is cached there. Make
+    one with `openssl rand -hex 32`."""
 
     idle_ttl_seconds: float = Field(default=3600, gt=0)
     """An isolated space that is not used for so long ends: nothing cached in it is reused afterwards. An hour covers

@@ -72,7 +72,7 @@ class TextView:
             position = start
             while match := pattern.search(self.text, position, end):
                 length = accept(match)
-                if length:
+                if length and not self._in_uuid(match.start(), match.start() + length):
                     yield match.start(), match.start() + length
                     position = match.start() + length
                 else:
