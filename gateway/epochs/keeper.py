@@ -5,7 +5,6 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import structlog
 
@@ -69,7 +68,7 @@ class SpaceKeeper:
             if document is not None:
                 self._spaces.load(document["spaces"], time.time())
                 self._identities.load(document["engines"], self._models)
-            self._file.write(self._document())
+            self._file.write({"spaces": self._spaces.dump(), "engines": self._identities.dump()})
         except OSError as error:
             raise ConfigInvalid(
                 [f"spaces.file: {self._file.path} cannot be used: {error.strerror or error}. Name a file that can."]
@@ -157,9 +156,9 @@ class SpaceKeeper:
             return True
         async with self._writing:
             self._spaces.changed = False
-            document = self._document()
+            spaces, engines, file = self._spaces.snapshot(), self._identities.dump(), self._file
             try:
-                await asyncio.to_thread(self._file.write, document)
+                await asyncio.to_thread(lambda: file.write({"spaces": spaces(), "engines": engines}))
             except OSError as error:
                 self._spaces.changed = True
                 self._on_file_error()
@@ -171,9 +170,6 @@ class SpaceKeeper:
             _log.info("spaces_file_written_again", file=str(self._file.path))
         self._failing = False
         return True
-
-    def _document(self) -> dict[str, Any]:
-        return {"spaces": self._spaces.dump(), "engines": self._identities.dump()}
 
 
 def _shown(life: Life, alive: bool) -> dict[str, object]:

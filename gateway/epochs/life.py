@@ -34,10 +34,10 @@ class Life:
     Attributes:
         space: The space, with the life's epoch.
         id: Its short name.
-        idle_ttl_seconds: Unused for so long, it ends; None for never.
-        max_age_seconds: At this age it ends; None for never.
         born_at: Its beginning.
         used_at: When it was used last.
+        idle_ttl_seconds: Unused for so long, it ends; None for never.
+        max_age_seconds: At this age it ends; None for never.
         ended_at: Its end; None while it lasts.
         cause: Why it ended; None while it lasts.
         figures: What was asked within it.
@@ -46,10 +46,10 @@ class Life:
 
     space: PrefixSpace
     id: str
-    idle_ttl_seconds: float | None
-    max_age_seconds: float | None
     born_at: float
     used_at: float
+    idle_ttl_seconds: float | None = None
+    max_age_seconds: float | None = None
     ended_at: float | None = None
     cause: ResetCause | None = None
     figures: Figures = field(default_factory=Figures)

@@ -4,6 +4,7 @@ A new version of an engine is the work of its own module, and of ``kv_events.py`
 """
 
 from gateway.vendors.advice import Advice, advice
+from gateway.vendors.cache_access import names_blocks
 from gateway.vendors.endpoints import offset_sources
 from gateway.vendors.engines import event_sources, parse_metrics, parse_usage
 from gateway.vendors.extras import media_extra
@@ -21,6 +22,7 @@ __all__ = [
     "decode_batch",
     "event_sources",
     "media_extra",
+    "names_blocks",
     "offset_sources",
     "parse_media",
     "parse_metrics",

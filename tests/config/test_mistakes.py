@@ -46,8 +46,8 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         ("log: {zzz: 1}", "log.zzz: unknown key, expected one of format, level, requests"),
         (
             "quotas: []",
-            "quotas: unknown key, expected one of server, log, models, admission, tenants, spaces, personal_data, audit, "
-            "warm, encode, index, ingest, placement, relay",
+            "quotas: unknown key, expected one of server, log, models, admission, tenants, spaces, personal_data, "
+            "audit, warm, encode, index, ingest, placement, relay",
         ),
         # addresses and ports
         ("server: {port: 9000, admin_port: 9000}", "server.admin_port: the same as server.port"),

@@ -109,6 +109,14 @@ class TestTime:
         assert made.enter(caller(), MODEL, {}, 6.0).salt == other
         assert made.enter(short, MODEL, {}, 6.0).salt != first
 
+    def test_other_times_hold_from_the_next_request_on(self):
+        made = spaces()
+        before = made.enter(caller(), MODEL, {}, 0.0)
+        made.configure(dataclasses.replace(made.rules, idle_ttl_seconds=600.0))
+        assert made.enter(caller(), MODEL, {}, 100.0) == before
+        made.configure(dataclasses.replace(made.rules, idle_ttl_seconds=5.0))
+        assert made.enter(caller(), MODEL, {}, 106.0) != before
+
     def test_time_passes_without_requests_too(self):
         ends = Ends()
         made = spaces(ends)

@@ -127,6 +127,33 @@ async def test_a_salt_no_engine_takes_is_told_to_the_client(engine, start_gatewa
     assert not salts(engine)
 
 
+REACHING = [
+    {"kv_transfer_params": {"do_remote_prefill": True, "remote_block_ids": [1, 2], "remote_engine_id": "e"}},
+    {"kv_transfer_params": {"prompt_token_ids": [1, 2], "remote_block_ids": [1]}},
+    {"session_params": {"id": "somebody's"}},
+    {"bootstrap_room": 7},
+]
+
+
+@pytest.mark.parametrize("fields", REACHING, ids="-".join)
+async def test_cached_blocks_cannot_be_named_past_the_spaces(engine, start_gateway, fields):
+    gateway = await start_gateway(engine, **sections(tenant("a")))
+    answer = await ask_as(gateway, "a", **fields)
+    assert error(answer) == (400, "names_cached_blocks")
+    assert answer.json()["error"]["param"] in fields
+    assert not engine.requests
+    alone = await start_gateway(engine, tenants=(tenant("a"),), spaces={"isolation": "none"})
+    assert (await ask_as(alone, "a", **fields)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "fields", [{"kv_transfer_params": {"prompt_token_ids": [1, 2, 3]}}, {"kv_transfer_params": None}]
+)
+async def test_what_names_no_blocks_passes(engine, start_gateway, fields):
+    gateway = await start_gateway(engine, **sections(tenant("a")))
+    assert (await ask_as(gateway, "a", **fields)).status_code == 200
+
+
 class TestScopes:
     async def test_scopes_share_nothing(self, engine, start_gateway):
         keys = ({"hash": tenant("a")["keys"][0]["hash"], "scope": "de", "scopes": ("fr",)},)
