@@ -22,7 +22,7 @@ from gateway.placement import Chooser, LearnedRates
 from gateway.relay import EngineCalls, Fleet, Forwarder, HealthEvents, HealthMonitor, HttpClient, Replica
 from gateway.settings import ModelSettings, Settings
 from gateway.snapshots import Snapshots
-from gateway.telemetry import AuditLog, Catalog, MetricsObserver, RequestLog
+from gateway.telemetry import AuditLog, Catalog, MetricsObserver, RequestLog, check_writable
 from gateway.ui import AdminAccess, AdminState, build_admin
 from gateway.values.audit import AuditEvent
 from gateway.values.ids import ModelId, ReplicaId
@@ -52,6 +52,7 @@ class Gateway:
         self._settings = settings
         self._metrics = Catalog()
         counts = MetricsObserver(self._metrics)
+        check_writable(settings.audit)
         self._audit = AuditLog(settings.audit, lambda: counts.on_state_error("audit"))
         self._gate = Gatekeeper(settings.tenants, settings.admission, personal_data=_personal_data(settings))
 

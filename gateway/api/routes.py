@@ -108,14 +108,14 @@ def add_problem_handlers(app: FastAPI) -> None:
             )
         if error.status_code == 404:
             return problem_response(
-                NotFound(f"There is nothing at {request.method} {request.url.path[:200]}.", code="unknown_path"),
+                NotFound(f"There is nothing at {request.method} {request.scope['path'][:200]}.", code="unknown_path"),
                 request.headers.get("x-request-id"),
             )
         raise error
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        _log.error("request_failed", path=request.url.path, exc_info=error)
+        _log.error("request_failed", path=request.scope["path"][:200], exc_info=error)
         return problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
 
 

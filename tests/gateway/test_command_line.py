@@ -186,3 +186,21 @@ def test_exceptions_are_logged_without_the_values_around_them(form):
     assert "RuntimeError" in ended.stderr
     assert "line 5" in ended.stderr
     assert MARKER not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("sections", "problem"),
+    [
+        ({"audit": {"file": "/no/such/folder/audit.jsonl"}}, "audit.file"),
+        ({"spaces": {"file": "/no/such/folder/spaces.json"}}, "spaces.file: no such folder"),
+        ({"warm": {"file": "/no/such/prefixes.yaml"}}, "warm.file: no such file"),
+        ({"server": {"host": "0.0.0.0", "port": 0, "admin_port": 0}}, "server.host: other machines may reach"),
+        ({"tenants": [{"id": "a", "keys": ["pgw_the-key-itself"]}]}, "only hashes stand in the configuration"),
+    ],
+)
+def test_what_would_fail_later_is_told_at_the_start(config, sections, problem):
+    done = run("serve", "--config", config(**sections))
+    assert done.returncode == 2
+    assert problem in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "the-key-itself" not in done.stderr
