@@ -13,10 +13,12 @@ Path = tuple[str | int, ...]
 """From the document's root to a value: names of members and positions in arrays."""
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
-# Possessive, so that a string of megabytes costs no memory to go back into.
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _SCALAR = re.compile(rb"[^\s,\]}]+")
-_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([\[\]{}])', re.DOTALL)
+_SIGNIFICANT = re.compile(rb'["\[\]{}]')
+# Possessive, so that a string of megabytes costs no memory to go back into.
+_REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BACKSLASH = ord("\\")
+_QUOTES_LOOKED_AT = 32
 
 
 def inserted(document: bytes, member: bytes) -> bytes:
@@ -89,12 +91,11 @@ def _members(body: bytes, start: int) -> Iterator[tuple[str, int, int]]:
     """Name and place of value of every member of the object that begins at ``start``."""
     position = _skip(body, start + 1)
     while body[position : position + 1] != b"}":
-        key = _STRING.match(body, position)
-        assert key is not None
-        colon = _skip(body, key.end())
+        key_end = _string_end(body, position)
+        colon = _skip(body, key_end)
         begin = _skip(body, colon + 1)
         end = _value_end(body, begin)
-        yield orjson.loads(key[0]), begin, end
+        yield orjson.loads(body[position:key_end]), begin, end
         position = _skip(body, end)
         if body[position : position + 1] == b",":
             position = _skip(body, position + 1)
@@ -119,16 +120,37 @@ def _skip(body: bytes, position: int) -> int:
 
 def _value_end(body: bytes, start: int) -> int:
     first = body[start : start + 1]
+    if first == b'"':
+        return _string_end(body, start)
     if first not in (b"{", b"["):
-        scalar = (_STRING if first == b'"' else _SCALAR).match(body, start)
+        scalar = _SCALAR.match(body, start)
         assert scalar is not None
         return scalar.end()
     depth = 0
     position = start
     while True:
-        bracket = _BRACKET.match(body, position)
-        assert bracket is not None, "the body was parsed before"
-        position = bracket.end()
-        depth += 1 if bracket[1] in (b"{", b"[") else -1
+        found = _SIGNIFICANT.search(body, position)
+        assert found is not None, "the body was parsed before"
+        position = found.end()
+        if found[0] == b'"':
+            position = _string_end(body, found.start())
+            continue
+        depth += 1 if found[0] in (b"{", b"[") else -1
         if depth == 0:
             return position
+
+
+def _string_end(body: bytes, start: int) -> int:
+    position = start + 1
+    # Looking for the next quote is many times faster than looking at every byte, unless there are very many quotes.
+    for _ in range(_QUOTES_LOOKED_AT):
+        quote = body.index(b'"', position)
+        before = quote - 1
+        while body[before] == _BACKSLASH:
+            before -= 1
+        position = quote + 1
+        if (quote - before) % 2:
+            return position
+    rest = _REST_OF_STRING.match(body, position)
+    assert rest is not None
+    return rest.end()

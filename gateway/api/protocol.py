@@ -48,7 +48,7 @@ class _LimitedProtocol(HttpToolsProtocol):
     _suspect = False
     """Whether the present read may end a head that is too large: it is larger than the limit, or not the first."""
     _read = b""
-    """The present read."""
+    """The present read; empty between reads, so that idle connections hold none."""
     _problem: GatewayError | None = None
     """Why the connection is refused; nothing that comes after it is looked at."""
 
@@ -60,6 +60,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._framing_bytes += len(data)
         self._suspect = self._in_head or len(data) > self.max_header_bytes
         super().data_received(data)
+        self._read = b""
         if self._framing_bytes > self.max_header_bytes and self._problem is None:
             self._problem = self._too_large()
             self._refuse(self._problem)
@@ -126,7 +127,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._in_head = False
         self._framing_bytes = 0
-        self.data_received(b"\r\n".join(head) + b"\r\n\r\n" + self._read[behind:])
+        self.data_received(b"\r\n".join((*head, b"", b"")) + self._read[behind:])
 
     def _refuse(self, problem: GatewayError) -> None:
         """Say why, and end the connection; where other answers are still due on it, end it with the last of them."""

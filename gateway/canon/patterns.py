@@ -55,7 +55,7 @@ class Patterns:
         """Start, end, rank (lower is more specific) and kind of all that match."""
         for rank, (kind, pattern) in enumerate(self._own):
             for match in pattern.finditer(text):
-                if True:
+                if match.end() > match.start():
                     yield match.start(), match.end(), rank, kind
         view = TextView(text)
         for rank, (kind, find) in enumerate(self._kinds, start=len(self._own)):

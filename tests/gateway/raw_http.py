@@ -43,14 +43,15 @@ class Connection:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def answer(self) -> Answer:
-        """Read one answer."""
-        head = await self.reader.readuntil(b"\r\n\r\n")
-        found = Answer(int(head.split(b" ", 2)[1]), head, b"")
-        if found.header("transfer-encoding") == "chunked":
-            await self._chunked(found)
-        else:
-            found.body = await self.reader.readexactly(int(found.header("content-length") or 0))
+    async def answer(self, seconds: float = 20) -> Answer:
+        """Read one answer; fails if it is not complete in time."""
+        async with asyncio.timeout(seconds):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            found = Answer(int(head.split(b" ", 2)[1]), head, b"")
+            if found.header("transfer-encoding") == "chunked":
+                await self._chunked(found)
+            else:
+                found.body = await self.reader.readexactly(int(found.header("content-length") or 0))
         return found
 
     async def _chunked(self, found: Answer) -> None:

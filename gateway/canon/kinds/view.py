@@ -19,8 +19,10 @@ END = r"(?![0-9A-Za-z_]|[.\-][0-9])"
 """Where a number may end."""
 
 _CLUSTER = re.compile(r"[0-9](?:[ .()/\-A-Za-z]{0,3}+[0-9]){4,}+")
-_BEFORE = 16
-_BEHIND = 24
+# Dates and times are what most clusters are.
+_DATE = re.compile(r"(?:19|20)[0-9]{2}-[0-9]{2}-[0-9]{2}(?:[ T][0-9]{2})?")
+_BEFORE = 10
+_BEHIND = 6
 
 # Other spellings of what the kinds look for, one character each, so that every offset stays what it is.
 _SPELLINGS = {
@@ -55,6 +57,8 @@ class TextView:
         """Where numbers are, in order. No two overlap."""
         zones: list[Span] = []
         for cluster in _CLUSTER.finditer(self.text):
+            if _DATE.fullmatch(cluster[0]):
+                continue
             start, end = max(cluster.start() - _BEFORE, 0), cluster.end() + _BEHIND
             if zones and start <= zones[-1][1]:
                 start = zones.pop()[0]
