@@ -170,6 +170,9 @@ class Gateway:
             settings: Must differ from the present ones only in what can be changed while serving: see ``reload``.
         """
         self._settings = settings
+        regions = {replica.id: replica.region for model in settings.models for replica in model.replicas}
+        for replica in self._fleet.replicas:
+            replica.region = regions[replica.id]
         mode = _personal_data(settings)
         self._gate.replace(settings.tenants, settings.admission, personal_data=mode)
         self._admin_access.replace(*_admin_tokens(settings))
@@ -275,6 +278,11 @@ class _FindingsTold:
         """See ``PersonalDataObserver``."""
         for observer in self._observers:
             observer.on_personal_data(tenant, finding, shared=shared, new=new)
+
+    def on_personal_data_skipped(self, tenant: Tenant) -> None:
+        """See ``PersonalDataObserver``."""
+        for observer in self._observers:
+            observer.on_personal_data_skipped(tenant)
 
 
 def _replicas(model: ModelSettings, settings: Settings) -> Iterator[Replica]:

@@ -256,7 +256,8 @@ class Flow:
         assert decision is not None
         trip.resume_clock()
         if not trip.prefilled:
-            trip.grant.correct(0)
+            if trip.declined:
+                trip.grant.correct(0)
             self._abandon(trip)
             return
         if outcome.usage is not None:

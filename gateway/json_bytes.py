@@ -14,8 +14,8 @@ Path = tuple[str | int, ...]
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _SCALAR = re.compile(rb"[^\s,\]}]+")
-_SIGNIFICANT = re.compile(rb'["\[\]{}]')
 # Possessive, so that a string of megabytes costs no memory to go back into.
+_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([\[\]{}])', re.DOTALL)
 _REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BACKSLASH = ord("\\")
 _QUOTES_LOOKED_AT = 32
@@ -63,25 +63,26 @@ def _places(
     inside: dict[str | int, list[tuple[Path, bytes]]] = {}
     for path, value in values:
         inside.setdefault(path[depth], []).append((path, value))
-    for start_inside, end_inside, wanted in _children(document, start, inside):
+    for begin, wanted in _children(document, start, inside):
         if len(wanted[0][0]) == depth + 1:
-            yield start_inside, end_inside, wanted[0][1]
-        elif document[start_inside : start_inside + 1] in (b"{", b"["):
-            yield from _places(document, start_inside, wanted, depth + 1)
+            yield begin, _value_end(document, begin), wanted[0][1]
+        elif document[begin : begin + 1] in (b"{", b"["):
+            yield from _places(document, begin, wanted, depth + 1)
 
 
 def _children(
     document: bytes, start: int, inside: Mapping[str | int, list[tuple[Path, bytes]]]
-) -> Iterator[tuple[int, int, list[tuple[Path, bytes]]]]:
+) -> Iterator[tuple[int, list[tuple[Path, bytes]]]]:
+    """Where the values begin whose name or position is in ``inside``, and what is there."""
     if document[start : start + 1] == b"{":
-        last = {key: (begin, end) for key, begin, end in _members(document, start) if key in inside}
-        for key, (begin, end) in last.items():
-            yield begin, end, inside[key]
+        last = {name: begin for name, begin, _ in _members(document, start) if name in inside}
+        for name, begin in last.items():
+            yield begin, inside[name]
         return
     missing = len(inside)
-    for position, (begin, end) in enumerate(_items(document, start)):
+    for position, begin in enumerate(_items(document, start)):
         if position in inside:
-            yield begin, end, inside[position]
+            yield begin, inside[position]
             missing -= 1
             if not missing:
                 return
@@ -101,13 +102,12 @@ def _members(body: bytes, start: int) -> Iterator[tuple[str, int, int]]:
             position = _skip(body, position + 1)
 
 
-def _items(body: bytes, start: int) -> Iterator[tuple[int, int]]:
-    """Place of every item of the array that begins at ``start``."""
+def _items(body: bytes, start: int) -> Iterator[int]:
+    """Where every item of the array that begins at ``start`` begins."""
     position = _skip(body, start + 1)
     while body[position : position + 1] != b"]":
-        end = _value_end(body, position)
-        yield position, end
-        position = _skip(body, end)
+        yield position
+        position = _skip(body, _value_end(body, position))
         if body[position : position + 1] == b",":
             position = _skip(body, position + 1)
 
@@ -129,13 +129,10 @@ def _value_end(body: bytes, start: int) -> int:
     depth = 0
     position = start
     while True:
-        found = _SIGNIFICANT.search(body, position)
-        assert found is not None, "the body was parsed before"
-        position = found.end()
-        if found[0] == b'"':
-            position = _string_end(body, found.start())
-            continue
-        depth += 1 if found[0] in (b"{", b"[") else -1
+        bracket = _BRACKET.match(body, position)
+        assert bracket is not None, "the body was parsed before"
+        position = bracket.end()
+        depth += 1 if bracket[1] in (b"{", b"[") else -1
         if depth == 0:
             return position
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-from gateway.settings import ModelSettings, Settings, load_settings
+from gateway.settings import ModelSettings, ReplicaSettings, Settings, load_settings
 from gateway.tasks import TaskGroupOwner
 from gateway.values.errors import ConfigInvalid
 
@@ -76,10 +77,10 @@ class Reloader:
     async def _reload(self) -> None:
         try:
             new = await asyncio.to_thread(load_settings, self._config)
+            self._settings, waiting = merged(self._settings, new)
         except ConfigInvalid as invalid:
             _log.error("reload_refused", problems=invalid.problems, instead="nothing changes")
             return
-        self._settings, waiting = merged(self._settings, new)
         await self._take_over(self._settings)
         _log.info("reloaded", file=str(self._config))
         if waiting:
@@ -91,6 +92,10 @@ def merged(running: Settings, new: Settings) -> tuple[Settings, list[str]]:
 
     Returns:
         The settings, and the keys that differ and need a restart.
+
+    Raises:
+        ConfigInvalid: each of the two is valid, but not what would be in force: no keys any more, say, on an address
+            that only a restart gives up.
     """
     waiting: list[str] = []
     taken: dict[str, Any] = {}
@@ -106,7 +111,13 @@ def merged(running: Settings, new: Settings) -> tuple[Settings, list[str]]:
             taken[name] = _section(name, before, after, set(type(after).model_fields) - _FIXED_OF_SPACES, waiting)
         else:
             taken[name] = _section(name, before, after, frozenset(), waiting)
-    return running.model_copy(update=taken), waiting
+    mixed = running.model_copy(update=taken)
+    try:
+        Settings.model_validate(mixed.model_dump())
+    except ValidationError as invalid:
+        problems = [_without_restart(error, waiting) for error in invalid.errors(include_input=False)]
+        raise ConfigInvalid(problems) from None
+    return mixed, waiting
 
 
 def watched(config: Path, settings: Settings) -> dict[Path, tuple[int, int] | None]:
@@ -122,16 +133,31 @@ def watched(config: Path, settings: Settings) -> dict[Path, tuple[int, int] | No
     return {file: _state(file) for file in files}
 
 
+def _without_restart(error: ErrorDetails, waiting: list[str]) -> str:
+    key = ".".join(map(str, error["loc"]))
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{key}: {message}; as long as these wait for a restart: {', '.join(waiting)}"
+
+
 def _models(
     before: tuple[ModelSettings, ...], after: tuple[ModelSettings, ...], waiting: list[str]
 ) -> tuple[ModelSettings, ...]:
     new = {model.id: model for model in after}
     if new.keys() != {model.id for model in before}:
         waiting.append("models")
-    return tuple(
-        _section(f"models.{model.id}", model, new[model.id], _LIVE_OF_MODELS, waiting) if model.id in new else model
-        for model in before
-    )
+    return tuple(_model(model, new[model.id], waiting) if model.id in new else model for model in before)
+
+
+def _model(before: ModelSettings, after: ModelSettings, waiting: list[str]) -> ModelSettings:
+    taken: ModelSettings = _section(f"models.{before.id}", before, after, _LIVE_OF_MODELS | {"replicas"}, waiting)
+    if [_elsewhere(replica) for replica in before.replicas] == [_elsewhere(replica) for replica in after.replicas]:
+        return taken  # at most regions changed, and those can
+    waiting.append(f"models.{before.id}.replicas")
+    return taken.model_copy(update={"replicas": before.replicas})
+
+
+def _elsewhere(replica: ReplicaSettings) -> ReplicaSettings:
+    return replica.model_copy(update={"region": ""})
 
 
 def _section(name: str, before: Any, after: Any, live: set[str] | frozenset[str], waiting: list[str]) -> Any:

@@ -126,6 +126,15 @@ class Trip:
             and (outcome.ending is Ending.COMPLETE or outcome.ttft_seconds is not None)
         )
 
+    @property
+    def declined(self) -> bool:
+        """Whether the prompt was certainly not computed: nobody could be connected to, or the replica refused it. One that
+        the client hung up on, or that broke off, may well have been."""
+        outcome = self.outcome
+        return outcome is not None and (
+            outcome.ending is Ending.NOT_CONNECTED or (outcome.ending is Ending.COMPLETE and outcome.status != 200)
+        )
+
     def raise_if_unanswered(self) -> None:
         """Raise what the client should be told, if it was told nothing yet.
 

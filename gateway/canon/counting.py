@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import structlog
 
-from gateway.canon.passages import Passage, beginnings
+from gateway.canon.passages import Beginning, Passage, beginnings
 from gateway.canon.patterns import Hit
 from gateway.canon.prefixes import beginning_of_findings, conversation_of
 from gateway.canon.scanner import Scanner
@@ -35,27 +35,35 @@ class Counting:
         shared: Knows which prefixes are shared.
         tally: Keeps what was found.
         observer: Is told of it.
+        max_characters: Prompts with more of them to search are skipped.
         seed: Of the hashes of prefixes.
     """
 
     def __init__(
-        self, scanner: Scanner, shared: SharedPrefixes, tally: Tally, observer: PersonalDataObserver, seed: int
+        self,
+        scanner: Scanner,
+        shared: SharedPrefixes,
+        tally: Tally,
+        observer: PersonalDataObserver,
+        *,
+        max_characters: int,
+        seed: int,
     ) -> None:
         self.scanner = scanner
         self.shared = shared
+        self.max_characters = max_characters
         self._tally = tally
         self._observer = observer
         self._seed = seed
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._awake = asyncio.Event()
-        self.skipped = 0
 
     def add(self, request: ChatRequest, space: str) -> None:
         """Count a request soon; if too much is waiting already, it is skipped, and that is counted."""
         full = len(self._waiting) >= _MAX_WAITING or self._waiting_bytes + len(request.body) > _MAX_WAITING_BYTES
         if full and self._waiting:
-            self.skipped += 1
+            self._observer.on_personal_data_skipped(request.caller.tenant)
             return
         self._waiting.append(_Waiting(request, space))
         self._waiting_bytes += len(request.body)
@@ -78,12 +86,11 @@ class Counting:
 
     async def _count(self, request: ChatRequest, space: str) -> None:
         for beginning in beginnings(request):
-            searched = {
-                position: part.text
-                for position, part in enumerate(beginning)
-                if isinstance(part, Passage) and part.searched
-            }
-            hits = await self.scanner.find(list(searched.values()))
+            searched = self._searched(beginning)
+            if searched is None:
+                self._observer.on_personal_data_skipped(request.caller.tenant)
+                continue
+            hits = await self.scanner.find(list(searched.values()), request.caller.tenant.id)
             found = {position: here for position, here in zip(searched, hits, strict=True) if here}
             if not found:
                 continue
@@ -91,6 +98,15 @@ class Counting:
             for passage, hit, prefix in beginning_of_findings(beginning, found, space=space, seed=self._seed):
                 shared = self.shared.count(prefix, conversation)
                 self._report(request, space, passage, hit, shared=shared)
+
+    def _searched(self, beginning: Beginning) -> dict[int, str] | None:
+        """What is searched of a prompt, by position; None if it is too much."""
+        searched = {
+            position: part.text
+            for position, part in enumerate(beginning)
+            if isinstance(part, Passage) and part.searched
+        }
+        return searched if sum(map(len, searched.values())) <= self.max_characters else None
 
     def _report(self, request: ChatRequest, space: str, passage: Passage, hit: Hit, *, shared: bool) -> None:
         finding = Finding(hit.kind, passage.name, hit.start, hit.length)

@@ -17,7 +17,7 @@ class Memo:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._hits: OrderedDict[str, tuple[Hit, ...]] = OrderedDict()
+        self._hits: OrderedDict[tuple[str, str], tuple[Hit, ...]] = OrderedDict()
         self._bytes = 0
 
     @property
@@ -25,22 +25,23 @@ class Memo:
         """What the texts kept take, with what was found in them."""
         return self._bytes
 
-    def get(self, text: str) -> tuple[Hit, ...] | None:
-        """What was found in a text; None if it is not known."""
-        hits = self._hits.get(text)
+    def get(self, owner: str, text: str) -> tuple[Hit, ...] | None:
+        """What was found in a text of this owner's; None if it is not known."""
+        hits = self._hits.get((owner, text))
         if hits is not None:
-            self._hits.move_to_end(text)
+            self._hits.move_to_end((owner, text))
         return hits
 
-    def put(self, text: str, hits: tuple[Hit, ...]) -> None:
-        """Remember what was found in a text."""
+    def put(self, owner: str, text: str, hits: tuple[Hit, ...]) -> None:
+        """Remember what was found in a text of this owner's."""
         size = _size(text, hits)
-        if size > self._max_bytes // _LARGEST_SHARE or text in self._hits:
+        if size > self._max_bytes // _LARGEST_SHARE or (owner, text) in self._hits:
             return
-        self._hits[text] = hits
+        self._hits[owner, text] = hits
         self._bytes += size
         while self._bytes > self._max_bytes:
-            self._bytes -= _size(*self._hits.popitem(last=False))
+            (_, forgotten), found = self._hits.popitem(last=False)
+            self._bytes -= _size(forgotten, found)
 
 
 def _size(text: str, hits: tuple[Hit, ...]) -> int:

@@ -47,6 +47,7 @@ class PersonalDataScreen:
     def __init__(self, settings: PersonalDataSettings, executor: Executor, observer: PersonalDataObserver) -> None:
         self._executor = executor
         self._shared_by = settings.shared_by
+        self._max_characters = settings.max_characters
         self._scanner = Scanner(_patterns(settings), executor)
         self._tally = Tally(_MAX_FINDINGS_PER_SPACE, _MAX_FINDINGS)
         self._counting = Counting(
@@ -54,6 +55,7 @@ class PersonalDataScreen:
             SharedPrefixes(settings.shared_by, _MAX_PREFIXES),
             self._tally,
             observer,
+            max_characters=settings.max_characters,
             seed=secrets.randbits(64),
         )
         self._tasks = TaskGroupOwner()
@@ -69,28 +71,32 @@ class PersonalDataScreen:
     def configure(self, settings: PersonalDataSettings) -> None:
         """Look for something else from now on. What was found stays, and is shared only by the new measure."""
         self._scanner = self._counting.scanner = Scanner(_patterns(settings), self._executor)
+        self._max_characters = self._counting.max_characters = settings.max_characters
         if settings.shared_by != self._shared_by:
             self._shared_by = settings.shared_by
             self._counting.shared = SharedPrefixes(settings.shared_by, _MAX_PREFIXES)
-
-    @property
-    def skipped(self) -> int:
-        """Requests that were not counted, because too many were waiting."""
-        return self._counting.skipped
 
     async def inspect(self, request: ChatRequest) -> ChatRequest:
         """The request as it may go on; see ``ports.Screen``.
 
         Raises:
-            BadRequest: the tenant's mode is ``block``, and something was found.
+            BadRequest: the tenant's mode is ``block``, and something was found; or there is too much to search.
             GatewayError: the search failed. What could not be searched does not go on.
         """
         mode = request.caller.tenant.personal_data
         if mode not in {PersonalDataMode.MASK, PersonalDataMode.BLOCK} or request.endpoint is not Endpoint.CHAT:
             return request
         failed = ""
+        passages = leading(request)
+        if sum(len(passage.text) for passage in passages) > self._max_characters:
+            raise BadRequest(
+                f"The messages before the first one of the user have more than {self._max_characters} characters, more"
+                " than are searched for personal data (personal_data.max_characters). Send less in front of it.",
+                param="messages",
+                code="too_long_to_search",
+            )
         try:
-            findings = await self._findings(request)
+            findings = await self._findings(request, passages)
             if not findings:
                 return request
             if mode is PersonalDataMode.MASK:
@@ -116,9 +122,9 @@ class PersonalDataScreen:
         """What was found in the prompts of a space; see ``ports.Screen``."""
         return self._tally.reports(space)
 
-    async def _findings(self, request: ChatRequest) -> _Findings:
-        passages = leading(request)
-        found = await self._scanner.find([passage.text for passage in passages])
+    async def _findings(self, request: ChatRequest, passages: Sequence[Passage]) -> _Findings:
+        owner = request.caller.tenant.id
+        found = await self._scanner.find([passage.text for passage in passages], owner)
         return [(passage, hits) for passage, hits in zip(passages, found, strict=True) if hits]
 
     async def _masked(self, request: ChatRequest, findings: _Findings) -> ChatRequest:

@@ -83,3 +83,9 @@ class PersonalDataSettings(BaseModel):
     """Conversations whose prompts must begin with the same text, up to the end of what was found, before it counts as
     standing in a shared prefix. A conversation is told by `x-session-id`, else by everything up to its first user
     message. Too small: what one user has in two windows is called shared; too large: a rare shared prompt is not."""
+
+    max_characters: int = Field(default=500_000, ge=1000)
+    """Longest leading text of a prompt that is searched, in characters. A longer one is not reported, but counted in
+    `gateway_personal_data_skipped_total`; with `mask` or `block` it is refused. Searching takes 10 ms a million
+    characters of prose, and up to two seconds of what is made to look like card numbers. Too small: long system prompts
+    are not looked at; too large: a hostile tenant can keep the gateway busy."""

@@ -109,6 +109,9 @@ class AuditLog:
         parts = dataclasses.asdict(end.space)
         self._put("space_end", {"cause": end.cause, "by": end.by, "space": end.id, "parts": parts})
 
+    def on_personal_data_skipped(self, tenant: Tenant) -> None:
+        """See ``PersonalDataObserver``: a metric counts them."""
+
     def on_personal_data(self, tenant: Tenant, finding: Finding, *, shared: bool, new: bool) -> None:
         """See ``PersonalDataObserver``."""
         if new:

@@ -128,6 +128,13 @@ class Catalog:
             ("backend",),
             registry=registry,
         )
+        self.personal_data_skipped = Counter(
+            "gateway_personal_data_skipped",
+            "Requests not searched for personal data after they were answered: too many were waiting, or their text was"
+            " too long.",
+            ("tenant",),
+            registry=registry,
+        )
         self.personal_data_findings = Counter(
             "gateway_personal_data_findings",
             "Pieces of personal data found in the leading messages of requests; shared: in a part that several"

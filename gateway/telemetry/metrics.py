@@ -101,6 +101,10 @@ class MetricsObserver:
         labels = (tenant.label, finding.kind, "true" if shared else "false")
         self._counter(self._catalog.personal_data_findings, *labels).inc()
 
+    def on_personal_data_skipped(self, tenant: Tenant) -> None:
+        """See ``PersonalDataObserver``."""
+        self._counter(self._catalog.personal_data_skipped, tenant.label).inc()
+
     def on_state_error(self, backend: str) -> None:
         """Something the gateway keeps (``audit``, ``spaces_file``) could not be written or read. From any thread."""
         self._counter(self._catalog.state_errors, backend).inc()

@@ -366,6 +366,10 @@ class PersonalDataObserver(Protocol):
         """
         ...
 
+    def on_personal_data_skipped(self, tenant: Tenant) -> None:
+        """A request was not searched, or not all of it: there was too much to do, or too much text."""
+        ...
+
 
 class SpaceObserver(Protocol):
     """Somebody who wants to know of lives of prefix spaces that end. Must not raise and must not wait."""

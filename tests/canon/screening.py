@@ -18,6 +18,10 @@ SECRET = "anna.secret@example.com"
 class Remembering:
     def __init__(self):
         self.seen = []
+        self.skipped = 0
+
+    def on_personal_data_skipped(self, tenant):
+        self.skipped += 1
 
     def on_personal_data(self, tenant, finding, *, shared, new):
         self.seen.append((tenant.id, finding, shared, new))

@@ -35,6 +35,15 @@ def test_many_values_at_once():
     assert replaced(document, values) == b'{"m":[{"c":"A"},{"c":["B",{"t":"C"}]},{"c":"d"}]}'
 
 
+@pytest.mark.parametrize(
+    "text", ['"' * 31, '"' * 32, '"' * 100, '\\"' * 100, "\\" * 7 + '"]', "x\\", ("\\" * 9 + '"') * 50]
+)
+def test_quotes_and_backslashes_without_end(text):
+    document = json.dumps([text, "x", {text: text}]).encode()
+    assert json.loads(replaced(document, {(1,): b'"new"'})) == [text, "new", {text: text}]
+    assert json.loads(replaced(document, {(0,): b"1", (2, text): b"2"})) == [1, "x", {text: 2}]
+
+
 @pytest.mark.parametrize("path", [("b",), ("a", 2), ("a", 0, "x"), ("a", "x"), (0,)])
 def test_a_path_to_nowhere_is_an_error(path):
     with pytest.raises(KeyError):

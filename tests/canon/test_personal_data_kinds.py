@@ -1,7 +1,10 @@
 """What the built-in kinds take, and what they leave."""
 
+import itertools
+
 import pytest
 
+from gateway.canon.kinds.view import TextView
 from gateway.canon.patterns import BUILT_IN_KINDS, Hit, Patterns
 
 ALL = Patterns(BUILT_IN_KINDS)
@@ -135,6 +138,7 @@ LEFT = """
     2024-01-15T10:30:00Z
     2024-01-15T10:30:00+0100
     2024-01-15 10:30:00.123456
+    1999-12-31 23:59, 2024-01-15 10 o'clock, 2024-01-15T08
     20240115T103000
     20240115103000
     15.01.2024 10:30
@@ -145,6 +149,7 @@ LEFT = """
     1700000000000000000
     550e8400-e29b-41d4-a716-446655440000
     12345678-1234-1234-1234-123456789012
+    abcdefab-0123-4567-8901-abcdefabcdef
     00000000-0378-2822-4631-378282246310
     e59ff97941044f85df5297e1c302d260
     d41d8cd98f00b204e9800998ecf8427e
@@ -317,6 +322,13 @@ def test_offsets_count_characters_and_not_bytes():
 
 def test_a_security_code_behind_a_card_is_no_part_of_it():
     assert ALL.find("4111 1111 1111 1111 123") == (Hit("card", 0, 19),)
+
+
+@pytest.mark.parametrize("unit", ["1234567\n", "12345 word ", "4111111111111111 ", "x12345" + " " * 12])
+def test_no_character_is_looked_at_twice(unit):
+    zones = TextView(unit * 50).zones
+    assert zones
+    assert all(end < start for (_, end), (start, _) in itertools.pairwise(zones))
 
 
 def test_several_in_one_line():

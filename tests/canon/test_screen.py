@@ -11,6 +11,7 @@ from screening import SECRET, Remembering, chat, request, screening, system
 from gateway.canon import PersonalDataScreen, PersonalDataSettings
 from gateway.canon.memo import Memo
 from gateway.canon.patterns import Hit, Patterns
+from gateway.canon.tally import Tally
 from gateway.values.errors import BadRequest, GatewayError
 from gateway.values.ids import ReplicaId, Target
 from gateway.values.personal import Finding, FindingReport
@@ -180,24 +181,54 @@ async def test_what_waits_too_long_is_skipped_and_counted():
     async with screening() as (screen, observer):
         for _ in range(5000):  # no turn of the event loop in between
             screen.answered(chat(system(TEXT)), "s")
-        assert screen.skipped == 5000 - 4096
+        assert observer.skipped == 5000 - 4096
         await idle(screen, observer, 4096)
         screen.answered(chat(system(TEXT)), "s")
         await idle(screen, observer, 4097)
-        assert screen.skipped == 5000 - 4096
+        assert observer.skipped == 5000 - 4096
 
 
 async def test_what_waits_is_bounded_in_bytes():
-    async with screening() as (screen, observer):
+    async with screening(max_characters=50_000_000) as (screen, observer):
         large = chat(system(TEXT, "x" * 10_000_000))
         for _ in range(5):
             screen.answered(large, "s")
-        assert screen.skipped == 2
-        huge = chat(system(TEXT, "x" * 40_000_000))
+        assert observer.skipped == 2
         await idle(screen, observer, 3)
+        for _ in range(3):  # there is room again for as many
+            screen.answered(large, "s")
+        assert observer.skipped == 2
+        huge = chat(system(TEXT, "x" * 40_000_000))
+        await idle(screen, observer, 6)
         screen.answered(huge, "s")  # alone, it is counted all the same
-        await idle(screen, observer, 4)
-        assert screen.skipped == 2
+        await idle(screen, observer, 7)
+        assert observer.skipped == 2
+
+
+async def test_what_is_too_long_to_search_is_skipped_and_counted():
+    async with screening() as (screen, observer):
+        screen.answered(chat(system(TEXT + "x" * 500_000)), "s")
+        screen.answered(chat(system(TEXT, "x" * 500_000)), "s")  # the user's own words do not count
+        await idle(screen, observer, 1)
+        assert observer.skipped == 1
+
+
+@pytest.mark.parametrize("mode", ["mask", "block"])
+async def test_what_is_too_long_to_search_does_not_go_on(mode):
+    async with screening() as (screen, _):
+        for long in ("x" * 500_001, "4111 " * 100_001):
+            with pytest.raises(BadRequest) as refused:
+                await screen.inspect(chat(system(long), mode=mode))
+            assert (refused.value.code, refused.value.param) == ("too_long_to_search", "messages")
+        fits = chat(system("x" * 500_000), mode=mode)
+        assert await screen.inspect(fits) is fits
+
+
+async def test_what_one_tenant_sent_is_not_remembered_for_another():
+    memo = Memo(100_000)
+    memo.put("a", "text", ())
+    assert memo.get("a", "text") == ()
+    assert memo.get("b", "text") is None
 
 
 async def test_requests_go_on_while_others_are_counted():
@@ -285,25 +316,37 @@ async def test_nothing_is_logged_of_what_is_found(caplog):
     assert SECRET not in caplog.text
 
 
+def test_findings_of_all_spaces_are_bounded():
+    tally = Tally(max_findings_per_space=10, max_findings=25)
+    for space in "abc":
+        for start in range(8):
+            tally.count(space, Finding("email", "p", start, 1), shared=False)
+    tally.count("a", Finding("email", "p", 0, 1), shared=False)
+    for start in range(8):
+        tally.count("d", Finding("email", "p", start, 1), shared=False)
+        assert len(tally) <= 25
+    assert [len(tally.reports(space)) for space in "abcd"] == [8, 0, 8, 8]
+
+
 def test_memo_is_bounded_by_bytes():
     memo = Memo(100_000)
     for n in range(1000):
-        memo.put(f"{n}" + "x" * 1000, (Hit("email", 0, 1),))
+        memo.put("a", f"{n}" + "x" * 1000, (Hit("email", 0, 1),))
         assert memo.bytes <= 100_000
-        memo.get("0" + "x" * 1000)  # used all the time, it stays
-    assert memo.get("0" + "x" * 1000) == (Hit("email", 0, 1),)
-    assert memo.get("1" + "x" * 1000) is None
-    assert memo.get("999" + "x" * 1000) is not None
+        memo.get("a", "0" + "x" * 1000)  # used all the time, it stays
+    assert memo.get("a", "0" + "x" * 1000) == (Hit("email", 0, 1),)
+    assert memo.get("a", "1" + "x" * 1000) is None
+    assert memo.get("a", "999" + "x" * 1000) is not None
 
 
 def test_memo_leaves_out_what_would_crowd_out_the_others():
     memo = Memo(100_000)
-    memo.put("small", ())
-    memo.put("x" * 30_000, ())
-    memo.put("é" * 30_000, ())
-    assert memo.get("small") == ()
-    assert memo.get("x" * 30_000) is None
-    assert memo.get("unknown") is None
+    memo.put("a", "small", ())
+    memo.put("a", "x" * 30_000, ())
+    memo.put("a", "é" * 30_000, ())
+    assert memo.get("a", "small") == ()
+    assert memo.get("a", "x" * 30_000) is None
+    assert memo.get("a", "unknown") is None
 
 
 def test_the_screen_is_what_the_flow_wants():

@@ -117,6 +117,14 @@ class TestTime:
         made.configure(dataclasses.replace(made.rules, idle_ttl_seconds=5.0))
         assert made.enter(caller(), MODEL, {}, 106.0) != before
 
+    def test_another_secret_makes_other_salts_at_once(self):
+        made = spaces()
+        before = made.enter(caller(), MODEL, {}, 0.0)
+        made.configure(dataclasses.replace(made.rules, secret=b"another secret altogether"))
+        after = made.enter(caller(), MODEL, {}, 1.0)
+        assert after.id == before.id
+        assert after.salt != before.salt
+
     def test_time_passes_without_requests_too(self):
         ends = Ends()
         made = spaces(ends)
@@ -305,6 +313,7 @@ class TestFile:
         (before,) = salts(made, [caller()], now=100.0)
         later = spaces()
         later.load(made.dump(), 200.0)
+        assert [alive for _, alive in later.shown()] == [False]
         assert salts(later, [caller()], now=200.0) != [before]
 
     def test_an_epoch_is_new_even_if_the_clock_was_set_back(self):

@@ -136,7 +136,7 @@ async def serve(config, closing):
                 await process.wait()
 
         closing.push_async_callback(end)
-        return await Serving(process).ready()
+        return await Serving(process, file).ready()
 
     return start
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from running_gateway import eventually
@@ -13,8 +14,9 @@ COMMAND = [sys.executable, "-m", "gateway"]
 class Serving:
     """A running ``prefix-gateway serve``."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, config: Path) -> None:
         self.process = process
+        self.config = config
         self.lines: list[str] = []
         self._reader = asyncio.create_task(self._read())
 
@@ -29,7 +31,7 @@ class Serving:
     async def ready(self) -> "Serving":
         await eventually(lambda: any("gateway_ready" in line for line in self.lines) or self._reader.done(), 20)
         (event,) = self.events("gateway_ready")
-        self.url, self.admin_url = event["public"], event["admin"]
+        self.url, self.admin_url = (event[side].replace("0.0.0.0", "127.0.0.1") for side in ("public", "admin"))
         return self
 
     async def exit_code(self, seconds: float = 10) -> int:

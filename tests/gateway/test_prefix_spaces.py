@@ -115,6 +115,7 @@ async def test_however_a_salt_is_spelled_the_engine_gets_the_gateways(engine, st
     (salt,) = salts(engine)
     assert re.fullmatch(r"[A-Za-z0-9_-]{32}", salt)
     sent = engine.requests[-1].body
+    assert not any(raw in sent for raw in (b'"x"', b'"y"'))
     assert sent.count(salt.encode()) == sent.count(b'cache_salt":"' + salt.encode()) + sent.count(b"cache\\u005fsalt")
 
 
@@ -322,6 +323,14 @@ class TestFile:
         assert reused[0] > 100
         assert reused[1] == 0
         assert (tmp_path / "spaces.json").stat().st_mode & 0o077 == 0
+
+    async def test_what_was_warm_when_the_gateway_stopped_is_warm_afterwards(self, engine, start_gateway, tmp_path):
+        told = sections(tenant("a"), file=tmp_path / "spaces.json")
+        first = await start_gateway(engine, **told)
+        await ask_as(first, "a")
+        await first.stop()  # well before the file is written by itself
+        answer = await ask_as(await start_gateway(engine, **told), "a")
+        assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
 
     async def test_without_a_file_every_space_begins_anew(self, engine, start_gateway):
         told = sections(tenant("a"))

@@ -172,3 +172,55 @@ class TestTemplates:
         await change(tenants=tenants(tenant("a", concurrent=7)))
         assert cached(await ask(serving, "a")) > 100
         assert not serving.events("model_version_changed")
+
+
+@pytest.mark.parametrize(
+    ("running", "change", "told"),
+    [
+        # Each file is valid; what would be in force without a restart is open to everybody.
+        (
+            {"server": {"host": "0.0.0.0"}, "tenants": tenants(tenant("a")), "spaces": SPACES},
+            {"server": {"host": "127.0.0.1", "port": 0, "admin_port": 0}, "tenants": []},
+            "server.host: other machines may reach",
+        ),
+        (
+            {"server": {"admin_host": "0.0.0.0", "admin_token": "a-token-of-some-length"}},
+            {"server": {"admin_host": "127.0.0.1", "port": 0, "admin_port": 0}},
+            "required",
+        ),
+        # The clients' keys would go to the engines.
+        (
+            {"relay": {"forward_authorization": True}},
+            {"relay": {"forward_authorization": False}, "tenants": tenants(tenant("a")), "spaces": SPACES},
+            "relay.forward_authorization",
+        ),
+    ],
+)
+async def test_two_valid_files_do_not_make_a_mixture_that_is_not(serve, start_engine, tmp_path, running, change, told):
+    serving = await serve((await start_engine()).url, **running)
+    file = tmp_path / "gateway.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | change))
+    serving.process.send_signal(signal.SIGHUP)
+    await eventually(lambda: bool(serving.events("reload_refused")), 10)
+    (refused,) = serving.events("reload_refused")
+    assert any(told in problem and "restart" in problem for problem in refused["problems"])
+    assert "a-token-of-some-length" not in str(refused)
+    assert not serving.events("reloaded")
+
+
+async def test_a_replica_moves_to_another_region_at_once(serve, start_engine):
+    engines = [(await start_engine()).url for _ in range(2)]
+
+    def models(*regions):
+        replicas = [{"url": url, "region": region} for url, region in zip(engines, regions, strict=True)]
+        return [{"id": "demo", "tokenizer": "builtin:demo", "replicas": replicas}]
+
+    pinned = tenants(tenant("a", regions=("eu",)))
+    serving = await serve(models=models("eu", "us"), tenants=pinned, spaces=SPACES)
+    first = (await ask(serving, "a")).headers["x-gateway-replica"]
+    file = serving.config
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"models": models("us", "eu")}))
+    serving.process.send_signal(signal.SIGHUP)
+    await eventually(lambda: bool(serving.events("reloaded")), 10)
+    assert (await ask(serving, "a")).headers["x-gateway-replica"] != first
+    assert not serving.events("restart_needed")

@@ -121,6 +121,62 @@ async def test_what_was_not_computed_is_not_counted(engine, start_gateway):
     assert await left() == before - 2 * once
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_hanging_up_gives_no_tokens_back(start_engine, start_gateway, stream):
+    engine = await start_engine(prefill_rate=2000.0)
+    gateway = await start_gateway(engine, **sections(tenant("a", prompt_tokens_per_minute=100_000)))
+    left = []
+    for _ in range(2):
+        leaving = asyncio.create_task(
+            ask_as(gateway, "a", stream=stream, messages=[{"role": "user", "content": "word " * 2000}])
+        )
+        while not await running(gateway):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)  # the engine is at it
+        leaving.cancel()
+        while await running(gateway):
+            await asyncio.sleep(0.01)
+        left.append(int((await ask_as(gateway, "a")).headers["x-ratelimit-remaining-tokens"]))
+    assert left[0] < 98_500
+    assert left[0] - left[1] > 2000
+
+
+async def test_what_no_replica_took_is_not_counted(start_engine, start_gateway):
+    engine = await start_engine()
+    gateway = await start_gateway(
+        engine,
+        **sections(tenant("a", prompt_tokens_per_minute=1000)),
+        relay={"health_interval_seconds": 0.05, "suspect_seconds": 0.01},
+    )
+    first = await ask_as(gateway, "a")
+    await engine.kill()
+    for _ in range(20):  # tokens of many times the limit
+        assert (await ask_as(gateway, "a")).status_code == 503
+        await asyncio.sleep(0.01)
+    await start_engine(port=engine.port)
+    again = await ask_as(gateway, "a")
+    while again.status_code == 503:
+        await asyncio.sleep(0.02)
+        again = await ask_as(gateway, "a")
+    used = 2 * first.json()["usage"]["prompt_tokens"]
+    assert int(again.headers["x-ratelimit-remaining-tokens"]) == 1000 - used
+
+
+async def test_the_engines_count_is_what_counts(engine, start_gateway):
+    gateway = await start_gateway(
+        engine,
+        model={"tokenizer": "engine"},
+        encode={"engine_timeout_seconds": 1e-6},  # so the gateway can only estimate
+        **sections(tenant("a", prompt_tokens_per_minute=100_000)),
+    )
+    answers = [await ask_as(gateway, "a") for _ in range(2)]
+    assert answers[0].headers["x-gateway-tokens"] == "estimated"
+    estimate = int(answers[0].headers["x-gateway-prompt-tokens"])
+    counted = answers[0].json()["usage"]["prompt_tokens"]
+    assert estimate != counted
+    assert int(answers[1].headers["x-ratelimit-remaining-tokens"]) == 100_000 - counted - estimate
+
+
 async def test_every_answer_says_what_is_left(engine, start_gateway):
     limits = {"requests_per_second": 5, "prompt_tokens_per_minute": 100_000}
     gateway = await start_gateway(engine, **sections(tenant("a", **limits), tenant("b")))
