@@ -106,7 +106,7 @@ class Gateway:
             HealthEvents(
                 on_facts=self._take_facts,
                 on_emptied=self._empty,
-                on_identity=lambda replica, root, version: self._keeper.engine_seen(replica.id, root, version),
+                on_identity=self._take_identity,
                 on_up=lambda replica: self._warmer.joined(replica.id),
                 on_down=lambda replica: self._warmer.left(replica.id),
             ),
@@ -183,9 +183,7 @@ class Gateway:
             self._spaces.retire(version, time.time())
         await self._warmer.reload(settings.warm)
         for version in changed:
-            for replica in self._fleet.of(ModelId(version.model_id)):
-                if replica.up:
-                    self._warmer.joined(replica.id)  # its cache is warm for the old version only
+            self._warm_again(ModelId(version.model_id))
         self._audit.record(AuditEvent("config_reloaded"))
 
     async def stop(self) -> None:
@@ -243,6 +241,19 @@ class Gateway:
             own = blocks.get(target.rank) if len(facts.ranks) > 1 else facts.blocks
             self._index.set_capacity(target, own, caching=facts.prefix_caching is not False)
         self._feeds.on_facts(replica.id, facts)
+
+    def _take_identity(self, replica: Replica, root: str, version: str) -> None:
+        updated = self._keeper.engine_seen(replica.id, root, version)
+        # What its model list says is part of the version, too: the adapter, the context limit.
+        outdated = self._spaces.retire(self._models[replica.model].version(), time.time())
+        if updated or outdated:
+            self._warm_again(replica.model)
+
+    def _warm_again(self, model: ModelId) -> None:
+        """Its replicas' caches are warm for what it was."""
+        for replica in self._fleet.of(model):
+            if replica.up:
+                self._warmer.joined(replica.id)
 
     def _empty(self, replica: Replica, started_at: float | None) -> None:
         for target in replica.targets():

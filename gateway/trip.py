@@ -128,8 +128,10 @@ class Trip:
 
     @property
     def declined(self) -> bool:
-        """Whether the prompt was certainly not computed: nobody could be connected to, or the replica refused it. One that
-        the client hung up on, or that broke off, may well have been."""
+        """Whether the prompt was certainly not computed: nobody could be connected to, or the replica refused it.
+
+        One that the client hung up on, or that broke off, may well have been.
+        """
         outcome = self.outcome
         return outcome is not None and (
             outcome.ending is Ending.NOT_CONNECTED or (outcome.ending is Ending.COMPLETE and outcome.status != 200)

@@ -96,14 +96,15 @@ class SpaceKeeper:
         if self._spaces.changed:
             await self._write()
 
-    def engine_seen(self, replica: ReplicaId, root: str, version: str) -> None:
-        """A replica tells what it runs: an update of the model ends its spaces."""
+    def engine_seen(self, replica: ReplicaId, root: str, version: str) -> bool:
+        """A replica tells what it runs: an update of the model ends its spaces. Returns whether it was one."""
         model = self._models[replica]
         self._spaces.changed = True
         if not self._identities.seen(replica, model, EngineIdentity(root, version)):
-            return
+            return False
         ends = self._spaces.reset(SpaceSelection(model=model), ResetCause.MODEL_UPDATE, time.time())
         _log.warning("model_updated", replica=replica, model=model, root=root, version=version, spaces_ended=len(ends))
+        return True
 
     def shown(self) -> list[dict[str, object]]:
         """See ``SpaceDesk``."""

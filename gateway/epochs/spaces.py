@@ -13,7 +13,7 @@ from gateway.values.ports import SpaceObserver
 from gateway.values.settlement import Settlement
 from gateway.values.space import ModelVersion, PrefixSpace, ResetCause, SpaceEnd, SpacePass, SpaceSelection
 from gateway.values.tenant import Caller, Tenant
-from gateway.vendors import names_blocks
+from gateway.vendors import names_cached
 
 _ENDED_KEPT = 500
 """Ended lives whose figures stay readable."""
@@ -50,7 +50,8 @@ class PrefixSpaces:
     forgotten (a reset, an expiry, a lost file, one space too many) makes prefixes unreachable and never reachable.
 
     Without isolation, spaces have epoch 0 and no salt until somebody resets them; resets are then remembered as floors
-    below which no epoch of the selected spaces may begin.
+    below which no epoch of the selected spaces may begin. Scopes, labels of templates and clients' own salts are made
+    binding all the same.
 
     Args:
         rules: The configuration.
@@ -91,14 +92,14 @@ class PrefixSpaces:
             now: Unix seconds.
 
         Raises:
-            BadRequest: the client's salt cannot be used, or it asks for cached blocks past all spaces.
+            BadRequest: the client's salt cannot be used, or the request names something cached past all spaces.
         """
-        if self._rules.isolation != "none" and (field := names_blocks(fields)) is not None:
+        if self._rules.isolation != "none" and (field := names_cached(fields)) is not None:
             raise BadRequest(
-                f"`{field}` names cached blocks itself, which may be anybody's, so it is not taken where prefixes are"
-                " kept apart. Leave it out.",
+                f"`{field}` names something cached, which may be anybody's, so it is not taken where prefixes are kept"
+                " apart. Leave it out.",
                 param=field,
-                code="names_cached_blocks",
+                code="names_cached",
             )
         key = self._key(caller, model)
         life = self._lives.pop(key, None)  # and in again below, behind all others
@@ -112,10 +113,9 @@ class PrefixSpaces:
         self._lives[key] = life
         life.used_at = max(now, life.used_at)
         self.changed = True
-        space = life.space
-        if not (space.tenant or space.scope or space.epoch or model.template_label):
+        space, narrowed_by = life.space, client_salt(fields)
+        if not (space.tenant or space.scope or space.epoch or model.template_label or narrowed_by):
             return SpacePass(life.id, None)
-        narrowed_by = client_salt(fields)
         salt = life.salts.get(narrowed_by)
         if salt is None:
             salt = engine_salt(self._rules.secret, space, narrowed_by)
@@ -146,14 +146,13 @@ class PrefixSpaces:
         return ends
 
     def retire(self, model: ModelVersion, now: float) -> list[SpaceEnd]:
-        """A model has another template or tokenizer than before: end the lives that belong to older ones."""
+        """End the lives that belong to other versions of a model than the present one: no request leads there now."""
         old = [
-            life
+            (life, cause)
             for life in self._lives.values()
-            if life.space.model_id == model.model_id
-            and (life.space.tokenizer_id, life.space.template_version) != (model.tokenizer_id, model.template_version)
+            if life.space.model_id == model.model_id and (cause := _outdated(life.space, model)) is not None
         ]
-        return [self._drop(life, ResetCause.TEMPLATE_CHANGED, "", now) for life in old]
+        return [self._drop(life, cause, "", now) for life, cause in old]
 
     def expire(self, now: float) -> None:
         """End the lives whose time is over."""
@@ -294,6 +293,15 @@ def _key_of(space: PrefixSpace) -> _Key:
         space.context_limit,
         space.region,
     )
+
+
+def _outdated(space: PrefixSpace, model: ModelVersion) -> ResetCause | None:
+    """Why a space belongs to another version of its model; None if it does not."""
+    if (space.tokenizer_id, space.template_version) != (model.tokenizer_id, model.template_version):
+        return ResetCause.TEMPLATE_CHANGED
+    if (space.adapter, space.context_limit) != (model.adapter, model.context_limit):
+        return ResetCause.MODEL_UPDATE
+    return None
 
 
 def _matches(selection: SpaceSelection, owner: str | None, space: PrefixSpace) -> bool:

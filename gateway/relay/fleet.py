@@ -199,7 +199,7 @@ class Fleet:
     def context_limit(self, model: ModelId) -> int:
         """The longest context in tokens that every engine of a model takes, as far as they tell; else 0."""
         limits = [replica.card.get("max_model_len") for replica in self.of(model) if replica.card]
-        return min((limit for limit in limits if isinstance(limit, int)), default=0)
+        return min((limit for limit in limits if type(limit) is int), default=0)
 
     def ready(self, model: ModelId) -> bool:
         """Whether a model has a replica whose checks pass."""

@@ -63,7 +63,7 @@ class Forwarder:
             replica: Where it goes.
             rank: To which of its data-parallel ranks.
             sink: Where the answer goes.
-            salt: Sent as ``cache_salt`` in place of the client's own; None leaves the body as it is.
+            salt: Sent as ``cache_salt``, in place of the client's own; None leaves the body as it is.
             own_headers: Headers the gateway adds to the answer.
             on_first_byte: Called once when the first byte of a stream has come.
         """

@@ -21,6 +21,11 @@ from gateway.vendors import ServerFacts, advice, parse_metrics, parse_server_inf
 _CARD_EVERY = 30
 """Rounds between two looks at a replica's model list."""
 
+_LONGEST_NAME = 1000
+"""Characters beyond which nothing is a root or a release: they are written down."""
+
+_MOST_SHOWN = 20
+
 _VALID_INTERVALS = 3
 """Intervals after which what the metrics said of the engine's load is too old to go by."""
 
@@ -236,22 +241,27 @@ class HealthMonitor:
             status, body = await self._client.fetch(
                 "GET", replica.origin, "/v1/models", credentials(replica), timeout_seconds=self._timeout
             )
-            cards = orjson.loads(body)["data"] if status == 200 else []
-            replica.card = next((card for card in cards if card["id"] == replica.model), None)
-            if status == 200 and replica.card is None:
-                _log.error(
-                    "replica_serves_another_model",
-                    replica=replica.id,
-                    configured=replica.model,
-                    served=[card["id"] for card in cards],
-                    fix="set the model's id to what the engine serves (--served-model-name)",
-                )
+            if status != 200:
+                _log.warning("model_list_unreadable", replica=replica.id, problem=f"/v1/models answered {status}")
+                return
+            cards = {card["id"]: card for card in orjson.loads(body)["data"]}
         except (TransportError, orjson.JSONDecodeError, KeyError, TypeError) as error:
             _log.warning("model_list_unreadable", replica=replica.id, problem=str(error))
+            return
+        # One that was read before stays if there is none now: what a model is does not change with one odd answer.
+        replica.card = cards.get(replica.model, replica.card)
+        if replica.model not in cards:
+            _log.error(
+                "replica_serves_another_model",
+                replica=replica.id,
+                configured=replica.model,
+                served=list(cards)[:_MOST_SHOWN],
+                fix="set the model's id to what the engine serves (--served-model-name)",
+            )
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and len(value) <= _LONGEST_NAME else None
 
 
 def _completed(facts: EngineFacts, server: ServerFacts | None) -> EngineFacts:

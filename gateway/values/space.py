@@ -80,7 +80,7 @@ class ResetCause(StrEnum):
     MAX_AGE = "max_age"
     """It reached ``max_age_seconds``."""
     MODEL_UPDATE = "model_update"
-    """An engine serves another model, or is another release, than before."""
+    """An engine serves another model, or is another release, than before; or the model's context limit changed."""
     TEMPLATE_CHANGED = "template_changed"
     """The model's chat template, its version or its tokenizer is another than before."""
     CROWDED_OUT = "crowded_out"
@@ -127,7 +127,7 @@ class SpacePass:
 
     Attributes:
         id: Short name of the space's present life, for logs and headers.
-        salt: Value of ``cache_salt`` to send; None leaves the request's own, if there is one, as it is.
+        salt: Value of ``cache_salt`` to send; None leaves the request without one.
     """
 
     id: str

@@ -4,7 +4,7 @@ A new version of an engine is the work of its own module, and of ``kv_events.py`
 """
 
 from gateway.vendors.advice import Advice, advice
-from gateway.vendors.cache_access import names_blocks
+from gateway.vendors.cache_access import names_cached
 from gateway.vendors.endpoints import offset_sources
 from gateway.vendors.engines import event_sources, parse_metrics, parse_usage
 from gateway.vendors.extras import media_extra
@@ -22,7 +22,7 @@ __all__ = [
     "decode_batch",
     "event_sources",
     "media_extra",
-    "names_blocks",
+    "names_cached",
     "offset_sources",
     "parse_media",
     "parse_metrics",

@@ -1,9 +1,14 @@
-"""Request fields by which a client can name cached blocks itself, past the look-up that a ``cache_salt`` separates.
+"""Request fields by which a client names something cached itself, past the look-up that a ``cache_salt`` separates.
 
 vLLM 0.32.0: ``kv_transfer_params`` goes to the KV connector, where ``remote_block_ids`` fetch whatever blocks another
-engine holds (``kv_connector/v1/nixl``); its ``prompt_token_ids`` only replace the rendered prompt. SGLang
-(``entrypoints/openai/protocol.py``): ``session_params`` continues a session by its id, whoever opened it, and the
-``bootstrap_*`` fields fetch what another engine computed.
+engine holds (``kv_connector/v1/nixl``); its ``prompt_token_ids`` only replace the rendered prompt.
+``ec_transfer_params`` does the same for encoder outputs. A media part's ``uuid`` is its key in the caches of processed
+and encoded media (``multimodal/processing``, ``v1/core/encoder_cache_manager.py``), which know no salt: it fetches what
+another request sent under it, or puts something else in its place.
+
+SGLang (``entrypoints/openai/protocol.py``): ``session_params`` continues a session by its id, whoever opened it; the
+``bootstrap_*`` fields fetch what another engine computed; two running requests with one ``rid`` may get each other's
+answers.
 """
 
 from collections.abc import Mapping
@@ -11,16 +16,18 @@ from typing import Any
 
 _HARMLESS: Mapping[str, frozenset[str]] = {
     "kv_transfer_params": frozenset({"prompt_token_ids"}),
+    "ec_transfer_params": frozenset(),
     "session_params": frozenset(),
     "bootstrap_host": frozenset(),
     "bootstrap_port": frozenset(),
     "bootstrap_room": frozenset(),
+    "rid": frozenset(),
 }
-"""The fields, and what an object in them may hold without naming blocks."""
+"""The fields, and what an object in them may hold without naming anything."""
 
 
-def names_blocks(fields: Mapping[str, Any]) -> str | None:
-    """The field of a request that names cached blocks; None if there is none.
+def names_cached(fields: Mapping[str, Any]) -> str | None:
+    """The field of a request that names something cached, in the API's dotted form; None if there is none.
 
     Args:
         fields: Its body, parsed.
@@ -29,4 +36,11 @@ def names_blocks(fields: Mapping[str, Any]) -> str | None:
         value = fields[name]
         if value is not None and not (isinstance(value, Mapping) and value.keys() <= _HARMLESS[name]):
             return name
+    messages = fields.get("messages")
+    for m, message in enumerate(messages if isinstance(messages, list) else ()):
+        content = message.get("content")
+        if isinstance(content, list):
+            for p, part in enumerate(content):
+                if isinstance(part, Mapping) and part.get("uuid") is not None:
+                    return f"messages[{m}].content[{p}].uuid"
     return None

@@ -69,10 +69,9 @@ def test_a_clients_salt_narrows_the_space_and_never_leaves_it():
     assert made.enter(caller("a"), MODEL, {"cache_salt": "x"}, 0.0).salt == x.salt
 
 
-def test_a_salt_no_engine_takes_is_refused_where_it_would_be_used():
+def test_a_salt_no_engine_takes_is_refused():
     with pytest.raises(BadRequest):
         spaces().enter(caller(), MODEL, {"cache_salt": "a/b"}, 0.0)
-    assert spaces(isolation="none").enter(caller(), MODEL, {"cache_salt": "a/b"}, 0.0).salt is None
 
 
 def test_one_client_with_a_million_salts_takes_no_room():
@@ -202,7 +201,14 @@ class TestReset:
 class TestWithoutIsolation:
     def test_everybody_shares_and_nothing_is_sent(self):
         made = spaces(isolation="none", secret=b"")
-        assert salts(made, [caller("a"), caller("b")], cache_salt="x") == [None, None]
+        assert salts(made, [caller("a"), caller("b")]) == [None, None]
+
+    def test_a_clients_salt_is_never_passed_on_as_it_is(self):
+        made = spaces(isolation="none", secret=b"")
+        a, b = salts(made, [caller("a"), caller("b")], cache_salt="x")
+        assert a == b
+        assert a not in ("x", None)
+        assert salts(made, [caller("a")], cache_salt="y") != [a]
 
     def test_a_scope_is_kept_apart_all_the_same(self):
         plain, de, fr = salts(spaces(isolation="none", secret=b""), [caller(), caller(scope="de"), caller(scope="fr")])
@@ -260,6 +266,15 @@ class TestVersions:
         life, alive = shown[old.id]
         assert not alive
         assert dataclasses.astuple(life.figures) == (1, 100, 64, 0.5)
+
+    def test_another_context_limit_ends_the_lives_before(self):
+        ends = Ends()
+        made = spaces(ends)
+        made.enter(caller(), MODEL, {}, 0.0)
+        made.retire(MODEL, 1.0)
+        assert not ends.heard
+        made.retire(MODEL._replace(context_limit=4096), 2.0)
+        assert ends.causes == ["model_update"]
 
     def test_other_models_are_left_alone(self):
         made = spaces()

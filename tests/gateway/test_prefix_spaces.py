@@ -48,12 +48,15 @@ async def test_a_group_shares_where_that_is_said(engine, start_gateway):
     assert [cached(await ask_as(gateway, name)) > 100 for name in "abcd"] == [False, True, False, False]
 
 
-async def test_without_isolation_bodies_travel_as_they_came(engine, start_gateway):
+async def test_without_isolation_everybody_shares_but_for_salts_of_their_own(engine, start_gateway):
     gateway = await start_gateway(engine, tenants=(tenant("a"), tenant("b")), spaces={"isolation": "none"})
     assert cached(await ask_as(gateway, "a", cache_salt="mine")) == 0
     assert cached(await ask_as(gateway, "b", cache_salt="mine")) > 100
     assert cached(await ask_as(gateway, "b")) == 0
-    assert salts(engine) == ["mine", "mine", None]
+    first, second, none = salts(engine)
+    assert first == second
+    assert none is None
+    assert not any(b"mine" in request.body for request in engine.requests)
 
 
 async def test_completions_are_kept_apart_too(engine, start_gateway):
@@ -133,14 +136,38 @@ REACHING = [
     {"kv_transfer_params": {"prompt_token_ids": [1, 2], "remote_block_ids": [1]}},
     {"session_params": {"id": "somebody's"}},
     {"bootstrap_room": 7},
+    {"ec_transfer_params": {"encoder": "somebody's"}},
+    {"rid": "somebody's"},
 ]
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+
+
+async def test_media_cannot_be_named_past_the_spaces(engine, start_gateway):
+    gateway = await start_gateway(engine, **sections(tenant("a")))
+    content = [{"type": "text", "text": "What is this?"}, PICTURE | {"uuid": "sku-1234"}]
+    answer = await ask_as(gateway, "a", messages=[{"role": "user", "content": content}])
+    assert error(answer) == (400, "names_cached")
+    assert answer.json()["error"]["param"] == "messages[0].content[1].uuid"
+    assert not engine.requests
+
+
+async def test_a_scopes_salt_cannot_be_made_by_somebody_else(engine, start_gateway):
+    """Without isolation there may be no secret; a salt that is known still leads nowhere."""
+    keys = ({"hash": tenant("a")["keys"][0]["hash"], "scope": "hr"},)
+    gateway = await start_gateway(
+        engine, tenants=({"id": "a", "keys": keys}, tenant("b")), spaces={"isolation": "none"}
+    )
+    await ask_as(gateway, "a")
+    (known,) = salts(engine)
+    assert cached(await ask_as(gateway, "b", cache_salt=known)) == 0
+    assert salts(engine)[1] not in (known, None)
 
 
 @pytest.mark.parametrize("fields", REACHING, ids="-".join)
-async def test_cached_blocks_cannot_be_named_past_the_spaces(engine, start_gateway, fields):
+async def test_nothing_cached_can_be_named_past_the_spaces(engine, start_gateway, fields):
     gateway = await start_gateway(engine, **sections(tenant("a")))
     answer = await ask_as(gateway, "a", **fields)
-    assert error(answer) == (400, "names_cached_blocks")
+    assert error(answer) == (400, "names_cached")
     assert answer.json()["error"]["param"] in fields
     assert not engine.requests
     alone = await start_gateway(engine, tenants=(tenant("a"),), spaces={"isolation": "none"})
@@ -150,7 +177,7 @@ async def test_cached_blocks_cannot_be_named_past_the_spaces(engine, start_gatew
 @pytest.mark.parametrize(
     "fields", [{"kv_transfer_params": {"prompt_token_ids": [1, 2, 3]}}, {"kv_transfer_params": None}]
 )
-async def test_what_names_no_blocks_passes(engine, start_gateway, fields):
+async def test_what_names_nothing_cached_passes(engine, start_gateway, fields):
     gateway = await start_gateway(engine, **sections(tenant("a")))
     assert (await ask_as(gateway, "a", **fields)).status_code == 200
 
@@ -360,3 +387,45 @@ class TestFile:
         assert (await gateway.metrics()).value("gateway_state_errors_total", backend="spaces_file") >= 1
         folder.mkdir()
         assert await reset(gateway, all=True) == 1
+
+
+class TestModelLists:
+    """What an engine says of its model is part of the space; an odd answer is no change of it."""
+
+    CARD = b'{"object":"list","data":[{"id":"demo","object":"model","root":"/m","max_model_len":4096}]}'
+
+    @pytest.fixture
+    async def world(self, scripted, start_gateway):
+        scripted.models = self.CARD
+        gateway = await start_gateway(scripted, **sections(tenant("a")), relay={"health_interval_seconds": 0.01})
+        await ask_as(gateway, "a")
+        return gateway, scripted
+
+    @pytest.mark.parametrize(
+        "odd", [b"", b"garbage", b"[]", b"{}", b'{"data":[]}', b'{"data":[7]}', b'{"data":[{"id":"x"}]}']
+    )
+    async def test_an_odd_list_changes_nothing(self, world, odd, capfd):
+        gateway, engine = world
+        engine.models = odd
+
+        def told() -> bool:
+            out.append("".join(capfd.readouterr()))
+            return any(word in "".join(out) for word in ("model_list_unreadable", "replica_serves_another_model"))
+
+        out: list[str] = []
+        await eventually(told)
+        await ask_as(gateway, "a")
+        (space,) = await spaces(gateway)
+        assert space["context_limit"] == 4096
+        assert not (await gateway.metrics()).value("gateway_resets_total")
+
+    async def test_another_context_limit_is_an_end_that_is_told(self, world):
+        gateway, engine = world
+        engine.models = self.CARD.replace(b"4096", b"8192")
+
+        async def noticed() -> bool:
+            return (await gateway.metrics()).value("gateway_resets_total", cause="model_update") == 1
+
+        await eventually(noticed)
+        await ask_as(gateway, "a")
+        assert [space["context_limit"] for space in await spaces(gateway, state="alive")] == [8192]

@@ -6,7 +6,7 @@ import time
 
 import openai
 import pytest
-from running_gateway import CHAT
+from running_gateway import CHAT, eventually
 from tenancy import ask_as, error, key, sections, tenant
 
 CLIENTS = 200
@@ -20,6 +20,14 @@ async def statuses(gateway, name, count, **fields):
 
 async def running(gateway) -> int:
     return int((await gateway.metrics()).value("gateway_replica_inflight"))
+
+
+async def busy(gateway) -> bool:
+    return await running(gateway) > 0
+
+
+async def idle(gateway) -> bool:
+    return await running(gateway) == 0
 
 
 async def test_requests_a_second_hold_under_many_clients(engine, start_gateway):
@@ -72,12 +80,10 @@ async def test_a_place_is_given_back_however_a_request_ends(start_engine, start_
     gateway = await start_gateway(engine, **sections(tenant("a", concurrent=1)))
     for _ in range(3):
         leaving = asyncio.create_task(ask_as(gateway, "a", stream=True, max_tokens=200))
-        while not await running(gateway):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: busy(gateway))
         assert error(await ask_as(gateway, "a")) == (429, "rate_limit_exceeded")
         leaving.cancel()
-        while await running(gateway):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: idle(gateway))
     bad = await gateway.http.post(CHAT, json={"model": "demo"}, headers={"authorization": f"Bearer {key('a')}"})
     assert bad.status_code == 400
     assert (await ask_as(gateway, "a")).status_code == 200
@@ -126,16 +132,13 @@ async def test_hanging_up_gives_no_tokens_back(start_engine, start_gateway, stre
     engine = await start_engine(prefill_rate=2000.0)
     gateway = await start_gateway(engine, **sections(tenant("a", prompt_tokens_per_minute=100_000)))
     left = []
-    for _ in range(2):
-        leaving = asyncio.create_task(
-            ask_as(gateway, "a", stream=stream, messages=[{"role": "user", "content": "word " * 2000}])
-        )
-        while not await running(gateway):
-            await asyncio.sleep(0.01)
+    for word in ("order ", "account "):
+        messages = [{"role": "user", "content": word * 2000}]
+        leaving = asyncio.create_task(ask_as(gateway, "a", stream=stream, messages=messages))
+        await eventually(lambda: busy(gateway))
         await asyncio.sleep(0.1)  # the engine is at it
         leaving.cancel()
-        while await running(gateway):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: idle(gateway))
         left.append(int((await ask_as(gateway, "a")).headers["x-ratelimit-remaining-tokens"]))
     assert left[0] < 98_500
     assert left[0] - left[1] > 2000
@@ -154,10 +157,12 @@ async def test_what_no_replica_took_is_not_counted(start_engine, start_gateway):
         assert (await ask_as(gateway, "a")).status_code == 503
         await asyncio.sleep(0.01)
     await start_engine(port=engine.port)
+
+    async def ready() -> bool:
+        return (await gateway.http.get("/readyz")).status_code == 200
+
+    await eventually(ready)
     again = await ask_as(gateway, "a")
-    while again.status_code == 503:
-        await asyncio.sleep(0.02)
-        again = await ask_as(gateway, "a")
     used = 2 * first.json()["usage"]["prompt_tokens"]
     assert int(again.headers["x-ratelimit-remaining-tokens"]) == 1000 - used
 
