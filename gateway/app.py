@@ -31,6 +31,7 @@ from gateway.values.load import Rates
 from gateway.values.personal import Finding
 from gateway.values.ports import Observer, PersonalDataObserver
 from gateway.values.settlement import Refusal, Settlement
+from gateway.values.space import ResetCause
 from gateway.values.tenant import PersonalDataMode, Tenant
 from gateway.warming import Warmer
 
@@ -50,6 +51,7 @@ class Gateway:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._started = False
         self._metrics = Catalog()
         counts = MetricsObserver(self._metrics)
         check_writable(settings.audit)
@@ -160,6 +162,7 @@ class Gateway:
         self._health.start()
         await self._models.load()
         await self._health.wait_for_first_round()
+        self._started = True
         self._keeper.start()
         self._warmer.start_background()
 
@@ -180,7 +183,7 @@ class Gateway:
         self._spaces.configure(_rules(settings))
         changed = await self._models.reload(settings.models)
         for version in changed:
-            self._spaces.retire(version, time.time())
+            self._spaces.retire(version, ResetCause.TEMPLATE_CHANGED, time.time())
         await self._warmer.reload(settings.warm)
         for version in changed:
             self._warm_again(ModelId(version.model_id))
@@ -244,8 +247,10 @@ class Gateway:
 
     def _take_identity(self, replica: Replica, root: str, version: str) -> None:
         updated = self._keeper.engine_seen(replica.id, root, version)
-        # What its model list says is part of the version, too: the adapter, the context limit.
-        outdated = self._spaces.retire(self._models[replica.model].version(), time.time())
+        # What its model list says is part of the version, too: the adapter, the context limit. While replicas are being
+        # looked at for the first time, it is not yet known.
+        version = self._models[replica.model].version()
+        outdated = self._started and self._spaces.retire(version, ResetCause.MODEL_UPDATE, time.time())
         if updated or outdated:
             self._warm_again(replica.model)
 

@@ -145,14 +145,21 @@ class PrefixSpaces:
         self.changed = True
         return ends
 
-    def retire(self, model: ModelVersion, now: float) -> list[SpaceEnd]:
-        """End the lives that belong to other versions of a model than the present one: no request leads there now."""
+    def retire(self, model: ModelVersion, cause: ResetCause, now: float) -> list[SpaceEnd]:
+        """End the lives that belong to another version of a model than the present one: no request leads there now.
+
+        Args:
+            model: What it is at present.
+            cause: ``TEMPLATE_CHANGED`` for those with another template or tokenizer; ``MODEL_UPDATE`` for those with the
+                same, and another adapter or context limit.
+            now: Unix seconds.
+        """
         old = [
-            (life, cause)
+            life
             for life in self._lives.values()
-            if life.space.model_id == model.model_id and (cause := _outdated(life.space, model)) is not None
+            if life.space.model_id == model.model_id and _outdated(life.space, model) is cause
         ]
-        return [self._drop(life, cause, "", now) for life, cause in old]
+        return [self._drop(life, cause, "", now) for life in old]
 
     def expire(self, now: float) -> None:
         """End the lives whose time is over."""

@@ -260,7 +260,7 @@ class TestVersions:
         old = made.enter(caller(), MODEL, {}, 0.0)
         made.count(answer(old.id))
         made.enter(caller(), self.NEW, {}, 1.0)
-        made.retire(self.NEW, 1.0)
+        made.retire(self.NEW, ResetCause.TEMPLATE_CHANGED, 1.0)
         assert ends.causes == ["template_changed"]
         shown = {life.id: (life, alive) for life, alive in made.shown()}
         life, alive = shown[old.id]
@@ -271,15 +271,16 @@ class TestVersions:
         ends = Ends()
         made = spaces(ends)
         made.enter(caller(), MODEL, {}, 0.0)
-        made.retire(MODEL, 1.0)
+        for unchanged in (MODEL, MODEL._replace(template_version="def", context_limit=4096)):
+            made.retire(unchanged, ResetCause.MODEL_UPDATE, 1.0)
         assert not ends.heard
-        made.retire(MODEL._replace(context_limit=4096), 2.0)
+        made.retire(MODEL._replace(context_limit=4096), ResetCause.MODEL_UPDATE, 2.0)
         assert ends.causes == ["model_update"]
 
     def test_other_models_are_left_alone(self):
         made = spaces()
         before = made.enter(caller(), MODEL._replace(model_id="n"), {}, 0.0)
-        assert made.retire(self.NEW, 1.0) == []
+        assert made.retire(self.NEW, ResetCause.TEMPLATE_CHANGED, 1.0) == []
         assert made.enter(caller(), MODEL._replace(model_id="n"), {}, 1.0) == before
 
 
