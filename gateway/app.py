@@ -249,8 +249,8 @@ class Gateway:
         updated = self._keeper.engine_seen(replica.id, root, version)
         # What its model list says is part of the version, too: the adapter, the context limit. While replicas are being
         # looked at for the first time, it is not yet known.
-        version = self._models[replica.model].version()
-        outdated = self._started and self._spaces.retire(version, ResetCause.MODEL_UPDATE, time.time())
+        present = self._models[replica.model].version()
+        outdated = self._started and self._spaces.retire(present, ResetCause.MODEL_UPDATE, time.time())
         if updated or outdated:
             self._warm_again(replica.model)
 

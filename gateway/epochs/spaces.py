@@ -150,8 +150,8 @@ class PrefixSpaces:
 
         Args:
             model: What it is at present.
-            cause: ``TEMPLATE_CHANGED`` for those with another template or tokenizer; ``MODEL_UPDATE`` for those with the
-                same, and another adapter or context limit.
+            cause: ``TEMPLATE_CHANGED`` for those with another template or tokenizer; ``MODEL_UPDATE`` for those with
+                the same, and another adapter or context limit.
             now: Unix seconds.
         """
         old = [
