@@ -47,17 +47,46 @@ def read_document(path: Path) -> yaml.MappingNode:
         ConfigInvalid: The file cannot be read, is not UTF-8, is not YAML, is empty, or holds something else. One
             mistake only: what lies behind it cannot be understood.
     """
+    text = read_text(path)
+    node = compose(path, text)
+    if node is None:
+        raise ConfigInvalid([f"{path}:1: the file is empty, expected at least one model ({_SMALLEST})"])
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigInvalid(
+            [f"{path}:{node.start_mark.line + 1}: expected a mapping at the top of the file ({_SMALLEST})"]
+        )
+    return node
+
+
+def read_text(path: Path) -> str:
+    """What a file holds.
+
+    Raises:
+        ConfigInvalid: It cannot be read, or is not UTF-8.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise ConfigInvalid([f"{path}: cannot be read: {error.strerror or error}"]) from None
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigInvalid([f"{path}:{line}: not UTF-8 text (save the file as UTF-8)"]) from None
+
+
+def compose(path: Path, text: str) -> yaml.Node | None:
+    """The YAML document in a text; None if it is empty.
+
+    Args:
+        path: Where the text comes from, for mistakes.
+        text: The text.
+
+    Raises:
+        ConfigInvalid: It is not YAML, or more than one document.
+    """
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         raise ConfigInvalid([_syntax_problem(path, text, error)]) from None
     except yaml.reader.ReaderError as error:
@@ -65,13 +94,8 @@ def read_document(path: Path) -> yaml.MappingNode:
         raise ConfigInvalid([f"{path}:{line}: not valid YAML: a control character (remove it)"]) from None
     except RecursionError:
         raise ConfigInvalid([f"{path}:1: not valid YAML: nested too deep"]) from None
-    if node is None or (isinstance(node, yaml.ScalarNode) and node.tag == _NULL):
-        raise ConfigInvalid([f"{path}:1: the file is empty, expected at least one model ({_SMALLEST})"])
-    if not isinstance(node, yaml.MappingNode):
-        raise ConfigInvalid(
-            [f"{path}:{node.start_mark.line + 1}: expected a mapping at the top of the file ({_SMALLEST})"]
-        )
-    return node
+    empty = node is None or (isinstance(node, yaml.ScalarNode) and node.tag == _NULL)
+    return None if empty else node
 
 
 def scalar_value(tag: str, text: str) -> Any:

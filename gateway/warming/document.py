@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from gateway.config_file.document import SCALAR_TAGS, TEXT_TAG, plain_tag, scalar_value
+from gateway.config_file.document import SCALAR_TAGS, TEXT_TAG, compose, plain_tag, read_text, scalar_value
 from gateway.config_file.tree import Problem
 from gateway.values.errors import ConfigInvalid
 from gateway.warming.declared import Declared, Location, Malformed, declare
@@ -73,18 +73,10 @@ def read_prefixes(path: Path) -> PrefixFile:
         ConfigInvalid: it cannot be read, is none of these, is empty, or some of its prefixes are malformed: one line
             for each.
     """
+    text = read_text(path)
+    read = {".json": _json_list, ".jsonl": _json_lines, ".ndjson": _json_lines}.get(path.suffix.lower())
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigInvalid([f"{path}: cannot be read: {error.strerror or error}"]) from None
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigInvalid([f"{path}:{line}: not UTF-8 text (save the file as UTF-8)"]) from None
-    read = {".json": _json_list, ".jsonl": _json_lines, ".ndjson": _json_lines}.get(path.suffix.lower(), _yaml_list)
-    try:
-        values, lines = read(text)
+        values, lines = read(text) if read is not None else _yaml_list(compose(path, text))
     except _NotRead as error:
         raise ConfigInvalid([Problem(error.line, error.location, error.message).in_file(path)]) from None
     if not values:
@@ -105,28 +97,8 @@ class _NotRead(Exception):
 _Read = tuple[list[Any], dict[Location, int]]
 
 
-class _Loader(yaml.BaseLoader):
-    """Tags plain scalars as YAML 1.2 does."""
-
-    def resolve(self, kind: type[yaml.Node], value: str, implicit: Any) -> str:
-        if kind is yaml.ScalarNode and implicit[0]:
-            return plain_tag(value)
-        return str(super().resolve(kind, value, implicit))  # type: ignore[no-untyped-call]
-
-
-def _yaml_list(text: str) -> _Read:
-    try:
-        node = yaml.compose(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        what = " ".join(part for part in (error.problem, error.context) if part)
-        raise _NotRead(mark.line + 1 if mark else 1, f"not valid YAML: {what} ({_fix(what)})") from None
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise _NotRead(line, "not valid YAML: a control character (remove it)") from None
-    except RecursionError:
-        raise _NotRead(1, "not valid YAML: nested too deep") from None
-    if node is None or (isinstance(node, yaml.ScalarNode) and plain_tag(node.value) == plain_tag("")):
+def _yaml_list(node: yaml.Node | None) -> _Read:
+    if node is None:
         return [], {}
     if not isinstance(node, yaml.SequenceNode):
         raise _NotRead(node.start_mark.line + 1, f"expected a list of prefixes at the top of the file ({_SMALLEST})")
@@ -135,16 +107,6 @@ def _yaml_list(text: str) -> _Read:
         return tree.value(node, ()), tree.lines
     except RecursionError:
         raise _NotRead(1, "nested too deep") from None
-
-
-def _fix(what: str) -> str:
-    if "'\\t'" in what:
-        return "indent with spaces, not tabs"
-    if what.startswith("mapping values are not allowed here"):
-        return "check the indentation; put a value that holds ': ' in quotes"
-    if "document" in what:
-        return "one list in a file: remove the further `---`"
-    return "check indentation, brackets and quotes; begin long text with `|`"
 
 
 class _Tree:
