@@ -30,8 +30,9 @@ from gateway.values.kv_events import Medium
 from gateway.values.load import Rates
 from gateway.values.personal import Finding
 from gateway.values.ports import Observer, PersonalDataObserver
+from gateway.values.request import ChatRequest
 from gateway.values.settlement import Refusal, Settlement
-from gateway.values.space import ResetCause
+from gateway.values.space import ModelVersion, ResetCause
 from gateway.values.tenant import PersonalDataMode, Tenant
 from gateway.warming import Warmer
 
@@ -53,7 +54,7 @@ class Gateway:
         self._settings = settings
         self._started = False
         self._metrics = Catalog()
-        counts = MetricsObserver(self._metrics)
+        counts = self._counts = MetricsObserver(self._metrics)
         check_writable(settings.audit)
         self._audit = AuditLog(settings.audit, lambda: counts.on_state_error("audit"))
         self._gate = Gatekeeper(settings.tenants, settings.admission, personal_data=_personal_data(settings))
@@ -73,7 +74,13 @@ class Gateway:
         )
         self._feeds = KvFeeds(_feed_plans(settings), self._index, self._engines, counts, settings.ingest)
         self._models = ServedModels(
-            settings.models, settings.encode, engines=self._engines, fleet=self._fleet, hasher=self._hasher
+            settings.models,
+            settings.encode,
+            isolated=settings.isolation != "none",
+            engines=self._engines,
+            fleet=self._fleet,
+            hasher=self._hasher,
+            on_version=self._take_version,
         )
 
         # Whose prefixes are whose.
@@ -136,7 +143,6 @@ class Gateway:
             fleet=self._fleet,
             index=self._index,
             feeds=self._feeds,
-            spaces=self._keeper,
             screen=self._screen,
             metrics=self._metrics,
         )
@@ -146,7 +152,8 @@ class Gateway:
                 metrics=shown.metrics_page,
                 replicas=shown.replicas,
                 config=self._shown_config,
-                spaces=shown.spaces,
+                personal_data=shown.personal_data,
+                named_owners=self._owners,
                 desk=self._keeper,
                 warm=self._warmer,
                 audit=self._audit,
@@ -163,6 +170,7 @@ class Gateway:
         await self._models.load()
         await self._health.wait_for_first_round()
         self._started = True
+        self._audit.record(AuditEvent("gateway_started"))
         self._keeper.start()
         self._warmer.start_background()
 
@@ -172,6 +180,9 @@ class Gateway:
         Args:
             settings: Must differ from the present ones only in what can be changed while serving: see ``reload``.
         """
+        changed_sections = [name for name, value in settings if value != getattr(self._settings, name)]
+        self._audit.record(AuditEvent("config_taken", details={"changed": changed_sections}))
+        self._counts.on_reload(taken=True)
         self._settings = settings
         regions = {replica.id: replica.region for model in settings.models for replica in model.replicas}
         for replica in self._fleet.replicas:
@@ -180,14 +191,14 @@ class Gateway:
         self._gate.replace(settings.tenants, settings.admission, personal_data=mode)
         self._admin_access.replace(*_admin_tokens(settings))
         self._screen.configure(settings.personal_data)
-        self._spaces.configure(_rules(settings))
-        changed = await self._models.reload(settings.models)
-        for version in changed:
-            self._spaces.retire(version, ResetCause.TEMPLATE_CHANGED, time.time())
+        self._spaces.configure(_rules(settings), time.time())
         await self._warmer.reload(settings.warm)
-        for version in changed:
-            self._warm_again(ModelId(version.model_id))
-        self._audit.record(AuditEvent("config_reloaded"))
+        await self._models.reload(settings.models)
+
+    def reload_refused(self) -> None:
+        """The configuration was read again, and nothing of it taken over."""
+        self._audit.record(AuditEvent("config_refused"))
+        self._counts.on_reload(taken=False)
 
     async def stop(self) -> None:
         """Stop watching, close all connections to the replicas, and write down what is to be kept."""
@@ -198,6 +209,7 @@ class Gateway:
         await self._screen.stop()
         await self._keeper.stop()
         self._client.close()
+        self._audit.record(AuditEvent("gateway_stopped"))
         await self._audit.stop()
 
     def _build_flow(self, observers: list[Observer]) -> Flow:
@@ -230,6 +242,11 @@ class Gateway:
             ),
         )
 
+    def _owners(self, tenant: str) -> list[str]:
+        """What spaces of a tenant may have for ``tenant``: the tenant itself, and its group where groups share."""
+        known = self._gate.tenant(tenant)
+        return [f"tenant:{tenant}"] + ([f"group:{known.group}"] if known is not None and known.group else [])
+
     def _shown_config(self) -> dict[str, object]:
         return self._settings.masked()
 
@@ -254,6 +271,11 @@ class Gateway:
         if updated or outdated:
             self._warm_again(replica.model)
 
+    def _take_version(self, version: ModelVersion) -> None:
+        """A model's tokenizer and template are loaded, for the first time or because they changed."""
+        self._spaces.retire(version, ResetCause.TEMPLATE_CHANGED, time.time())
+        self._warm_again(ModelId(version.model_id))
+
     def _warm_again(self, model: ModelId) -> None:
         """Its replicas' caches are warm for what it was."""
         for replica in self._fleet.of(model):
@@ -265,8 +287,6 @@ class Gateway:
             self._index.remove(target)
         if started_at is not None:
             self._feeds.on_restarted(replica.id, started_at)
-        if replica.up:
-            self._warmer.joined(replica.id)  # it was not away long enough for the checks to see it
 
 
 class _SpaceFigures:
@@ -290,10 +310,10 @@ class _FindingsTold:
     def __init__(self, observers: Sequence[PersonalDataObserver]) -> None:
         self._observers = observers
 
-    def on_personal_data(self, tenant: Tenant, finding: Finding, *, shared: bool, new: bool) -> None:
+    def on_personal_data(self, request: ChatRequest, space: str, finding: Finding, *, shared: bool, new: bool) -> None:
         """See ``PersonalDataObserver``."""
         for observer in self._observers:
-            observer.on_personal_data(tenant, finding, shared=shared, new=new)
+            observer.on_personal_data(request, space, finding, shared=shared, new=new)
 
     def on_personal_data_skipped(self, tenant: Tenant) -> None:
         """See ``PersonalDataObserver``."""

@@ -100,7 +100,7 @@ class Flow:
                 trip.outcome = await self._relay(trip, targets, sink)
         except GatewayError as error:
             grant.correct(0)
-            self._observe(trip, error.status)
+            self._observe(trip, error.status, error.code)
             raise
         await self._settle(trip)
         self._observe(trip, trip.status)
@@ -298,7 +298,7 @@ class Flow:
             self._index.abandon(trip.lease)
             trip.lease = None
 
-    def _observe(self, trip: Trip, status: int) -> None:
+    def _observe(self, trip: Trip, status: int, code: str | None = None) -> None:
         result = settlement(
             trip.request,
             trip.prompt,
@@ -311,6 +311,7 @@ class Flow:
             now=time.monotonic(),
             stages=tuple(trip.stages),
             space=trip.space.id,
+            code=code,
         )
         for observer in self._observers:
             observer.on_settled(result)

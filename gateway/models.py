@@ -1,7 +1,7 @@
 """The models that are served: their tokenizers and templates, loaded at the start and again when they change."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -31,9 +31,12 @@ class ServedModels(Mapping[ModelId, ServedModel]):
     Args:
         models: The configured models.
         settings: How prompts become tokens.
+        isolated: Whether tenants are kept apart: then the tokens of whole texts are not remembered, because whoever
+            sends a text could tell by the time it takes that somebody else had sent it.
         engines: Calls to the engines, for prompts that only they can encode.
         fleet: The replicas: what they tell of their models is part of a version.
         hasher: Makes the hashes that chains start from.
+        on_version: Told of a model whose tokenizer and template are loaded, or are others than before.
     """
 
     def __init__(
@@ -41,14 +44,18 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         models: Sequence[ModelSettings],
         settings: EncodeSettings,
         *,
+        isolated: bool,
         engines: EngineCalls,
         fleet: Fleet,
         hasher: ChainHasher,
+        on_version: Callable[[ModelVersion], None],
     ) -> None:
         self._settings = settings
+        self._cache_mib = 0 if isolated else settings.segment_cache_mib
         self._engines = engines
         self._fleet = fleet
         self._hasher = hasher
+        self._on_version = on_version
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="encode")
         self._tasks = TaskGroupOwner()
         self._configured = {ModelId(model.id): model for model in models}
@@ -78,13 +85,10 @@ class ServedModels(Mapping[ModelId, ServedModel]):
             if not task.done():
                 _log.warning("tokenizer_late", model=model, instead="the engine is asked for every prompt's tokens")
 
-    async def reload(self, models: Sequence[ModelSettings]) -> list[ModelVersion]:
-        """Load all tokenizers and templates again; one that cannot be loaded leaves the model as it is.
-
-        Returns:
-            The models that have another version than before.
-        """
-        return [version for model in models if (version := await self._reload(model)) is not None]
+    async def reload(self, models: Sequence[ModelSettings]) -> None:
+        """Load all tokenizers and templates again; one that cannot be loaded leaves the model as it is."""
+        for model in models:
+            await self._reload(model)
 
     async def stop(self) -> None:
         """End what is still being loaded."""
@@ -97,41 +101,45 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         return self._threads
 
     async def _load(self, model: ModelSettings) -> None:
-        local = await self._loaded(model)
+        local = await self._loaded(model, instead="the engine is asked for every prompt's tokens")
+        if self._configured[ModelId(model.id)] is not model:
+            return  # it was configured otherwise meanwhile, and loaded then
         if local is not None:
             self._served[ModelId(model.id)] = self._serve(model, local)
+        if local is not None or model.tokenizer == _OF_ENGINE:
+            self._on_version(self._served[ModelId(model.id)].version())
 
-    async def _reload(self, model: ModelSettings) -> ModelVersion | None:
+    async def _reload(self, model: ModelSettings) -> None:
         model_id = ModelId(model.id)
-        local = await self._loaded(model)
+        self._configured[model_id] = model
+        local = await self._loaded(model, instead="the tokenizer and the template loaded before stay in use")
         if local is None and model.tokenizer != _OF_ENGINE:
-            return None
+            return
         before = self._served[model_id].version()
         served = self._serve(model, local)
         after = served.version()
-        self._configured[model_id] = model
         if before == after:
-            return None  # and the tokens of text seen before stay remembered
+            return  # and the tokens of text seen before stay remembered
         self._served[model_id] = served
         _log.warning(
             "model_version_changed", model=model.id, version=after.template_version, before=before.template_version
         )
-        return after
+        self._on_version(after)
 
-    async def _loaded(self, model: ModelSettings) -> LocalEncoder | None:
+    async def _loaded(self, model: ModelSettings, instead: str) -> LocalEncoder | None:
         if model.tokenizer == _OF_ENGINE:
             _log.info("tokenizer_ready", model=model.id, tokenizer_backend=_OF_ENGINE)
             return None
-        return await in_daemon_thread(lambda: self._load_local(model), name=f"tokenizer-{model.id}")
+        return await in_daemon_thread(lambda: self._load_local(model, instead), name=f"tokenizer-{model.id}")
 
-    def _load_local(self, model: ModelSettings) -> LocalEncoder | None:
+    def _load_local(self, model: ModelSettings, instead: str) -> LocalEncoder | None:
         try:
             local = load_local(
                 model.tokenizer,
                 chat_template=model.chat_template.read_text(encoding="utf-8") if model.chat_template else None,
                 template_arguments=model.chat_template_kwargs,
                 content_format=None if model.content_format == "auto" else model.content_format,
-                cache_mib=self._settings.segment_cache_mib,
+                cache_mib=self._cache_mib,
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, the engine can be asked instead
             _log.error(
@@ -139,7 +147,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
                 model=model.id,
                 tokenizer=model.tokenizer,
                 problem=str(error) if isinstance(error, TokenizerUnavailable) else repr(error),
-                instead="the engine is asked for every prompt's tokens",
+                instead=instead,
                 fix="give models[].tokenizer a folder with the model's tokenizer files",
             )
             return None

@@ -9,6 +9,7 @@ import structlog
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from gateway.config_file import named_files
 from gateway.settings import ModelSettings, ReplicaSettings, Settings, load_settings
 from gateway.tasks import TaskGroupOwner
 from gateway.values.errors import ConfigInvalid
@@ -34,12 +35,20 @@ class Reloader:
         config: The file.
         settings: What it held at the start.
         take_over: Goes by other settings from now on.
+        refused: Told of every time that nothing was taken over.
     """
 
-    def __init__(self, config: Path, settings: Settings, take_over: Callable[[Settings], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        config: Path,
+        settings: Settings,
+        take_over: Callable[[Settings], Awaitable[None]],
+        refused: Callable[[], None],
+    ) -> None:
         self._config = config
         self._settings = settings
         self._take_over = take_over
+        self._refused = refused
         self._asked = asyncio.Event()
         self._tasks = TaskGroupOwner()
 
@@ -72,6 +81,7 @@ class Reloader:
             except Exception:  # noqa: BLE001
                 # A mistake of the gateway's own must not end the watch.
                 _log.exception("reload_failed", file=str(self._config))
+                self._refused()
             seen |= await asyncio.to_thread(_new_files, seen, self._config, self._settings)
 
     async def _reload(self) -> None:
@@ -80,6 +90,7 @@ class Reloader:
             self._settings, waiting = merged(self._settings, new)
         except ConfigInvalid as invalid:
             _log.error("reload_refused", problems=invalid.problems, instead="nothing changes")
+            self._refused()
             return
         await self._take_over(self._settings)
         _log.info("reloaded", file=str(self._config))
@@ -122,7 +133,7 @@ def merged(running: Settings, new: Settings) -> tuple[Settings, list[str]]:
 
 def watched(config: Path, settings: Settings) -> dict[Path, tuple[int, int] | None]:
     """Size and time of change of every file that the running configuration was made from. Blocks."""
-    files = [config]
+    files = [config, *named_files(config)]
     for model in settings.models:
         if model.chat_template is not None:
             files.append(model.chat_template)

@@ -75,7 +75,7 @@ async def _serve(settings: Settings, config: Path, ready: Callable[[str, str], N
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, signalled)
-        reloader = Reloader(config, settings, gateway.reload)
+        reloader = Reloader(config, settings, gateway.reload, gateway.reload_refused)
         loop.add_signal_handler(signal.SIGHUP, reloader.ask)
         running = [
             loop.create_task(one.serve(sockets=[sock]))

@@ -3,11 +3,9 @@
 import dataclasses
 import functools
 import operator
-from collections.abc import Mapping, Sequence
 
 from prometheus_client.exposition import choose_encoder
 
-from gateway.epochs import SpaceKeeper
 from gateway.index import ReplicaIndex
 from gateway.ingest import KvFeeds
 from gateway.relay import Fleet, Replica
@@ -23,7 +21,6 @@ class Snapshots:
         fleet: The replicas.
         index: What they hold.
         feeds: Their KV events.
-        spaces: The prefix spaces.
         screen: Personal data found in them.
         metrics: The metrics.
     """
@@ -34,14 +31,12 @@ class Snapshots:
         fleet: Fleet,
         index: ReplicaIndex,
         feeds: KvFeeds,
-        spaces: SpaceKeeper,
         screen: Screen,
         metrics: Catalog,
     ) -> None:
         self._fleet = fleet
         self._index = index
         self._feeds = feeds
-        self._spaces = spaces
         self._screen = screen
         self._metrics = metrics
 
@@ -61,13 +56,8 @@ class Snapshots:
         """``GET /admin/api/replicas``."""
         return [self._replica(replica) for replica in self._fleet.replicas]
 
-    def spaces(self) -> Sequence[Mapping[str, object]]:
-        """``GET /admin/api/spaces``, with the personal data that was found in each."""
-        return [
-            dict(space) | {"personal_data": self._personal_data(str(space["id"]))} for space in self._spaces.shown()
-        ]
-
-    def _personal_data(self, space: str) -> list[dict[str, object]]:
+    def personal_data(self, space: str) -> list[dict[str, object]]:
+        """What was found in the prompts of a space, for ``GET /admin/api/spaces``."""
         return [
             dataclasses.asdict(report.finding) | {"requests": report.requests, "shared": report.shared}
             for report in self._screen.reports(space)

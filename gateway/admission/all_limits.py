@@ -26,15 +26,18 @@ class AllLimits:
         self._listed = {name: TenantLimits(name, limits) for name, limits in listed.items()}
         self._unlisted = unlisted
         self._busy: dict[str, TenantLimits] = {}
+        self._gone: dict[str, TenantLimits] = {}
         self._idle: OrderedDict[str, TenantLimits] = OrderedDict()
 
     def replace(self, listed: Mapping[str, Limits], unlisted: Limits | None) -> None:
         """Other tenants, other limits. A tenant that stays keeps what it has taken, with its own entry or without."""
-        former = {**self._idle, **self._busy, **self._listed}
+        former = {**self._gone, **self._idle, **self._busy, **self._listed}
         self._unlisted = unlisted
         self._listed = {name: _changed(former.pop(name, None), name, limits) for name, limits in listed.items()}
-        self._busy, self._idle = {}, OrderedDict()
+        self._busy, self._idle, self._gone = {}, OrderedDict(), {}
         if unlisted is None:
+            # Should they come back before their requests are over, these still count.
+            self._gone = {name: state for name, state in former.items() if state.running}
             return
         for name, state in former.items():
             state.change(unlisted)

@@ -224,8 +224,9 @@ class AdmissionSettings(BaseModel):
 
     trusted_proxies: tuple[Annotated[str, AfterValidator(check_network)], ...] = ()
     """Addresses or networks (`10.0.0.7`, `10.0.0.0/8`, `fd00::/8`) of proxies that have checked who asks and say so in
-    `tenant_header`. They have to remove that header from what their own clients send. The address of the connection
-    counts, never `x-forwarded-for`. Empty: none. Too wide: whoever has an address in it can be any tenant."""
+    `tenant_header`, and for which scope in `x-cache-scope`. They have to remove both headers from what their own
+    clients send. The address of the connection counts, never `x-forwarded-for`. Empty: none. Too wide: whoever has an
+    address in it can be any tenant."""
 
     @field_validator("tenant_header")
     @classmethod

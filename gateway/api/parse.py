@@ -29,6 +29,7 @@ def parse_request(
     session: str | None,
     received_at: float,
     caller: Caller,
+    peer: str,
 ) -> ChatRequest:
     """Parse and check a body.
 
@@ -70,6 +71,7 @@ def parse_request(
         session=session,
         received_at=received_at,
         caller=caller,
+        peer=peer,
     )
 
 

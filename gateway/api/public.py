@@ -1,8 +1,6 @@
 """The public port: the generation endpoints on plain ASGI, everything else on FastAPI."""
 
 import asyncio
-import re
-import secrets
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,14 +11,12 @@ from fastapi import FastAPI
 from gateway.api.exchange import ClientSink, Receive, Scope, Send, read_body
 from gateway.api.parse import parse_request
 from gateway.api.problems import problem_body, problem_headers
-from gateway.api.routes import Catalog, build_routes, peer_of
+from gateway.api.routes import Catalog, build_routes, peer_of, request_id_of
 from gateway.values.errors import ClientGone, GatewayError, UnsupportedMediaType
 from gateway.values.ids import RequestId
 from gateway.values.ports import Gate, Grant, Observer, Sink
 from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.settlement import Refusal
-
-_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 _log = structlog.get_logger("gateway.api")
 
@@ -63,7 +59,7 @@ class PublicApp:
         self._max_body_bytes = max_body_bytes
         self._max_json_depth = max_json_depth
         self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
-        self.routes: FastAPI = build_routes(catalog, gate)
+        self.routes: FastAPI = build_routes(catalog, gate, observers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""
@@ -81,8 +77,7 @@ class PublicApp:
     async def _generate(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         named = dict(headers)
-        given_id = named.get(b"x-request-id", b"").decode("latin-1")
-        request_id = RequestId(given_id if _REQUEST_ID.fullmatch(given_id) else secrets.token_hex(16))
+        request_id = request_id_of(named.get(b"x-request-id", b""))
         peer = peer_of(scope)
         sink: ClientSink | None = None
         grant: Grant | None = None
@@ -102,6 +97,7 @@ class PublicApp:
                 session=_text(named.get(b"x-session-id")),
                 received_at=time.monotonic(),
                 caller=grant.caller,
+                peer=peer,
             )
             sink = ClientSink(receive, send)
             self._open.add(sink)
@@ -130,7 +126,7 @@ class PublicApp:
                 self._open.discard(sink)
 
     def _refused(
-        self, endpoint: Endpoint, request_id: RequestId, error: GatewayError, peer: str, grant: Grant | None
+        self, endpoint: str, request_id: RequestId, error: GatewayError, peer: str, grant: Grant | None
     ) -> None:
         caller = error.caller if grant is None else grant.caller
         refusal = Refusal(request_id, endpoint, error.status, error.code, peer, caller)

@@ -1,5 +1,7 @@
 """The public port's other routes, on FastAPI: models, health, and everything that does not exist."""
 
+import re
+import secrets
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +15,13 @@ from starlette.exceptions import HTTPException
 from gateway.api.parse import unknown_model
 from gateway.api.problems import problem_response
 from gateway.values.errors import GatewayError, MethodNotAllowed, NotFound
-from gateway.values.ports import Gate
+from gateway.values.ids import RequestId
+from gateway.values.ports import Gate, Observer
 from gateway.values.request import Endpoint
+from gateway.values.settlement import Refusal
+
+_MODELS = "/v1/models"
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 _log = structlog.get_logger("gateway.api")
 
@@ -38,20 +45,30 @@ class Catalog:
     public: Callable[[], bool]
 
 
-def build_routes(catalog: Catalog, gate: Gate) -> FastAPI:
+def build_routes(catalog: Catalog, gate: Gate, observers: Sequence[Observer]) -> FastAPI:
     """The FastAPI application.
 
     Args:
         catalog: What is served.
         gate: Who may see it.
+        observers: Whom to tell of those who may not.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
 
     def _allowed(request: Request) -> list[str]:
-        caller = gate.identify(request.scope["headers"], peer_of(request.scope), time.time())
+        peer = peer_of(request.scope)
+        try:
+            caller = gate.identify(request.scope["headers"], peer, time.time())
+        except GatewayError as error:
+            request_id = request_id_of(request.headers.get("x-request-id", "").encode("latin-1"))
+            # The path as it is served: the one in the request may name a model of the client's invention.
+            refusal = Refusal(request_id, _MODELS, error.status, error.code, peer, error.caller)
+            for observer in observers:
+                observer.on_refused(refusal)
+            raise
         return [model for model in catalog.models if caller.may_use(model)]
 
-    @app.get("/v1/models")
+    @app.get(_MODELS)
     async def list_models(request: Request) -> Response:
         allowed = _allowed(request)
         return JSONResponse({"object": "list", "data": [_card(catalog, model) for model in allowed]})
@@ -117,6 +134,12 @@ def add_problem_handlers(app: FastAPI) -> None:
     async def unexpected(request: Request, error: Exception) -> Response:
         _log.error("request_failed", path=request.scope["path"][:200], exc_info=error)
         return problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
+
+
+def request_id_of(header: bytes) -> RequestId:
+    """The client's ``x-request-id``, or a new one if it sent none that can be used."""
+    given = header.decode("latin-1")
+    return RequestId(given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16))
 
 
 def peer_of(scope: MutableMapping[str, Any]) -> str:

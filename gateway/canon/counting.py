@@ -111,4 +111,4 @@ class Counting:
     def _report(self, request: ChatRequest, space: str, passage: Passage, hit: Hit, *, shared: bool) -> None:
         finding = Finding(hit.kind, passage.name, hit.start, hit.length)
         news = self._tally.count(space, finding, shared=shared)
-        self._observer.on_personal_data(request.caller.tenant, finding, shared=shared, new=news)
+        self._observer.on_personal_data(request, space, finding, shared=shared, new=news)

@@ -31,6 +31,10 @@ class Passage:
         return "".join(steps).removeprefix(".")
 
 
+_PART_TEXTS = ("text", "refusal", "thinking")
+_MESSAGE_TEXTS = ("name", "reasoning", "reasoning_content", "refusal")
+"""Where engines take text of a prompt from besides ``content``."""
+
 Beginning = list[Passage | bytes]
 """A prompt from its first character through its first user message. Bytes stand for what is no text: roles, boundaries,
 media."""
@@ -77,6 +81,9 @@ def _conversation(messages: list[dict[str, Any]]) -> Iterator[Passage | bytes]:
 
 def _content(message: Mapping[str, Any], position: int, *, searched: bool) -> Iterator[Any]:
     """The texts of a message as passages, everything else of its content as it is."""
+    for key in _MESSAGE_TEXTS:
+        if isinstance(message.get(key), str):
+            yield Passage(("messages", position, key), message[key], searched)
     path: Path = ("messages", position, "content")
     content = message.get("content")
     if isinstance(content, str):
@@ -85,8 +92,9 @@ def _content(message: Mapping[str, Any], position: int, *, searched: bool) -> It
     for number, part in enumerate(content or ()):
         if isinstance(part, str):
             yield Passage((*path, number), part, searched)
-        elif isinstance(part, dict) and isinstance(part.get("text"), str):
-            yield Passage((*path, number, "text"), part["text"], searched)
+        elif isinstance(part, dict) and (texts := [key for key in _PART_TEXTS if isinstance(part.get(key), str)]):
+            for key in texts:
+                yield Passage((*path, number, key), part[key], searched)
         else:
             yield part
 

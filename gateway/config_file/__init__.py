@@ -9,16 +9,38 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
 from gateway.config_file.document import read_document
 from gateway.config_file.problems import describe
-from gateway.config_file.tree import TreeReader
+from gateway.config_file.tree import FILE_PREFIX, TreeReader
 from gateway.values.errors import ConfigInvalid
 
-__all__ = ["read_config"]
+__all__ = ["named_files", "read_config"]
 
 M = TypeVar("M", bound=BaseModel)
+
+
+def named_files(path: Path) -> list[Path]:
+    """Files that secrets in a configuration file come from (``file:PATH``); none if it cannot be read."""
+    try:
+        nodes: list[yaml.Node] = [read_document(path)]
+    except ConfigInvalid:
+        return []
+    files, seen = [], set()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:  # an alias may stand for what it is part of
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.ScalarNode) and node.value.startswith(FILE_PREFIX):
+            files.append(Path(node.value.removeprefix(FILE_PREFIX)))
+        elif isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+        elif isinstance(node, yaml.MappingNode):
+            nodes += [value for _, value in node.value]
+    return files
 
 
 def read_config(path: Path, model: type[M], environ: Mapping[str, str]) -> M:

@@ -21,7 +21,7 @@ Location = tuple[str | int, ...]
 
 _VARIABLE = re.compile(r"(\$\$\{)|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})?")
 _SWITCH_WORDS = {"on": True, "yes": True, "off": False, "no": False}
-_FILE_PREFIX = "file:"
+FILE_PREFIX = "file:"
 _BROKEN = object()
 
 
@@ -165,9 +165,9 @@ class TreeReader:
         return None if mistakes else text
 
     def _secret(self, node: yaml.ScalarNode, text: str, location: Location) -> Any:
-        if not text.startswith(_FILE_PREFIX):
+        if not text.startswith(FILE_PREFIX):
             return text
-        path = Path(text.removeprefix(_FILE_PREFIX))
+        path = Path(text.removeprefix(FILE_PREFIX))
         try:
             secret = path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
         except (OSError, ValueError) as error:

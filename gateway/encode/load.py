@@ -22,7 +22,7 @@ import tokenizers
 from gateway.encode import corpus
 from gateway.encode.conversation import ContentFormat
 from gateway.encode.local import LocalEncoder
-from gateway.encode.template import ChatTemplate
+from gateway.encode.template import ChatTemplate, check_syntax
 from gateway.encode.tokens import (
     FastTokens,
     HuggingFaceTokens,
@@ -66,7 +66,7 @@ def load_local(
         chat_template: Jinja text to use in place of the model's own (vLLM's ``--chat-template``).
         template_arguments: Default template variables (vLLM's ``--default-chat-template-kwargs``).
         content_format: What the template wants as content; None detects it.
-        cache_mib: Memory for text segments that were seen before.
+        cache_mib: Memory for text segments that were seen before; 0 for none.
 
     Raises:
         TokenizerUnavailable: it cannot be loaded; the message says why.
@@ -81,11 +81,13 @@ def load_local(
     arguments = dict(template_arguments or {})
     plain = templates.get("default")
     with_tools = templates.get("tool_use", plain)
-    digest = json.dumps([plain, with_tools, source.special_tokens, arguments], sort_keys=True, default=str)
+    parts = [plain, with_tools, source.special_tokens, arguments, content_format]
+    digest = json.dumps(parts, sort_keys=True, default=str)
 
     def prepared(text: str | None) -> ChatTemplate | None:
         if text is None:
             return None
+        check_syntax(text)
         template = ChatTemplate(text, source.special_tokens, content_format, fast=True)
         # The shipped template is proved by the project's own tests.
         trusted = source.proved and chat_template is None

@@ -22,7 +22,8 @@ class EncodeSettings(BaseModel):
     segment_cache_mib: int = Field(default=64, ge=1)
     """Memory for the tokens of text seen before (messages, system prompts), in MiB. A token takes four bytes, so 64
     hold the text of thousands of conversations. Too small: long conversations are encoded anew on every turn, which
-    costs CPU and never correctness."""
+    costs CPU and never correctness. Not used where tenants are kept apart (`spaces.isolation`): the time that a prompt
+    takes would tell that another tenant had sent the same text."""
 
     engine_timeout_seconds: float = Field(default=2.0, gt=0)
     """Seconds to wait for the engine's own tokens where there is no local tokenizer. The client's request waits that

@@ -168,6 +168,18 @@ class _Generation(jinja2.ext.Extension):
 
 
 @functools.cache
+def check_syntax(source: str) -> None:
+    """Whether a text is a template at all.
+
+    Raises:
+        TokenizerUnavailable: it is none; the message says where.
+    """
+    try:
+        _environment().parse(source)
+    except jinja2.TemplateSyntaxError as error:
+        raise TokenizerUnavailable(f"the chat template is not valid, line {error.lineno}: {error.message}") from error
+
+
 def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]

@@ -67,9 +67,14 @@ class EngineIdentities:
         Args:
             dumped: What ``dump`` gave.
             models: The model of every replica there is now.
+
+        Raises:
+            AttributeError, TypeError, ValueError: it is something else.
         """
         for name, (root, version) in dumped.items():
             replica = ReplicaId(name)
+            if not isinstance(root, str) or not isinstance(version, str):
+                raise TypeError("a root or a release is no text")
             if replica in models:
                 self._of_replica[replica] = EngineIdentity(root, version)
                 self._of_model.setdefault(models[replica], EngineIdentity(root, version))

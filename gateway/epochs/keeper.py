@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 import structlog
 
 from gateway.epochs.identities import EngineIdentities, EngineIdentity
-from gateway.epochs.life import Life
+from gateway.epochs.life import Life, parts_of
 from gateway.epochs.spaces import PrefixSpaces
 from gateway.epochs.store import SpacesFile
 from gateway.tasks import TaskGroupOwner
@@ -64,10 +64,14 @@ class SpaceKeeper:
         if self._file is None:
             return
         try:
+            if not self._file.lock():
+                raise ConfigInvalid(
+                    [f"spaces.file: {self._file.path} is in use by another gateway. Give each a file of its own."]
+                )
             document = self._file.read()
             if document is not None:
-                self._spaces.load(document["spaces"], time.time())
                 self._identities.load(document["engines"], self._models)
+                self._spaces.load(document["spaces"], time.time())
             self._file.write({"spaces": self._spaces.dump(), "engines": self._identities.dump()})
         except OSError as error:
             raise ConfigInvalid(
@@ -95,6 +99,8 @@ class SpaceKeeper:
         await self._tasks.cancel()
         if self._spaces.changed:
             await self._write()
+        if self._file is not None:
+            self._file.unlock()
 
     def engine_seen(self, replica: ReplicaId, root: str, version: str) -> bool:
         """A replica tells what it runs: an update of the model ends its spaces. Returns whether it was one."""
@@ -106,9 +112,9 @@ class SpaceKeeper:
         _log.warning("model_updated", replica=replica, model=model, root=root, version=version, spaces_ended=len(ends))
         return True
 
-    def shown(self) -> list[dict[str, object]]:
+    def shown(self) -> Iterator[dict[str, object]]:
         """See ``SpaceDesk``."""
-        return [_shown(life, alive) for life, alive in self._spaces.shown()]
+        return (_shown(life, alive) for life, alive in self._spaces.shown())
 
     async def reset(self, selection: SpaceSelection, by: str) -> Sequence[SpaceEnd]:
         """See ``SpaceDesk``. Also raises ``GatewayError`` if the file cannot be written."""
@@ -145,10 +151,14 @@ class SpaceKeeper:
         sweeps = 0
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            self._spaces.expire(time.time())
             sweeps += 1
-            if sweeps % _WRITE_EVERY == 0 and self._spaces.changed:
-                await self._write()
+            try:
+                self._spaces.expire(time.time())
+                if sweeps % _WRITE_EVERY == 0 and self._spaces.changed:
+                    await self._write()
+            except Exception:  # noqa: BLE001
+                # Whatever it is, spaces have to go on ending.
+                _log.exception("space_sweep_failed")
 
     async def _write(self) -> bool:
         """Whether the file now holds everything there was when this was called."""
@@ -160,11 +170,12 @@ class SpaceKeeper:
             spaces, engines, file = self._spaces.snapshot(), self._identities.dump(), self._file
             try:
                 await asyncio.to_thread(lambda: file.write({"spaces": spaces(), "engines": engines}))
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - a full disk, mostly; whatever it is, it was not written
                 self._spaces.changed = True
                 self._on_file_error()
                 if not self._failing:
-                    _log.error("spaces_file_failed", file=str(self._file.path), problem=error.strerror or str(error))
+                    problem = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+                    _log.error("spaces_file_failed", file=str(self._file.path), problem=problem)
                 self._failing = True
                 return False
         if self._failing:
@@ -177,7 +188,7 @@ def _shown(life: Life, alive: bool) -> dict[str, object]:
     figures = life.figures
     return (
         {"id": life.id, "state": "alive" if alive else "ended", "cause": life.cause}
-        | {("model" if name == "model_id" else name): value for name, value in asdict(life.space).items()}
+        | {("model" if name == "model_id" else name): value for name, value in parts_of(life.space).items()}
         | {
             "born_at": round(life.born_at, 3),
             "used_at": round(life.used_at, 3),

@@ -1,10 +1,13 @@
 """One life of a prefix space, and what came of it."""
 
 import hashlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from gateway.values.space import PrefixSpace, ResetCause
+from gateway.values.space import PrefixSpace, ResetCause, SpaceSelection
+
+_NUMBERS = 2**62
+"""Epochs are microseconds: they get there in 146,000 years."""
 
 _SALTS_KEPT = 64
 """Narrowed salts remembered per life: clients that send salts of their own mostly send one per conversation."""
@@ -83,20 +86,33 @@ class Life:
     def dump(self) -> dict[str, Any]:
         """JSON-ready; for ``load_life``."""
         return {
-            "space": asdict(self.space),
+            "space": parts_of(self.space),
             "idle_ttl_seconds": self.idle_ttl_seconds,
             "max_age_seconds": self.max_age_seconds,
             "born_at": self.born_at,
             "used_at": self.used_at,
             "ended_at": self.ended_at,
             "cause": self.cause,
-            "figures": asdict(self.figures),
+            "figures": {
+                "requests": self.figures.requests,
+                "prompt_tokens": self.figures.prompt_tokens,
+                "cached_tokens": self.figures.cached_tokens,
+                "saved_prefill_seconds": self.figures.saved_prefill_seconds,
+            },
         }
+
+
+_PARTS = tuple(part.name for part in fields(PrefixSpace))
+
+
+def parts_of(space: PrefixSpace) -> dict[str, Any]:
+    """A space's parts by their names; as ``dataclasses.asdict``, and ten times faster: there may be many spaces."""
+    return {name: getattr(space, name) for name in _PARTS}
 
 
 def life_id(space: PrefixSpace) -> str:
     """Short name of a life: the same for equal spaces, and says nothing about the salt."""
-    return hashlib.sha256(repr(asdict(space)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return hashlib.sha256(repr(parts_of(space)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def load_life(dumped: dict[str, Any]) -> Life:
@@ -106,18 +122,57 @@ def load_life(dumped: dict[str, Any]) -> Life:
         KeyError, TypeError, ValueError: it is something else.
     """
     space = PrefixSpace(**dumped["space"])
+    check_types(space)
     return Life(
         space=space,
         id=life_id(space),
         idle_ttl_seconds=_seconds(dumped["idle_ttl_seconds"]),
         max_age_seconds=_seconds(dumped["max_age_seconds"]),
-        born_at=float(dumped["born_at"]),
-        used_at=float(dumped["used_at"]),
+        born_at=_time(dumped["born_at"]),
+        used_at=_time(dumped["used_at"]),
         ended_at=_seconds(dumped["ended_at"]),
         cause=None if dumped["cause"] is None else ResetCause(dumped["cause"]),
-        figures=Figures(**dumped["figures"]),
+        figures=_figures(**dumped["figures"]),
     )
 
 
+def _figures(**numbers: Any) -> Figures:
+    figures = Figures(**numbers)
+    for value in asdict(figures).values():
+        check_number(int(value))
+    return figures
+
+
+def check_types(part: PrefixSpace | SpaceSelection) -> None:
+    """Whether what was read has the types it is declared with, and numbers that can be written again.
+
+    Raises:
+        TypeError, ValueError: it has not.
+    """
+    for field_ in fields(part):
+        value = getattr(part, field_.name)
+        optional = value is None and "None" in str(field_.type)
+        if not optional and type(value) is not (int if "int" in str(field_.type) else str):
+            raise TypeError(f"{field_.name} is of another type")
+        if isinstance(value, int):
+            check_number(value)
+
+
+def check_number(value: int) -> int:
+    """The number itself.
+
+    Raises:
+        ValueError: it is beyond what is ever written.
+    """
+    if not 0 <= value < _NUMBERS:
+        raise ValueError("a number out of range")
+    return value
+
+
 def _seconds(value: Any) -> float | None:
-    return None if value is None else float(value)
+    return None if value is None else _time(value)
+
+
+def _time(value: Any) -> float:
+    check_number(int(value))
+    return float(value)

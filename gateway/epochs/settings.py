@@ -46,8 +46,8 @@ class SpacesSettings(BaseModel):
     without isolation a reset is forgotten by a restart. The folder has to be there."""
 
     max_spaces: int = Field(default=10_000, ge=1)
-    """Spaces alive at the same time; a further one ends the life of the one unused for longest. Each takes about a
-    kilobyte. Too small: tenants take each other's prefixes out of reach."""
+    """Spaces alive at the same time; for a further one, whoever has most loses the one unused for longest. Each takes
+    about a kilobyte. Too small: prefixes turn cold that are still in use."""
 
     @field_validator("secret")
     @classmethod

@@ -1,12 +1,12 @@
 """The prefix spaces alive, and what ended. Pure: time comes as an argument, and the file is somebody else's work."""
 
 import dataclasses
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gateway.epochs.life import Life, life_id, load_life
+from gateway.epochs.life import Life, check_number, check_types, life_id, load_life
 from gateway.epochs.salt import client_salt, engine_salt
 from gateway.values.errors import BadRequest
 from gateway.values.ports import SpaceObserver
@@ -75,11 +75,11 @@ class PrefixSpaces:
         """The configuration in force."""
         return self._rules
 
-    def configure(self, rules: SpaceRules) -> None:
+    def configure(self, rules: SpaceRules, now: float) -> None:
         """Go by another configuration from now on; a life's times follow with its next request."""
         if (rules.isolation, rules.secret) != (self._rules.isolation, self._rules.secret):
-            for life in self._lives.values():
-                life.salts.clear()
+            for life in list(self._lives.values()):
+                self._drop(life, ResetCause.CONFIGURATION, "", now)
         self._rules = rules
 
     def enter(self, caller: Caller, model: ModelVersion, fields: Mapping[str, Any], now: float) -> SpacePass:
@@ -101,6 +101,7 @@ class PrefixSpaces:
                 param=field,
                 code="names_cached",
             )
+        narrowed_by = client_salt(fields)
         key = self._key(caller, model)
         life = self._lives.pop(key, None)  # and in again below, behind all others
         if life is not None:
@@ -113,7 +114,7 @@ class PrefixSpaces:
         self._lives[key] = life
         life.used_at = max(now, life.used_at)
         self.changed = True
-        space, narrowed_by = life.space, client_salt(fields)
+        space = life.space
         if not (space.tenant or space.scope or space.epoch or model.template_label or narrowed_by):
             return SpacePass(life.id, None)
         salt = life.salts.get(narrowed_by)
@@ -173,9 +174,10 @@ class PrefixSpaces:
 
     def shown(self) -> Iterator[tuple[Life, bool]]:
         """Every living space, most recently used first, then those that ended, latest first; and whether it lives."""
-        for life in reversed(list(self._lives.values())):
-            yield life, True
-        for life in reversed(self._ended):
+        alive, ended = list(self._lives.values()), list(self._ended)
+        for life in reversed(alive):
+            yield life, life.ended_at is None
+        for life in reversed(ended):
             yield life, False
 
     # Observer
@@ -215,10 +217,12 @@ class PrefixSpaces:
         Raises:
             KeyError, TypeError, ValueError: it is nothing that ``dump`` gave.
         """
-        last_epoch = int(dumped["last_epoch"])
+        last_epoch = check_number(int(dumped["last_epoch"]))
         lives = [load_life(each) for each in dumped["lives"]]
         ended = [load_life(each) for each in dumped["ended"]]
-        floors = {SpaceSelection(**selection): int(epoch) for selection, epoch in dumped["floors"]}
+        floors = {SpaceSelection(**selection): check_number(int(epoch)) for selection, epoch in dumped["floors"]}
+        for selection in floors:
+            check_types(selection)
         self._last_epoch = max([last_epoch, *(life.space.epoch for life in lives), *floors.values()])
         self._floors = floors
         self._lives = {_key_of(life.space): life for life in lives}
@@ -249,7 +253,7 @@ class PrefixSpaces:
 
     def _begin(self, key: _Key, tenant: Tenant, now: float) -> Life:
         if len(self._lives) >= self._rules.max_spaces:
-            self._drop(next(iter(self._lives.values())), ResetCause.CROWDED_OUT, "", now)
+            self._drop(_of_the_most_numerous(self._lives.values()), ResetCause.CROWDED_OUT, "", now)
         isolated = self._rules.isolation != "none"
         space = PrefixSpace(*key, epoch=0)
         space = dataclasses.replace(space, epoch=self._next_epoch(now) if isolated else self._floor(space))
@@ -278,7 +282,8 @@ class PrefixSpaces:
         life.ended_at, life.cause = now, cause
         life.salts.clear()
         if len(self._ended) >= _ENDED_KEPT:
-            forgotten = self._ended.popleft()
+            forgotten = _of_the_most_numerous(self._ended)
+            self._ended.remove(forgotten)
             if self._by_id.get(forgotten.id) is forgotten:
                 del self._by_id[forgotten.id]
         self._ended.append(life)
@@ -300,6 +305,13 @@ def _key_of(space: PrefixSpace) -> _Key:
         space.context_limit,
         space.region,
     )
+
+
+def _of_the_most_numerous(lives: Collection[Life]) -> Life:
+    """The first of the lives of whoever has most: nobody is crowded out by somebody else's many."""
+    owners = Counter(life.space.tenant for life in lives)
+    owner = max(owners, key=owners.__getitem__)
+    return next(life for life in lives if life.space.tenant == owner)
 
 
 def _outdated(space: PrefixSpace, model: ModelVersion) -> ResetCause | None:

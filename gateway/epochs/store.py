@@ -1,6 +1,7 @@
 """The file that lets the lives of spaces outlive the process."""
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,28 @@ class SpacesFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock: int | None = None
+
+    def lock(self) -> bool:
+        """Take the file for this process; false if another one has it. It ends with the process.
+
+        Raises:
+            OSError: the lock's file, which stands beside, cannot be made.
+        """
+        fd = os.open(self.path.with_name(f"{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        self._lock = fd
+        return True
+
+    def unlock(self) -> None:
+        """Give it back."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def read(self) -> dict[str, Any] | None:
         """What the last process left; None if there is no file yet.

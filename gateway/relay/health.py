@@ -45,7 +45,7 @@ class HealthEvents:
         on_emptied: Its process started again, or it was away: its cache is empty, as far as one can tell. With the
             Unix time of the new process's start, if that is known.
         on_identity: What it runs was read: the model's root and the engine's release, each empty if it does not tell.
-        on_up: It begins to get requests.
+        on_up: It begins to get requests, or goes on to after a restart. What it runs was told before.
         on_down: It gets no more requests.
     """
 
@@ -112,11 +112,14 @@ class HealthMonitor:
                 problem = await self._check(replica)
                 failures = failures + 1 if problem else 0
                 if problem is None:
-                    if rounds % _CARD_EVERY == 0 or replica.id in self._restarted:
+                    restarted = replica.id in self._restarted
+                    if rounds % _CARD_EVERY == 0 or restarted:
                         self._restarted.discard(replica.id)
                         await self._read_card(replica)
                         await self._read_server(replica)
                         await self._read_identity(replica)
+                    if restarted and replica.up:
+                        self._events.on_up(replica)  # it was not away long enough to be marked down
                     self._mark_up(replica)
                     rounds += 1
                 elif replica.up is None or (replica.up and failures >= self._unhealthy_after):

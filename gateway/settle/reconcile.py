@@ -48,6 +48,7 @@ def settlement(
     now: float,
     stages: tuple[tuple[str, float], ...],
     space: str,
+    code: str | None,
 ) -> Settlement:
     """The whole request in one value; the arguments are as in ``Settlement``.
 
@@ -63,6 +64,7 @@ def settlement(
         now: Monotonic seconds.
         stages: Seconds per room.
         space: Short name of its prefix space.
+        code: Code of the error by which the gateway refused it; None if it did not.
     """
     usage = outcome.usage if outcome else None
     cached = usage.cached_tokens if usage else None
@@ -88,7 +90,9 @@ def settlement(
         ttft_seconds=ttft,
         seconds=now - request.received_at,
         stages=stages,
+        code=code,
         caller=request.caller,
+        peer=request.peer,
         space=space,
         warming=request.warms is not None,
     )

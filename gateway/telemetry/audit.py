@@ -2,13 +2,15 @@
 
 Every line has ``time`` (UTC) and ``event``:
 
-* ``request``: a request is over. ``tenant``, ``key_id``, ``request_id``, ``model``, ``endpoint``, ``space``,
-  ``replica``, ``decision``, ``status``, ``prompt_tokens``, ``cached_tokens``, ``warming``.
-* ``access_refused``: a request was not let in. ``peer``, ``status``, ``code``, ``tenant``, ``key_id``, ``request_id``,
-  ``endpoint``.
+* ``request``: a request is over. ``tenant``, ``key_id``, ``scope``, ``peer``, ``request_id``, ``model``, ``endpoint``,
+  ``space``, ``replica``, ``decision``, ``status``, ``code`` of the gateway's own error, ``prompt_tokens``,
+  ``cached_tokens``, ``warming``.
+* ``access_refused``: a request was refused, at the door or on its way: an invalid key, a limit, personal data, what
+  cannot be understood. ``peer``, ``status``, ``code``, ``tenant``, ``key_id``, ``request_id``, ``endpoint``, and
+  ``model`` and ``space`` if it got as far.
 * ``space_end``: the life of a prefix space ended. ``cause``, ``by``, ``space``, and the space's ``parts``.
-* ``personal_data``: something was found that was not known before. ``tenant``, ``kind``, ``path``, ``start``,
-  ``length``, ``shared``.
+* ``personal_data``: something was found that was not known before. ``tenant``, ``key_id``, ``request_id``, ``space``,
+  ``kind``, ``path``, ``start``, ``length``, ``shared``.
 * ``audit_gap``: here ``lines`` lines are missing, the first of them from ``since``.
 * whatever is recorded through ``Auditor``: ``by``, ``tenant``, and its details.
 
@@ -27,6 +29,7 @@ from gateway.telemetry.settings import AuditSettings
 from gateway.values.audit import AuditEvent
 from gateway.values.errors import ConfigInvalid
 from gateway.values.personal import Finding
+from gateway.values.request import ChatRequest
 from gateway.values.settlement import Refusal, Settlement
 from gateway.values.space import SpaceEnd
 from gateway.values.tenant import Tenant
@@ -64,15 +67,21 @@ class AuditLog:
         self._put(event.event, {**event.details, "by": event.by, "tenant": event.tenant})
 
     def on_settled(self, settlement: Settlement) -> None:
-        """See ``Observer``."""
+        """See ``Observer``. What was refused on its way is told as what was refused at the door."""
+        s = settlement
+        if s.code is not None and s.status < _FIRST_SERVER_ERROR:
+            refusal = Refusal(s.request_id, s.endpoint, s.status, s.code, s.peer, s.caller)
+            self._refused(refusal, {"model": s.model, "space": s.space})
+            return
         if not self._requests:
             return
-        s = settlement
         self._put(
             "request",
             {
                 "tenant": s.caller.tenant.id,
                 "key_id": s.caller.key_id,
+                "scope": s.caller.scope,
+                "peer": s.peer,
                 "request_id": s.request_id,
                 "model": s.model,
                 "endpoint": s.endpoint,
@@ -80,6 +89,7 @@ class AuditLog:
                 "replica": s.decision.replica if s.decision else None,
                 "decision": s.decision.kind if s.decision else None,
                 "status": s.status,
+                "code": s.code,
                 "prompt_tokens": s.prompt_tokens,
                 "cached_tokens": s.cached_tokens,
                 "warming": s.warming,
@@ -88,8 +98,10 @@ class AuditLog:
 
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``. A request that the gateway itself failed was not refused."""
-        if refusal.status >= _FIRST_SERVER_ERROR:
-            return
+        if refusal.status < _FIRST_SERVER_ERROR:
+            self._refused(refusal, {})
+
+    def _refused(self, refusal: Refusal, more: dict[str, object]) -> None:
         caller = refusal.caller
         self._put(
             "access_refused",
@@ -101,7 +113,8 @@ class AuditLog:
                 "key_id": caller.key_id if caller else "",
                 "request_id": refusal.request_id,
                 "endpoint": refusal.endpoint,
-            },
+            }
+            | more,
         )
 
     def on_space_end(self, end: SpaceEnd) -> None:
@@ -112,10 +125,17 @@ class AuditLog:
     def on_personal_data_skipped(self, tenant: Tenant) -> None:
         """See ``PersonalDataObserver``: a metric counts them."""
 
-    def on_personal_data(self, tenant: Tenant, finding: Finding, *, shared: bool, new: bool) -> None:
+    def on_personal_data(self, request: ChatRequest, space: str, finding: Finding, *, shared: bool, new: bool) -> None:
         """See ``PersonalDataObserver``."""
-        if new:
-            self._put("personal_data", {"tenant": tenant.id, **dataclasses.asdict(finding), "shared": shared})
+        if not new:
+            return
+        who = {
+            "tenant": request.caller.tenant.id,
+            "key_id": request.caller.key_id,
+            "request_id": request.request_id,
+            "space": space,
+        }
+        self._put("personal_data", who | dataclasses.asdict(finding) | {"shared": shared})
 
     def _put(self, event: str, fields: dict[str, object]) -> None:
         if self._writer is not None:

@@ -128,6 +128,13 @@ class Catalog:
             ("backend",),
             registry=registry,
         )
+        self.config_reloads = Counter(
+            "gateway_config_reloads",
+            "Times the configuration was read again. taken: it is in force, but for what needs a restart; refused: a"
+            " mistake, the one before stays in force.",
+            ("result",),
+            registry=registry,
+        )
         self.personal_data_skipped = Counter(
             "gateway_personal_data_skipped",
             "Requests not searched for personal data after they were answered: too many were waiting, or their text was"

@@ -11,6 +11,7 @@ from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.kv_events import IndexSource
 from gateway.values.outcome import Ending
 from gateway.values.personal import Finding
+from gateway.values.request import ChatRequest
 from gateway.values.settlement import Refusal, Settlement
 from gateway.values.space import SpaceEnd
 from gateway.values.tenant import Tenant
@@ -96,14 +97,26 @@ class MetricsObserver:
         """See ``SpaceObserver``."""
         self._counter(self._catalog.resets, str(end.cause)).inc()
 
-    def on_personal_data(self, tenant: Tenant, finding: Finding, *, shared: bool, new: bool) -> None:  # noqa: ARG002
+    def on_personal_data(
+        self,
+        request: ChatRequest,
+        space: str,  # noqa: ARG002
+        finding: Finding,
+        *,
+        shared: bool,
+        new: bool,  # noqa: ARG002
+    ) -> None:
         """See ``PersonalDataObserver``."""
-        labels = (tenant.label, finding.kind, "true" if shared else "false")
+        labels = (request.caller.tenant.label, finding.kind, "true" if shared else "false")
         self._counter(self._catalog.personal_data_findings, *labels).inc()
 
     def on_personal_data_skipped(self, tenant: Tenant) -> None:
         """See ``PersonalDataObserver``."""
         self._counter(self._catalog.personal_data_skipped, tenant.label).inc()
+
+    def on_reload(self, *, taken: bool) -> None:
+        """The configuration was read again."""
+        self._counter(self._catalog.config_reloads, "taken" if taken else "refused").inc()
 
     def on_state_error(self, backend: str) -> None:
         """Something the gateway keeps (``audit``, ``spaces_file``) could not be written or read. From any thread."""

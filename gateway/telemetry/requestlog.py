@@ -23,6 +23,7 @@ class RequestLog:
             space=s.space,
             endpoint=str(s.endpoint),
             status=s.status,
+            code=s.code,
             ending=str(s.ending) if s.ending else "unrouted",
             replica=s.decision.replica if s.decision else None,
             decision=str(s.decision.kind) if s.decision else None,

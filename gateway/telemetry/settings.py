@@ -1,8 +1,9 @@
 """Settings of the log and of the audit log."""
 
+from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class LogSettings(BaseModel):
@@ -51,3 +52,10 @@ class AuditSettings(BaseModel):
     requests: bool = True
     """One line for every request that was let in. False leaves only what is rare: refused requests, resets, findings of
     personal data, and what operators do."""
+
+    @field_validator("file")
+    @classmethod
+    def _has_a_folder(cls, file: str | None) -> str | None:
+        if file is not None and file != "stdout" and not Path(file).absolute().parent.is_dir():
+            raise ValueError(f"no such folder: {Path(file).absolute().parent} (make it, or name another file)")
+        return file

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gateway.settings import load_settings
 from gateway.values.errors import ConfigInvalid
+from gateway.warming.document import read_prefixes
 
 _VALID = 0
 _INVALID = 2
@@ -32,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
     models = replicas = 0
     try:
         settings = load_settings(file)
+        if settings.warm.file is not None:
+            read_prefixes(settings.warm.file)
     except ConfigInvalid as invalid:
         problems = invalid.problems
     else:

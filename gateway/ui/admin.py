@@ -1,7 +1,8 @@
 """The admin port: metrics for Prometheus, what the gateway knows, and what operators can have it do."""
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,7 +28,9 @@ from gateway.values.ports import Auditor, SpaceDesk, WarmDesk
 from gateway.values.space import SpaceEnd
 
 _SHOWN_CHARS = 200
-_SPACE_FILTERS = ("model", "tenant", "state")
+_SPACE_FILTERS = ("model", "tenant", "state", "limit")
+_SPACES_AT_ONCE = 100
+_SPACES_SHOWN = 1000
 
 _log = structlog.get_logger("gateway.ui")
 
@@ -43,7 +46,8 @@ class AdminState:
         metrics: Renders the metrics page.
         replicas: One object per replica.
         config: The configuration in force, secrets masked.
-        spaces: One object per prefix space.
+        personal_data: What was found in the prompts of a space, given by its id.
+        named_owners: Under which names the spaces of a tenant stand.
         desk: Ends the lives of spaces.
         warm: Fills caches.
         audit: Told of what was done, and of who was not let in.
@@ -52,7 +56,8 @@ class AdminState:
     metrics: MetricsPage
     replicas: Callable[[], Sequence[Mapping[str, Any]]]
     config: Callable[[], Mapping[str, Any]]
-    spaces: Callable[[], Sequence[Mapping[str, object]]]
+    personal_data: Callable[[str], Sequence[Mapping[str, object]]]
+    named_owners: Callable[[str], Sequence[str]]
     desk: SpaceDesk
     warm: WarmDesk
     audit: Auditor
@@ -111,7 +116,18 @@ def _show(app: FastAPI, state: AdminState) -> None:
     @app.get("/admin/api/spaces")
     async def spaces(request: Request) -> Response:
         wanted = _filters(request)
-        return JSONResponse({"spaces": [space for space in state.spaces() if _is_wanted(space, wanted)]})
+        limit = _limit(wanted.pop("limit", ""))
+        owners = {wanted["tenant"], *state.named_owners(wanted["tenant"])} if "tenant" in wanted else None
+        found: list[Mapping[str, object]] = []
+        more = False
+        for number, space in enumerate(state.desk.shown()):
+            if number % _SPACES_AT_ONCE == 0:
+                await asyncio.sleep(0)  # there may be thousands, and requests to answer
+            if _is_wanted(space, wanted, owners):
+                if more := len(found) == limit:
+                    break
+                found.append(dict(space) | {"personal_data": list(state.personal_data(str(space["id"])))})
+        return JSONResponse({"spaces": found, "more": more})
 
     @app.get("/admin/api/warm/{job}")
     async def warm_job(job: str) -> Response:
@@ -134,7 +150,7 @@ def _show(app: FastAPI, state: AdminState) -> None:
                 "see": [
                     "/metrics",
                     "/admin/api/replicas",
-                    "/admin/api/spaces?model=&tenant=&state=",
+                    "/admin/api/spaces?model=&tenant=&state=&limit=",
                     "/admin/api/config",
                     "/healthz",
                 ],
@@ -236,11 +252,19 @@ def _filters(request: Request) -> dict[str, str]:
     return {name: value for name, value in request.query_params.items() if value}
 
 
-def _is_wanted(space: Mapping[str, object], wanted: Mapping[str, str]) -> bool:
-    """``tenant`` is one as the spaces show it (``tenant:acme``, ``group:retail``), or a tenant's id alone."""
-    return all(
-        space.get(name) == value or (name == "tenant" and space.get(name) == f"tenant:{value}")
-        for name, value in wanted.items()
+def _limit(value: str) -> int:
+    """How many spaces are shown at most."""
+    if not value:
+        return _SPACES_SHOWN
+    if not (value.isascii() and value.isdigit() and len(value) <= 5 and int(value) > 0):
+        raise BadRequest("`limit` must be a number from 1 to 99999.", param="limit", code="invalid_value")
+    return int(value)
+
+
+def _is_wanted(space: Mapping[str, object], wanted: Mapping[str, str], owners: Collection[str] | None) -> bool:
+    """Whether a space passes the filters; ``owners`` is whose spaces ``tenant`` means."""
+    return (owners is None or space["tenant"] in owners) and all(
+        space.get(name) == value for name, value in wanted.items() if name != "tenant"
     )
 
 

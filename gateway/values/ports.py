@@ -355,11 +355,12 @@ class Screen(Protocol):
 class PersonalDataObserver(Protocol):
     """Somebody who wants to know of personal data found. Must not raise and must not wait."""
 
-    def on_personal_data(self, tenant: Tenant, finding: Finding, *, shared: bool, new: bool) -> None:
+    def on_personal_data(self, request: ChatRequest, space: str, finding: Finding, *, shared: bool, new: bool) -> None:
         """Something was found in one more request.
 
         Args:
-            tenant: In whose.
+            request: In which.
+            space: Short name of its prefix space.
             finding: What and where.
             shared: Whether it stands in a part that prompts of several conversations have in common.
             new: Whether this was not yet so, or not known, the last time.
@@ -390,8 +391,9 @@ class Auditor(Protocol):
 class SpaceDesk(Protocol):
     """Where operators look at prefix spaces and end their lives."""
 
-    def shown(self) -> Sequence[Mapping[str, object]]:
-        """Every living space, and the last that ended, JSON-ready; as in ``GET /admin/api/spaces``."""
+    def shown(self) -> Iterable[Mapping[str, object]]:
+        """Every living space, then the last that ended, JSON-ready and made one by one; as in
+        ``GET /admin/api/spaces``."""
         ...
 
     async def reset(self, selection: SpaceSelection, by: str) -> Sequence[SpaceEnd]:

@@ -33,6 +33,7 @@ class ChatRequest:
         session: ``x-session-id``, or None.
         received_at: Monotonic seconds when the body was complete.
         caller: On whose behalf it comes.
+        peer: Address it came from; empty if unknown.
         warms: The target whose cache the request is to fill; None for a client's request.
     """
 
@@ -48,4 +49,5 @@ class ChatRequest:
     session: str | None
     received_at: float
     caller: Caller = EVERYBODY
+    peer: str = ""
     warms: Target | None = None

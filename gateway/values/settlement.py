@@ -33,7 +33,9 @@ class Settlement:
         ttft_seconds: From the request's arrival to the first byte of a stream.
         seconds: From the request's arrival to the end of the answer.
         stages: Seconds spent in each room on the request's path, by room.
+        code: Code of the error by which the gateway refused it; None if it did not.
         caller: On whose behalf it came.
+        peer: Address it came from.
         space: Short name of its prefix space; empty if it did not get that far.
         warming: Whether it was sent to fill a cache, and not by a client.
     """
@@ -56,7 +58,9 @@ class Settlement:
     ttft_seconds: float | None
     seconds: float
     stages: tuple[tuple[str, float], ...]
+    code: str | None = None
     caller: Caller = EVERYBODY
+    peer: str = ""
     space: str = ""
     warming: bool = False
 
@@ -67,7 +71,7 @@ class Refusal:
 
     Attributes:
         request_id: Its id.
-        endpoint: Which API.
+        endpoint: Path of the API.
         status: HTTP status the client got.
         code: The error's code.
         peer: Address it came from.
@@ -75,7 +79,7 @@ class Refusal:
     """
 
     request_id: RequestId
-    endpoint: Endpoint
+    endpoint: str
     status: int
     code: str | None
     peer: str = ""

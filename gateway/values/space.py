@@ -83,8 +83,10 @@ class ResetCause(StrEnum):
     """An engine serves another model, or is another release, than before; or the model's context limit changed."""
     TEMPLATE_CHANGED = "template_changed"
     """The model's chat template, its version or its tokenizer is another than before."""
+    CONFIGURATION = "configuration"
+    """Spaces are kept apart in another way, or with another secret, than before."""
     CROWDED_OUT = "crowded_out"
-    """More spaces live than ``max_spaces``: the one unused for longest made room."""
+    """More spaces live than ``max_spaces``: of whoever has most, the one unused for longest made room."""
 
 
 @dataclass(frozen=True, slots=True)

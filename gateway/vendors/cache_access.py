@@ -38,7 +38,7 @@ def names_cached(fields: Mapping[str, Any]) -> str | None:
             return name
     messages = fields.get("messages")
     for m, message in enumerate(messages if isinstance(messages, list) else ()):
-        content = message.get("content")
+        content = message.get("content") if isinstance(message, Mapping) else None
         if isinstance(content, list):
             for p, part in enumerate(content):
                 if isinstance(part, Mapping) and part.get("uuid") is not None:

@@ -95,6 +95,16 @@ def test_requests_of_a_tenant_that_is_gone_end_in_peace(key, acme):
     grant.release()
 
 
+def test_a_tenant_that_comes_back_finds_its_running_requests_counted(key, acme):
+    door = Door([acme(concurrent=2)])
+    running = [door.admit(key) for _ in range(2)]
+    for tenants in ([{"id": "beta", "keys": [hash_key(new_key())]}], [acme(concurrent=2)]):
+        door.replace(tenants)
+    assert "concurrent" in door.refusal(key).message
+    running[0].release()
+    door.admit(key)
+
+
 def test_a_tenant_keeps_what_it_has_taken_when_it_gets_or_loses_its_own_entry():
     limits = {"concurrent": 1, "requests_per_second": 1}
     unlisted, listed = [{"id": "*"} | limits], [{"id": "*"} | limits, {"id": "acme"} | limits]

@@ -23,8 +23,9 @@ class Remembering:
     def on_personal_data_skipped(self, tenant):
         self.skipped += 1
 
-    def on_personal_data(self, tenant, finding, *, shared, new):
-        self.seen.append((tenant.id, finding, shared, new))
+    def on_personal_data(self, request, space, finding, *, shared, new):
+        assert space
+        self.seen.append((request.caller.tenant.id, finding, shared, new))
 
 
 def chat(messages, *, mode="report", session=None, **other):

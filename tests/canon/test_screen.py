@@ -357,3 +357,23 @@ def test_the_screen_is_what_the_flow_wants():
     with ThreadPoolExecutor(1) as threads:
         screen: Screen = PersonalDataScreen(PersonalDataSettings(), threads, Remembering())
         assert screen.reports("s") == ()
+
+
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        ({"role": "system", "content": [{"type": "refusal", "refusal": SECRET}]}, ("content", 0, "refusal")),
+        ({"role": "system", "content": [{"type": "thinking", "thinking": SECRET}]}, ("content", 0, "thinking")),
+        ({"role": "assistant", "content": "x", "reasoning_content": SECRET}, ("reasoning_content",)),
+        ({"role": "assistant", "content": None, "reasoning": SECRET}, ("reasoning",)),
+        ({"role": "system", "name": SECRET, "content": "x"}, ("name",)),
+    ],
+)
+async def test_text_that_engines_take_from_elsewhere_is_masked_as_well(message, path):
+    async with screening() as (screen, _):
+        masked = await screen.inspect(chat([message, {"role": "user", "content": SECRET}], mode="mask"))
+        assert masked.body.count(SECRET.encode()) == 1
+        value = masked.fields["messages"][0]
+        for step in path:
+            value = value[step]
+        assert value == "[email]"

@@ -50,3 +50,15 @@ def test_help_shows_an_example():
     parser = argparse.ArgumentParser()
     check.add_arguments(parser)
     assert "prefix-gateway check config/gateway.yaml" in parser.format_help()
+
+
+def test_files_that_the_configuration_names_are_read_too(tmp_path, capsys):
+    prefixes = tmp_path / "prefixes.yaml"
+    prefixes.write_text("- {model: m}\n")
+    file = tmp_path / "gateway.yaml"
+    file.write_text(f'models: [{{id: m, replicas: ["http://h"]}}]\nwarm: {{file: {prefixes}}}\n')
+    assert run(file) == 2
+    assert f"{prefixes}:1" in capsys.readouterr().out
+    file.write_text('models: [{id: m, replicas: ["http://h"]}]\naudit: {file: /no/such/folder/audit.jsonl}\n')
+    assert run(file) == 2
+    assert "audit.file: no such folder: /no/such/folder" in capsys.readouterr().out

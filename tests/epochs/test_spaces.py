@@ -5,7 +5,7 @@ import itertools
 import json
 
 import pytest
-from space_world import MODEL, Ends, caller, spaces, tenant
+from space_world import MODEL, RULES, Ends, caller, spaces, tenant
 
 from gateway.values.errors import BadRequest
 from gateway.values.space import ResetCause, SpaceSelection
@@ -111,18 +111,23 @@ class TestTime:
     def test_other_times_hold_from_the_next_request_on(self):
         made = spaces()
         before = made.enter(caller(), MODEL, {}, 0.0)
-        made.configure(dataclasses.replace(made.rules, idle_ttl_seconds=600.0))
+        made.configure(dataclasses.replace(made.rules, idle_ttl_seconds=600.0), 50.0)
         assert made.enter(caller(), MODEL, {}, 100.0) == before
-        made.configure(dataclasses.replace(made.rules, idle_ttl_seconds=5.0))
+        made.configure(dataclasses.replace(made.rules, idle_ttl_seconds=5.0), 101.0)
         assert made.enter(caller(), MODEL, {}, 106.0) != before
 
-    def test_another_secret_makes_other_salts_at_once(self):
-        made = spaces()
+    @pytest.mark.parametrize("change", [{"secret": b"another secret altogether"}, {"isolation": "group"}])
+    def test_another_way_of_keeping_apart_ends_all_lives(self, change):
+        ends = Ends()
+        made = spaces(ends)
         before = made.enter(caller(), MODEL, {}, 0.0)
-        made.configure(dataclasses.replace(made.rules, secret=b"another secret altogether"))
+        made.configure(dataclasses.replace(made.rules), 1.0)
+        assert not ends.heard
+        made.configure(dataclasses.replace(made.rules, **change), 1.0)
+        assert ends.causes == ["configuration"]
         after = made.enter(caller(), MODEL, {}, 1.0)
-        assert after.id == before.id
-        assert after.salt != before.salt
+        made.configure(RULES, 2.0)
+        assert made.enter(caller(), MODEL, {}, 2.0).salt not in (before.salt, after.salt)
 
     def test_time_passes_without_requests_too(self):
         ends = Ends()
@@ -293,6 +298,26 @@ class TestRoom:
         made.enter(caller("c"), MODEL, {}, 2.0)
         assert [end.space.tenant for end in ends.heard] == ["tenant:b"]
         assert ends.causes == ["crowded_out"]
+
+    def test_nobody_is_crowded_out_by_somebody_elses_many(self):
+        ends = Ends()
+        made = spaces(ends, max_spaces=10)
+        first = salts(made, [caller("a"), caller("b")])
+        for number in range(2000):
+            made.enter(caller("many", scope=str(number)), MODEL, {}, 1.0)
+        assert salts(made, [caller("a"), caller("b")], now=2.0) == first
+        assert {end.space.tenant for end in ends.heard} == {"tenant:many"}
+        made.reset(SpaceSelection(tenant="a"), MANUAL, 3.0, tenant=tenant("a"))
+        for number in range(2000):
+            made.enter(caller("many", scope=str(number)), MODEL, {}, 4.0)
+        assert "tenant:a" in {life.space.tenant for life, alive in made.shown() if not alive}
+
+    def test_a_request_that_is_refused_makes_no_space(self):
+        made = spaces()
+        for fields in ({"cache_salt": "@"}, {"rid": "x"}):
+            with pytest.raises(BadRequest):
+                made.enter(caller(), MODEL, fields, 0.0)
+        assert not list(made.shown())
 
     def test_ended_lives_are_kept_for_a_while_and_late_answers_count(self):
         made = spaces()

@@ -8,6 +8,8 @@ import pytest
 from running_gateway import COMPLETIONS, eventually
 from tenancy import SYSTEM, ask_as, cached, error, key, sections, tenant
 
+from gateway.values.errors import ConfigInvalid
+
 RESET = "/admin/api/spaces/reset"
 
 
@@ -172,6 +174,17 @@ async def test_nothing_cached_can_be_named_past_the_spaces(engine, start_gateway
     assert not engine.requests
     alone = await start_gateway(engine, tenants=(tenant("a"),), spaces={"isolation": "none"})
     assert (await ask_as(alone, "a", **fields)).status_code == 200
+
+
+@pytest.mark.parametrize("messages", [["a"], [None], 7, {}])
+async def test_a_field_of_another_endpoint_is_no_reason_to_fail(engine, start_gateway, messages):
+    gateway = await start_gateway(engine, **sections(tenant("a")))
+    answer = await gateway.http.post(
+        COMPLETIONS,
+        json={"model": "demo", "prompt": "x", "messages": messages, "max_tokens": 1},
+        headers={"authorization": f"Bearer {key('a')}"},
+    )
+    assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -365,14 +378,55 @@ class TestFile:
         answer = await ask_as(await start_gateway(engine, **told), "a")
         assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
-    async def test_a_broken_file_is_put_aside_and_told(self, engine, start_gateway, tmp_path, capfd):
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda told: told.update(spaces={}),
+            lambda told: told.update(engines=[]),
+            lambda told: told.update(engines={"r0": ["/m", 7]}),
+            lambda told: told["spaces"].update(last_epoch=10**30),
+            lambda told: told["spaces"]["lives"][0]["space"].update(tenant=None),
+            lambda told: told["spaces"]["lives"][0]["space"].update(epoch="1"),
+            lambda told: told["spaces"]["lives"][0].update(born_at=1e300),
+            lambda told: told["spaces"]["lives"][0]["figures"].update(requests=-1),
+            lambda told: told.update(version=2),
+        ],
+    )
+    async def test_a_broken_file_is_put_aside_and_told(self, engine, start_gateway, tmp_path, capfd, change):
         file = tmp_path / "spaces.json"
-        file.write_text('{"version": 1, "spaces": {}}')
+        first = await start_gateway(engine, **sections(tenant("a"), file=file))
+        await ask_as(first, "a")
+        await first.stop()
+        told = json.loads(file.read_text())
+        change(told)
+        file.write_text(json.dumps(told))
         gateway = await start_gateway(engine, **sections(tenant("a"), file=file))
-        assert cached(await ask_as(gateway, "a")) == 0
+        assert [space["state"] for space in await spaces(gateway)] == []
+        assert (await ask_as(gateway, "a")).json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
         assert (tmp_path / "spaces.json.bad").exists()
         assert (await gateway.metrics()).value("gateway_state_errors_total", backend="spaces_file") == 1
         assert "spaces_file_unreadable" in "".join(capfd.readouterr())
+
+    async def test_two_gateways_cannot_share_a_file(self, engine, start_gateway, tmp_path):
+        told = sections(tenant("a"), file=tmp_path / "spaces.json")
+        first = await start_gateway(engine, **told)
+        with pytest.raises(ConfigInvalid, match="in use by another gateway"):
+            await start_gateway(engine, **told)
+        await first.stop()
+        await start_gateway(engine, **told)
+
+    async def test_a_template_changed_while_the_gateway_was_away_ends_its_spaces(self, engine, start_gateway, tmp_path):
+        told = sections(tenant("a"), file=tmp_path / "spaces.json")
+        for label in ("v1", "v2"):
+            gateway = await start_gateway(engine, **told, model={"template_version": label})
+            await ask_as(gateway, "a")
+            await gateway.settled(1)
+            if label == "v1":
+                await gateway.stop()
+        assert (await gateway.metrics()).value("gateway_resets_total", cause="template_changed") == 1
+        old, new = sorted(await spaces(gateway), key=lambda space: space["template_version"])
+        assert (old["state"], old["cause"], old["requests"]) == ("ended", "template_changed", 1)
+        assert (new["state"], new["requests"]) == ("alive", 1)
 
     async def test_a_reset_that_cannot_be_kept_says_so(self, engine, start_gateway, tmp_path):
         folder = tmp_path / "state"
@@ -380,6 +434,7 @@ class TestFile:
         gateway = await start_gateway(engine, **sections(tenant("a"), file=folder / "spaces.json"))
         await ask_as(gateway, "a")
         (folder / "spaces.json").unlink()
+        (folder / "spaces.json.lock").unlink()
         folder.rmdir()
         answer = await gateway.admin.post(RESET, json={"all": True})
         assert error(answer) == (500, "spaces_file_failed")

@@ -144,6 +144,45 @@ async def test_a_replica_that_joins_is_warm_before_it_takes_traffic(start_engine
     assert json.loads(again.requests[0].body)["messages"] == PREFIX["messages"]
 
 
+async def test_an_updated_model_is_warmed_into_its_new_space_on_every_replica(start_engine, start_gateway, tmp_path):
+    file = tmp_path / "prefixes.yaml"
+    other = PREFIX | {"messages": [{"role": "system", "content": "Quite another prompt. " * 20}]}
+    file.write_text(yaml.safe_dump([PREFIX, other]))
+    engines = [await start_engine(root="/models/one") for _ in range(2)]
+    gateway = await start_gateway(
+        *engines,
+        **sections(tenant("a")),
+        warm={"file": file, "requests_per_second": 1000.0},
+        relay={"health_interval_seconds": 0.05},
+    )
+
+    async def warm(times: int) -> bool:
+        done = (await gateway.metrics()).value("gateway_warm_requests_total", result="ok")
+        states = {replica["state"] for replica in (await gateway.replicas()).values()}
+        return done >= times and states == {"ready"}
+
+    await eventually(lambda: warm(4))
+    engines[0].replace_model(root="/models/two", restart=True)  # faster than the checks would see it away
+
+    async def updated() -> bool:
+        return (await gateway.metrics()).value("gateway_resets_total", cause="model_update") == 1
+
+    await eventually(updated)
+    await eventually(lambda: warm(8))
+    await asyncio.sleep(0.2)
+    for replica in range(2):
+        for messages in (PREFIX["messages"], other["messages"]):
+            again = await warmed(gateway, PREFIX | {"messages": messages}, replicas=[f"r{replica}"])
+            assert again["failed"] == 0
+    alive = [
+        space
+        for space in (await gateway.admin.get("/admin/api/spaces?state=alive")).json()["spaces"]
+        if space["tenant"] == "tenant:a"
+    ]
+    assert len(alive) == 1
+    assert cached(await ask_as(gateway, "a")) > 100
+
+
 async def test_the_only_replica_is_used_although_it_is_being_filled(start_engine, start_gateway, tmp_path):
     file = tmp_path / "prefixes.yaml"
     file.write_text(yaml.safe_dump([PREFIX] * 5))

@@ -93,6 +93,7 @@ def test_settlement_puts_prediction_and_report_side_by_side():
         now=12.0,
         stages=(("encode", 0.001),),
         space="5pace",
+        code=None,
     )
     assert (settled.space, settled.warming) == ("5pace", False)
     assert (settled.predicted_tokens, settled.cached_tokens, settled.prompt_tokens) == (48, 64, 100)
@@ -115,8 +116,10 @@ def test_request_without_a_replica_is_settled_with_the_gateway_s_own_count():
         now=11.0,
         stages=(),
         space="",
+        code="no_replica",
     )
     assert (settled.status, settled.prompt_tokens, settled.cached_tokens, settled.parity) == (503, 100, None, None)
+    assert settled.code == "no_replica"
 
 
 def test_stream_teaches_prefill_and_decode_times():

@@ -8,7 +8,7 @@ from gateway.values.decision import Decision, DecisionKind
 from gateway.values.ids import ModelId, ReplicaId, RequestId, Target, TenantId
 from gateway.values.outcome import Ending
 from gateway.values.prompt import TokenSource
-from gateway.values.request import Endpoint
+from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.settlement import Refusal, Settlement
 from gateway.values.space import PrefixSpace, ResetCause, SpaceEnd
 from gateway.values.tenant import Caller, Tenant
@@ -37,10 +37,28 @@ def settlement(**other: Any) -> Settlement:
         "seconds": 0.2,
         "stages": (("encode", 0.001),),
         "caller": ACME,
+        "peer": "203.0.113.9",
         "space": "k3v9",
         "warming": False,
     }
     return Settlement(**fields | other)
+
+
+def request() -> ChatRequest:
+    return ChatRequest(
+        endpoint=Endpoint.CHAT,
+        query=b"",
+        body=b"{}",
+        fields={},
+        headers=(),
+        model=ModelId("m"),
+        stream=False,
+        usage_wanted=False,
+        request_id=RequestId("req-1"),
+        session=None,
+        received_at=0.0,
+        caller=ACME,
+    )
 
 
 def refusal(status: int, code: str, caller: Caller | None = None) -> Refusal:

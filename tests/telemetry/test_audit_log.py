@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import ACME, lines_of, refusal, settlement, space_end
+from records import ACME, lines_of, refusal, request, settlement, space_end
 
 from gateway.telemetry import AuditLog, check_writable
 from gateway.telemetry.settings import AuditSettings
@@ -43,6 +43,8 @@ async def test_a_request_is_one_line_of_who_what_where(audit):
         "event": "request",
         "tenant": "acme",
         "key_id": "ci",
+        "scope": "de",
+        "peer": "203.0.113.9",
         "request_id": "req-1",
         "model": "m",
         "endpoint": "/v1/chat/completions",
@@ -50,6 +52,7 @@ async def test_a_request_is_one_line_of_who_what_where(audit):
         "replica": "r0",
         "decision": "warm",
         "status": 200,
+        "code": None,
         "prompt_tokens": 100,
         "cached_tokens": 80,
         "warming": False,
@@ -69,6 +72,30 @@ async def test_requests_can_be_left_out_and_refusals_cannot(audit):
         log.on_refused(refusal(401, "invalid_api_key"))
 
     assert [line["event"] for line in await audit(use, requests=False)] == ["access_refused"]
+
+
+@pytest.mark.parametrize("requests", [True, False])
+async def test_what_is_refused_on_its_way_is_told_like_what_is_refused_at_the_door(audit, requests):
+    refused = settlement(decision=None, ending=None, status=400, code="personal_data_in_prefix")
+    (line,) = await audit(lambda log: log.on_settled(refused), requests=requests)
+    assert without_time(line) == {
+        "event": "access_refused",
+        "peer": "203.0.113.9",
+        "status": 400,
+        "code": "personal_data_in_prefix",
+        "tenant": "acme",
+        "key_id": "ci",
+        "request_id": "req-1",
+        "endpoint": "/v1/chat/completions",
+        "model": "m",
+        "space": "k3v9",
+    }
+
+
+async def test_a_failure_on_the_way_is_a_request(audit):
+    failed = settlement(decision=None, ending=None, status=503, code="no_replica")
+    (line,) = await audit(lambda log: log.on_settled(failed))
+    assert (line["event"], line["status"], line["code"]) == ("request", 503, "no_replica")
 
 
 @pytest.mark.parametrize(
@@ -134,14 +161,16 @@ async def test_personal_data_is_written_when_it_is_new_only(audit):
     finding = Finding("email", "messages[0].content", 12, 20)
 
     def use(log: AuditLog) -> None:
-        log.on_personal_data(ACME.tenant, finding, shared=False, new=True)
-        log.on_personal_data(ACME.tenant, finding, shared=False, new=False)
-        log.on_personal_data(ACME.tenant, finding, shared=True, new=True)
+        for shared, new in ((False, True), (False, False), (True, True)):
+            log.on_personal_data(request(), "k3v9", finding, shared=shared, new=new)
 
     first, second = await audit(use)
     assert without_time(first) == {
         "event": "personal_data",
         "tenant": "acme",
+        "key_id": "ci",
+        "request_id": "req-1",
+        "space": "k3v9",
         "kind": "email",
         "path": "messages[0].content",
         "start": 12,
@@ -219,7 +248,7 @@ async def test_without_a_file_nothing_is_written(tmp_path, monkeypatch, capfd):
     assert capfd.readouterr().out == ""
 
 
-@pytest.mark.parametrize("place", ["no/such/folder/audit.jsonl", ".", "a\0b"])
+@pytest.mark.parametrize("place", [".", "a\0b"])
 def test_a_file_that_cannot_be_opened_is_a_mistake_in_the_configuration(tmp_path, place):
     with pytest.raises(ConfigInvalid) as refused:
         check_writable(AuditSettings(file=f"{tmp_path}/{place}"))

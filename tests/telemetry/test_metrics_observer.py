@@ -2,7 +2,7 @@
 
 import pytest
 from prometheus_client import generate_latest
-from records import ACME, refusal, settlement, space_end
+from records import ACME, refusal, request, settlement, space_end
 
 from gateway.telemetry import Catalog, MetricsObserver
 from gateway.values.decision import Decision, DecisionKind
@@ -85,11 +85,23 @@ def test_ended_spaces_count_by_cause(counted):
 def test_personal_data_counts_in_every_request_that_has_it(counted):
     finding = Finding("iban", "messages[0].content", 0, 22)
     for new in (True, False):
-        counted.observer.on_personal_data(ACME.tenant, finding, shared=True, new=new)
-    counted.observer.on_personal_data(ACME.tenant, finding, shared=False, new=True)
+        counted.observer.on_personal_data(request(), "k3v9", finding, shared=True, new=new)
+    counted.observer.on_personal_data(request(), "k3v9", finding, shared=False, new=True)
     labels = {"tenant": "acme", "kind": "iban"}
     assert counted.value("gateway_personal_data_findings_total", **labels, shared="true") == 2
     assert counted.value("gateway_personal_data_findings_total", **labels, shared="false") == 1
+
+
+def test_reloads_count_by_their_result(counted):
+    for taken in (True, False, False):
+        counted.observer.on_reload(taken=taken)
+    assert counted.value("gateway_config_reloads_total", result="taken") == 1
+    assert counted.value("gateway_config_reloads_total", result="refused") == 2
+
+
+def test_skipped_searches_count_by_tenant(counted):
+    counted.observer.on_personal_data_skipped(ACME.tenant)
+    assert counted.value("gateway_personal_data_skipped_total", tenant="acme") == 1
 
 
 def test_errors_count_by_what_could_not_be_kept(counted):

@@ -34,6 +34,7 @@ async def test_the_configuration_is_the_one_in_force(unguarded):
         ("?tenant=tenant:acme", "ac"),
         ("?tenant=retail", ""),
         ("?tenant=group:retail", "b"),
+        ("?tenant=shop", "b"),
         ("?state=ended", "c"),
         ("?model=m&tenant=acme&state=alive", "a"),
         ("?model=&tenant=&state=", "abc"),
@@ -42,7 +43,8 @@ async def test_the_configuration_is_the_one_in_force(unguarded):
 )
 async def test_spaces_are_filtered(unguarded, query, ids):
     answer = await unguarded.get(f"/admin/api/spaces{query}")
-    assert answer.json() == {"spaces": [space for space in SHOWN if str(space["id"]) in ids]}
+    told = [space | {"personal_data": [{"kind": "email"}] if space["id"] == "a" else []} for space in SHOWN]
+    assert answer.json() == {"spaces": [space for space in told if str(space["id"]) in ids], "more": False}
 
 
 async def test_an_unknown_filter_is_no_filter_that_shows_everything(unguarded):
@@ -176,3 +178,12 @@ async def test_a_wrong_order_to_warm_is_refused_with_its_param(unguarded):
     problem(await unguarded.post(WARM, {}), 400, "missing", "prefixes")
     problem(await unguarded.post(WARM, []), 400, "invalid_type")
     assert not unguarded.rooms.events
+
+
+async def test_spaces_are_cut_at_a_limit_and_that_is_told(unguarded):
+    for limit, more in ((1, True), (2, True), (3, False)):
+        answer = (await unguarded.get(f"/admin/api/spaces?limit={limit}")).json()
+        assert (len(answer["spaces"]), answer["more"]) == (limit, more)
+    for wrong in ("0", "-1", "x", "1.5", "1000000"):
+        answer = await unguarded.get(f"/admin/api/spaces?limit={wrong}")
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "limit")
