@@ -14,6 +14,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+_PREFIX = "pgw"
+_LIKE_A_KEY = re.compile(r"(pgw(?:_admin)?)_[A-Za-z0-9_-]{20,}")
 _RANDOM_BYTES = 32
 _SCHEME = "sha256:"
 _SHORT_DIGITS = 8
@@ -25,7 +27,7 @@ _LONGEST_KEY = 512
 _DAY = timedelta(days=1).total_seconds()
 
 
-def new_key(prefix: str = "pgw") -> str:
+def new_key(prefix: str = _PREFIX) -> str:
     """A new key: the prefix, by which scanners and people recognize a lost key, and 256 random bits in base64url."""
     return f"{prefix}_{secrets.token_urlsafe(_RANDOM_BYTES)}"
 
@@ -85,6 +87,19 @@ def bearer(value: bytes | None) -> str | None:
     """The key in an ``authorization`` header; None if it is missing or is not ``Bearer`` and one visible token."""
     match = None if value is None else _BEARER.fullmatch(value.strip(b" \t"))
     return None if match is None else match[1].decode("ascii")
+
+
+def redacted(text: str) -> str:
+    """A stranger's text for a log: what looks like one of our keys is cut down to its prefix.
+
+    People send keys where something else belongs: as a request's id, in a path.
+    """
+    return _LIKE_A_KEY.sub(r"\1_…", text) if _PREFIX in text else text
+
+
+def looks_like_key(text: str) -> bool:
+    """Whether a key of ours seems to stand in a text."""
+    return _PREFIX in text and _LIKE_A_KEY.search(text) is not None
 
 
 class KeyRing(Generic[T]):

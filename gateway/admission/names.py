@@ -2,6 +2,8 @@
 
 import re
 
+from gateway.keys import looks_like_key, redacted
+
 ANYBODY = "*"
 """Id of the entry for all tenants that have none of their own; among a key's scopes, any scope."""
 
@@ -13,8 +15,8 @@ _SHOWN_CHARS = 20
 
 
 def is_name(text: str) -> bool:
-    """Whether it has 1 to 64 characters, all of them letters, digits or ``._:-``."""
-    return _NAME.fullmatch(text) is not None
+    """Whether it has 1 to 64 characters, all of them letters, digits or ``._:-``, and is no key: names are logged."""
+    return _NAME.fullmatch(text) is not None and not looks_like_key(text)
 
 
 def check_name(text: str) -> str:
@@ -38,4 +40,5 @@ def shown(text: str) -> str:
 
     Short enough that a key, sent where a name is expected, cannot be put together from it.
     """
+    text = redacted(text)
     return repr(text) if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]!r} and more"

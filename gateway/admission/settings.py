@@ -92,10 +92,9 @@ class KeySettings(BaseModel):
     @field_validator("id")
     @classmethod
     def _is_a_name_and_not_the_key(cls, name: str, info: ValidationInfo) -> str:
-        check_name(name)
         if "hash" in info.data and hash_key(name) == info.data["hash"].get_secret_value().lower():
             raise ValueError("the key itself, which would stand in every log (give it a name)")
-        return name
+        return check_name(name)
 
     @field_validator("expires")
     @classmethod

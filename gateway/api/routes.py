@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from gateway.api.parse import unknown_model
 from gateway.api.problems import problem_response
+from gateway.keys import looks_like_key, redacted
 from gateway.values.errors import GatewayError, MethodNotAllowed, NotFound
 from gateway.values.ids import RequestId
 from gateway.values.ports import Gate, Observer
@@ -22,6 +23,7 @@ from gateway.values.settlement import Refusal
 
 _MODELS = "/v1/models"
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_SHOWN_CHARS = 200
 
 _log = structlog.get_logger("gateway.api")
 
@@ -60,9 +62,8 @@ def build_routes(catalog: Catalog, gate: Gate, observers: Sequence[Observer]) ->
         try:
             caller = gate.identify(request.scope["headers"], peer, time.time())
         except GatewayError as error:
-            request_id = request_id_of(request.headers.get("x-request-id", "").encode("latin-1"))
             # The path as it is served: the one in the request may name a model of the client's invention.
-            refusal = Refusal(request_id, _MODELS, error.status, error.code, peer, error.caller)
+            refusal = Refusal(_request_id(request), _MODELS, error.status, error.code, peer, error.caller)
             for observer in observers:
                 observer.on_refused(refusal)
             raise
@@ -111,7 +112,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(GatewayError)
     async def own(request: Request, error: GatewayError) -> Response:
-        return problem_response(error, request.headers.get("x-request-id"))
+        return problem_response(error, _request_id(request))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -120,26 +121,40 @@ def add_problem_handlers(app: FastAPI) -> None:
             allowed = (error.headers or {}).get("Allow", "")
             return problem_response(
                 MethodNotAllowed(f"{request.method} is not allowed here; use {allowed}.", code="method_not_allowed"),
-                request.headers.get("x-request-id"),
+                _request_id(request),
                 extra={"allow": allowed},
             )
         if error.status_code == 404:
             return problem_response(
-                NotFound(f"There is nothing at {request.method} {request.scope['path'][:200]}.", code="unknown_path"),
-                request.headers.get("x-request-id"),
+                NotFound(f"There is nothing at {request.method} {_path(request)}.", code="unknown_path"),
+                _request_id(request),
             )
         raise error
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        _log.error("request_failed", path=request.scope["path"][:200], exc_info=error)
+        _log.error("request_failed", path=_path(request), exc_info=error)
         return problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
 
 
 def request_id_of(header: bytes) -> RequestId:
     """The client's ``x-request-id``, or a new one if it sent none that can be used."""
     given = header.decode("latin-1")
-    return RequestId(given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16))
+    usable = _REQUEST_ID.fullmatch(given) and not looks_like_key(given)  # ids stand in every log, the engine's too
+    return RequestId(given if usable else secrets.token_hex(16))
+
+
+def _request_id(request: Request) -> RequestId:
+    """One id for whatever is told of a request, the answer and the logs alike."""
+    if not hasattr(request.state, "request_id"):
+        request.state.request_id = request_id_of(request.headers.get("x-request-id", "").encode("latin-1"))
+    request_id: RequestId = request.state.request_id
+    return request_id
+
+
+def _path(request: Request) -> str:
+    """As it may be shown."""
+    return redacted(request.scope["path"])[:_SHOWN_CHARS]
 
 
 def peer_of(scope: MutableMapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from gateway.keys import redacted
 from gateway.ui.access import AdminAccess, Operator, TokenExpired, check_host, check_role, check_same_site
 from gateway.ui.orders import RESET_BYTES, WARM_BYTES, parse_selection, read_order
 from gateway.ui.problems import problem_response
@@ -134,7 +135,7 @@ def _show(app: FastAPI, state: AdminState) -> None:
         found = state.warm.job(job)
         if found is None:
             raise NotFound(
-                f"There is no job {job[:_SHOWN_CHARS]!r}: only the last ones are kept, by the gateway that did them.",
+                f"There is no job {redacted(job)[:_SHOWN_CHARS]!r}: only the last ones are kept, where they were done.",
                 code="unknown_job",
             )
         return JSONResponse(dict(found))
@@ -211,8 +212,7 @@ def _explain(app: FastAPI) -> None:
 
 def _path(request: Request) -> str:
     """The path that is routed by. ``request.url`` is put together from the ``host`` header, too, which may hold any."""
-    path: str = request.scope["path"]
-    return path
+    return redacted(request.scope["path"])
 
 
 def _authorization(request: Request) -> bytes | None:
@@ -242,7 +242,8 @@ def _refusal(request: Request, error: GatewayError, known: str) -> AuditEvent:
 
 
 def _filters(request: Request) -> dict[str, str]:
-    for name in request.query_params:
+    for given in request.query_params:
+        name = redacted(given)
         if name not in _SPACE_FILTERS:
             raise BadRequest(
                 f"There is no filter {name[:_SHOWN_CHARS]!r}; there is {', '.join(_SPACE_FILTERS)}.",

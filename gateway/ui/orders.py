@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 from starlette.requests import ClientDisconnect, Request
 
+from gateway.keys import looks_like_key, redacted
 from gateway.values.errors import BadRequest, ClientGone, PayloadTooLarge, UnsupportedMediaType
 from gateway.values.space import SpaceSelection
 
@@ -66,9 +67,10 @@ def parse_selection(order: Mapping[str, Any]) -> SpaceSelection:
     known = ", ".join(_SELECTORS)
     for key, value in order.items():
         if key not in (*_SELECTORS, _ALL):
+            shown = redacted(key)[:_SHOWN_CHARS]
             raise BadRequest(
-                f"There is no key {key[:_SHOWN_CHARS]!r}; there is {known}, or all.",
-                param=key[:_SHOWN_CHARS],
+                f"There is no key {shown!r}; there is {known}, or all.",
+                param=shown,
                 code="unknown_parameter",
             )
         if key == _ALL:
@@ -78,6 +80,8 @@ def parse_selection(order: Mapping[str, Any]) -> SpaceSelection:
                 raise BadRequest(
                     "`all` stands alone: every space, or those of a selection.", param=key, code="conflict"
                 )
+        elif isinstance(value, str) and looks_like_key(value):
+            raise BadRequest(f"`{key}` holds a key of this gateway.", param=key, code="invalid_value")
         elif not isinstance(value, str):
             raise BadRequest(f"`{key}` must be a string.", param=key, code="invalid_type")
         elif not value and key != "scope":

@@ -7,18 +7,20 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import yaml
 from raw_http import Connection
 from running_gateway import CHAT, eventually
 
-from gateway.keys import hash_key, new_key
+from gateway.keys import hash_key, new_key, redacted
 
 KEYS = {name: new_key() for name in ("acme", "limited", "expired", "globex", "stranger")}
-ADMIN = {name: new_key("pga") for name in ("operator", "reader", "expired", "stranger")}
+ADMIN = {name: new_key("pgw_admin") for name in ("operator", "reader", "expired", "stranger")}
 SECRETS = {
     "space secret": "the secret that salts are made with",
     "replica's key": "sk-the-engine-wants-this-one",
@@ -27,7 +29,7 @@ SECRETS = {
 ALL = {**KEYS, **{f"admin {name}": token for name, token in ADMIN.items()}, **SECRETS}
 
 
-def configuration(url: str, audit: Path) -> dict[str, Any]:
+def configuration(url: str, audit: Path, proxies: Sequence[str]) -> dict[str, Any]:
     return {
         "server": {
             "port": 0,
@@ -52,13 +54,15 @@ def configuration(url: str, audit: Path) -> dict[str, Any]:
                 "id": "acme",
                 "requests_per_second": 1000,
                 "keys": [
-                    {"hash": hash_key(KEYS["acme"]), "id": "ci"},
+                    {"hash": hash_key(KEYS["acme"]), "id": "ci", "scopes": ["*"]},
                     {"hash": hash_key(KEYS["limited"]), "models": ["demo"]},
                     {"hash": hash_key(KEYS["expired"]), "expires": "2020-01-01"},
                 ],
             },
             {"id": "globex", "keys": [hash_key(KEYS["globex"])]},
+            *([{"id": "*"}] if proxies else []),
         ],
+        "admission": {"trusted_proxies": list(proxies)},
         "spaces": {"secret": SECRETS["space secret"], "file": str(audit.with_name("spaces.json"))},
         "audit": {"file": str(audit)},
     }
@@ -81,6 +85,17 @@ async def wrong_places(http: httpx.AsyncClient, port: int, key: str) -> None:
     ):
         await http.post(CHAT, json=body, headers=headers)
     bearer = {"authorization": f"Bearer {key}"}
+    if key.startswith("pgw_"):  # other secrets cannot be told from an id or a name
+        for request_id in (key, f"trace-{key}-1"):
+            await http.post(CHAT, json=body, headers=bearer | {"x-request-id": request_id})
+            await http.get("/v1/models", headers=bearer | {"x-request-id": request_id})
+        # Any scope may be asked for with this key, and the name of any tenant that a trusted proxy gives is good.
+        for headers in (
+            {"authorization": f"Bearer {KEYS['acme']}", "x-cache-scope": key},
+            {"x-tenant-id": key},
+            {"x-tenant-id": "acme", "x-cache-scope": key},
+        ):
+            assert (await http.post(CHAT, json=body, headers=headers)).status_code in {400, 403}
     await http.post(f"{CHAT}?key={key}", json=body, headers=bearer)
     await http.post(CHAT, content=f'{{"model": "{key}'.encode(), headers=bearer | {"content-type": "application/json"})
     await http.post(CHAT, json=body | {"cache_salt": f"{key}/"}, headers=bearer)
@@ -100,6 +115,15 @@ async def look_around(admin: httpx.AsyncClient, key: str) -> None:
     for path in ("/metrics", "/admin/api/config", "/admin/api/spaces", "/admin/api/replicas", "/admin/api/nothing"):
         await admin.get(path, headers=bearer)
         await admin.get(f"{path}?token={key}")
+    operator = {"authorization": f"Bearer {ADMIN['operator']}"}
+    for headers in (bearer, operator) if key.startswith("pgw_") else ():
+        for path in (key, f"warm/{key}", f"spaces?{key}=1", f"spaces?tenant={key}&scope={key}"):
+            await admin.get(f"/admin/api/{path}", headers=headers)
+        for name in ("scope", "template_version", "model", "tenant", key):
+            answer = await admin.post("/admin/api/spaces/reset", json={name: key}, headers=headers)
+            if headers is operator:
+                told = (answer.status_code, answer.json()["error"]["param"])
+                assert told == (400, name if name != key else redacted(key))
     await admin.post("/admin/api/spaces/reset", json={"tenant": "acme"}, headers=bearer)
     await admin.post("/admin/api/spaces/reset", json={"tenant": key}, headers={"authorization": key})
     await admin.post(
@@ -107,11 +131,12 @@ async def look_around(admin: httpx.AsyncClient, key: str) -> None:
     )
 
 
-async def test_no_key_is_in_any_log_error_metric_or_page(start_engine, tmp_path):
+@pytest.mark.parametrize("proxies", [(), ("127.0.0.1",)], ids=["direct", "behind a trusted proxy"])
+async def test_no_key_is_in_any_log_error_metric_or_page(start_engine, tmp_path, proxies):
     engine = await start_engine(record_requests=1000)
     audit, out, err = tmp_path / "audit.jsonl", tmp_path / "out", tmp_path / "err"
     file = tmp_path / "gateway.yaml"
-    file.write_text(yaml.safe_dump(configuration(engine.url, audit)))
+    file.write_text(yaml.safe_dump(configuration(engine.url, audit, proxies)))
     answers: list[str] = []
 
     async def keep(response: httpx.Response) -> None:
@@ -128,7 +153,8 @@ async def test_no_key_is_in_any_log_error_metric_or_page(start_engine, tmp_path)
             httpx.AsyncClient(base_url=ready["public"], event_hooks=hooks) as http,
             httpx.AsyncClient(base_url=ready["admin"], event_hooks=hooks) as admin,
         ):
-            for secret in ALL.values():
+            # A proxy's word for a tenant is believed: only a key of the gateway's own can be told from a name.
+            for secret in (*KEYS.values(), *ADMIN.values()) if proxies else ALL.values():
                 await wrong_places(http, httpx.URL(ready["public"]).port or 0, secret.replace(" ", "-"))
                 await look_around(admin, secret.replace(" ", "-"))
             for path in ("/metrics", "/admin/api/config", "/admin/api/spaces", "/admin/api/replicas"):
@@ -150,12 +176,17 @@ async def test_no_key_is_in_any_log_error_metric_or_page(start_engine, tmp_path)
     statuses = {answer[:3] for answer in answers}
     assert {"200", "202", "400", "401", "403", "404"} <= statuses
     for name, secret in ALL.items():
-        for spelled in {secret, secret.replace(" ", "-"), secret.partition("_")[2] or secret}:
+        for spelled in {secret.replace(" ", "-"), secret, re.sub("^pgw_(admin_)?", "", secret)}:
             places = [place for place, text in said.items() if spelled in text]
             assert not places, f"the {name} key stands in {places}"
     sent = [repr(request.headers) + request.body.decode() for request in engine.requests]
     assert sent
-    for name in KEYS | ADMIN:
-        key = ALL.get(name) or ADMIN[name]
+    for key in (*KEYS.values(), *ADMIN.values()):
+        # Whatever a client's own headers hold is passed on; the gateway's own header is no place for a key.
+        ids = [
+            value.decode() for request in engine.requests for name, value in request.headers if name == b"x-request-id"
+        ]
+        assert len(ids) == len(sent)
+        assert not any(key in request_id for request_id in ids)
         assert not any(re.search(rf"authorization'?.{{0,20}}{re.escape(key)}", request) for request in sent)
         assert not any(f'"cache_salt": "{key}"' in request or f'"cache_salt":"{key}"' in request for request in sent)

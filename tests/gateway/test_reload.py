@@ -7,7 +7,7 @@ import signal
 import httpx
 import pytest
 import yaml
-from running_gateway import CHAT, eventually
+from running_gateway import CHAT, Metrics, eventually
 from tenancy import SECRET, SYSTEM, key, tenant
 
 SPACES = {"secret": SECRET}
@@ -124,7 +124,75 @@ async def test_limits_change_and_what_was_taken_stays_taken(world):
     assert int(second.headers["x-ratelimit-remaining-tokens"]) == 50_000 - used
 
 
+async def test_a_rotated_secret_file_is_taken_over_without_being_asked(serve, start_engine, tmp_path):
+    token = tmp_path / "admin.token"
+    token.write_text("the-token-that-leaked\n")
+    server = {"admin_token": f"file:{token}"}
+    serving = await serve((await start_engine()).url, server=server)
+
+    async def statuses() -> list[int]:
+        async with httpx.AsyncClient(base_url=serving.admin_url) as client:
+            return [
+                (await client.get("/metrics", headers={"authorization": f"Bearer {known}"})).status_code
+                for known in ("the-token-that-leaked", "the-token-after-it")
+            ]
+
+    assert await statuses() == [200, 401]
+    token.write_text("the-token-after-it\n")
+    await eventually(lambda: bool(serving.events("reloaded")), 10)
+    assert await statuses() == [401, 200]
+    assert not any("the-token" in line for line in serving.lines)
+
+
+async def test_reloads_are_counted_by_their_result(world):
+    serving, _, change = world
+
+    async def counted() -> list[float]:
+        async with httpx.AsyncClient(base_url=serving.admin_url) as client:
+            page = Metrics((await client.get("/metrics")).text)
+        return [page.value("gateway_config_reloads_total", result=result) for result in ("taken", "refused")]
+
+    assert await counted() == [0, 0]
+    valid = serving.config.read_text()
+    await change(text="models: [", expect="reload_refused")
+    assert await counted() == [0, 1]
+    await change(text=valid.replace("models:", "modles:"), expect="reload_refused")
+    assert await counted() == [0, 2]
+    await change(text=valid)
+    assert await counted() == [1, 2]
+
+
 class TestTemplates:
+    async def test_a_text_that_is_no_template_leaves_everything_as_it_is(self, serve, start_engine, tmp_path):
+        engine = await start_engine()
+        template = tmp_path / "chat.jinja"
+        good = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+        template.write_text(good)
+        models = [{"id": "demo", "tokenizer": "builtin:demo", "chat_template": str(template), "replicas": [engine.url]}]
+        serving = await serve(models=models, tenants=tenants(tenant("a")), spaces=SPACES)
+        first = await ask(serving, "a")
+        (before,) = await spaces(serving, "alive")
+        template.write_text("{% if %}")
+        await eventually(lambda: bool(serving.events("tokenizer_unavailable")), 10)  # nobody asked
+        (told,) = serving.events("tokenizer_unavailable")
+        assert "the chat template is not valid, line 1" in told["problem"]
+        assert told["instead"] == "the tokenizer and the template loaded before stay in use"
+        await eventually(lambda: len(serving.events("reloaded")) == 1)
+        again = await ask(serving, "a")
+        # What stays in use is the template from before: the gateway's own count is the one from before.
+        assert cached(again) > 100
+        assert again.headers["x-gateway-prompt-tokens"] == first.headers["x-gateway-prompt-tokens"]
+        await eventually(lambda: len(serving.events("request_settled")) == 2)
+        assert [event["tokens_from"] for event in serving.events("request_settled")] == ["local", "local"]
+        template.write_text(good)
+        serving.process.send_signal(signal.SIGHUP)
+        await eventually(lambda: len(serving.events("reloaded")) == 2, 10)
+        assert cached(await ask(serving, "a")) > 100
+        (after,) = await spaces(serving, "alive")
+        assert (after["id"], after["template_version"]) == (before["id"], before["template_version"])
+        assert not await spaces(serving, "ended")
+        assert not serving.events("model_version_changed")
+
     async def test_a_new_label_is_a_new_space_and_the_old_ones_figures_stay(self, world, tmp_path):
         serving, engine, change = world
 

@@ -10,13 +10,25 @@ from gateway.values.outcome import Ending, Outcome, Usage
 from gateway.values.prompt import TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest, Endpoint
 
+PEER = "203.0.113.9"
 RATES = Rates(0.01, 0.001, 0.02, 2.0)
 PROMPT = TokenizedPrompt((b"\0" * 400,), TokenSource.LOCAL)
 
 
 def request(endpoint=Endpoint.CHAT, **fields):
     return ChatRequest(
-        endpoint, b"", b"{}", fields, [], ModelId("m"), bool(fields.get("stream")), False, RequestId("r"), None, 10.0
+        endpoint,
+        b"",
+        b"{}",
+        fields,
+        [],
+        ModelId("m"),
+        bool(fields.get("stream")),
+        False,
+        RequestId("r"),
+        None,
+        10.0,
+        peer=PEER,
     )
 
 
@@ -96,6 +108,7 @@ def test_settlement_puts_prediction_and_report_side_by_side():
         code=None,
     )
     assert (settled.space, settled.warming) == ("5pace", False)
+    assert (settled.code, settled.peer) == (None, PEER)
     assert (settled.predicted_tokens, settled.cached_tokens, settled.prompt_tokens) == (48, 64, 100)
     assert settled.parity is True
     assert settled.ttft_seconds == pytest.approx(0.7)
