@@ -103,8 +103,10 @@ class Flow:
             self._observe(trip, error.status, error.code)
             raise
         await self._settle(trip)
-        self._observe(trip, trip.status)
-        trip.raise_if_unanswered()
+        failure = trip.failure()
+        self._observe(trip, trip.status, failure.code if failure else None)
+        if failure is not None:
+            raise failure
 
     async def _inspect(self, trip: Trip) -> ChatRequest:
         try:

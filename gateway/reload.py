@@ -49,6 +49,8 @@ class Reloader:
         self._settings = settings
         self._take_over = take_over
         self._refused = refused
+        # Now, and not once the gateway is ready: what changes until then is noticed as well.
+        self._seen = watched(config, settings)
         self._asked = asyncio.Event()
         self._tasks = TaskGroupOwner()
 
@@ -65,24 +67,23 @@ class Reloader:
         await self._tasks.cancel()
 
     async def _run(self) -> None:
-        seen = await asyncio.to_thread(watched, self._config, self._settings)
         while True:
             try:
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._asked.wait()
             except TimeoutError:
-                if await asyncio.to_thread(watched, self._config, self._settings) == seen:
+                if await asyncio.to_thread(watched, self._config, self._settings) == self._seen:
                     continue
             self._asked.clear()
             # Looked at before reading: what changes meanwhile is read once more.
-            seen = await asyncio.to_thread(watched, self._config, self._settings)
+            self._seen = await asyncio.to_thread(watched, self._config, self._settings)
             try:
                 await self._reload()
             except Exception:  # noqa: BLE001
                 # A mistake of the gateway's own must not end the watch.
                 _log.exception("reload_failed", file=str(self._config))
                 self._refused()
-            seen |= await asyncio.to_thread(_new_files, seen, self._config, self._settings)
+            self._seen |= await asyncio.to_thread(_new_files, self._seen, self._config, self._settings)
 
     async def _reload(self) -> None:
         try:

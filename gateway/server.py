@@ -46,6 +46,7 @@ async def _serve(settings: Settings, config: Path, ready: Callable[[str, str], N
         public_socket = stack.enter_context(_bound("server.port", server.host, server.port))
         admin_socket = stack.enter_context(_bound("server.admin_port", server.admin_host, server.admin_port))
         gateway = Gateway(settings)
+        reloader = Reloader(config, settings, gateway.reload, gateway.reload_refused)
         servers = [
             _Server(
                 uvicorn.Config(
@@ -75,7 +76,6 @@ async def _serve(settings: Settings, config: Path, ready: Callable[[str, str], N
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, signalled)
-        reloader = Reloader(config, settings, gateway.reload, gateway.reload_refused)
         loop.add_signal_handler(signal.SIGHUP, reloader.ask)
         running = [
             loop.create_task(one.serve(sockets=[sock]))

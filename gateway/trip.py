@@ -8,7 +8,7 @@ from gateway.encode import Encoder
 from gateway.relay import Replica
 from gateway.values.blocks import BlockChain
 from gateway.values.decision import Decision
-from gateway.values.errors import NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
+from gateway.values.errors import GatewayError, NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.outcome import Ending, Outcome
 from gateway.values.ports import Grant, Lease
@@ -137,27 +137,25 @@ class Trip:
             outcome.ending is Ending.NOT_CONNECTED or (outcome.ending is Ending.COMPLETE and outcome.status != 200)
         )
 
-    def raise_if_unanswered(self) -> None:
-        """Raise what the client should be told, if it was told nothing yet.
+    def failure(self) -> GatewayError | None:
+        """What the client should be told, if it was told nothing yet.
 
-        Raises:
-            NoReplica: no connection could be made, nothing was sent.
-            ShuttingDown: the gateway could not wait any longer.
-            UpstreamFailed, UpstreamTimeout: the replica failed before its answer began.
+        No connection could be made, the gateway could not wait any longer, or the replica failed before its answer began.
         """
         outcome = self.outcome
         assert outcome is not None
         if outcome.started or outcome.ending in (Ending.COMPLETE, Ending.CLIENT_GONE):
-            return
+            return None
         if outcome.ending is Ending.NOT_CONNECTED:
-            raise NoReplica(
+            return NoReplica(
                 f"No replica of model {self.model.id!r} can be connected to. Try again in a moment.", code="no_replica"
             )
         if outcome.ending is Ending.INTERRUPTED:
-            raise shutting_down()
+            return shutting_down()
         if outcome.ending is Ending.TIMED_OUT:
-            raise UpstreamTimeout("The replica did not answer in time. Send the request again.", code="replica_timeout")
-        raise UpstreamFailed(
+            told = "The replica did not answer in time. Send the request again."
+            return UpstreamTimeout(told, code="replica_timeout")
+        return UpstreamFailed(
             "The replica broke the connection before it answered. Send the request again.", code="replica_disconnected"
         )
 

@@ -167,7 +167,6 @@ class _Generation(jinja2.ext.Extension):
         return jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
-@functools.cache
 def check_syntax(source: str) -> None:
     """Whether a text is a template at all.
 
@@ -180,6 +179,7 @@ def check_syntax(source: str) -> None:
         raise TokenizerUnavailable(f"the chat template is not valid, line {error.lineno}: {error.message}") from error
 
 
+@functools.cache
 def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]

@@ -24,7 +24,7 @@ class Remembering:
         self.skipped += 1
 
     def on_personal_data(self, request, space, finding, *, shared, new):
-        assert (space, request.request_id) == ("s", "r")
+        assert space
         self.seen.append((request.caller.tenant.id, finding, shared, new))
 
 
