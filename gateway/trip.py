@@ -140,7 +140,7 @@ class Trip:
     def failure(self) -> GatewayError | None:
         """What the client should be told, if it was told nothing yet.
 
-        No connection could be made, the gateway could not wait any longer, or the replica failed before its answer began.
+        No connection could be made, the gateway could not wait any longer, or the replica failed before it answered.
         """
         outcome = self.outcome
         assert outcome is not None
