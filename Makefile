@@ -1,4 +1,4 @@
-.PHONY: demo test check test-engine bench bench-index format
+.PHONY: demo test check test-engine bench bench-index bench-isolation format
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -31,6 +31,10 @@ bench: .venv/installed
 # Memory and look-up time of the index with up to ten million blocks; takes some minutes and 2 GB.
 bench-index: .venv/installed
 	$(BIN)/python -m benchmarks.index
+
+# Whether one tenant can tell by the time an answer takes that another one sent the same prompt.
+bench-isolation: .venv/installed
+	$(BIN)/python -m benchmarks.isolation
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.11")'
