@@ -56,21 +56,16 @@ async def test_requests_a_second_hold_under_many_clients(engine, start_gateway):
 async def test_concurrent_requests_hold_under_many_clients(start_engine, start_gateway):
     engine = await start_engine(decode_ms=50.0, slots=CLIENTS)
     gateway = await start_gateway(engine, **sections(tenant("a", concurrent=10)))
-    most = 0
-    over = asyncio.Event()
-
-    async def watch() -> None:
-        nonlocal most
-        while not over.is_set():
-            most = max(most, await running(gateway))
-            await asyncio.sleep(0.01)
-
-    watching = asyncio.create_task(watch())
-    counted, _ = await statuses(gateway, "a", CLIENTS, max_tokens=20)
-    over.set()
-    await watching
-    assert counted == {200: 10, 429: CLIENTS - 10}
-    assert most <= 10
+    clients = [asyncio.create_task(ask_as(gateway, "a", str(number), max_tokens=2000)) for number in range(CLIENTS)]
+    # Answers take a hundred seconds, so that none is over before everybody has asked.
+    await eventually(lambda: sum(client.done() for client in clients) >= CLIENTS - 10, 30)
+    await asyncio.sleep(0.2)
+    refused = [client.result().status_code for client in clients if client.done()]
+    assert refused == [429] * (CLIENTS - 10)
+    assert await running(gateway) == engine.scheduler.running == 10
+    for client in clients:
+        client.cancel()
+    await eventually(lambda: idle(gateway))
     counted, _ = await statuses(gateway, "a", 10)
     assert counted == {200: 10}  # every place was given back
 
@@ -192,7 +187,7 @@ async def test_every_answer_says_what_is_left(engine, start_gateway):
     assert int(answer.headers["x-ratelimit-remaining-tokens"]) == 100_000 - answer.json()["usage"]["prompt_tokens"]
     assert answer.headers["x-ratelimit-reset-requests"].endswith("s")
     counted, answers = await statuses(gateway, "a", 10)
-    assert counted == {200: 4, 429: 6}
+    assert counted[429] >= 5  # 6, unless the machine took a second to send them
     refused = next(answer for answer in answers if answer.status_code == 429)
     assert refused.headers["x-ratelimit-remaining-requests"] == "0"
     assert refused.headers["retry-after"] == "1"
@@ -216,5 +211,7 @@ async def test_the_official_client_waits_as_told_and_gets_its_answer(engine, sta
 
 async def test_open_mode_may_have_limits_too(engine, start_gateway):
     gateway = await start_gateway(engine, tenants=({"id": "default", "concurrent": 1, "requests_per_second": 3},))
+    began = time.monotonic()
     answers = await asyncio.gather(*(gateway.ask("hi", max_tokens=1) for _ in range(20)))
-    assert 1 <= sum(answer.status_code == 200 for answer in answers) <= 3
+    took = time.monotonic() - began
+    assert 1 <= sum(answer.status_code == 200 for answer in answers) <= 3 * (int(took) + 1)
