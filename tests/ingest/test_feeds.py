@@ -290,7 +290,7 @@ def test_address_where_nobody_listens_is_reported_by_itself(run):
         errors = [log for log in logs if log["event"] == "kv_events_silent"]
         assert errors
         assert errors[0]["log_level"] == "error"
-        # Now and then a connection to a free port of this machine reaches itself, and is then told as one that was lost.
+        # Now and then a connection to a free port of this machine reaches itself, and is told as one that was lost.
         assert any(fix in errors[0]["fix"] for fix in ("--kv-events-config", "as it could before"))
 
     run(body)
