@@ -193,7 +193,7 @@ class Gateway:
         self._screen.configure(settings.personal_data)
         self._spaces.configure(_rules(settings), time.time())
         await self._warmer.reload(settings.warm)
-        await self._models.reload(settings.models)
+        await self._models.reload(settings.models, isolated=settings.isolation != "none")
 
     def reload_refused(self) -> None:
         """The configuration was read again, and nothing of it taken over."""

@@ -51,7 +51,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         on_version: Callable[[ModelVersion], None],
     ) -> None:
         self._settings = settings
-        self._cache_mib = 0 if isolated else settings.segment_cache_mib
+        self._isolated = isolated
         self._engines = engines
         self._fleet = fleet
         self._hasher = hasher
@@ -85,10 +85,17 @@ class ServedModels(Mapping[ModelId, ServedModel]):
             if not task.done():
                 _log.warning("tokenizer_late", model=model, instead="the engine is asked for every prompt's tokens")
 
-    async def reload(self, models: Sequence[ModelSettings]) -> None:
-        """Load all tokenizers and templates again; one that cannot be loaded leaves the model as it is."""
+    async def reload(self, models: Sequence[ModelSettings], *, isolated: bool) -> None:
+        """Load all tokenizers and templates again; one that cannot be loaded leaves the model as it is.
+
+        Args:
+            models: The configured models.
+            isolated: As in the constructor.
+        """
+        # What is remembered of texts is part of a tokenizer, so another one is needed for that, too.
+        anew, self._isolated = isolated != self._isolated, isolated
         for model in models:
-            await self._reload(model)
+            await self._reload(model, anew=anew)
 
     async def stop(self) -> None:
         """End what is still being loaded."""
@@ -109,7 +116,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         if local is not None or model.tokenizer == _OF_ENGINE:
             self._on_version(self._served[ModelId(model.id)].version())
 
-    async def _reload(self, model: ModelSettings) -> None:
+    async def _reload(self, model: ModelSettings, *, anew: bool) -> None:
         model_id = ModelId(model.id)
         self._configured[model_id] = model
         local = await self._loaded(model, instead="the tokenizer and the template loaded before stay in use")
@@ -118,9 +125,11 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         before = self._served[model_id].version()
         served = self._serve(model, local)
         after = served.version()
-        if before == after:
+        if before == after and not anew:
             return  # and the tokens of text seen before stay remembered
         self._served[model_id] = served
+        if before == after:
+            return
         _log.warning(
             "model_version_changed", model=model.id, version=after.template_version, before=before.template_version
         )
@@ -139,7 +148,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
                 chat_template=model.chat_template.read_text(encoding="utf-8") if model.chat_template else None,
                 template_arguments=model.chat_template_kwargs,
                 content_format=None if model.content_format == "auto" else model.content_format,
-                cache_mib=self._cache_mib,
+                cache_mib=0 if self._isolated else self._settings.segment_cache_mib,
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, the engine can be asked instead
             _log.error(

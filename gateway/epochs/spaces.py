@@ -70,11 +70,6 @@ class PrefixSpaces:
         self.changed = False
         """Whether anything is not yet in the file; the one who writes it sets it back."""
 
-    @property
-    def rules(self) -> SpaceRules:
-        """The configuration in force."""
-        return self._rules
-
     def configure(self, rules: SpaceRules, now: float) -> None:
         """Go by another configuration from now on; a life's times follow with its next request."""
         if (rules.isolation, rules.secret) != (self._rules.isolation, self._rules.secret):

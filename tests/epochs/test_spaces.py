@@ -111,9 +111,9 @@ class TestTime:
     def test_other_times_hold_from_the_next_request_on(self):
         made = spaces()
         before = made.enter(caller(), MODEL, {}, 0.0)
-        made.configure(dataclasses.replace(made.rules, idle_ttl_seconds=600.0), 50.0)
+        made.configure(dataclasses.replace(RULES, idle_ttl_seconds=600.0), 50.0)
         assert made.enter(caller(), MODEL, {}, 100.0) == before
-        made.configure(dataclasses.replace(made.rules, idle_ttl_seconds=5.0), 101.0)
+        made.configure(dataclasses.replace(RULES, idle_ttl_seconds=5.0), 101.0)
         assert made.enter(caller(), MODEL, {}, 106.0) != before
 
     @pytest.mark.parametrize("change", [{"secret": b"another secret altogether"}, {"isolation": "group"}])
@@ -121,9 +121,9 @@ class TestTime:
         ends = Ends()
         made = spaces(ends)
         before = made.enter(caller(), MODEL, {}, 0.0)
-        made.configure(dataclasses.replace(made.rules), 1.0)
+        made.configure(dataclasses.replace(RULES), 1.0)
         assert not ends.heard
-        made.configure(dataclasses.replace(made.rules, **change), 1.0)
+        made.configure(dataclasses.replace(RULES, **change), 1.0)
         assert ends.causes == ["configuration"]
         after = made.enter(caller(), MODEL, {}, 1.0)
         made.configure(RULES, 2.0)
