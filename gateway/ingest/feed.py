@@ -144,6 +144,8 @@ class Feed:
 
     def answered(self, since: float, now: float) -> None:
         """The target has computed blocks at some time after ``since``: an event about them should have come or come."""
+        if since < self._started_at:
+            return  # told, perhaps, to a connection that is no more
         if self._owed_since is None and (not self._batches or self._heard_at < since):
             self._owed_since = now
 
@@ -262,13 +264,13 @@ class Feed:
             return
         self._stranger = False
         self._linked = linked
+        self._started_at = time.monotonic()
+        self._owed_since = None
         if linked:
-            self._started_at = time.monotonic()
             self._alarm.end()
             self._alarm.fix = _CHECK_ENGINE  # it is set up as it should be
             self._do(self._order.connected())
         else:
-            self._started_at = time.monotonic()
             self._end_replay()
             # What the socket still holds may be from an engine that is gone.
             self._reading = None
@@ -377,15 +379,16 @@ class Feed:
 
     def _look_for_silence(self, now: float) -> None:
         limit = self._settings.silent_after_seconds
-        if not self._linked and now - self._started_at > limit:
-            answer = "what answers does not publish events" if self._stranger else "nobody answers"
-            self._complain(f"no connection to {self.source.events}: {answer}")
+        if not self._linked:
+            if now - self._started_at > limit:
+                answer = "what answers does not publish events" if self._stranger else "nobody answers"
+                self._complain(f"no connection to {self.source.events}: {answer}")
         elif self._owed_since is not None and now - self._owed_since > limit:
             self._complain(f"requests were computed, and {self.source.events} has told nothing", mute=True)
         elif self._failed_probes >= _FAILED_PROBES:
             # What comes in order can be believed all the same.
             self._alarm.raise_(f"{self.source.replay} does not answer", instead="nothing missed is asked for again")
-        elif self._linked:
+        else:
             self._alarm.end()
 
     def _complain(self, what: str, *, mute: bool = False) -> None:

@@ -152,6 +152,26 @@ def test_events_that_are_owed_and_do_not_come_are_reported_until_one_does(run):
     run(body)
 
 
+def test_what_was_computed_before_a_connection_is_not_owed_on_it(run):
+    async def body():
+        engine = PublishingEngine()
+        async with following(engine) as reader:
+            await reader.until(lambda: reader.state is LIVE)
+            engine.close()
+            await reader.until(lambda: reader.state is not LIVE)
+            # One answer before the connection is made again, one that began before it and ended after.
+            asked_at = time.monotonic()
+            reader.feed.answered(asked_at, time.monotonic())
+            engine.open()
+            await reader.until(lambda: reader.state is LIVE)
+            reader.feed.answered(asked_at, time.monotonic())
+            reader.tick(SETTINGS.silent_after_seconds + 1)
+            assert reader.state is LIVE
+            assert reader.report.problem is None
+
+    run(body)
+
+
 def test_events_that_came_in_time_are_not_owed(run):
     async def body():
         engine = PublishingEngine()
