@@ -13,6 +13,7 @@ from gateway.api.routes import Catalog as ModelCatalog
 from gateway.api.settings import AdminTokenSettings
 from gateway.canon import PersonalDataScreen
 from gateway.epochs import PrefixSpaces, SpaceKeeper, SpaceRules, SpacesFile
+from gateway.explain import ExplainFront
 from gateway.flow import Flow, FlowLimits
 from gateway.hashing import ChainHasher
 from gateway.index import ReplicaIndex
@@ -25,14 +26,15 @@ from gateway.snapshots import Snapshots
 from gateway.telemetry import AuditLog, Catalog, MetricsObserver, RequestLog, check_writable
 from gateway.ui import AdminAccess, AdminState, build_admin
 from gateway.values.audit import AuditEvent
+from gateway.values.explain import Happened, Past
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.kv_events import Medium
 from gateway.values.load import Rates
 from gateway.values.personal import Finding
-from gateway.values.ports import Observer, PersonalDataObserver
+from gateway.values.ports import Explains, Observer, PersonalDataObserver
 from gateway.values.request import ChatRequest
 from gateway.values.settlement import Refusal, Settlement
-from gateway.values.space import ModelVersion, ResetCause
+from gateway.values.space import ModelVersion, ResetCause, SpaceEnd
 from gateway.values.tenant import PersonalDataMode, Tenant
 from gateway.warming import Warmer
 
@@ -57,6 +59,7 @@ class Gateway:
         counts = self._counts = MetricsObserver(self._metrics)
         check_writable(settings.audit)
         self._audit = AuditLog(settings.audit, lambda: counts.on_state_error("audit"))
+        self._explain = ExplainFront(settings.explain, counts, _gpus(settings))
         self._gate = Gatekeeper(settings.tenants, settings.admission, personal_data=_personal_data(settings))
 
         # The replicas, and what is known of them.
@@ -84,7 +87,7 @@ class Gateway:
         )
 
         # Whose prefixes are whose.
-        self._spaces = PrefixSpaces(_rules(settings), [counts, self._audit])
+        self._spaces = PrefixSpaces(_rules(settings), [counts, self._audit, _LivesTold(self._explain)])
         self._keeper = SpaceKeeper(
             self._spaces,
             SpacesFile(settings.spaces.file) if settings.spaces.file else None,
@@ -116,8 +119,8 @@ class Gateway:
                 on_facts=self._take_facts,
                 on_emptied=self._empty,
                 on_identity=self._take_identity,
-                on_up=lambda replica: self._warmer.joined(replica.id),
-                on_down=lambda replica: self._warmer.left(replica.id),
+                on_up=self._take_up,
+                on_down=self._take_down,
             ),
             interval_seconds=settings.relay.health_interval_seconds,
             timeout_seconds=settings.relay.health_timeout_seconds,
@@ -156,6 +159,7 @@ class Gateway:
                 named_owners=self._owners,
                 desk=self._keeper,
                 warm=self._warmer,
+                explain=self._explain,
                 audit=self._audit,
             ),
             self._admin_access,
@@ -165,6 +169,7 @@ class Gateway:
         """Load the tokenizers and begin watching the replicas. Returns when both are done once."""
         self._audit.start()
         self._screen.start()
+        self._explain.start()
         self._feeds.start()
         self._health.start()
         await self._models.load()
@@ -192,6 +197,7 @@ class Gateway:
         self._admin_access.replace(*_admin_tokens(settings))
         self._screen.configure(settings.personal_data)
         self._spaces.configure(_rules(settings), time.time())
+        await self._explain.configure(settings.explain, _gpus(settings))
         await self._warmer.reload(settings.warm)
         await self._models.reload(settings.models, isolated=settings.isolation != "none")
 
@@ -207,6 +213,7 @@ class Gateway:
         await self._health.stop()
         await self._feeds.stop()
         await self._screen.stop()
+        await self._explain.stop()
         await self._keeper.stop()
         self._client.close()
         self._audit.record(AuditEvent("gateway_stopped"))
@@ -235,10 +242,12 @@ class Gateway:
             spaces=self._spaces,
             screen=self._screen,
             observers=observers,
+            explains=self._explain,
             limits=FlowLimits(
                 default_block_size=settings.index.default_block_size,
                 suspect_seconds=settings.relay.suspect_seconds,
                 connect_retries=settings.relay.connect_retries,
+                gone_after_seconds=settings.relay.gone_after_seconds,
             ),
         )
 
@@ -262,6 +271,17 @@ class Gateway:
             self._index.set_capacity(target, own, caching=facts.prefix_caching is not False)
         self._feeds.on_facts(replica.id, facts)
 
+    def _take_up(self, replica: Replica) -> None:
+        self._happened(Past.RETURNED, replica)
+        self._warmer.joined(replica.id)
+
+    def _take_down(self, replica: Replica) -> None:
+        self._happened(Past.LEFT, replica)
+        self._warmer.left(replica.id)
+
+    def _happened(self, what: Past, replica: Replica) -> None:
+        self._explain.happened(Happened(what, time.time(), replica.id))
+
     def _take_identity(self, replica: Replica, root: str, version: str) -> None:
         updated = self._keeper.engine_seen(replica.id, root, version)
         # What its model list says is part of the version, too: the adapter, the context limit. While replicas are being
@@ -283,6 +303,7 @@ class Gateway:
                 self._warmer.joined(replica.id)
 
     def _empty(self, replica: Replica, started_at: float | None) -> None:
+        self._happened(Past.RESTARTED, replica)
         for target in replica.targets():
             self._index.remove(target)
         if started_at is not None:
@@ -302,6 +323,17 @@ class _SpaceFigures:
 
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``."""
+
+
+class _LivesTold:
+    """A ``SpaceObserver``: what was computed in a life that ended cannot be reached any more."""
+
+    def __init__(self, explains: Explains) -> None:
+        self._explains = explains
+
+    def on_space_end(self, end: SpaceEnd) -> None:
+        """See ``SpaceObserver``."""
+        self._explains.happened(Happened(Past.LIFE_ENDED, time.time(), end.id, end.cause))
 
 
 class _FindingsTold:
@@ -363,6 +395,10 @@ def _rules(settings: Settings) -> SpaceRules:
 def _admin_tokens(settings: Settings) -> tuple[str | None, Sequence[AdminTokenSettings]]:
     server = settings.server
     return server.admin_token.get_secret_value() if server.admin_token else None, server.admin_tokens
+
+
+def _gpus(settings: Settings) -> dict[str, float]:
+    return {model.id: model.gpus_per_replica for model in settings.models}
 
 
 def _personal_data(settings: Settings) -> PersonalDataMode:

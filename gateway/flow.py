@@ -5,8 +5,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import structlog
 
+from gateway.account import finished
 from gateway.epochs import PrefixSpaces
 from gateway.hashing import ChainHasher
 from gateway.placement import Affinity, Chooser
@@ -16,9 +18,10 @@ from gateway.trip import CLIENT_GONE_STATUS, ServedModel, Trip, shutting_down
 from gateway.values.blocks import BlockChain, chain_block_size
 from gateway.values.decision import Decision
 from gateway.values.errors import GatewayError, NoReplica
+from gateway.values.explain import Holder, Reply
 from gateway.values.ids import ModelId, Target
 from gateway.values.outcome import Ending, Outcome
-from gateway.values.ports import Grant, Holding, Observer, PrefixIndex, Screen, Sink
+from gateway.values.ports import Explains, Grant, Holding, Observer, PrefixIndex, Screen, Sink
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest
 
@@ -37,11 +40,13 @@ class FlowLimits:
         default_block_size: Tokens per block of a replica whose metrics do not tell.
         suspect_seconds: How long a replica that failed a request is left out if there are others.
         connect_retries: Other replicas tried when no connection can be made.
+        gone_after_seconds: A replica that is down for so long counts as gone.
     """
 
     default_block_size: int
     suspect_seconds: float
     connect_retries: int
+    gone_after_seconds: float
 
 
 class Flow:
@@ -59,6 +64,7 @@ class Flow:
         spaces: PrefixSpaces,
         screen: Screen,
         observers: Sequence[Observer],
+        explains: Explains,
         limits: FlowLimits,
     ) -> None:
         self._models = models
@@ -70,6 +76,7 @@ class Flow:
         self._spaces = spaces
         self._screen = screen
         self._observers = observers
+        self._explains = explains
         self._limits = limits
 
     async def serve(self, request: ChatRequest, sink: Sink, grant: Grant) -> None:
@@ -103,6 +110,7 @@ class Flow:
             self._observe(trip, error.status, error.code)
             raise
         await self._settle(trip)
+        self._explain(trip)
         failure = trip.failure()
         self._observe(trip, trip.status, failure.code if failure else None)
         if failure is not None:
@@ -178,6 +186,7 @@ class Flow:
 
     def _place(self, trip: Trip, targets: Mapping[Target, Replica], holdings: Sequence[Holding]) -> Decision:
         now = time.monotonic()
+        trip.barred = self._barred(trip, targets, now)
         return self._chooser.choose(
             [replica.load(target.rank, now) for target, replica in targets.items()],
             holdings,
@@ -186,6 +195,24 @@ class Flow:
             retried=bool(trip.tried),
             blind=trip.prompt.source is TokenSource.TEXT or not trip.indexed,
         )
+
+    def _barred(self, trip: Trip, targets: Mapping[Target, Replica], now: float) -> list[Holder]:
+        """What the model's other targets hold: a request may have to be computed again because it cannot go there."""
+        others = [
+            (target, replica)
+            for replica in self._fleet.of(trip.model.id)
+            for target in replica.targets()
+            if target not in targets
+            and (replica.down_since is None or now - replica.down_since < self._limits.gone_after_seconds)
+        ]
+        if not others or not trip.indexed:
+            return []
+        self._hash(trip, [replica for _, replica in others])
+        held = self._holdings(trip, dict(others))
+        return [
+            Holder(target.replica, target.rank, holding.tokens, barred=_why_barred(trip, replica, now))
+            for (target, replica), holding in zip(others, held, strict=True)
+        ]
 
     async def _relay(self, trip: Trip, targets: Mapping[Target, Replica], sink: Sink) -> Outcome | None:
         """One attempt. None: no connection could be made, and another replica is left to try."""
@@ -281,24 +308,37 @@ class Flow:
         if len(chains) != 1 or outcome.usage is None:
             return list(chains)
         (chain,) = chains
-        texts = replies(outcome)
-        choices = max(len(texts), 1)
+        found = replies(outcome)
+        tokens = outcome.usage.completion_tokens // max(len(found), 1)
         # The last token of an answer is sampled but never computed itself.
-        computed = prompt.tokens + max(outcome.usage.completion_tokens // choices - 1, 0)
+        computed = prompt.tokens + max(tokens - 1, 0)
+        trip.replies = [await self._encoded(trip, reply, tokens) for reply in found]
         filled = []
-        for text in texts or [None]:
-            known = chain
-            if text is not None and prompt.source is TokenSource.LOCAL:
-                ids = await trip.model.encoder.encode_reply(text) or b""
-                tokens = (prompt.parts[0] + ids)[: computed * TOKEN_BYTES]
-                known = self._hasher.extended(trip.root, chain, tokens)
+        for ids in [reply.ids for reply in trip.replies] or [None]:
+            known = chain if ids is None else self._hasher.extended(trip.root, chain, prompt.parts[0] + ids)
             filled.append(BlockChain(known.hashes, known.block_size, max(computed, known.tokens)))
         return filled
+
+    async def _encoded(self, trip: Trip, reply: Reply, tokens: int) -> Reply:
+        """A choice of the answer of so many tokens, with their ids where they can be known."""
+        ids = None
+        if reply.text is not None and trip.prompt.source is TokenSource.LOCAL:
+            ids = (await trip.model.encoder.encode_reply(reply.text) or b"")[: max(tokens - 1, 0) * TOKEN_BYTES]
+        return msgspec.structs.replace(reply, ids=ids, tokens=tokens)
 
     def _abandon(self, trip: Trip) -> None:
         if trip.lease is not None:
             self._index.abandon(trip.lease)
             trip.lease = None
+
+    def _explain(self, trip: Trip) -> None:
+        """Hand an answered request over to be explained; that happens elsewhere, and later."""
+        if not trip.prefilled or trip.status != 200:
+            return
+        try:
+            self._explains.finished(finished(trip, with_text=self._explains.wants_text))
+        except Exception:  # noqa: BLE001 - whatever it is, the client has its answer and must not hear of it
+            _log.exception("explain_failed", request_id=trip.request.request_id)
 
     def _observe(self, trip: Trip, status: int, code: str | None = None) -> None:
         result = settlement(
@@ -321,6 +361,13 @@ class Flow:
     def _block_size(self, replica: Replica) -> int:
         told = self._index.block_size(replica.targets()[0])
         return told or chain_block_size(replica.facts.block_size or self._limits.default_block_size)
+
+
+def _why_barred(trip: Trip, replica: Replica, now: float) -> str:
+    """Why a target was no candidate; see ``Holder.barred``."""
+    if replica.id in trip.tried:
+        return "failed"
+    return "pinned" if replica.up and replica.suspect_until <= now and not replica.warming else "unavailable"
 
 
 def _own_headers(trip: Trip) -> list[tuple[bytes, bytes]]:

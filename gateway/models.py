@@ -180,9 +180,11 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         return ServedModel(
             model_id,
             encoder,
+            template_tells_time=local is not None and local.tells_time,
+            tools_first=local is not None and local.tools_first,
             # Where a prompt's chain begins: with what the engine tells its cached blocks apart by.
-            lambda salt, variant: self._hasher.root(model_id, fleet.adapter(model_id), salt, variant),
-            lambda: ModelVersion(
+            roots=lambda salt, variant: self._hasher.root(model_id, fleet.adapter(model_id), salt, variant),
+            version=lambda: ModelVersion(
                 model_id, tokenizer_id, label, version, fleet.adapter(model_id), fleet.context_limit(model_id)
             ),
         )

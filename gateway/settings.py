@@ -30,6 +30,7 @@ from gateway.canon.settings import PersonalDataSettings
 from gateway.config_file import read_config
 from gateway.encode.settings import EncodeSettings
 from gateway.epochs.settings import SpacesSettings
+from gateway.explain.settings import ExplainSettings
 from gateway.index.settings import IndexSettings
 from gateway.ingest.settings import IngestSettings
 from gateway.placement.settings import PlacementSettings
@@ -169,6 +170,9 @@ class ModelSettings(BaseModel):
     """Label of the operator for the template in use. A new label makes prefixes count as different from those before.
     Null: only the template's own hash tells versions apart."""
 
+    gpus_per_replica: float = Field(default=1, gt=0, le=1024)
+    """GPUs of one replica (tensor times pipeline parallelism): by them prefill seconds become GPU seconds and money."""
+
     replicas: tuple[ReplicaSettings, ...]
     """The replicas that serve this model, one at least: a list of URLs or of mappings."""
 
@@ -230,6 +234,9 @@ class Settings(BaseModel):
 
     personal_data: PersonalDataSettings = PersonalDataSettings()
     """Personal data in the leading messages of prompts."""
+
+    explain: ExplainSettings = ExplainSettings()
+    """Why prompt tokens were computed again."""
 
     audit: AuditSettings = AuditSettings()
     """The audit log."""

@@ -9,6 +9,7 @@ from gateway.relay import Replica
 from gateway.values.blocks import BlockChain
 from gateway.values.decision import Decision
 from gateway.values.errors import GatewayError, NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
+from gateway.values.explain import Holder, Reply
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.outcome import Ending, Outcome
 from gateway.values.ports import Grant, Lease
@@ -38,12 +39,16 @@ class ServedModel:
         roots: From a request's cache salt (empty for none) and its prompt's variant to the hash that its chains start
             from.
         version: What it is at present: tokenizer, template, adapter, context limit.
+        template_tells_time: Whether its chat template prints the time.
+        tools_first: Whether its chat template prints tools in front of the system message.
     """
 
     id: ModelId
     encoder: Encoder
     roots: Callable[[str, str], int]
     version: Callable[[], ModelVersion]
+    template_tells_time: bool = False
+    tools_first: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +70,8 @@ class Trip:
     """False once the index failed for this request."""
     tried: set[ReplicaId] = field(default_factory=set)
     """Replicas that could not be connected to."""
+    barred: Sequence[Holder] = ()
+    """Targets of the model that were no candidates, and what they held."""
     decision: Decision | None = None
     replica: Replica | None = None
     sent_chains: Sequence[BlockChain] = ()
@@ -74,6 +81,8 @@ class Trip:
     prefill_ahead: int = 0
     """Uncached tokens in flight at the target when the request was sent there."""
     outcome: Outcome | None = None
+    replies: Sequence[Reply] = ()
+    """The answer's choices, as far as they are known."""
     stages: list[tuple[str, float]] = field(default_factory=list)
     _lap_at: float = field(default_factory=time.perf_counter)
 
@@ -136,6 +145,13 @@ class Trip:
         return outcome is not None and (
             outcome.ending is Ending.NOT_CONNECTED or (outcome.ending is Ending.COMPLETE and outcome.status != 200)
         )
+
+    @property
+    def ttft_seconds(self) -> float | None:
+        """From the request's arrival to the first byte of a stream."""
+        if self.outcome is None or self.outcome.ttft_seconds is None:
+            return None
+        return self.dispatched_at - self.request.received_at + self.outcome.ttft_seconds
 
     def failure(self) -> GatewayError | None:
         """What the client should be told, if it was told nothing yet.

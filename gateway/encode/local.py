@@ -16,6 +16,8 @@ class LocalEncoder:
     Attributes:
         tokenizer_id: Hash of the tokenizer.
         template_hash: Hash of the chat templates and their default arguments; empty without a template.
+        tells_time: Whether the chat template prints the time.
+        tools_first: Whether it prints tools in front of the system message.
     """
 
     def __init__(
@@ -33,8 +35,10 @@ class LocalEncoder:
         self.template = template
         self.tokenizer_id = tokenizer_id
         self.template_hash = template_hash
+        self.tells_time = template is not None and template.tells_time
         self._decode = decode
         self._tools_template = tools_template or template
+        self.tools_first = self._tools_template is not None and self._tools_template.tools_first
         self._template_arguments = template_arguments
 
     @property

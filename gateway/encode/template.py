@@ -29,6 +29,7 @@ from gateway.encode.conversation import ContentFormat, Message, developer_as_sys
 from gateway.values.errors import TokenizerUnavailable
 
 _COMMON_ARGUMENTS = frozenset({"add_generation_prompt", "continue_final_message"})
+_PROBE_TOOL, _PROBE_SYSTEM = "probe_of_the_tools_place", "Probe of the system message's place."
 _END_MARK = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
@@ -56,6 +57,24 @@ class ChatTemplate:
         self.knows_developer = "'developer'" in source or '"developer"' in source
         self._fast = _fast_environment(source) if fast else None
         self._reference: jinja2.Template | None = None
+
+    @property
+    def tells_time(self) -> bool:
+        """Whether it prints the time."""
+        return "strftime_now" in self.source
+
+    @property
+    def tools_first(self) -> bool:
+        """Whether it prints tools in front of the system message."""
+        tool = {"type": "function", "function": {"name": _PROBE_TOOL, "description": "", "parameters": {}}}
+        messages: list[Message] = [{"role": "system", "content": _PROBE_SYSTEM}, {"role": "user", "content": "x"}]
+        if self.content_format == "openai":
+            messages = [message | {"content": [{"type": "text", "text": message["content"]}]} for message in messages]
+        try:
+            text = self.render_reference(messages, [tool], {"add_generation_prompt": True})
+        except TokenizerUnavailable:
+            return False
+        return -1 < text.find(_PROBE_TOOL) < text.find(_PROBE_SYSTEM)
 
     @property
     def backend(self) -> str:

@@ -44,6 +44,11 @@ def engine_salt(secret: bytes, space: PrefixSpace, narrowed_by: str = "") -> str
     return base64.urlsafe_b64encode(digest)[:_SALT_CHARS].decode()
 
 
+def client_salt_name(secret: bytes, narrowed_by: str) -> str:
+    """What stands for a client's salt where it must not be shown; empty for none. Another epoch leaves it as it is."""
+    return hmac.digest(secret, b"name " + narrowed_by.encode(), "sha256").hex()[:12] if narrowed_by else ""
+
+
 def client_salt(fields: Mapping[str, Any]) -> str:
     """The salt that a client sent, by the engines' own rules (vLLM 0.32.0, ``cache_salt`` of its request types).
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gateway.epochs.life import Life, check_number, check_types, life_id, load_life
-from gateway.epochs.salt import client_salt, engine_salt
+from gateway.epochs.salt import client_salt, client_salt_name, engine_salt
 from gateway.values.errors import BadRequest
 from gateway.values.ports import SpaceObserver
 from gateway.values.settlement import Settlement
@@ -111,12 +111,12 @@ class PrefixSpaces:
         self.changed = True
         space = life.space
         if not (space.tenant or space.scope or space.epoch or model.template_label or narrowed_by):
-            return SpacePass(life.id, None)
+            return SpacePass(life.id, None, space)
         salt = life.salts.get(narrowed_by)
         if salt is None:
             salt = engine_salt(self._rules.secret, space, narrowed_by)
             life.remember_salt(narrowed_by, salt)
-        return SpacePass(life.id, salt)
+        return SpacePass(life.id, salt, space, client_salt_name(self._rules.secret, narrowed_by))
 
     def reset(
         self, selection: SpaceSelection, cause: ResetCause, now: float, *, by: str = "", tenant: Tenant | None = None

@@ -31,6 +31,7 @@ class Replica:
         speed: What was learned of its speed.
         traffic: What was learned of its model's traffic.
         up: Whether its health checks pass; None before the first one ended.
+        down_since: Monotonic seconds when they began to fail; None while they pass.
         region: Where it is; empty if the configuration does not say.
         suspect_until: Monotonic seconds until which it is used only for want of others: it just failed.
         warming: Whether its cache is being filled: until that is done it is used only for want of others.
@@ -59,6 +60,7 @@ class Replica:
         self.speed = speed
         self.traffic = ModelTraffic()
         self.up: bool | None = None
+        self.down_since: float | None = None
         self.suspect_until = 0.0
         self.warming = False
         self.facts = EngineFacts()

@@ -187,6 +187,7 @@ class HealthMonitor:
     def _mark_up(self, replica: Replica) -> None:
         if not replica.up:
             replica.up = True
+            replica.down_since = None
             _log.info("replica_up", replica=replica.id, model=replica.model, url=replica.url)
             if replica.facts.kind is None:
                 self._events.on_facts(replica)  # nothing else will tell that it is there
@@ -195,6 +196,7 @@ class HealthMonitor:
     def _mark_down(self, replica: Replica, problem: str) -> None:
         known = replica.facts.started_at is not None
         replica.up = False
+        replica.down_since = time.monotonic()
         _log.warning("replica_down", replica=replica.id, model=replica.model, url=replica.url, problem=problem)
         if not known:
             # Nothing will tell whether it comes back with its cache, so count on the worse.

@@ -42,6 +42,11 @@ class RelaySettings(BaseModel):
     429 or 5xx), as long as there are others. Too small: a replica that fails at once looks idle and draws requests; too
     large: a replica that was only restarting stays cold for longer than needed."""
 
+    gone_after_seconds: float = Field(default=60, gt=0)
+    """A replica that is down for so long counts as gone, and its cache with it, where it is explained why tokens were
+    computed again. Too small: one that only restarts its network is mourned; too large: what a scaled-down replica held
+    is called unavailable for longer than anybody waits for it."""
+
     connect_retries: int = Field(default=2, ge=0)
     """Other replicas that are tried when a connection cannot be made; nothing was sent then, so nothing is computed
     twice. Too small: clients see errors while one replica restarts."""

@@ -6,28 +6,56 @@ took apart is not what was generated.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from gateway.values.explain import Reply
 from gateway.values.outcome import Ending, Outcome
 from gateway.vendors import payloads
 
-_NOT_TEXT = ("tool_calls", "function_call", "reasoning", "reasoning_content", "refusal")
+_CALLS = ("tool_calls", "function_call")
+_REASONING = ("reasoning", "reasoning_content")
+_NOT_TEXT = (*_CALLS, *_REASONING, "refusal")
 
 
-def replies(outcome: Outcome) -> Sequence[str | None]:
-    """Plain text of every choice; None for a choice that holds anything else."""
+@dataclass(slots=True)
+class _Choice:
+    texts: list[str] = field(default_factory=list)
+    is_plain: bool = True
+    has_calls: bool = False
+    has_reasoning: bool = False
+
+    def add(self, choice: Mapping[str, Any]) -> None:
+        message = choice.get("delta") or choice.get("message")
+        if isinstance(message, dict):
+            text = message.get("content")
+            self.is_plain = self.is_plain and not any(message.get(key) for key in _NOT_TEXT)
+            self.has_calls = self.has_calls or any(message.get(key) for key in _CALLS)
+            self.has_reasoning = self.has_reasoning or any(message.get(key) for key in _REASONING)
+        else:
+            text = choice.get("text")
+        if isinstance(text, str):
+            self.texts.append(text)
+
+    def reply(self) -> Reply:
+        text = "".join(self.texts) if self.is_plain else None
+        return Reply(text, None, has_calls=self.has_calls, has_reasoning=self.has_reasoning)
+
+
+def replies(outcome: Outcome) -> Sequence[Reply]:
+    """Every choice of an answer, its token ids not yet known; the text is None where there is more than plain text."""
     if not outcome.answer or outcome.ending is not Ending.COMPLETE:
         return ()
     raw = b"".join(outcome.answer)
-    pieces: dict[int, list[str] | None] = {}
+    found: dict[int, _Choice] = {}
     for document in _documents(raw, streamed=outcome.streamed):
         choices = document.get("choices") if isinstance(document, dict) else None
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and isinstance(index := choice.get("index", 0), int):
-                _collect(pieces, index, choice)
-    return [None if texts is None else "".join(texts) for texts in pieces.values()]
+                found.setdefault(index, _Choice()).add(choice)
+    return [choice.reply() for choice in found.values()]
 
 
 def _documents(raw: bytes, *, streamed: bool) -> list[Any]:
@@ -38,18 +66,3 @@ def _documents(raw: bytes, *, streamed: bool) -> list[Any]:
         except orjson.JSONDecodeError:
             continue
     return found
-
-
-def _collect(pieces: dict[int, list[str] | None], index: int, choice: Mapping[str, Any]) -> None:
-    message = choice.get("delta") or choice.get("message")
-    if isinstance(message, dict):
-        text = message.get("content")
-        plain = not any(message.get(key) for key in _NOT_TEXT)
-    else:
-        text = choice.get("text")
-        plain = True
-    texts = pieces.setdefault(index, [])
-    if not plain:
-        pieces[index] = None
-    elif texts is not None and isinstance(text, str) and text:
-        texts.append(text)

@@ -123,6 +123,8 @@ class RequestReader:
         logprobs = _chat_logprobs(fields) if chat else _count(fields, "logprobs", 0)
         if logprobs is not None and logprobs > _MOST_LOGPROBS:
             raise EngineError(400, f"at most {_MOST_LOGPROBS} logprobs can be asked for", "logprobs")
+        if not chat and prompt_logprobs is None and _flag(fields, "echo"):
+            prompt_logprobs = logprobs  # the prompt is part of such an answer
         tool, named = _tool(fields) if chat else (None, False)
         n = _count(fields, "n", 1) or 1
         prompts = self.prompts(endpoint, fields)

@@ -21,7 +21,7 @@ class Catalog:
         )
         self.prompt_tokens = Counter(
             "gateway_prompt_tokens",
-            "Prompt tokens of answered requests, as the engine counts them.",
+            "Prompt tokens that replicas took in, as the engine counts them.",
             ("model", "tenant"),
             registry=registry,
         )
@@ -30,6 +30,18 @@ class Catalog:
             "Prompt tokens served from a replica's cache. confirmed: the engine reported them; predicted: the index"
             " expected them.",
             ("model", "tenant", "evidence"),
+            registry=registry,
+        )
+        self.missed_tokens = Counter(
+            "gateway_missed_tokens",
+            "Prompt tokens that had to be computed, by reason. Together with those reused they are"
+            " gateway_prompt_tokens_total, a moment later.",
+            ("model", "tenant", "reason"),
+            registry=registry,
+        )
+        self.explain_skipped = Counter(
+            "gateway_explain_skipped",
+            "Requests counted without looking at their text, because the explanation was behind or not there.",
             registry=registry,
         )
         self.ttft_seconds = Histogram(

@@ -11,6 +11,7 @@ from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.kv_events import IndexSource
 from gateway.values.outcome import Ending
 from gateway.values.personal import Finding
+from gateway.values.reasons import Reason
 from gateway.values.request import ChatRequest
 from gateway.values.settlement import Refusal, Settlement
 from gateway.values.space import SpaceEnd
@@ -32,7 +33,7 @@ class ReplicaGauges:
 
 
 class MetricsObserver:
-    """An ``Observer``, ``EventObserver``, ``SpaceObserver`` and ``PersonalDataObserver`` that counts.
+    """An ``Observer``, ``EventObserver``, ``SpaceObserver``, ``PersonalDataObserver``, ``ExplainObserver`` that counts.
 
     Args:
         catalog: The metrics.
@@ -67,7 +68,7 @@ class MetricsObserver:
             time(c.ttft_seconds, s.model, s.decision.kind).observe(s.ttft_seconds)
         if s.ending in (Ending.BROKEN, Ending.TIMED_OUT):
             count(c.failovers, "first_byte" if s.ttft_seconds is None else "stream").inc()
-        if not _answered(s):
+        if not _computed(s):
             return
         count(c.prompt_tokens, s.model, tenant).inc(s.prompt_tokens)
         count(c.cached_tokens, s.model, tenant, "predicted").inc(s.predicted_tokens)
@@ -96,6 +97,14 @@ class MetricsObserver:
     def on_space_end(self, end: SpaceEnd) -> None:
         """See ``SpaceObserver``."""
         self._counter(self._catalog.resets, str(end.cause)).inc()
+
+    def on_missed(self, model: str, tenant: str, reason: Reason, tokens: int) -> None:
+        """See ``ExplainObserver``."""
+        self._counter(self._catalog.missed_tokens, model, tenant, str(reason)).inc(tokens)
+
+    def on_explain_skipped(self, count: int) -> None:
+        """See ``ExplainObserver``."""
+        self._counter(self._catalog.explain_skipped).inc(count)
 
     def on_personal_data(
         self,
@@ -127,8 +136,13 @@ def _answered(settlement: Settlement) -> bool:
     return settlement.ending is Ending.COMPLETE and settlement.status == 200
 
 
+def _computed(settlement: Settlement) -> bool:
+    """Whether a replica is known to have computed the prompt: also for a client that hung up in the middle."""
+    return settlement.status == 200 and (_answered(settlement) or settlement.ttft_seconds is not None)
+
+
 def _counter_child(metric: Counter, *labels: str) -> Counter:
-    return metric.labels(*labels)
+    return metric.labels(*labels) if labels else metric
 
 
 def _histogram_child(metric: Histogram, *labels: str) -> Histogram:

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from gateway.keys import redacted
 from gateway.ui.access import AdminAccess, Operator, TokenExpired, check_host, check_role, check_same_site
+from gateway.ui.explained import show_explained
 from gateway.ui.orders import RESET_BYTES, WARM_BYTES, parse_selection, read_order
 from gateway.ui.problems import problem_response
 from gateway.values.audit import AuditEvent
@@ -25,7 +26,7 @@ from gateway.values.errors import (
     NotFound,
     Unauthorized,
 )
-from gateway.values.ports import Auditor, SpaceDesk, WarmDesk
+from gateway.values.ports import Auditor, ExplainDesk, SpaceDesk, WarmDesk
 from gateway.values.space import SpaceEnd
 
 _SHOWN_CHARS = 200
@@ -51,6 +52,7 @@ class AdminState:
         named_owners: Under which names the spaces of a tenant stand.
         desk: Ends the lives of spaces.
         warm: Fills caches.
+        explain: Says why tokens were computed again.
         audit: Told of what was done, and of who was not let in.
     """
 
@@ -61,6 +63,7 @@ class AdminState:
     named_owners: Callable[[str], Sequence[str]]
     desk: SpaceDesk
     warm: WarmDesk
+    explain: ExplainDesk
     audit: Auditor
 
 
@@ -74,6 +77,7 @@ def build_admin(state: AdminState, access: AdminAccess) -> FastAPI:
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     _guard(app, access, state.audit)
     _show(app, state)
+    show_explained(app, state.explain)
     _operate(app, state)
     _explain(app)
     return app
@@ -150,6 +154,10 @@ def _show(app: FastAPI, state: AdminState) -> None:
             {
                 "see": [
                     "/metrics",
+                    "/admin/api/summary?window=&model=&tenant=&source=",
+                    "/admin/api/reasons?window=&model=&tenant=&source=&reason=",
+                    "/admin/api/requests?model=&tenant=&source=&reason=&session=&limit=",
+                    "/admin/api/requests/{id}",
                     "/admin/api/replicas",
                     "/admin/api/spaces?model=&tenant=&state=&limit=",
                     "/admin/api/config",

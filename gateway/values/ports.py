@@ -6,10 +6,12 @@ from typing import NamedTuple, Protocol
 
 from gateway.values.audit import AuditEvent
 from gateway.values.blocks import BlockChain
+from gateway.values.explain import Finished, Happened
 from gateway.values.ids import BlockHash, ModelId, ReplicaId, Target
 from gateway.values.kv_events import FeedState, IndexSource, KvEvent
 from gateway.values.load import Rates
 from gateway.values.personal import Finding, FindingReport
+from gateway.values.reasons import Reason
 from gateway.values.request import ChatRequest
 from gateway.values.settlement import Refusal, Settlement
 from gateway.values.space import SpaceEnd, SpaceSelection
@@ -426,4 +428,51 @@ class WarmDesk(Protocol):
 
     def job(self, job: str) -> Mapping[str, object] | None:
         """How far a job is, JSON-ready; None if there is no such."""
+        ...
+
+
+class Explains(Protocol):
+    """Somebody who explains requests, later and elsewhere. Must not raise and must not wait."""
+
+    @property
+    def wants_text(self) -> bool:
+        """Whether body and tokens of a request can be taken at the moment; else ``Finished`` comes without them."""
+        ...
+
+    def finished(self, finished: Finished) -> None:
+        """A request was answered."""
+        ...
+
+    def happened(self, event: Happened) -> None:
+        """Something happened to what is cached."""
+        ...
+
+
+class ExplainObserver(Protocol):
+    """Somebody who counts what explanations say. Must not raise and must not wait."""
+
+    def on_missed(self, model: str, tenant: str, reason: Reason, tokens: int) -> None:
+        """Tokens were computed again; ``tenant`` is a label's value."""
+        ...
+
+    def on_explain_skipped(self, count: int) -> None:
+        """Requests were counted without looking at their text, because the explanation was behind."""
+        ...
+
+
+class ExplainDesk(Protocol):
+    """Where operators ask why tokens were computed again."""
+
+    async def ask(self, question: str, arguments: Mapping[str, str]) -> bytes:
+        """The answer as a JSON document.
+
+        Args:
+            question: ``summary``, ``reasons``, ``requests`` or ``request``: paths below ``/admin/api/``.
+            arguments: The query's parameters; for ``request`` its ``id``.
+
+        Raises:
+            BadRequest: a parameter is wrong; message and param say how.
+            NotFound: there is no such request in the journal.
+            GatewayError: explanations are turned off, or their process does not answer.
+        """
         ...

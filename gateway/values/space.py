@@ -130,10 +130,14 @@ class SpacePass:
     Attributes:
         id: Short name of the space's present life, for logs and headers.
         salt: Value of ``cache_salt`` to send; None leaves the request without one.
+        space: The space; None if it has none.
+        narrowed: Stands for the salt the client itself sent, and gives nothing of it away; empty for none.
     """
 
     id: str
     salt: str | None
+    space: PrefixSpace | None = None
+    narrowed: str = ""
 
 
 NO_SPACE = SpacePass("", None)

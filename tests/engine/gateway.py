@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def start_gateway(
     chat_template: Path,
     name: str = "gateway",
     events: str = "auto",
+    regions: Mapping[str, str] | None = None,
     **sections: Any,
 ) -> Gateway:
     """Write the configuration and start a gateway in front of the replicas. Ready when ``/readyz`` answers.
@@ -52,6 +54,7 @@ def start_gateway(
         chat_template: The file with their chat template.
         name: Its name.
         events: As ``models[].replicas[].events``.
+        regions: ``models[].replicas[].region``, by the replicas' names.
         **sections: Further sections of the configuration.
     """
     port, admin_port = free_port(), free_port()
@@ -65,7 +68,15 @@ def start_gateway(
                 "id": MODEL,
                 "tokenizer": str(MODEL_FOLDER),
                 "chat_template": str(chat_template),
-                "replicas": [{"url": replica.url, "id": replica.name, "events": events} for replica in replicas],
+                "replicas": [
+                    {
+                        "url": replica.url,
+                        "id": replica.name,
+                        "events": events,
+                        "region": (regions or {}).get(replica.name, ""),
+                    }
+                    for replica in replicas
+                ],
             }
         ],
         # What one thread of this machine does, to start from; the real speed is learned from the first answers.

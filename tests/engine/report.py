@@ -1,6 +1,6 @@
 """The gateway against real vLLM replicas: run every check, print a table, exit 1 if a limit is not met.
 
-``make test-engine``, or ``python -m tests.engine.report [--write-docs] [--keep-logs FOLDER] [--only isolation]``.
+``make test-engine``, or ``python -m tests.engine.report [--write-docs] [--keep-logs FOLDER] [--only PART]``.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -19,6 +19,7 @@ from rich.table import Table
 
 from tests.engine import eviction, latency, mix, parity, trouble
 from tests.engine.exact import exact
+from tests.engine.explained import explained
 from tests.engine.findings import Finding
 from tests.engine.gateway import start_gateway
 from tests.engine.isolation import isolation
@@ -38,6 +39,9 @@ from tests.engine.texts import prose
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "engine-test.md"
 
+_Part = Callable[[Path, list[Process]], AsyncIterator[Finding]]
+_PARTS: dict[str, _Part] = {"isolation": isolation, "explained": explained}
+
 _console = Console(width=160 if not sys.stdout.isatty() else None)
 
 
@@ -46,7 +50,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write-docs", action="store_true", help=f"write the table to {DOCS.name}")
     arguments.add_argument("--keep-logs", type=Path, metavar="FOLDER", help="where the servers' logs go")
-    arguments.add_argument("--only", choices=["isolation"], help="only these checks; the docs are not written then")
+    arguments.add_argument("--only", choices=list(_PARTS), help="only these checks; the docs are not written then")
     given = arguments.parse_args()
     if given.only and given.write_docs:
         arguments.error("--write-docs needs every check")
@@ -57,7 +61,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.keep_logs or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        findings, version = asyncio.run(_run(_isolation(folder) if given.only else _checks(folder)))
+        findings, version = asyncio.run(_run(_alone(folder, _PARTS[given.only]) if given.only else _checks(folder)))
     seconds = time.monotonic() - started
     _print(findings, version, seconds)
     if given.write_docs:
@@ -108,8 +112,9 @@ async def _checks(folder: Path) -> AsyncIterator[Finding | str]:
         yield await parity.refused(gateway, replicas[0])
         for finding in await mix.conversations(gateway):
             yield finding
-        async for finding in isolation(folder, replicas):
-            yield finding
+        for part in _PARTS.values():
+            async for finding in part(folder, replicas):
+                yield finding
         yield await latency.first_tokens(gateway)
         yield await eviction.evictions(gateway)
         yield await trouble.streaming(gateway)
@@ -122,8 +127,8 @@ async def _checks(folder: Path) -> AsyncIterator[Finding | str]:
         yield finding
 
 
-async def _isolation(folder: Path) -> AsyncIterator[Finding | str]:
-    """Only what keeps tenants apart; the same as in ``_checks``."""
+async def _alone(folder: Path, part: _Part) -> AsyncIterator[Finding | str]:
+    """Only one part of ``_checks``."""
     with contextlib.ExitStack() as running:
         _console.print("starting two vLLM replicas, about a minute", highlight=False)
         replicas = [
@@ -132,7 +137,7 @@ async def _isolation(folder: Path) -> AsyncIterator[Finding | str]:
         for replica in replicas:
             replica.wait_ready("/health", START_SECONDS)
         yield str(httpx.get(f"{replicas[0].url}/version").json()["version"])
-        async for finding in isolation(folder, replicas):
+        async for finding in part(folder, replicas):
             yield finding
 
 

@@ -27,7 +27,8 @@ class HasUrl(Protocol):
 def settings_for(engines: Sequence[HasUrl], **sections: Any) -> Settings:
     """Settings with one model, ``demo``, on these engines; they are called r0, r1 and so on.
 
-    Health checks run once, at the start, unless a test asks for more: nothing changes behind its back.
+    Health checks run once, at the start, unless a test asks for more: nothing changes behind its back. Requests are
+    explained only where a test asks for it: that takes a process more.
     """
     model: dict[str, Any] = {
         "id": "demo",
@@ -35,7 +36,7 @@ def settings_for(engines: Sequence[HasUrl], **sections: Any) -> Settings:
         "replicas": [{"url": engine.url, "id": f"r{number}"} for number, engine in enumerate(engines)],
     }
     model |= sections.pop("model", {})
-    data: dict[str, Any] = {"models": [model]} | sections
+    data: dict[str, Any] = {"models": [model], "explain": {"enabled": False}} | sections
     data["relay"] = {"health_interval_seconds": 60} | data.get("relay", {})
     return Settings.model_validate(data)
 

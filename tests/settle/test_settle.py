@@ -62,15 +62,17 @@ def test_report_that_says_nothing_about_the_cache_is_no_confirmation(asked, prom
 
 def test_text_of_an_answer_and_of_a_stream():
     whole = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"Hello there"}}]}'
-    assert replies(outcome(answer=[whole])) == ["Hello there"]
+    assert [reply.text for reply in replies(outcome(answer=[whole]))] == ["Hello there"]
     events = [
         b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\ndata: {"choices":[{"ind',
         b'ex":1,"delta":{"content":"B"}}]}\n\n',
         b'data: {"choices":[{"index":0,"delta":{"content":"A\\n"}},{"index":1,"delta":{"content":"2"}}]}\n\n',
         b'data: {"choices":[],"usage":{}}\n\ndata: [DONE]\n\n',
     ]
-    assert replies(outcome(answer=events, streamed=True)) == ["A\n", "B2"]
-    assert replies(outcome(answer=[b'{"choices":[{"index":0,"text":" world"}]}'])) == [" world"]
+    assert [reply.text for reply in replies(outcome(answer=events, streamed=True))] == ["A\n", "B2"]
+    assert [reply.text for reply in replies(outcome(answer=[b'{"choices":[{"index":0,"text":" world"}]}']))] == [
+        " world"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_text_of_an_answer_and_of_a_stream():
 )
 def test_answer_that_was_taken_apart_is_not_taken_for_its_text(message):
     answer = f'{{"choices":[{{"index":0,"message":{message}}}]}}'.encode()
-    assert replies(outcome(answer=[answer])) == [None]
+    assert [reply.text for reply in replies(outcome(answer=[answer]))] == [None]
 
 
 @pytest.mark.parametrize("answer", [b"", b"not json", b"[]", b'{"choices":5}', b'{"choices":[7,{"index":"a"}]}'])

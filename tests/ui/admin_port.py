@@ -44,11 +44,12 @@ TOKENS = (
 
 @dataclass
 class Rooms:
-    """A ``SpaceDesk``, a ``WarmDesk`` and an ``Auditor``."""
+    """A ``SpaceDesk``, a ``WarmDesk``, an ``ExplainDesk`` and an ``Auditor``."""
 
     events: list[AuditEvent] = field(default_factory=list)
     resets: list[tuple[SpaceSelection, str]] = field(default_factory=list)
     orders: list[tuple[Mapping[str, Any], str]] = field(default_factory=list)
+    questions: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
     failure: Exception | None = None
 
     def shown(self) -> Sequence[Mapping[str, object]]:
@@ -70,6 +71,12 @@ class Rooms:
     def job(self, job: str) -> Mapping[str, object] | None:
         return {"id": "j1", "state": "done", "total": 2} if job == "j1" else None
 
+    async def ask(self, question: str, arguments: Mapping[str, str]) -> bytes:
+        if self.failure:
+            raise self.failure
+        self.questions.append((question, arguments))
+        return b'{"told": ["asked"]}'
+
     def record(self, event: AuditEvent) -> None:
         self.events.append(event)
 
@@ -90,6 +97,7 @@ class AdminPort:
                 named_owners=lambda tenant: [f"tenant:{tenant}"] + (["group:retail"] if tenant == "shop" else []),
                 desk=self.rooms,
                 warm=self.rooms,
+                explain=self.rooms,
                 audit=self.rooms,
             ),
             access,

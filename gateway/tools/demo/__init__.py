@@ -1,8 +1,8 @@
 """``prefix-gateway demo``: see it work.
 
 ``plan`` holds the numbers, ``applications`` and ``text`` the traffic's content, ``client`` and ``traffic`` send it,
-``score`` counts, ``view`` and ``report`` show. ``child`` is what the child processes run, ``children`` starts and ends
-them, ``session`` ties all of it together.
+``score`` counts, ``reasons`` asks why, ``view`` and ``report`` show. ``child`` is what the child processes run,
+``children`` starts and ends them, ``session`` ties all of it together.
 """
 
 import argparse

@@ -18,7 +18,7 @@ import uvloop
 from rich.console import Console
 from rich.live import Live
 
-from gateway.tools.demo import view
+from gateway.tools.demo import reasons, view
 from gateway.tools.demo.applications import APPLICATIONS
 from gateway.tools.demo.children import ChildFailed, Children
 from gateway.tools.demo.plan import GATEWAY, REPLICAS, ROUND_ROBIN, Side, configuration
@@ -82,6 +82,7 @@ class _Session:
         self._stop = asyncio.Event()
         names = [app.name for app in APPLICATIONS]
         self._gateway, self._other = Score.of(names), Score.of(names)
+        self._reasons: reasons.Summary | None = None
         self._problem = ""
         self._elapsed = 0.0
 
@@ -103,11 +104,13 @@ class _Session:
         urls = await self._unless_stopped(self._start(children, folder))
         if urls is None:
             return
-        async with self._traffic(*urls):
+        public, other, admin = urls
+        async with self._traffic(public, other):
             await self._unless_stopped(self._watch(children))
+        self._reasons = await reasons.asked(admin)
 
-    async def _start(self, children: Children, folder: Path) -> tuple[str, str]:
-        """Start everything; returns the public URLs of both gateways."""
+    async def _start(self, children: Children, folder: Path) -> tuple[str, str, str]:
+        """Start everything; returns the public URLs of both gateways, and the first one's admin port."""
         self._console.print(f"starting 2 x {REPLICAS} simulated engines ...")
         sides = (GATEWAY, ROUND_ROBIN)
         engines = await asyncio.gather(*(children.start(f"engines of {side.title}", "engines") for side in sides))
@@ -121,7 +124,7 @@ class _Session:
 
         (public, admin), (other, _) = await asyncio.gather(*map(start, sides, engines, ports))
         self._console.print(view.introduction(public, admin), markup=False, soft_wrap=True)
-        return public, other
+        return public, other, admin
 
     @contextlib.asynccontextmanager
     async def _traffic(self, gateway: str, other: str) -> AsyncIterator[None]:
@@ -182,9 +185,13 @@ class _Session:
             print(f"prefix-gateway demo: {self._problem}", file=sys.stderr)
         if self._options.json:
             sides = ((GATEWAY, self._gateway), (ROUND_ROBIN, self._other))
-            print(json.dumps({side.key: as_json(score) for side, score in sides}))
+            told = {side.key: dict(as_json(score)) for side, score in sides}
+            if self._reasons is not None:
+                told[GATEWAY.key]["missed_tokens"] = reasons.by_code(self._reasons)
+            print(json.dumps(told))
         elif self._gateway.requests or self._other.requests:
-            self._console.print(view.summary(self._gateway, self._other, self._elapsed))
+            why = reasons.shown(self._reasons) if self._reasons is not None else None
+            self._console.print(view.summary(self._gateway, self._other, self._elapsed, why))
         else:
             self._console.print("ended before the first answer")
 

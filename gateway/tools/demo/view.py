@@ -24,6 +24,7 @@ def introduction(public: str, admin: str) -> str:
             OpenAI(base_url="{public}/v1", api_key="none")
             curl -i {public}/v1/chat/completions -H 'content-type: application/json' -d '{_CURL_BODY}'
   admin     {admin}/metrics   {admin}/admin/api/replicas
+            {admin}/admin/api/summary: why tokens are computed again
 """
 
 
@@ -33,10 +34,12 @@ def live(gateway: Score, other: Score, elapsed: float, seconds: float | None) ->
     return Group(Text(f" {elapsed:4.0f} s   {until}", style="dim"), *_tables(gateway, other))
 
 
-def summary(gateway: Score, other: Score, elapsed: float) -> RenderableType:
-    """The end: the same tables, and the gain in words."""
+def summary(gateway: Score, other: Score, elapsed: float, why: RenderableType | None = None) -> RenderableType:
+    """The end: the same tables, the gain in words, and ``why`` the gateway's side computed what it did."""
     parts: list[RenderableType] = [Text(f" Summary of {elapsed:.0f} s", style="bold"), *_tables(gateway, other)]
     parts += [Text(f" -> {gain}", style="bold") for gain in gains(gateway, other)]
+    if why is not None:
+        parts.append(why)
     parts += [
         Text(f" first error of the {side.title} side: {score.first_error}", style="red")
         for side, score in ((GATEWAY, gateway), (ROUND_ROBIN, other))

@@ -1,0 +1,453 @@
+"""What it costs to explain requests: in the gateway's process, in the one beside it, and for the requests.
+
+    python -m benchmarks.explain [--seconds 60] [--slice 10] [--same-core] [--only handing,working,side-by-side]
+
+* `handing`: CPU time of the gateway's process for one 10 KB chat request: putting together what is told of it, and
+  handing that over (encoding, writing, reading what was counted), with a real process at the other end.
+* `working`: CPU time of the explaining process by kind of request: the next turn of a conversation, a time in front of
+  everything that repeats, a prompt like no other.
+* `side-by-side`: two gateways at their limit in turn, slice by slice, one with `explain.enabled: true` and one without.
+  Each runs pinned to one core; load, engines and the explaining process run on the others, or, with `--same-core`, the
+  explaining process shares the gateway's. Shown are requests per second and CPU time per request of either process, the
+  rooms' own time from `gateway_overhead_seconds` (the sum over the rooms up to the answer of each one's mean, p50 and
+  p99, interpolated within the histogram's buckets), the clients' p50 and p99, and memory over time.
+
+Bodies: one third each of the kinds above, 10 KB each.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import uvloop
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.isolation import free_port
+from benchmarks.overhead.bodies import WORDS
+from gateway.account import finished as told_of
+from gateway.explain import ExplainFront, ExplainSettings
+from gateway.explain.link import Frames, Terms, pack
+from gateway.explain.office import Office
+from gateway.explain.staff import ExplainStaff
+from gateway.values.decision import Candidate, Decision, DecisionKind
+from gateway.values.explain import Finished, Reply, Where
+from gateway.values.ids import ReplicaId, Target
+from gateway.values.outcome import Ending, Outcome, Usage
+from gateway.values.prompt import TokenizedPrompt, TokenSource
+from gateway.values.space import SpacePass
+
+KINDS = "next turn", "time in front", "new prompt"
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def conversation(rng: random.Random, system: str, turns: int) -> list[dict[str, str]]:
+    messages = [{"role": "system", "content": system}]
+    for turn in range(turns):
+        messages.append({"role": "user", "content": f"Point {turn}: " + " ".join(rng.choices(WORDS, k=9))})
+        messages.append({"role": "assistant", "content": f"Re {turn}: " + " ".join(rng.choices(WORDS, k=40))})
+    return [*messages, {"role": "user", "content": "At last " + " ".join(rng.choices(WORDS, k=6))}]
+
+
+def guidelines(topic: str) -> str:
+    return " ".join(f"Guideline {n}: stay friendly about {topic} and quote paragraph {n * 7}." for n in range(110))
+
+
+def prompts(kind: str, count: int) -> Iterator[list[dict[str, str]]]:
+    """The messages of one request after the other, of one kind."""
+    rng = random.Random(kind)
+    if kind == "next turn":
+        per_conversation = 8
+        for number in range(-(-count // per_conversation)):
+            whole = conversation(rng, guidelines(f"returns {number % 5}"), per_conversation + 1)
+            yield from (whole[: 2 + 2 * turn] for turn in range(per_conversation))
+    elif kind == "time in front":
+        began = datetime(2026, 11, 21, 9, tzinfo=UTC)
+        for number in range(count):
+            now = began + timedelta(seconds=3 * number)
+            yield conversation(rng, f"It is {now.isoformat()}. {guidelines('invoices')}", 6)
+    else:
+        for _ in range(count):
+            yield conversation(rng, " ".join(rng.choices(WORDS, k=1000)) + f" {rng.random()}", 6)
+
+
+def body_of(messages: list[dict[str, str]]) -> bytes:
+    return json.dumps({"model": "m", "messages": messages, "max_tokens": 8}).encode()
+
+
+def token_ids(messages: list[dict[str, str]]) -> bytes:
+    """A token for every word, as good as any tokenizer's here."""
+    text = "".join(f" <{message['role']}> {message['content']}" for message in messages)
+    return b"".join((zlib.crc32(word.encode()) & 0xFFFF).to_bytes(4, "little") for word in text.split())
+
+
+def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
+    """What the gateway has of a request when it is over, with two replicas."""
+    ids = token_ids(messages)
+    target = Target(ReplicaId("r0"), 0)
+    candidates = tuple(Candidate(Target(ReplicaId(f"r{n}"), 0), 1600 * (1 - n), 0.01, 0.02, 0.03) for n in range(2))
+    usage = Usage(prompt_tokens=len(ids) // 4, completion_tokens=8, cached_tokens=1600)
+    tenant = SimpleNamespace(id="shop", label="shop")
+    facts = SimpleNamespace(prefix_caching=True, kind=None)
+    request = SimpleNamespace(
+        request_id=f"req-{number}",
+        model="m",
+        endpoint="/v1/chat/completions",
+        caller=SimpleNamespace(tenant=tenant),
+        headers=[(b"host", b"x"), (b"user-agent", b"web/2.1"), (b"content-type", b"application/json")],
+        session=None,
+        body=body_of(messages),
+        fields={},
+        stream=False,
+        received_at=time.monotonic(),
+        warms=None,
+    )
+    return SimpleNamespace(
+        outcome=Outcome(Ending.COMPLETE, 200, True, None, 0.2, usage),
+        replica=SimpleNamespace(
+            facts=facts,
+            usage_details=False,
+            speed=SimpleNamespace(rates=SimpleNamespace(prefill_seconds_per_token=1e-4)),
+        ),
+        decision=Decision(target, DecisionKind.WARM, 1600, "cost", candidates),
+        request=request,
+        prompt=TokenizedPrompt((ids,), TokenSource.LOCAL),
+        space=SpacePass("a1b2c3d4", ""),
+        model=SimpleNamespace(template_tells_time=False, tools_first=False),
+        sent_chains=(SimpleNamespace(block_size=16),),
+        barred=(),
+        replies=(Reply("hello there", None),),
+        indexed=True,
+        status=200,
+        tried=(),
+        ttft_seconds=None,
+    )
+
+
+class Nobody:
+    def on_missed(self, model, tenant, reason, tokens):
+        pass
+
+    def on_explain_skipped(self, count):
+        pass
+
+
+async def handing(count: int) -> None:
+    """Both costs by CPU time of this process alone, over many small batches, as requests come in."""
+    trips = [answered(messages, number) for number, messages in enumerate(prompts("next turn", 200))]
+    began = time.process_time()
+    for number in range(count):
+        told_of(trips[number % len(trips)], with_text=True)
+    building = (time.process_time() - began) / count
+    spent = {}
+    for enabled in (False, True):
+        front = ExplainFront(ExplainSettings(enabled=enabled), Nobody(), {"m": 1})
+        front.start()
+        if enabled:
+            await front.ask("summary", {})
+        values = [told_of(trip, with_text=True) for trip in trips]
+        began = time.process_time()
+        for start in range(0, count, 10):
+            if enabled and not front.wants_text:
+                raise SystemExit("the explaining process is behind: this machine is too busy to measure this")
+            for number in range(start, start + 10):
+                front.finished(values[number % len(values)])
+            await asyncio.sleep(0.02)
+        spent[enabled] = (time.process_time() - began) / count
+        await front.stop()
+    size = statistics.mean(len(trip.request.body) for trip in trips)
+    print(f"handing over a request of {size / 1000:.1f} KB, gateway's process")
+    print(f"  putting it together {building * 1e6:8.1f} us")
+    print(f"  handing it over     {(spent[True] - spent[False]) * 1e6:8.1f} us")
+
+
+def working(count: int) -> None:
+    terms = Terms(64 << 20, 5000, 3600.0, 128 << 20, 3600.0, 1_000_000, None, "USD", {})
+    print(f"{'explaining a request':24} {'us':>8} {'of it reading':>14} {'most us':>9}")
+    for kind in KINDS:
+        office = Office(ExplainStaff)
+        office.handle(terms)
+        stream = bytearray()
+        for number, messages in enumerate(prompts(kind, count)):
+            where = Where("m", "tokenizer", "template", "tenant:shop")
+            told: Finished = told_of(answered(messages, number), with_text=True)
+            pack(msgspec.structs.replace(told, where=where, at=1e9 + number), stream)
+        frames = list(Frames().feed(bytes(stream)))
+        began = time.process_time()
+        messages_read = [frame.message() for frame in frames]
+        reading = time.process_time() - began
+        each = []
+        for message in messages_read:
+            before = time.process_time()
+            office.handle(message)
+            each.append(time.process_time() - before)
+        per = (sum(each) + reading) / len(each)
+        print(f"  {kind:22} {per * 1e6:8.0f} {reading / len(each) * 1e6:14.0f} {max(each) * 1e6:9.0f}", flush=True)
+
+
+@dataclass
+class Side:
+    """One of the two gateways, and what was measured of it, slice by slice."""
+
+    name: str
+    port: int
+    admin_port: int
+    process: subprocess.Popen
+    child: int | None = None
+    figures: dict[str, list[float]] = field(default_factory=dict)
+    memory: list[tuple[float, float, float]] = field(default_factory=list)
+
+    def add(self, **figures: float) -> None:
+        for name, value in figures.items():
+            self.figures.setdefault(name, []).append(value)
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def memory_mib(pid: int) -> float:
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
+
+
+def page(side: Side) -> dict[str, dict]:
+    """A scrape: buckets, sum and count of every stage, and the plain counters."""
+    text = urllib.request.urlopen(f"http://127.0.0.1:{side.admin_port}/metrics", timeout=20).read().decode()
+    stages: dict[str, dict] = {}
+    counters: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for name, labels, value, *_ in family.samples:
+            if name.startswith("gateway_overhead_seconds"):
+                stage = stages.setdefault(labels["stage"], {"buckets": {}, "sum": 0.0, "count": 0.0})
+                if name.endswith("_bucket"):
+                    stage["buckets"][float(labels["le"])] = value
+                else:
+                    stage[name.rsplit("_", 1)[1]] = value
+            else:
+                counters[name] = counters.get(name, 0.0) + value
+    return {"stages": stages, "counters": counters}
+
+
+def quantile(before: dict, after: dict, share: float) -> float:
+    """Within the bucket it falls into, in proportion."""
+    wanted = share * (after["count"] - before["count"])
+    low = seen = 0.0
+    for edge, value in sorted(after["buckets"].items()):
+        until = value - before["buckets"].get(edge, 0.0)
+        if until >= wanted:
+            return low if edge == float("inf") else low + (edge - low) * (wanted - seen) / max(until - seen, 1e-9)
+        low, seen = edge, until
+    return low
+
+
+def overhead(before: dict[str, dict], after: dict[str, dict]) -> dict[str, float]:
+    """Sums over the rooms that a request passes before its answer; in milliseconds."""
+    empty = {"buckets": {}, "sum": 0.0, "count": 0.0}
+    sums = {"mean": 0.0, "p50": 0.0, "p99": 0.0}
+    for stage, now in after["stages"].items():
+        then = before["stages"].get(stage, empty)
+        count = now["count"] - then["count"]
+        if stage == "settle" or not count:
+            continue
+        sums["mean"] += (now["sum"] - then["sum"]) / count * 1e3
+        sums["p50"] += quantile(then, now, 0.5) * 1e3
+        sums["p99"] += quantile(then, now, 0.99) * 1e3
+    return sums
+
+
+def one_slice(side: Side, bodies: Path, connections: int, seconds: float, rest: list[int], began: float) -> None:
+    before = page(side)
+    cpu = cpu_seconds(side.process.pid)
+    child_cpu = cpu_seconds(side.child) if side.child else 0.0
+    command = ["benchmarks.explain_load", str(side.port), str(bodies), str(connections), str(seconds)]
+    load = subprocess.Popen(
+        ["taskset", "-c", ",".join(map(str, rest)), sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True
+    )
+    result = json.loads(load.communicate()[0])
+    if result["errors"]:
+        raise SystemExit(f"{side.name}: {result['errors']} requests failed")
+    requests = result["requests"]
+    spent = cpu_seconds(side.process.pid) - cpu
+    # What waits is explained before the other side's slice begins, and belongs to this one.
+    settle(side)
+    after = page(side)
+    side.add(
+        rate=requests / result["seconds"],
+        cpu=spent / requests * 1e3,
+        child_cpu=(cpu_seconds(side.child) - child_cpu) / requests * 1e3 if side.child else 0.0,
+        client_p50=result["p50"] * 1e3,
+        client_p99=result["p99"] * 1e3,
+        skipped=(
+            after["counters"].get("gateway_explain_skipped_total", 0)
+            - before["counters"].get("gateway_explain_skipped_total", 0)
+        )
+        / requests,
+        requests=requests,
+        **{f"own_{name}": value for name, value in overhead(before, after).items()},
+    )
+    side.memory.append(
+        (time.monotonic() - began, memory_mib(side.process.pid), memory_mib(side.child) if side.child else 0.0)
+    )
+
+
+def settle(side: Side) -> None:
+    if not side.child:
+        return
+    for _ in range(600):
+        before = cpu_seconds(side.child)
+        time.sleep(0.3)
+        if cpu_seconds(side.child) - before <= 1 / TICK:
+            return
+
+
+def start(name: str, folder: Path, engines: list[str], core: int, *, explain: bool) -> Side:
+    port, admin_port = free_port(), free_port()
+    config = folder / f"{name}.yaml"
+    config.write_text(
+        json.dumps(
+            {
+                "server": {"port": port, "admin_port": admin_port},
+                "models": [{"id": "m", "tokenizer": "builtin:demo", "replicas": engines}],
+                "explain": {"enabled": explain},
+                "log": {"requests": False},
+            }
+        )
+    )
+    command = ["taskset", "-c", str(core), sys.executable, "-m", "gateway", "serve", "--config", str(config)]
+    # A session of its own, and what it logs is kept for when something goes wrong.
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
+    return Side(name, port, admin_port, process)
+
+
+def wait_until_serving(side: Side) -> None:
+    for _ in range(240):
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{side.port}/readyz", timeout=5).read()
+            return
+        except (OSError, urllib.error.HTTPError):
+            if side.process.poll() is not None:
+                break
+            time.sleep(0.5)
+    raise SystemExit(f"the gateway ({side.name}) does not serve")
+
+
+def side_by_side(args: argparse.Namespace) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    core, rest = cores[0], cores[1:] or cores
+    folder = Path(tempfile.mkdtemp(prefix="explain-"))
+    bodies = folder / "bodies.jsonl"
+    mixed = zip(*(prompts(kind, 1200) for kind in KINDS), strict=False)
+    bodies.write_bytes(b"\n".join(body_of(messages) for group in mixed for messages in group))
+    ports = [free_port(), free_port()]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    engine_command = [sys.executable, "-m", "benchmarks.overhead.engine", *map(str, ports), "1"]
+    engine = subprocess.Popen(
+        ["taskset", "-c", ",".join(map(str, rest)), *engine_command], start_new_session=True, **quiet
+    )
+    sides: list[Side] = []
+    try:
+        time.sleep(1)
+        engines = [f"http://127.0.0.1:{port}" for port in ports]
+        sides = [start(name, folder, engines, core, explain=name == "on") for name in ("off", "on")]
+        for side in sides:
+            wait_until_serving(side)
+        on = sides[1]
+        for _ in range(100):
+            if found := children(on.process.pid):
+                on.child = found[0]
+                break
+            time.sleep(0.1)
+        if on.child is None:
+            raise SystemExit("there is no explaining process")
+        os.sched_setaffinity(on.child, [core] if args.same_core else rest)
+        began = time.monotonic()
+        for side in sides:
+            one_slice(side, bodies, args.connections, 2, rest, began)
+            side.figures.clear()
+        for number in range(max(round(args.seconds / args.slice), 1)):
+            for side in sides if number % 2 else reversed(sides):
+                one_slice(side, bodies, args.connections, args.slice, rest, began)
+        report(sides)
+    finally:
+        for process in [side.process for side in sides] + [engine]:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait(40)
+
+
+def report(sides: list[Side]) -> None:
+    columns = {
+        "req/s": "rate",
+        "cpu ms/req": "cpu",
+        "beside ms/req": "child_cpu",
+        "own mean ms": "own_mean",
+        "own p50 ms": "own_p50",
+        "own p99 ms": "own_p99",
+        "client p50 ms": "client_p50",
+        "client p99 ms": "client_p99",
+        "skipped": "skipped",
+    }
+    print(f"{'explain':8}" + "".join(f"{title:>15}" for title in columns))
+    for side in sides:
+        medians = [statistics.median(side.figures[name]) for name in columns.values()]
+        print(f"{side.name:8}" + "".join(f"{value:15.3f}" for value in medians))
+    ratios = [
+        statistics.median(
+            on / off if off else float("nan")
+            for off, on in zip(sides[0].figures[name], sides[1].figures[name], strict=True)
+        )
+        for name in columns.values()
+    ]
+    print(f"{'on / off':8}" + "".join(f"{value:15.3f}" for value in ratios))
+    print(f"\nslices: {len(sides[0].figures['rate'])}; requests: ", end="")
+    print(", ".join(f"{side.name} {sum(side.figures['requests']):.0f}" for side in sides))
+    print(f"\n{'MiB after s':>12} {'gateway off':>12} {'gateway on':>12} {'beside it':>12}")
+    off, on = (side.memory for side in sides)
+    step = max(len(on) // 12, 1)
+    for (_, alone, _), (at, gateway, child) in list(zip(off, on, strict=True))[::step]:
+        print(f"{at:12.0f} {alone:12.1f} {gateway:12.1f} {child:12.1f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60, help="of load, for each of the two gateways")
+    parser.add_argument("--slice", type=float, default=10, help="seconds of load before it is the other's turn")
+    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--same-core", action="store_true", help="the explaining process shares the gateway's core")
+    parser.add_argument("--only", default="handing,working,side-by-side", metavar="PARTS")
+    args = parser.parse_args()
+    parts = args.only.split(",")
+    if "handing" in parts:
+        uvloop.run(handing(1500))
+    if "working" in parts:
+        working(800)
+    if "side-by-side" in parts:
+        side_by_side(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""What is handed over of an answered request so that it can be explained."""
+
+import hashlib
+import time
+from collections.abc import Sequence
+
+from gateway.settle import bypasses_cache, client_family
+from gateway.trip import Trip
+from gateway.values.decision import Candidate
+from gateway.values.engine import EngineKind
+from gateway.values.explain import Finished, Holder, Where
+from gateway.values.media import MediaItem
+from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
+from gateway.values.space import SpacePass
+
+_LONGEST_BODY = 2 * 1024 * 1024
+"""Bodies beyond this are images rather than text; their tokens are compared all the same."""
+
+
+def finished(trip: Trip, *, with_text: bool) -> Finished:
+    """An answered request, as far as its explanation needs it.
+
+    Args:
+        trip: The request; a replica has computed its prompt.
+        with_text: Whether its text and tokens are to go along.
+    """
+    outcome, replica, decision = trip.outcome, trip.replica, trip.decision
+    assert outcome is not None
+    assert replica is not None
+    assert decision is not None
+    request, prompt, usage = trip.request, trip.prompt, outcome.usage
+    uncached = replica.facts.prefix_caching is False
+    return Finished(
+        request_id=request.request_id,
+        at=time.time(),
+        model=request.model,
+        endpoint=request.endpoint,
+        tenant=request.caller.tenant.id,
+        tenant_label=request.caller.tenant.label,
+        source=client_family(request.headers),
+        session=request.session or "",
+        where=_where(trip.space, request.model, prompt.variant),
+        life=trip.space.id,
+        body=request.body if with_text and len(request.body) <= _LONGEST_BODY else b"",
+        parts=_comparable(prompt) if with_text else (),
+        replies=tuple(trip.replies) if with_text else (),
+        token_source=prompt.source,
+        block_size=trip.sent_chains[0].block_size if trip.sent_chains else 0,
+        prompt_tokens=usage.prompt_tokens if usage else prompt.tokens,
+        own_tokens=prompt.tokens,
+        predicted_tokens=decision.held_tokens,
+        cached_tokens=_reported(trip),
+        completion_tokens=usage.completion_tokens if usage else None,
+        replica=decision.replica,
+        rank=decision.target.rank,
+        decision=decision.kind,
+        policy=decision.policy,
+        holders=(
+            *map(_candidate, decision.candidates),
+            *trip.barred,
+        ),
+        bypasses_cache=uncached or bypasses_cache(request),
+        is_blind=prompt.source is TokenSource.TEXT or not trip.indexed,
+        template_tells_time=trip.model.template_tells_time,
+        tools_first=trip.model.tools_first,
+        status=trip.status,
+        ending=outcome.ending,
+        streamed=request.stream,
+        ttft_seconds=trip.ttft_seconds,
+        seconds=time.monotonic() - request.received_at,
+        failed_attempts=len(trip.tried),
+        prefill_seconds_per_token=replica.speed.rates.prefill_seconds_per_token,
+        warming=request.warms is not None,
+    )
+
+
+def _candidate(candidate: Candidate) -> Holder:
+    return Holder(
+        candidate.target.replica,
+        candidate.target.rank,
+        candidate.held_tokens,
+        candidate.queue_seconds,
+        candidate.prefill_seconds,
+        candidate.cost_seconds,
+    )
+
+
+def _reported(trip: Trip) -> int | None:
+    """What the engine said was cached; None if that says nothing: of several prompts it tells of the last one only."""
+    usage, replica = trip.outcome.usage if trip.outcome else None, trip.replica
+    if usage is None or len(trip.prompt.parts) > 1:
+        return None
+    if usage.cached_tokens is None and replica is not None and replica.usage_details:
+        # It does tell, but for a zero.
+        return 0 if replica.facts.kind is EngineKind.SGLANG else None
+    return usage.cached_tokens
+
+
+def _where(space: SpacePass, model: str, variant: str) -> Where:
+    parts = space.space
+    if parts is None:
+        return Where(model, variant=variant)
+    return Where(
+        model=parts.model_id,
+        tokenizer=parts.tokenizer_id,
+        template=parts.template_version,
+        owner=parts.tenant,
+        scope=parts.scope,
+        adapter=parts.adapter,
+        context_limit=parts.context_limit,
+        region=parts.region,
+        narrowed=space.narrowed,
+        variant=variant,
+    )
+
+
+def _comparable(prompt: TokenizedPrompt) -> tuple[bytes, ...]:
+    """Token ids by which prompts can be compared: placeholders of images are replaced by what stands for the image."""
+    if not prompt.media:
+        return prompt.parts
+    return tuple(_with_media(part, items) for part, items in zip(prompt.parts, prompt.media, strict=True))
+
+
+def _with_media(part: bytes, items: Sequence[MediaItem]) -> bytes:
+    ids = bytearray(part)
+    for item in items:
+        stand_in = hashlib.blake2b(item.identifier.encode(), digest_size=TOKEN_BYTES).digest() * item.length
+        start = item.offset * TOKEN_BYTES
+        ids[start : start + len(stand_in)] = stand_in
+    return bytes(ids[: len(part)])

@@ -1,0 +1,177 @@
+"""What the process that explains runs: ``python -m gateway.explain.process FD``, started by ``ExplainFront``.
+
+One thread, one socket. It takes in whatever has been sent before it does the next piece of work, so a question need not
+wait behind all that came before it, and the gateway's end being closed is noticed at once: then it ends, however the
+gateway did.
+"""
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import cast
+
+import msgspec
+
+from gateway.explain.link import LONGEST_QUESTION_WAIT_SECONDS, Frame, Frames, FromChild, Terms, ToChild, pack
+from gateway.explain.office import Office
+
+_READ_BYTES = 256 * 1024
+_REPORT_SECONDS = 0.1
+_REPORTS_WHEN_FULL = 16
+"""Reports for as much as may wait: the gateway learns early enough that there is room again."""
+_POLITE = 5
+"""Niceness: where cores are short, answering requests comes first."""
+
+
+class Gone(Exception):
+    """The gateway's end of the connection is closed."""
+
+
+class Session:
+    """Everything between two ends of a connection.
+
+    Args:
+        connection: The child's end.
+        office: Does the work.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, connection: socket.socket, office: Office, clock: Callable[[], float] = time.monotonic) -> None:
+        self._connection = connection
+        self._office = office
+        self._clock = clock
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+        self._frames = Frames()
+        self._work: deque[Frame] = deque()
+        # Each with when it has waited long enough, and how much work came before it.
+        self._questions: deque[tuple[Frame, float, int]] = deque()
+        self._done = 0
+        self._stride = 0
+        self._unreported_bytes = 0
+        self._reported_at = 0.0
+
+    def run(self) -> None:
+        """Work until the gateway is gone.
+
+        Raises:
+            Gone: it is.
+        """
+        while True:
+            self._read(self._idle_seconds())
+            if self._questions and (self._done >= self._questions[0][2] or self._clock() >= self._questions[0][1]):
+                self._handle(self._questions.popleft()[0])
+            elif self._work:
+                frame = self._work.popleft()
+                self._done += 1
+                self._unreported_bytes += frame.size
+                self._handle(frame)
+            self._report()
+
+    def _idle_seconds(self) -> float | None:
+        """How long there is nothing to do but read; None for ever."""
+        if self._work or self._questions:
+            return 0
+        if self._unreported_bytes:
+            return max(self._reported_at + _REPORT_SECONDS - self._clock(), 0)
+        return None
+
+    def _read(self, seconds: float | None) -> None:
+        if not self._poll.poll(None if seconds is None else seconds * 1000):
+            return
+        try:
+            data = self._connection.recv(_READ_BYTES)
+        except OSError:
+            data = b""
+        if not data:
+            raise Gone
+        for frame in self._frames.feed(data):
+            if frame.is_work:
+                self._work.append(frame)
+            elif frame.is_question:
+                latest = self._clock() + LONGEST_QUESTION_WAIT_SECONDS
+                self._questions.append((frame, latest, self._done + len(self._work)))
+            else:
+                self._handle(frame)
+
+    def _handle(self, frame: Frame) -> None:
+        try:
+            message = cast(ToChild, frame.message())
+        except msgspec.MsgspecError:
+            if not frame.is_work:
+                raise
+            self._office.unreadable()
+            return
+        if isinstance(message, Terms):
+            self._stride = message.max_waiting_bytes // _REPORTS_WHEN_FULL
+        for reply in self._office.handle(message):
+            self._send(reply)
+
+    def _report(self) -> None:
+        now = self._clock()
+        if self._unreported_bytes and (
+            self._unreported_bytes >= self._stride or now >= self._reported_at + _REPORT_SECONDS
+        ):
+            self._unreported_bytes = 0
+            self._reported_at = now
+            if (counted := self._office.counted()) is not None:
+                self._send(counted)
+
+    def _send(self, message: FromChild) -> None:
+        frame = bytearray()
+        pack(message, frame)
+        try:
+            self._connection.sendall(frame)
+        except OSError:
+            raise Gone from None
+
+
+def run(fd: int, office: Office) -> None:
+    """Work until the gateway is gone, and end the process.
+
+    Args:
+        fd: The file descriptor of the connection.
+        office: Does the work.
+    """
+    # Whoever ends everything at once ends the gateway, which still has requests to answer, and then this.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.excepthook = _tell_without_values
+    os.nice(_POLITE)
+    _relax_garbage_collection()
+    try:
+        Session(socket.socket(fileno=fd), office).run()
+    except Gone:
+        # What it knows is of no use to anybody any more: no need to take it apart object by object.
+        os._exit(0)
+
+
+def _relax_garbage_collection() -> None:
+    """What is kept is kept for long, and hardly any of it in cycles: looking through it all again is time wasted."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def _tell_without_values(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:  # noqa: ARG001
+    """An exception that ends the process, without its message, which may quote a prompt."""
+    sys.stderr.write("".join(traceback.format_tb(trace)) + f"{kind.__name__} (message left out)\n")
+
+
+def main() -> None:
+    """The command."""
+    from gateway.explain.staff import ExplainStaff
+
+    run(int(sys.argv[1]), Office(ExplainStaff))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Shapes of values that change from request to request, one file per family."""

@@ -1,0 +1,106 @@
+"""What is asked for: the query's parameters, read strictly."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.settle.journal.windows import DEFAULT_WINDOW, WINDOWS, Window
+from gateway.values.errors import BadRequest
+from gateway.values.reasons import Reason
+
+DEFAULT_LIMIT = 100
+LARGEST_LIMIT = 1000
+
+_SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A window, and whose requests. None means any.
+
+    Attributes:
+        window: The window.
+        model: Id of the model.
+        tenant: Id of the tenant.
+        source: Client family.
+    """
+
+    window: Window
+    model: str | None = None
+    tenant: str | None = None
+    source: str | None = None
+
+    def takes(self, model: str, tenant: str, source: str) -> bool:
+        """Whether it is about such a request."""
+        return self.model in (None, model) and self.tenant in (None, tenant) and self.source in (None, source)
+
+    @property
+    def shown(self) -> dict[str, str | None]:
+        """JSON-ready."""
+        return {"window": self.window.name, "model": self.model, "tenant": self.tenant, "source": self.source}
+
+
+def read_names(arguments: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
+    """The parameters that are given and not empty.
+
+    Raises:
+        BadRequest: One of them is not known.
+    """
+    for name in arguments:
+        if name not in known:
+            raise BadRequest(
+                f"There is no parameter {name[:_SHOWN_CHARS]!r}; there is {', '.join(known)}."
+                if known
+                else f"There is no parameter {name[:_SHOWN_CHARS]!r}, nor any other.",
+                param=name[:_SHOWN_CHARS],
+                code="unknown_parameter",
+            )
+    return {name: value for name, value in arguments.items() if value}
+
+
+def read_selection(given: Mapping[str, str]) -> Selection:
+    """The window and the filters.
+
+    Raises:
+        BadRequest: There is no such window.
+    """
+    name = given.get("window", DEFAULT_WINDOW)
+    if name not in WINDOWS:
+        raise BadRequest(
+            f"`window` must be one of {', '.join(WINDOWS)}, not {name[:_SHOWN_CHARS]!r}.",
+            param="window",
+            code="invalid_value",
+        )
+    return Selection(WINDOWS[name], given.get("model"), given.get("tenant"), given.get("source"))
+
+
+def read_reason(given: Mapping[str, str]) -> Reason | None:
+    """The reason; None for any.
+
+    Raises:
+        BadRequest: There is no such reason.
+    """
+    name = given.get("reason")
+    if name is None:
+        return None
+    try:
+        return Reason(name)
+    except ValueError:
+        raise BadRequest(
+            f"`reason` must be one of {', '.join(Reason)}, not {name[:_SHOWN_CHARS]!r}.",
+            param="reason",
+            code="invalid_value",
+        ) from None
+
+
+def read_limit(given: Mapping[str, str]) -> int:
+    """How many are shown at most.
+
+    Raises:
+        BadRequest: It is no number, or out of range.
+    """
+    value = given.get("limit")
+    if value is None:
+        return DEFAULT_LIMIT
+    if not (value.isascii() and value.isdigit() and len(value) <= 6 and 1 <= int(value) <= LARGEST_LIMIT):
+        raise BadRequest(f"`limit` must be a number from 1 to {LARGEST_LIMIT}.", param="limit", code="invalid_value")
+    return int(value)

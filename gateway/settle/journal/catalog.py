@@ -1,0 +1,18 @@
+"""The table of reasons, JSON-ready, so that a page needs no other source for its texts."""
+
+from gateway.values.reasons import REASONS
+
+
+def catalog() -> list[dict[str, object]]:
+    """Every reason, in the order of the ladder."""
+    return [
+        {
+            "code": reason,
+            "title": text.title,
+            "meaning": text.meaning,
+            "advice": text.advice,
+            "rung": text.rung,
+            "remedy": text.remedy,
+        }
+        for reason, text in REASONS.items()
+    ]

@@ -1,0 +1,220 @@
+"""The journal: takes what was explained, and answers what the admin port is asked."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import orjson
+
+from gateway.settle.journal import figures
+from gateway.settle.journal.arguments import Selection, read_names, read_reason, read_selection
+from gateway.settle.journal.catalog import catalog
+from gateway.settle.journal.cell import Cell, cell_left_out, cell_of, sum_of
+from gateway.settle.journal.counts import Counts
+from gateway.settle.journal.detail import request_shown
+from gateway.settle.journal.entries import Entries
+from gateway.settle.journal.findings import Findings
+from gateway.settle.journal.keys import Key, KeyBook
+from gateway.settle.journal.limits import JournalLimits, Price
+from gateway.settle.journal.listing import requests_shown
+from gateway.values.errors import NotFound
+from gateway.values.explain import Explanation, Finished
+
+_SHOWN_CHARS = 200
+_WHOSE = ("model", "tenant", "source")
+_NO_PRICE = Price()
+
+
+class FamiliesShown(Protocol):
+    """Tells how the clients of one application differ in what they send."""
+
+    def __call__(
+        self, now: float, model: str | None = None, tenant: str | None = None
+    ) -> Sequence[Mapping[str, object]]:
+        """One JSON-ready object for each two client families that differ."""
+        ...
+
+
+def _no_families(
+    now: float,  # noqa: ARG001 - the protocol's
+    model: str | None = None,  # noqa: ARG001
+    tenant: str | None = None,  # noqa: ARG001
+) -> Sequence[Mapping[str, object]]:
+    return ()
+
+
+class Journal:
+    """Everything that was explained, as far as it is kept. All times are Unix seconds.
+
+    Args:
+        since: When it begins.
+        limits: How much is kept.
+        price: What computing costs.
+        families: Tells how client families differ.
+    """
+
+    def __init__(
+        self,
+        since: float,
+        limits: JournalLimits | None = None,
+        price: Price = _NO_PRICE,
+        families: FamiliesShown = _no_families,
+    ) -> None:
+        limits = limits or JournalLimits()
+        self._since = since
+        self._price = price
+        self._families = families
+        self._keys = KeyBook(limits)
+        self._counts = Counts()
+        self._findings = Findings(limits)
+        self._entries = Entries(limits)
+
+    def configure(self, limits: JournalLimits, price: Price, now: float) -> None:
+        """Go by other limits and another price from now on."""
+        self._price = price
+        self._keys.configure(limits)
+        self._findings.configure(limits)
+        self._entries.configure(limits, now)
+
+    def add(self, finished: Finished, explanation: Explanation, gpus: float) -> None:
+        """Take one request. One that was sent to fill a cache is left out.
+
+        Args:
+            finished: The request.
+            explanation: Where its tokens went.
+            gpus: GPUs of a replica.
+        """
+        if finished.warming:
+            return
+        key = self._keys.key(finished.model, finished.tenant, finished.source, finished.at)
+        self._counts.add(key, finished.at, cell_of(finished, explanation, gpus))
+        per_token = finished.prefill_seconds_per_token * gpus
+        self._findings.add(key, finished.request_id, finished.at, explanation, per_token)
+        self._entries.add(finished, explanation, gpus)
+
+    def add_left_out(
+        self,
+        *,
+        at: float,
+        model: str,
+        tenant: str,
+        source: str,
+        requests: int,
+        prompt_tokens: int,
+        hits: int,
+        hits_confirmed: bool,
+        prefill_seconds: float,
+        gpus: float,
+    ) -> None:
+        """Take the sums of requests of which nothing else is known. They count as skipped, and what they missed as not
+        classified.
+
+        Args:
+            at: When the last of them was over.
+            model: As in ``Finished``, for all of them.
+            tenant: Likewise.
+            source: Likewise.
+            requests: How many.
+            prompt_tokens: Of all.
+            hits: Of those, how many were not computed again.
+            hits_confirmed: Whether engines reported that.
+            prefill_seconds: What all prompt tokens would take, none of them reused.
+            gpus: GPUs of a replica.
+        """
+        key = self._keys.key(model, tenant, source, at)
+        per_token = prefill_seconds / prompt_tokens if prompt_tokens else 0.0
+        cell = cell_left_out(requests, prompt_tokens, hits, per_token, gpus=gpus, confirmed=hits_confirmed)
+        self._counts.add(key, at, cell)
+
+    def answer(self, question: str, arguments: Mapping[str, str], now: float) -> bytes:
+        """The answer to a question of the admin port, JSON. Arguments that are empty count as left out.
+
+        Args:
+            question: ``summary``, ``reasons``, ``requests`` or ``request``.
+            arguments: As in ``ExplainDesk.ask``.
+            now: The time.
+
+        Raises:
+            BadRequest: A parameter is not known, or its value is not possible.
+            NotFound: There is no such request, or no such question.
+        """
+        self._entries.expire(now)
+        match question:
+            case "summary":
+                return orjson.dumps(self._summary(read_names(arguments, ("window", *_WHOSE)), now))
+            case "reasons":
+                return orjson.dumps(self._series(read_names(arguments, ("window", *_WHOSE, "reason")), now))
+            case "requests":
+                given = read_names(arguments, (*_WHOSE, "reason", "session", "limit"))
+                return orjson.dumps(requests_shown(self._entries, given))
+            case "request":
+                return self._request(read_names(arguments, ("id",)).get("id", ""))
+        raise NotFound(f"There is no question {question[:_SHOWN_CHARS]!r}.", code="unknown_question")
+
+    def _summary(self, given: Mapping[str, str], now: float) -> dict[str, object]:
+        selection = read_selection(given)
+        sums: dict[Key, Cell] = {}
+        for _, key, cell in self._counts.cells(selection, now):
+            sums.setdefault(key, Cell()).add(cell)
+        total = sum_of(sums.values())
+        covered = self._covered(selection, now)
+        price = self._price
+        return {
+            **selection.shown,
+            "covered_seconds": round(covered, 3),
+            "since": now - covered,
+            "price": {"per_gpu_hour": price.per_gpu_hour, "currency": price.currency},
+            **figures.totals(total),
+            "ladder": figures.ladder(total),
+            "reasons": figures.reasons(total, price),
+            "ttft": figures.first_tokens(total),
+            **figures.value(total, price),
+            "by_source": figures.apart(((key.source, cell) for key, cell in sums.items()), "source", price),
+            "by_model": figures.apart(((key.model, cell) for key, cell in sums.items()), "model", price),
+            "by_tenant": figures.apart(((key.tenant, cell) for key, cell in sums.items()), "tenant", price),
+            "turns": figures.turns(total),
+            "rounding_tokens": figures.rounding_tokens(total),
+            "rerendered_tokens": figures.rerendered_tokens(total),
+            "findings": self._findings.shown(selection, now, self._since, price),
+            "families": list(self._families(now, model=selection.model, tenant=selection.tenant)),
+        }
+
+    def _series(self, given: Mapping[str, str], now: float) -> dict[str, object]:
+        selection, only = read_selection(given), read_reason(given)
+        step = self._counts.step(selection)
+        first = self._counts.first_start(selection, now)
+        buckets = {start: Cell() for start in range(first, int(now) + 1, step) if start + step > self._since}
+        for start, _, cell in self._counts.cells(selection, now):
+            buckets.setdefault(start, Cell()).add(cell)
+        return {
+            **selection.shown,
+            "reason": only,
+            "step_seconds": step,
+            "covered_seconds": round(self._covered(selection, now), 3),
+            "buckets": [
+                {
+                    "start": start,
+                    "requests": cell.requests,
+                    "prompt_tokens": cell.prompt_tokens,
+                    "hits": cell.hits,
+                    "reasons": {
+                        reason.value: tokens for reason, (tokens, _) in cell.missed.items() if only in {None, reason}
+                    },
+                }
+                for start, cell in sorted(buckets.items(), key=lambda each: each[0])
+            ],
+            "catalog": catalog(),
+        }
+
+    def _request(self, request_id: str) -> bytes:
+        entry = self._entries.get(request_id)
+        if entry is None:
+            raise NotFound(
+                f"There is no request {request_id[:_SHOWN_CHARS]!r}: only the last ones are kept, and a request stands "
+                "here a moment after it was answered. GET /admin/api/requests lists them.",
+                code="unknown_request",
+            )
+        return orjson.dumps(request_shown(entry, self._price), option=orjson.OPT_INDENT_2)
+
+    def _covered(self, selection: Selection, now: float) -> float:
+        """Seconds of the window for which there was a journal."""
+        return max(now - max(self._counts.first_start(selection, now), self._since), 0.0)

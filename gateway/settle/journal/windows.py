@@ -1,0 +1,102 @@
+"""Windows of time that can be asked for, and the rings of buckets that hold what they are made of.
+
+Every figure is counted in all rings; a window is read from the one that is fine enough for it. A window's first bucket
+is the one that began less than a window ago, so a window is at most one step shorter than its name says. The seconds it
+really covers are told with it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """Buckets of one length.
+
+    Attributes:
+        step: Seconds of a bucket.
+        span: Seconds that are kept.
+    """
+
+    step: int
+    span: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time up to now.
+
+    Attributes:
+        name: As it is asked for.
+        seconds: Its length.
+        ring: Number of the ring it is read from, in ``COUNTS`` as in ``FINDINGS``.
+    """
+
+    name: str
+    seconds: int
+    ring: int
+
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+COUNTS = (Resolution(10, _HOUR), Resolution(5 * _MINUTE, _DAY), Resolution(_HOUR, 7 * _DAY))
+"""For counts, which series are drawn from."""
+FINDINGS = (Resolution(_MINUTE, _HOUR), Resolution(15 * _MINUTE, _DAY), Resolution(2 * _HOUR, 7 * _DAY))
+"""For findings, of which there are many, and no series."""
+
+WINDOWS = {
+    window.name: window
+    for window in (
+        Window("15m", 15 * _MINUTE, 0),
+        Window("1h", _HOUR, 0),
+        Window("24h", _DAY, 1),
+        Window("7d", 7 * _DAY, 2),
+    )
+}
+DEFAULT_WINDOW = "15m"
+
+
+class Ring(Generic[T]):
+    """Buckets of one resolution; a new one takes the place of the one that is too old.
+
+    Args:
+        resolution: Their length and how far back they go.
+        empty: Makes a bucket.
+    """
+
+    def __init__(self, resolution: Resolution, empty: Callable[[], T]) -> None:
+        self.step = resolution.step
+        self._span = resolution.span
+        self._empty = empty
+        self._slots: list[tuple[int, T] | None] = [None] * (resolution.span // resolution.step)
+
+    def bucket(self, at: float) -> T | None:
+        """The bucket of a moment, made if need be; None for one so long past that a newer one has its place."""
+        start, number = self.start_of(at), int(at // self.step) % len(self._slots)
+        slot = self._slots[number]
+        if slot is not None and slot[0] == start:
+            return slot[1]
+        # One that is newer by far is from a clock that was wrong, and must not be in the way for as long.
+        if slot is not None and start < slot[0] < start + 2 * self._span:
+            return None
+        bucket = self._empty()
+        self._slots[number] = (start, bucket)
+        return bucket
+
+    def start_of(self, at: float) -> int:
+        """When the bucket of a moment begins, in Unix seconds."""
+        return int(at // self.step) * self.step
+
+    def first_start(self, now: float, seconds: float) -> int:
+        """When the first bucket of a window begins."""
+        return self.start_of(now) - int(seconds) + self.step
+
+    def between(self, now: float, seconds: float) -> Iterator[tuple[int, T]]:
+        """The buckets of a window and when they begin, oldest first."""
+        first, last = self.first_start(now, seconds), self.start_of(now)
+        yield from sorted(
+            (slot for slot in self._slots if slot is not None and first <= slot[0] <= last), key=lambda slot: slot[0]
+        )

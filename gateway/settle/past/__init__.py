@@ -1,0 +1,6 @@
+"""What was computed before, and what became of it."""
+
+from gateway.settle.past.fates import Fates
+from gateway.settle.past.memory import Chains, Memory, Seen
+
+__all__ = ["Chains", "Fates", "Memory", "Seen"]

@@ -1,0 +1,173 @@
+"""The reference of reasons and of the admin port say what the code does."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from fastapi.routing import APIRoute
+
+from gateway.settle.journal import Journal
+from gateway.telemetry import Catalog, MetricsObserver
+from gateway.tools.reasons_page import page
+from gateway.ui import AdminAccess, AdminState, build_admin
+from gateway.values.explain import Attribution, Difference, Explanation, Finished, Holder, ReferenceShown, Where
+from gateway.values.reasons import REASONS, Reason, Remedy, Rung
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+NOON = 1_795_262_400.0
+EXAMPLE = re.compile(r"```json\n(.*?)```", re.DOTALL)
+
+
+def sections() -> dict[str, str]:
+    """The admin port's page, by heading."""
+    written = (REFERENCE / "admin-api.md").read_text()
+    parts = re.split(r"^## `(.*)`$", written, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def paths_in(value: Any, path: str = "") -> set[str]:
+    """Every key of a JSON document, with the keys it stands under; of lists, those of all entries."""
+    if isinstance(value, list):
+        return {each for entry in value for each in paths_in(entry, path)}
+    if not isinstance(value, dict):
+        return set()
+    if path in {".by_source.reasons", ".buckets.reasons", ".by_model", ".by_tenant"}:
+        return set()  # named by code, or as another one
+    return {each for key, entry in value.items() for each in {f"{path}.{key}", *paths_in(entry, f"{path}.{key}")}}
+
+
+def test_the_page_of_reasons_is_up_to_date():
+    written = (REFERENCE / "reasons.md").read_text(encoding="utf-8")
+    assert written == page(), "run: python -m gateway.tools.reasons_page"
+
+
+def test_every_reason_has_all_its_texts_and_stands_on_the_page():
+    assert set(REASONS) == set(Reason)
+    written = (REFERENCE / "reasons.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^### `(\w+)`$", written, flags=re.MULTILINE)
+    assert sorted(headings) == sorted(Reason)
+    for reason, text in REASONS.items():
+        assert text.rung in set(Rung) - {Rung.CONFIRMED}
+        assert text.remedy in set(Remedy)
+        for words in (text.title, text.meaning, text.advice):
+            assert words.strip() == words != ""
+            assert words in written
+        assert not text.title.endswith(".")
+        assert text.meaning.endswith(".")
+        assert text.advice.endswith(".")
+        assert re.fullmatch("[a-z]+(_[a-z]+)*", reason)
+
+
+def test_every_title_is_one_reasons_only():
+    assert len({text.title for text in REASONS.values()}) == len(REASONS)
+
+
+def test_the_metrics_label_values_are_the_codes():
+    catalog = Catalog()
+    observer = MetricsObserver(catalog)
+    for reason in Reason:
+        observer.on_missed("m", "acme", reason, 1)
+    labels = [
+        sample.labels["reason"]
+        for family in catalog.registry.collect()
+        if family.name == "gateway_missed_tokens"
+        for sample in family.samples
+        if sample.name == "gateway_missed_tokens_total"
+    ]
+    assert sorted(labels) == sorted(reason.value for reason in Reason)
+    assert sorted(labels) == sorted(re.findall(r"^### `(\w+)`$", page(), flags=re.MULTILINE))
+
+
+def test_every_path_of_the_admin_port_is_on_its_page_and_none_else_is():
+    nothing: Any = None
+    app = build_admin(AdminState(*[nothing] * 9), AdminAccess())
+    paths = {
+        f"{method} {route.path.replace(':path', '')}"
+        for route in app.routes
+        if isinstance(route, APIRoute) and route.path.startswith("/admin/api/")
+        for method in route.methods - {"HEAD"}
+    }
+    assert set(sections()) == paths
+
+
+def test_every_example_is_json():
+    found = sections()
+    for heading, text in found.items():
+        examples = EXAMPLE.findall(text)
+        assert examples, heading
+        for example in examples:
+            orjson.loads(example)
+
+
+def journal() -> Journal:
+    """A journal with one request, of which everything is known."""
+    made = Journal(NOON - 600)
+    where = Where(model="m")
+    finished = Finished(
+        request_id="r1",
+        at=NOON,
+        model="m",
+        endpoint="/v1/chat/completions",
+        tenant="acme",
+        tenant_label="acme",
+        source="web",
+        session="",
+        where=where,
+        life="l",
+        body=b"",
+        parts=(),
+        replies=(),
+        token_source="local",
+        block_size=16,
+        prompt_tokens=100,
+        own_tokens=100,
+        predicted_tokens=32,
+        cached_tokens=32,
+        completion_tokens=1,
+        replica="r0",
+        rank=0,
+        decision="warm",
+        policy="expected_ttft",
+        holders=(Holder("r0", 0, 32),),
+        bypasses_cache=False,
+        is_blind=False,
+        template_tells_time=False,
+        tools_first=False,
+        status=200,
+        ending="complete",
+        streamed=True,
+        ttft_seconds=0.1,
+        seconds=1.0,
+        failed_attempts=0,
+        prefill_seconds_per_token=0.001,
+        warming=False,
+    )
+    explanation = Explanation(
+        prompt_tokens=100,
+        hits=32,
+        hits_confirmed=True,
+        rungs=(32, 32, 32, 32, 32, 32, 100, 100),
+        missed=(Attribution(Reason.DYNAMIC_TIME, 68, True),),
+        reference=ReferenceShown("r0", NOON - 1, "web", "session", 40),
+        difference=Difference(Reason.DYNAMIC_TIME, "iso_datetime", "messages[0].content", 0, "system", 2, 1),
+        turn=1,
+    )
+    made.add(finished, explanation, 1)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("heading", "question", "arguments"),
+    [
+        ("GET /admin/api/summary", "summary", {}),
+        ("GET /admin/api/reasons", "reasons", {}),
+        ("GET /admin/api/requests", "requests", {}),
+        ("GET /admin/api/requests/{id}", "request", {"id": "r1"}),
+    ],
+)
+def test_examples_have_what_answers_have(heading, question, arguments):
+    (example,) = EXAMPLE.findall(sections()[heading])
+    answered = orjson.loads(journal().answer(question, arguments, NOON))
+    assert paths_in(orjson.loads(example)) == paths_in(answered)

@@ -1,0 +1,94 @@
+"""A front with a real process behind it, and what a test wants to know of both."""
+
+import asyncio
+import json
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from gateway.explain.front import ExplainFront
+from gateway.explain.keeper import Patience
+from gateway.explain.settings import ExplainSettings
+
+STAND_IN = Path(__file__).parent / "stand_in.py"
+QUICK = Patience(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=0.05, answer_seconds=10)
+"""A process that is silent for a second hangs."""
+
+
+class Counts:
+    """An ``ExplainObserver``."""
+
+    def __init__(self) -> None:
+        self.missed: Counter[str] = Counter()
+        self.labels: set[tuple[str, str]] = set()
+        self.skipped = 0
+
+    def on_missed(self, model, tenant, reason, tokens):
+        assert tokens > 0
+        self.missed[str(reason)] += tokens
+        self.labels.add((model, tenant))
+
+    def on_explain_skipped(self, count):
+        self.skipped += count
+
+
+class World:
+    """A front, started.
+
+    Attributes:
+        counts: What it counted.
+    """
+
+    def __init__(self, folder: Path, *, patience: Patience = QUICK, command: list[str] | None = None, **fields: Any):
+        self.counts = Counts()
+        self.log_file = folder / "told.jsonl"
+        self.settings = ExplainSettings(**fields)
+        self.front = ExplainFront(
+            self.settings,
+            self.counts,
+            {"demo": 2},
+            command=command or (sys.executable, str(STAND_IN), str(self.log_file)),
+            patience=patience,
+        )
+
+    async def __aenter__(self) -> "World":
+        self.front.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.front.stop()
+
+    async def summary(self, **arguments: str) -> dict[str, Any]:
+        return json.loads(await self.front.ask("summary", arguments))
+
+    async def pid(self) -> int:
+        return (await self.summary())["pid"]
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        """What the process was told, over all its lives."""
+        lines = self.log_file.read_text().splitlines() if self.log_file.exists() else []
+        return [line for line in map(json.loads, lines) if line["kind"] == kind]
+
+    async def missed(self, total: int) -> Counter[str]:
+        """Wait until so many missed tokens are counted; none may come behind them."""
+        await eventually(lambda: self.counts.missed.total() >= total)
+        await asyncio.sleep(0.15)
+        assert self.counts.missed.total() == total
+        return self.counts.missed
+
+
+async def eventually(holds, seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there, dead ones that nobody waited for included."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,71 @@
+"""The process that explains, with a simple worker in place of the real one: ``stand_in.py LOG FD``.
+
+Every missed token of a request with tokens is ``new_content``, of one without ``unclassified``. Texts are orders:
+``poison`` raises, ``slow`` takes 0.2 s, ``die`` ends the process at once. What it was told is appended to LOG.
+"""
+
+import json
+import os
+import sys
+import time
+
+from gateway.explain.office import Office
+from gateway.explain.process import run
+from gateway.values.errors import BadRequest, NotFound
+from gateway.values.explain import Attribution, Explanation
+from gateway.values.reasons import Reason
+
+LOG = sys.argv[1]
+
+
+class StandIn:
+    def __init__(self, terms, now):
+        self._terms = terms
+        self._requests = 0
+        self._left_out = 0
+        self._prompt_tokens = 0
+        self._log("terms", price=terms.gpu_hour_price, gpus=dict(terms.gpus))
+
+    def configure(self, terms, now):
+        self._log("configured", price=terms.gpu_hour_price, gpus=dict(terms.gpus))
+
+    def explain(self, finished):
+        if b"poison" in finished.body:
+            raise ValueError(f"cannot make sense of {finished.body.decode()}")
+        if b"slow" in finished.body:
+            time.sleep(0.2)
+        if b"die" in finished.body:
+            os._exit(3)
+        missed = finished.prompt_tokens - finished.cached_tokens
+        reason = Reason.NEW_CONTENT if finished.parts else Reason.UNCLASSIFIED
+        return Explanation(
+            finished.prompt_tokens, finished.cached_tokens, True, (), (Attribution(reason, missed, True),)
+        )
+
+    def happened(self, event):
+        self._log("happened", what=event.what, name=event.name)
+
+    def write_down(self, finished, explanation, gpus):
+        self._requests += 1
+        self._prompt_tokens += explanation.prompt_tokens
+
+    def write_down_left_out(self, left_out, gpus):
+        self._left_out += left_out.requests
+        self._prompt_tokens += left_out.prompt_tokens
+
+    def answer(self, question, arguments, now):
+        if question == "request":
+            raise NotFound("There is no such request.", param="id", code="unknown_request")
+        if question == "wrong":
+            raise BadRequest("No such window.", param="window")
+        if question == "broken":
+            raise RuntimeError("a secret text")
+        shown = {"requests": self._requests, "left_out": self._left_out, "prompt_tokens": self._prompt_tokens}
+        return json.dumps(shown | {"pid": os.getpid(), "arguments": dict(arguments)}).encode()
+
+    def _log(self, kind, **fields):
+        with open(LOG, "a") as log:
+            log.write(json.dumps({"kind": kind, "pid": os.getpid()} | fields) + "\n")
+
+
+run(int(sys.argv[2]), Office(StandIn))

@@ -1,0 +1,104 @@
+"""Every scenario, played through a whole gateway, and what it says of each request; see README.md beside this file."""
+
+import contextlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scenario_file import Scenario, load_all
+from scenario_world import World
+
+from gateway.values.reasons import REASONS, Reason
+
+SCENARIOS = load_all()
+_LINES, _COLUMNS = 25, 110
+_KIND = re.compile("‹[^›]*›")
+_PLAIN = re.compile(r"[^\W\dxX_]|[0-8]")
+"""A letter or a digit of the prompt itself."""
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.id)
+async def test_scenario(scenario: Scenario, tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as closing:
+        world = World(scenario, tmp_path)
+        await world.open(closing)
+        await world.play()
+        details = {name: await world.detail(name) for name in world.answers}
+        for name, detail in details.items():
+            _adds_up(name, detail, world.usage[name])
+        summary = await world.summary()
+        _sums_up(summary, details)
+        assert _families(summary) == scenario.data.get("families", [])
+        for name, expected in scenario.expect.items():
+            assert _as_told(details[name], expected) == expected, name
+
+
+def _adds_up(name: str, detail: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
+    """Every token once, every reason with its advice, and all of it on one screen."""
+    missed = {each["reason"]: each["tokens"] for each in detail["missed"]}
+    assert detail["hits"] + sum(missed.values()) == detail["prompt_tokens"], name
+    assert len(missed) == len(detail["missed"])
+    assert all(tokens > 0 for tokens in missed.values()), name
+    assert detail["prompt_tokens"] == usage.get("prompt_tokens", detail["prompt_tokens"])
+    for each in detail["missed"]:
+        text = REASONS[Reason(each["reason"])]
+        assert (each["title"], each["advice"]) == (text.title, text.advice)
+    difference = detail["difference"] or {}
+    for window in (difference.get("before", ""), difference.get("after", "")):
+        assert not _PLAIN.search(_KIND.sub("", window)), "a text that is not masked"
+    assert len(detail["told"]) <= _LINES
+    assert all(len(line) <= _COLUMNS for line in detail["told"])
+
+
+def _sums_up(summary: Mapping[str, Any], details: Mapping[str, Mapping[str, Any]]) -> None:
+    """The summary is the sum of the requests."""
+    reasons: dict[str, int] = {}
+    for detail in details.values():
+        for each in detail["missed"]:
+            reasons[each["reason"]] = reasons.get(each["reason"], 0) + each["tokens"]
+    told = {each["code"]: each["tokens"] for each in summary["reasons"] if each["tokens"]}
+    assert told == reasons
+    assert summary["requests"] == len(details)
+    assert summary["prompt_tokens"] == sum(detail["prompt_tokens"] for detail in details.values())
+    hits = sum(detail["hits"] for detail in details.values())
+    assert hits + sum(told.values()) == summary["prompt_tokens"]
+
+
+def _families(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Which client families differ in what they send for one application, and how."""
+    return [
+        {"source": each["source"], "than": each["than"], "said": each["difference"]["said"]}
+        for each in summary["families"]
+    ]
+
+
+def _as_told(detail: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what is told of a request what the scenario speaks of, in the scenario's form."""
+    reference, difference = detail["reference"] or {}, detail["difference"] or {}
+    told = {
+        "tokens": detail["prompt_tokens"],
+        "hits": detail["hits"],
+        "reasons": {each["reason"]: each["tokens"] for each in detail["missed"]},
+        "confirmed": [each["reason"] for each in detail["missed"] if each["evidence"] == "confirmed"],
+        "reference": reference.get("id"),
+        "chosen_by": reference.get("chosen_by"),
+        "turn": detail["turn"],
+        "difference": {field: difference.get(field) for field in expected.get("difference") or ()} or None,
+    }
+    return {field: told[field] for field in expected}
+
+
+def test_every_reason_has_its_scenarios() -> None:
+    """At least three in which it is the answer."""
+    found = dict.fromkeys(Reason, 0)
+    for scenario in SCENARIOS:
+        found[Reason(scenario.reason)] += any(scenario.reason in each["reasons"] for each in scenario.expect.values())
+    assert {reason: count for reason, count in found.items() if count < 3} == {}
+
+
+def test_the_numbers_of_a_scenario_add_up() -> None:
+    for scenario in SCENARIOS:
+        for name, expected in scenario.expect.items():
+            assert expected["hits"] + sum(expected["reasons"].values()) == expected["tokens"], (scenario.id, name)

@@ -1,0 +1,100 @@
+"""Memory is bounded, whatever clients call themselves."""
+
+import tracemalloc
+
+from explained_requests import NOON, ask, difference, explanation, finished
+
+from gateway.settle.journal import Journal, JournalLimits
+from gateway.values.reasons import Reason
+
+
+def explained(number: int):
+    place = difference(path=f"messages[{number % 1000}].content", line=number)
+    return explanation(640, {Reason.DYNAMIC_TIME: 300, Reason.NEW_CONTENT: 60}, difference=place)
+
+
+def test_a_hundred_thousand_requests_of_as_many_clients():
+    limits = JournalLimits(requests=500, keys=50, sources=10)
+    journal = Journal(NOON, limits)
+    for number in range(100_000):
+        told = finished(f"r{number}", NOON + number / 40, tenant=f"t{number % 2000}", source=f"s{number}")
+        journal.add(told, explained(number), 1)
+    now = NOON + 100_000 / 40
+    shown = ask(journal, "summary", now, window="1h")
+    assert shown["requests"] == 100_000
+    assert shown["prompt_tokens"] == 100_000_000
+    assert shown["hits"] + sum(each["tokens"] for each in shown["reasons"]) == shown["prompt_tokens"]
+    assert len(shown["by_source"]) <= 2 * limits.keys
+    assert len(shown["by_tenant"]) <= 2 * limits.keys
+    assert sum(each["requests"] for each in shown["by_source"]) == 100_000
+    other = next(each for each in shown["by_tenant"] if each["tenant"] == "(other)")
+    assert other["requests"] > 90_000
+    assert len(shown["findings"]) == 20
+    assert ask(journal, "requests", now, limit="1000")["requests"][0]["id"] == "r99999"
+    assert len(ask(journal, "requests", now, limit="1000")["requests"]) == 500
+
+
+def test_memory_does_not_grow_with_the_number_of_clients():
+    limits = JournalLimits(requests=200, keys=20, sources=10, findings=20)
+    journal = Journal(NOON, limits)
+
+    def flood(begin: int, count: int) -> int:
+        for number in range(begin, begin + count):
+            told = finished(f"r{number}", NOON + number, tenant=f"t{number}", source=f"s{number}")
+            journal.add(told, explained(number), 1)
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        # One request a second: after 4,000 the finest rings are full, and the others hold only dozens of buckets.
+        first = flood(0, 4000) - before
+        second = flood(4000, 4000) - before
+    finally:
+        tracemalloc.stop()
+    assert second < 1.5 * first
+    assert second < 16 * 2**20
+
+
+def test_a_busy_hour_takes_little_memory():
+    journal = Journal(NOON, JournalLimits(requests=10, findings=20))
+    tracemalloc.start()
+    try:
+        for number in range(7200):
+            told = finished("r", NOON + number / 2, source=f"s{number % 20}")
+            journal.add(told, explanation(640, {Reason.EVICTED: 300, Reason.NEW_CONTENT: 60}, turn=3), 1)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    # 20 clients in 360 buckets, some 400 bytes each.
+    assert taken < 6 * 2**20
+
+
+def test_a_client_that_was_there_first_is_not_pushed_out_by_a_flood_of_names():
+    journal = Journal(NOON, JournalLimits(keys=20, sources=5))
+    journal.add(finished("mine", NOON), explanation(), 1)
+    for number in range(300):
+        journal.add(finished(f"r{number}", NOON + number, source=f"random-{number}"), explanation(), 1)
+    journal.add(finished("mine-again", NOON + 300), explanation(), 1)
+    shown = {each["source"]: each["requests"] for each in ask(journal, "summary", NOON + 300)["by_source"]}
+    assert shown["web"] == 2
+    assert shown["(other)"] >= 290
+    assert len(shown) <= 6
+
+
+def test_one_tenants_flood_of_names_leaves_room_for_other_tenants():
+    journal = Journal(NOON, JournalLimits(keys=20, sources=5))
+    for number in range(300):
+        journal.add(finished(f"r{number}", source=f"random-{number}"), explanation(), 1)
+    journal.add(finished("shop", tenant="shop", source="web"), explanation(), 1)
+    shown = {each["source"] for each in ask(journal, "summary", tenant="shop")["by_source"]}
+    assert shown == {"web"}
+
+
+def test_names_that_are_not_used_any_more_make_room():
+    journal = Journal(NOON, JournalLimits(keys=5, sources=5))
+    for number in range(5):
+        journal.add(finished(f"r{number}", source=f"old-{number}"), explanation(), 1)
+    journal.add(finished("new", NOON + 7300, source="new"), explanation(), 1)
+    shown = {each["source"] for each in ask(journal, "summary", NOON + 7300, window="24h")["by_source"]}
+    assert shown == {"new", *(f"old-{number}" for number in range(5))}

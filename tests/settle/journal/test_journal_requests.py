@@ -1,0 +1,285 @@
+"""The last requests, one by one: what is listed, what one is told in detail, and when it is forgotten."""
+
+import orjson
+import pytest
+from explained_requests import NOON, ask, difference, explanation, finished, reference
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.settle.journal import Journal, JournalLimits, Price
+from gateway.values.errors import NotFound
+from gateway.values.explain import Attribution, Explanation, Holder, Reply
+from gateway.values.reasons import REASONS, Reason, Rung
+
+
+def ids(journal: Journal, now: float = NOON, **filters: str) -> list[str]:
+    return [each["id"] for each in ask(journal, "requests", now, **filters)["requests"]]
+
+
+def detail(*, price: Price | None = None, gpus: float = 1, explained: Explanation, **fields):
+    journal = Journal(NOON - 60, price=price or Price())
+    journal.add(finished(**fields), explained, gpus)
+    return ask(journal, "request", id="r1")
+
+
+def told(explained: Explanation, **fields) -> str:
+    return "\n".join(detail(explained=explained, **fields)["told"])
+
+
+# The list
+
+
+def test_a_line_says_what_one_looks_for():
+    journal = Journal(NOON - 60)
+    missed = {Reason.BLOCK_BOUNDARY: 10, Reason.DYNAMIC_TIME: 300, Reason.NEW_CONTENT: 50}
+    journal.add(finished(session="s1"), explanation(640, missed, turn=3), 1)
+    (line,) = ask(journal, "requests")["requests"]
+    assert line == {
+        "id": "r1",
+        "at": NOON,
+        "time": "2026-11-21T12:00:00.000Z",
+        "model": "m",
+        "tenant": "acme",
+        "source": "web",
+        "session": "s1",
+        "turn": 3,
+        "replica": "r0:8000",
+        "decision": "warm",
+        "status": 200,
+        "prompt_tokens": 1000,
+        "hits": 640,
+        "evidence": "confirmed",
+        "reason": "dynamic_time",
+        "reason_tokens": 300,
+        "ttft_seconds": 0.1,
+        "seconds": 1.5,
+    }
+
+
+def test_of_several_with_one_id_the_last_is_kept():
+    journal = Journal(NOON - 60)
+    journal.add(finished("a", NOON), explanation(100, {}), 1)
+    journal.add(finished("b", NOON + 1), explanation(), 1)
+    journal.add(finished("a", NOON + 2), explanation(200, {}), 1)
+    assert ids(journal, NOON + 2) == ["a", "b"]
+    assert ask(journal, "request", NOON + 2, id="a")["hits"] == 200
+    assert ask(journal, "summary", NOON + 2)["requests"] == 3
+
+
+def test_requests_are_forgotten_with_time():
+    journal = Journal(NOON - 60, JournalLimits(ttl_seconds=100))
+    journal.add(finished("a", NOON), explanation(), 1)
+    journal.add(finished("b", NOON + 50), explanation(), 1)
+    assert ids(journal, NOON + 99) == ["b", "a"]
+    assert ids(journal, NOON + 100) == ["b"]
+    with pytest.raises(NotFound):
+        ask(journal, "request", NOON + 100, id="a")
+    assert ids(journal, NOON + 150) == []
+    assert ask(journal, "summary", NOON + 150)["requests"] == 2
+
+
+def test_the_oldest_go_when_there_are_too_many():
+    journal = Journal(NOON - 60, JournalLimits(requests=3))
+    for name in "abcd":
+        journal.add(finished(name), explanation(), 1)
+    assert ids(journal) == ["d", "c", "b"]
+    journal.configure(JournalLimits(requests=1), Price(), NOON)
+    assert ids(journal) == ["d"]
+
+
+def test_the_oldest_go_when_they_are_too_large():
+    journal = Journal(NOON - 60, JournalLimits(request_bytes=100_000))
+    holders = tuple(Holder(f"replica-{number}:8000", 0, 0) for number in range(500))
+    for number in range(50):
+        journal.add(finished(f"r{number}", holders=holders), explanation(), 1)
+    kept = ids(journal)
+    assert kept == [f"r{number}" for number in range(49, 49 - len(kept), -1)]
+    assert 2 <= len(kept) <= 10
+    journal.add(finished("huge", holders=holders * 20), explanation(), 1)
+    assert ids(journal) == []
+
+
+def test_an_id_that_comes_again_and_again_pushes_nothing_out():
+    journal = Journal(NOON - 60, JournalLimits(request_bytes=20_000))
+    journal.add(finished("a"), explanation(), 1)
+    for _ in range(200):
+        journal.add(finished("b"), explanation(), 1)
+    assert ids(journal) == ["b", "a"]
+
+
+def test_texts_and_tokens_take_no_room():
+    journal = Journal(NOON - 60, JournalLimits(request_bytes=100_000))
+    long = b"x" * 50_000
+    for number in range(20):
+        told_by_engine = Reply("x" * 50_000, long)
+        journal.add(finished(f"r{number}", body=long, parts=(long,), replies=(told_by_engine,)), explanation(), 1)
+    assert len(ids(journal)) == 20
+
+
+# The detail
+
+
+def test_everything_of_a_request_is_told():
+    missed = {Reason.LOAD_BALANCED: 64, Reason.DYNAMIC_TIME: 256, Reason.NEW_CONTENT: 40}
+    explained = explanation(640, missed, reference=reference(), difference=difference(), turn=2)
+    shown = detail(explained=explained, price=Price(3.6), gpus=2, session="s1")
+    assert next(iter(shown)) == "told"
+    assert (shown["id"], shown["model"], shown["tenant"], shown["source"]) == ("r1", "m", "acme", "web")
+    assert (shown["session"], shown["turn"], shown["status"], shown["streamed"]) == ("s1", 2, 200, True)
+    assert (shown["prompt_tokens"], shown["hits"], shown["evidence"]) == (1000, 640, "confirmed")
+    assert {each["reason"]: each["tokens"] for each in shown["missed"]} == {
+        "load_balanced": 64,
+        "dynamic_time": 256,
+        "new_content": 40,
+    }
+    text = REASONS[Reason.DYNAMIC_TIME]
+    assert shown["missed"][1] == {
+        "reason": "dynamic_time",
+        "title": text.title,
+        "tokens": 256,
+        "evidence": "confirmed",
+        "note": "",
+        "remedy": "application",
+        "advice": text.advice,
+        "gpu_seconds": 0.512,
+        "money": 0.000512,
+    }
+    assert [each["rung"] for each in shown["ladder"]] == list(Rung)
+    assert [each["tokens"] for each in shown["ladder"]] == [640, 640, 704, 704, 704, 704, 960, 1000]
+    assert all(each["phrase"] for each in shown["ladder"])
+    assert sum(each["more"] for each in shown["ladder"]) == 1000
+    assert shown["reference"]["id"] == "r0"
+    assert (shown["reference"]["chosen_by"], shown["reference"]["equal_tokens"]) == ("session", 650)
+    assert shown["reference"]["seconds_before"] == 12
+    assert shown["difference"]["path"] == "messages[0].content"
+    assert (shown["difference"]["line"], shown["difference"]["column"]) == (2, 14)
+    assert shown["difference"]["after"] == "Xxxxxxx xxxx: ‹time›, xxx xxx"
+    assert [(each["replica"], each["chosen"], each["barred"]) for each in shown["decision"]["targets"]] == [
+        ("r0:8000", True, ""),
+        ("r1:8000", False, ""),
+        ("r2:8000", False, "unavailable"),
+    ]
+    assert shown["decision"]["targets"][0] == {
+        "replica": "r0:8000",
+        "rank": 0,
+        "held_tokens": 640,
+        "queue_seconds": 0.01,
+        "prefill_seconds": 0.36,
+        "cost_seconds": 1.09,
+        "barred": "",
+        "chosen": True,
+    }
+    assert shown["timings"] == {"ttft_seconds": 0.1, "seconds": 1.5, "prefill_seconds_per_token": 0.001}
+    assert shown["value"]["saved"] == {"gpu_seconds": 1.28, "money": 0.00128}
+    assert (shown["space"]["owner"], shown["space"]["life"]) == ("tenant:acme", "k3v9")
+    assert (shown["tokens"]["predicted"], shown["tokens"]["cached"]) == (640, 640)
+
+
+def test_no_text_and_no_token_of_the_prompt_or_the_answer_is_kept():
+    journal = Journal(NOON - 60)
+    told_by_engine = Reply("the secret answer", b"secret-reply-ids")
+    journal.add(finished(replies=(told_by_engine,)), explanation(), 1)
+    answered = b"".join(
+        journal.answer(question, arguments, NOON)
+        for question, arguments in (("summary", {}), ("reasons", {}), ("requests", {}), ("request", {"id": "r1"}))
+    )
+    assert b"secret" not in answered
+
+
+def test_the_answer_is_made_to_be_read_in_a_terminal():
+    journal = Journal(NOON - 60)
+    journal.add(finished(), explanation(), 1)
+    lines = journal.answer("request", {"id": "r1"}, NOON).decode().splitlines()
+    assert lines[:2] == ["{", '  "told": [']
+
+
+def test_a_person_reads_what_was_reused_why_not_where_and_what_to_do():
+    missed = {Reason.DYNAMIC_TIME: 256, Reason.BLOCK_BOUNDARY: 4, Reason.NEW_CONTENT: 100}
+    page = told(explanation(640, missed, reference=reference(), difference=difference(), turn=2))
+    assert "640 of 1,000 prompt tokens (64%) were not computed again, as the engine reports." in page
+    assert "Sent to r0:8000 (warm), believed to hold 640 of them; no other replica held more." in page
+    assert "360 were computed again (0.36 GPU seconds):" in page
+    assert "      256  A time in the prompt (dynamic_time)" in page
+    assert "Compared with r0 (the same session, 12.0 s before, by web): the first 650 tokens are equal." in page
+    assert "First difference: messages[0].content, line 2, column 14 (dynamic_time, iso_datetime)" in page
+    assert "now:    Xxxxxxx xxxx: ‹time›, xxx xxx" in page
+    assert "What to do (dynamic_time): Move it behind what repeats" in page
+    assert page.index("640 of") < page.index("256  ") < page.index("First difference") < page.index("What to do")
+
+
+def test_what_was_only_predicted_is_told_so():
+    page = told(explanation(640, {Reason.EVICTED: 360}, hits_confirmed=False), cached_tokens=None)
+    assert "as predicted, the engine does not say" in page
+    assert "(evicted, predicted)" in page
+    shown = detail(explained=explanation(640, {Reason.EVICTED: 360}, hits_confirmed=False))
+    assert (shown["evidence"], shown["missed"][0]["evidence"]) == ("predicted", "predicted")
+    assert "predicted" in shown["ladder"][0]["phrase"]
+
+
+@pytest.mark.parametrize(
+    ("best", "words"),
+    [
+        (Holder("r9", 0, 900, 2.5, 0.1, 2.6), "r9 held 900, but would have cost 2.600 s, the least is 1.090 s."),
+        (Holder("r9", 0, 900, barred="unavailable"), "r9 held 900, but was not available."),
+        (Holder("r9", 0, 900, barred="failed"), "r9 held 900, but could not be connected to."),
+        (Holder("r9", 0, 900, barred="pinned"), "r9 held 900, but the request may not go there."),
+    ],
+)
+def test_why_it_did_not_go_to_the_one_that_held_more(best, words):
+    chosen = Holder("r0:8000", 0, 640, 0.01, 0.36, 1.09)
+    assert words in " ".join(told(explanation(), holders=(chosen, best)).split())
+
+
+def test_what_was_skipped_is_told_so():
+    page = told(explanation(640, {Reason.UNCLASSIFIED: 360}, was_skipped=True))
+    assert "the text was not looked at" in page
+
+
+def test_a_trifle_gets_no_advice():
+    page = told(explanation(0, {Reason.EVICTED: 960, Reason.DYNAMIC_TIME: 40}))
+    assert "What to do (evicted)" in page
+    assert "What to do (dynamic_time)" not in page
+
+
+def test_a_note_stands_with_its_reason():
+    explained = explanation(640, {})
+    noted = Attribution(Reason.REPLICA_LEFT, 360, True, "r7 left 40 s ago")
+    page = told(Explanation(1000, 640, True, (640,) * 3 + (1000,) * 5, (noted,), turn=explained.turn))
+    assert "Replica gone (replica_left): r7 left 40 s ago" in page
+
+
+anything = st.text(max_size=400)
+
+
+@given(
+    st.dictionaries(st.sampled_from(list(Reason)), st.integers(0, 10**9), max_size=len(Reason)),
+    st.fixed_dictionaries(
+        dict.fromkeys(("detail", "path", "before", "after", "said"), anything),
+        optional={"line": st.integers(0, 10**6), "column": st.integers(0, 10**6)},
+    ),
+    st.fixed_dictionaries(dict.fromkeys(("model", "tenant", "source", "replica", "ending", "decision"), anything)),
+    anything,
+    st.integers(0, 10**9),
+)
+def test_a_screen_is_enough_whatever_comes(missed, differing, fields, other, hits):
+    explained = explanation(
+        hits, missed, difference=difference(**differing), reference=reference(request_id=other, source=other), turn=7
+    )
+    lines = detail(explained=explained, **fields)["told"]
+    assert 3 <= len(lines) <= 25
+    assert all(0 < len(line) <= 110 and line.isprintable() for line in lines)
+    if any(missed.values()):
+        assert any("computed again (" in line for line in lines)
+
+
+def test_the_detail_of_every_reason_has_its_advice_within_the_screen():
+    for reason in Reason:
+        page = " ".join(told(explanation(0, {reason: 100}, difference=difference(reason))).split())
+        assert f"What to do ({reason}): {REASONS[reason].advice}" in page
+
+
+def test_answers_are_json_also_for_odd_numbers():
+    journal = Journal(NOON - 60)
+    journal.add(finished(ttft_seconds=0.0, at=NOON + 0.25), explanation(0, {Reason.EVICTED: 2**40}), 1e9)
+    assert orjson.loads(journal.answer("request", {"id": "r1"}, NOON + 1))["prompt_tokens"] == 2**40
+    assert ask(journal, "summary", NOON + 1)["prompt_tokens"] == 2**40

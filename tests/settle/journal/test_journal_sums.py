@@ -1,0 +1,248 @@
+"""Every token once: what the journal adds up."""
+
+import pytest
+from explained_requests import NOON, ask, difference, explanation, explanations, finished
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.settle.journal import Journal, Price
+from gateway.values.reasons import REASONS, Reason, Rung
+
+WEEK = 7 * 86400
+
+
+def make(**fields) -> Journal:
+    return Journal(NOON - 2 * WEEK, **fields)
+
+
+def check_identity(figures: dict, missed: int) -> None:
+    assert figures["hits"] + missed == figures["prompt_tokens"]
+    assert figures["hits_confirmed"] + figures["hits_predicted"] == figures["hits"]
+
+
+answered = st.lists(
+    st.tuples(
+        explanations,
+        st.floats(0, 3600),
+        st.sampled_from(["m", "n"]),
+        st.sampled_from(["acme", "shop"]),
+        st.sampled_from(["web", "mobile", "curl"]),
+    ),
+    max_size=25,
+)
+
+
+@given(answered, st.sampled_from(["15m", "1h", "24h", "7d"]))
+def test_hits_and_reasons_are_the_prompt_tokens_in_every_sum(requests, window):
+    journal = make()
+    for number, (explained, age, model, tenant, source) in enumerate(requests):
+        told = finished(f"r{number}", NOON - age, model=model, tenant=tenant, source=source)
+        journal.add(told, explained, 1)
+    whole = ask(journal, "summary", window=window)
+    check_identity(whole, sum(each["tokens"] for each in whole["reasons"]))
+    assert whole["ladder"][0]["tokens"] == whole["hits"]
+    assert whole["ladder"][-1]["tokens"] == whole["prompt_tokens"]
+    assert all(rung["more"] >= 0 for rung in whole["ladder"])
+    for rung in Rung:
+        if rung is not Rung.CONFIRMED:
+            more = next(each["more"] for each in whole["ladder"] if each["rung"] == rung)
+            missed = sum(each["tokens"] for each in whole["reasons"] if REASONS[each["code"]].rung is rung)
+            assert more == missed
+    for name in ("source", "model", "tenant"):
+        parts = whole[f"by_{name}"]
+        for part in parts:
+            check_identity(part, sum(part["reasons"].values()))
+            alone = ask(journal, "summary", window=window, **{name: part[name]})
+            assert alone["prompt_tokens"] == part["prompt_tokens"]
+            assert alone["hits"] == part["hits"]
+        assert sum(part["prompt_tokens"] for part in parts) == whole["prompt_tokens"]
+        assert sum(part["requests"] for part in parts) == whole["requests"]
+    series = ask(journal, "reasons", window=window)
+    for bucket in series["buckets"]:
+        assert bucket["hits"] + sum(bucket["reasons"].values()) == bucket["prompt_tokens"]
+    assert sum(bucket["prompt_tokens"] for bucket in series["buckets"]) == whole["prompt_tokens"]
+    if window != "15m":
+        kept = [explained for explained, age, *_ in requests if age < 3590]
+        assert whole["prompt_tokens"] >= sum(explained.prompt_tokens for explained in kept)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 4000), st.integers(0, 4000), st.booleans()), max_size=8),
+    explanations,
+)
+def test_requests_that_were_only_counted_are_in_the_sums(sums, explained):
+    journal = make()
+    journal.add(finished(), explained, 1)
+    for requests, hits, missed, confirmed in sums:
+        journal.add_left_out(
+            at=NOON,
+            model="m",
+            tenant="acme",
+            source="web",
+            requests=requests,
+            prompt_tokens=hits + missed,
+            hits=hits,
+            hits_confirmed=confirmed,
+            prefill_seconds=(hits + missed) * 0.001,
+            gpus=2,
+        )
+    whole = ask(journal, "summary")
+    check_identity(whole, sum(each["tokens"] for each in whole["reasons"]))
+    assert whole["prompt_tokens"] == explained.prompt_tokens + sum(hits + missed for _, hits, missed, _ in sums)
+    assert whole["requests"] == 1 + sum(requests for requests, *_ in sums)
+    assert whole["skipped"] == explained.was_skipped + sum(requests for requests, *_ in sums)
+    assert whole["ladder"][-1]["tokens"] == whole["prompt_tokens"]
+    rungs = {rung["rung"]: rung["more"] for rung in whole["ladder"]}
+    assert rungs["reusable"] == sum(
+        each["tokens"] for each in whole["reasons"] if REASONS[each["code"]].rung is Rung.REUSABLE
+    )
+    assert whole["ladder"][0]["tokens"] == whole["hits"]
+    assert whole["saved"]["prefill_seconds"] == pytest.approx(whole["hits"] * 0.001)
+    assert whole["lost"]["prefill_seconds"] == pytest.approx((whole["prompt_tokens"] - whole["hits"]) * 0.001)
+    mine = sum(each.tokens for each in explained.missed if each.reason is Reason.UNCLASSIFIED)
+    found = {each["code"]: each["tokens"] for each in whole["reasons"]}
+    assert found.get("unclassified", 0) == mine + sum(missed for _, _, missed, _ in sums)
+
+
+def test_requests_that_fill_caches_are_in_no_figure():
+    journal = make()
+    journal.add(finished(warming=True), explanation(), 1)
+    assert ask(journal, "summary")["requests"] == 0
+    assert ask(journal, "requests")["requests"] == []
+
+
+def test_reasons_are_told_with_their_texts_largest_first():
+    journal = make()
+    journal.add(finished(), explanation(600, {Reason.NEW_CONTENT: 100, Reason.EVICTED: 300}), 1)
+    shown = ask(journal, "summary")["reasons"]
+    assert [(each["code"], each["tokens"], each["share"]) for each in shown] == [
+        ("evicted", 300, 0.3),
+        ("new_content", 100, 0.1),
+    ]
+    text = REASONS[Reason.EVICTED]
+    assert (shown[0]["title"], shown[0]["advice"], shown[0]["remedy"]) == (text.title, text.advice, "capacity")
+
+
+def test_hit_rate_tells_confirmed_from_predicted():
+    journal = make()
+    journal.add(finished("a"), explanation(600, {Reason.NEW_CONTENT: 400}), 1)
+    journal.add(finished("b"), explanation(200, {Reason.NEW_CONTENT: 800}, hits_confirmed=False), 1)
+    shown = ask(journal, "summary")
+    assert (shown["hits"], shown["hits_confirmed"], shown["hits_predicted"], shown["hit_rate"]) == (800, 600, 200, 0.4)
+
+
+def test_nothing_yet_is_no_division_by_zero():
+    shown = ask(make(), "summary")
+    assert (shown["requests"], shown["prompt_tokens"], shown["hit_rate"]) == (0, 0, None)
+    assert shown["ttft"]["cold"] == {"requests": 0, "p50": None, "p90": None, "p99": None}
+    assert shown["reasons"] == shown["findings"] == shown["by_source"] == shown["turns"] == []
+
+
+# Value
+
+
+def test_gpu_seconds_are_prefill_seconds_times_the_gpus_of_a_replica():
+    journal = make(price=Price(3.6, "EUR"))
+    missed = {Reason.DYNAMIC_TIME: 200, Reason.EXPIRED: 50, Reason.LOAD_BALANCED: 30, Reason.NEW_CONTENT: 20}
+    journal.add(finished(prefill_seconds_per_token=0.01), explanation(700, missed), 4)
+    shown = ask(journal, "summary")
+    assert shown["price"] == {"per_gpu_hour": 3.6, "currency": "EUR"}
+    # 700 tokens of 10 ms on 4 GPUs, which cost 3.60 an hour: 28 GPU seconds, 0.1 cent each.
+    assert shown["saved"] == {"tokens": 700, "prefill_seconds": 7, "gpu_seconds": 28, "money": 0.028}
+    assert shown["lost"] == {"tokens": 300, "prefill_seconds": 3, "gpu_seconds": 12, "money": 0.012}
+    found = {each["code"]: (each["gpu_seconds"], each["money"]) for each in shown["reasons"]}
+    assert found == {
+        "dynamic_time": (8, 0.008),
+        "expired": (2, 0.002),
+        "load_balanced": (1.2, 0.0012),
+        "new_content": (0.8, 0.0008),
+    }
+    avoidable = shown["avoidable"]
+    assert (avoidable["tokens"], avoidable["gpu_seconds"], avoidable["money"]) == (280, 11.2, 0.0112)
+    assert {remedy: each["tokens"] for remedy, each in avoidable["by_remedy"].items()} == {
+        "application": 200,
+        "gateway": 50,
+        "capacity": 30,
+    }
+    assert shown["by_source"][0]["saved"]["money"] == 0.028
+
+
+def test_without_a_price_there_is_no_money():
+    journal = make()
+    journal.add(finished(), explanation(0, {Reason.EVICTED: 1000}), 1)
+    shown = ask(journal, "summary")
+    assert shown["price"]["per_gpu_hour"] is None
+    assert shown["lost"] == {"tokens": 1000, "prefill_seconds": 1, "gpu_seconds": 1, "money": None}
+    assert shown["findings"][0]["money"] is None
+
+
+def test_replicas_of_different_sizes_and_speeds_are_added_up_each_with_its_own():
+    journal = make()
+    journal.add(finished("a", prefill_seconds_per_token=0.01), explanation(0, {Reason.EVICTED: 100}), 8)
+    journal.add(finished("b", prefill_seconds_per_token=0.001), explanation(0, {Reason.EVICTED: 100}), 1)
+    assert ask(journal, "summary")["reasons"][0]["gpu_seconds"] == pytest.approx(8.1)
+
+
+# Times, turns, and what conversations lose
+
+
+def test_first_tokens_are_told_apart_by_whether_anything_was_reused():
+    journal = make()
+    for number in range(100):
+        warm = finished(f"w{number}", ttft_seconds=0.1 if number < 90 else 1.0)
+        journal.add(warm, explanation(16, {Reason.NEW_CONTENT: 10}), 1)
+    journal.add(finished("c", ttft_seconds=4.0), explanation(0, {Reason.FIRST_SEEN: 10}), 1)
+    journal.add(finished("d", ttft_seconds=None), explanation(0, {Reason.FIRST_SEEN: 10}), 1)
+    shown = ask(journal, "summary")["ttft"]
+    assert shown["warm"]["requests"] == 100
+    assert shown["warm"]["p50"] == pytest.approx(0.1, rel=0.05)
+    assert shown["warm"]["p90"] == pytest.approx(0.1, rel=0.05)
+    assert shown["warm"]["p99"] == pytest.approx(1.0, rel=0.05)
+    assert shown["cold"]["requests"] == 1
+    assert shown["cold"]["p50"] == pytest.approx(4.0, rel=0.05)
+
+
+@given(st.lists(st.floats(0.0005, 3000), min_size=1, max_size=60))
+def test_percentiles_are_right_within_five_percent(times):
+    journal = make()
+    for number, ttft in enumerate(times):
+        journal.add(finished(f"r{number}", ttft_seconds=ttft), explanation(0, {Reason.FIRST_SEEN: 1}), 1)
+    shown = ask(journal, "summary")["ttft"]["cold"]
+    ranked = sorted(times)
+    for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        exact = next(each for rank, each in enumerate(ranked, 1) if rank >= part * len(times))
+        assert shown[name] == pytest.approx(exact, rel=0.05, abs=1e-6)
+
+
+def test_hit_rate_by_turn():
+    journal = make()
+    for turn, hits in ((0, 0), (1, 0), (2, 600), (2, 800), (11, 900), (40, 1000)):
+        journal.add(finished(f"{turn}-{hits}"), explanation(hits, {Reason.NEW_CONTENT: 1000 - hits}, turn=turn), 1)
+    assert ask(journal, "summary")["turns"] == [
+        {"turn": "1", "prompt_tokens": 1000, "hits": 0, "hit_rate": 0},
+        {"turn": "2", "prompt_tokens": 2000, "hits": 1400, "hit_rate": 0.7},
+        {"turn": "11+", "prompt_tokens": 2000, "hits": 1900, "hit_rate": 0.95},
+    ]
+
+
+def test_tokens_lost_to_rounding_and_to_replies_that_come_back_differently():
+    journal = make()
+    missed = {Reason.BLOCK_BOUNDARY: 7, Reason.REPLY_RERENDERED: 40, Reason.NEW_CONTENT: 100}
+    journal.add(finished("a"), explanation(800, missed), 1)
+    journal.add(finished("b"), explanation(0, {Reason.TOO_SHORT: 9}), 1)
+    shown = ask(journal, "summary")
+    assert (shown["rounding_tokens"], shown["rerendered_tokens"]) == (16, 40)
+
+
+def test_families_come_from_who_knows_them_and_get_the_filters():
+    asked = []
+
+    def families(now, model=None, tenant=None):
+        asked.append((now, model, tenant))
+        return [{"source": "mobile", "than": "web", "difference": {"said": "1 message more"}}]
+
+    journal = make(families=families)
+    journal.add(finished(), explanation(difference=difference()), 1)
+    shown = ask(journal, "summary", NOON + 5, model="m", tenant="acme")
+    assert shown["families"] == [{"source": "mobile", "than": "web", "difference": {"said": "1 message more"}}]
+    assert asked == [(NOON + 5, "m", "acme")]

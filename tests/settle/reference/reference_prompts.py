@@ -1,0 +1,50 @@
+"""Requests as people write them, with a token for each word."""
+
+import struct
+import zlib
+
+from gateway.settle.prompt_text import Message, PromptText, Tool
+from gateway.settle.reference import Kept
+from gateway.values.explain import Reply, Where
+
+NOW = 1_795_000_000.0
+
+SUPPORT = """You are the support assistant of Nordwind Travel.
+Answer in the customer's language, in at most five sentences.
+Look up bookings with the booking tool before you say anything about them.
+Never promise a refund; say that a colleague decides on it within two days.
+If somebody is stranded, give the emergency number first."""
+
+CODE = """You review pull requests of a payment service written in Go.
+Point out races, lost errors and missing tests, one line each, most severe first.
+Quote the file and the line. Do not comment on style, the linter does that.
+When there is nothing to say, answer with the single word LGTM."""
+
+
+def system(text):
+    return Message("system", text)
+
+
+def user(text):
+    return Message("user", text)
+
+
+def assistant(text):
+    return Message("assistant", text)
+
+
+def tool(name):
+    return Tool(name, f'{{"function":{{"name":"{name}"}}}}', f'{{"function":{{"name":"{name}"}}}}')
+
+
+def tokens(text):
+    words = [f"tool {each.raw}" for each in text.tools]
+    for message in text.messages:
+        words += [f"<{message.role}>", *message.text.split(), "<end>"]
+    return struct.pack(f"<{len(words)}I", *(zlib.crc32(word.encode("utf-8", "replace")) for word in words))
+
+
+def request(request_id, *messages, tools=(), reply=None, session="", tenant="acme", model="m", source="web", at=NOW):
+    text = PromptText(messages, tuple(tools), {})
+    replies = () if reply is None else (Reply(reply, None),)
+    return Kept(request_id, at, tenant, model, source, session, Where(model), text, tokens(text), replies)

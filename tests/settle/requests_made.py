@@ -1,0 +1,55 @@
+"""Answered requests, as the gateway hands them over."""
+
+from array import array
+
+from gateway.values.explain import Finished, Holder, Where
+
+
+def ids(tokens):
+    """Token ids, little-endian u32."""
+    return array("I", tokens).tobytes()
+
+
+def request(**about):
+    """A chat request of 100 tokens that was answered by ``r0``; ``about`` changes any of its fields."""
+    prompt_tokens = about.get("prompt_tokens", sum(map(len, about.get("parts", ()))) // 4 or 100)
+    fields = {
+        "request_id": "one",
+        "at": 1000.0,
+        "model": "demo",
+        "endpoint": "/v1/chat/completions",
+        "tenant": "acme",
+        "tenant_label": "acme",
+        "source": "web",
+        "session": "",
+        "where": Where("demo", "tok", "v1"),
+        "life": "a",
+        "body": b"",
+        "parts": (),
+        "replies": (),
+        "token_source": "local",
+        "block_size": 16,
+        "prompt_tokens": prompt_tokens,
+        "own_tokens": prompt_tokens,
+        "predicted_tokens": 0,
+        "cached_tokens": 0,
+        "completion_tokens": 5,
+        "replica": "r0",
+        "rank": 0,
+        "decision": "cold",
+        "policy": "expected_ttft",
+        "holders": (Holder("r0", 0, about.get("predicted_tokens", 0)),),
+        "bypasses_cache": False,
+        "is_blind": False,
+        "template_tells_time": False,
+        "tools_first": False,
+        "status": 200,
+        "ending": "complete",
+        "streamed": False,
+        "ttft_seconds": None,
+        "seconds": 0.1,
+        "failed_attempts": 0,
+        "prefill_seconds_per_token": 0.0001,
+        "warming": False,
+    }
+    return Finished(**fields | about)

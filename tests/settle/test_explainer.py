@@ -1,0 +1,257 @@
+"""Where every prompt token of a request went."""
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from settle.requests_made import ids, request
+
+from gateway.hashing import ChainHasher
+from gateway.settle.explainer import Explainer
+from gateway.settle.reference import References
+from gateway.values.explain import Happened, Holder, Past, Reply, Where
+from gateway.values.reasons import Reason, Rung
+
+SYSTEM = list(range(1000, 1040))
+QUESTION = list(range(2000, 2020))
+
+
+@pytest.fixture
+def explainer():
+    return made()
+
+
+def made():
+    return Explainer(ChainHasher(), References(max_bytes=10_000_000, ttl_seconds=3600), 10_000)
+
+
+def chat(*texts, roles=("system", "user", "assistant", "user"), **fields):
+    """A chat body with these messages."""
+    messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+    return orjson.dumps({"model": "demo", "messages": messages} | fields)
+
+
+def asked(tokens, body=b"", at=0.0, cached=0, held=0, **about):
+    tokens = list(tokens)
+    about.setdefault("holders", (Holder("r0", 0, held),))
+    return request(
+        parts=(ids(tokens),),
+        body=body or chat("Be brief.", "Hello"),
+        at=1000.0 + at,
+        cached_tokens=cached,
+        predicted_tokens=held,
+        **about,
+    )
+
+
+def missed(explanation):
+    return {each.reason: each.tokens for each in explanation.missed}
+
+
+def test_prompt_like_no_other_is_first_seen(explainer):
+    explanation = explainer.explain(asked(SYSTEM + QUESTION))
+    assert missed(explanation) == {Reason.FIRST_SEEN: 60}
+    assert explanation.rungs == (0, 0, 0, 0, 0, 0, 0, 60)
+    assert explanation.reference is None
+
+
+def test_same_prompt_again_loses_what_fills_no_block(explainer):
+    explainer.explain(asked(SYSTEM + QUESTION))
+    explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1, cached=48, held=48))
+    assert explanation.hits == 48
+    assert missed(explanation) == {Reason.BLOCK_BOUNDARY: 12}
+
+
+def test_prompt_below_one_block_is_too_short_whatever_was_sent(explainer):
+    for at in range(2):
+        explanation = explainer.explain(asked(range(15), at=at))
+        assert missed(explanation) == {Reason.TOO_SHORT: 15}
+
+
+def test_newest_message_is_new_content(explainer):
+    first = asked(SYSTEM + QUESTION, chat("Be brief.", "Hello"), session="s", replies=(Reply("Hi", ids([7, 8]), 3),))
+    explainer.explain(first)
+    grown = SYSTEM + QUESTION + [7, 8, 9, *range(3000, 3020)]
+    explanation = explainer.explain(
+        asked(grown, chat("Be brief.", "Hello", "Hi", "And?"), 1, cached=48, held=48, session="s")
+    )
+    # 62 tokens are equal, 48 of them are whole blocks; behind them nothing was ever sent.
+    assert missed(explanation) == {Reason.BLOCK_BOUNDARY: 14, Reason.NEW_CONTENT: 21}
+    assert explanation.reference.chosen_by == "session"
+    assert explanation.reference.equal_tokens == 62
+    assert explanation.turn == 2
+    assert explanation.difference is None
+
+
+def test_time_in_front_of_what_repeats_is_named_with_its_tokens_and_place(explainer):
+    body = "Today is {}.\nBe brief and kind, and never say what the weather will be tomorrow."
+    first = [1, 2, 3, 100, 101, *SYSTEM, *QUESTION]
+    second = [1, 2, 3, 200, 201, *SYSTEM, *QUESTION]
+    explainer.explain(asked(first, chat(body.format("2026-11-20 08:15:00"), "Hello")))
+    explanation = explainer.explain(asked(second, chat(body.format("2026-11-21 09:30:12"), "Hello"), 1))
+    assert missed(explanation) == {Reason.BLOCK_BOUNDARY: 3, Reason.DYNAMIC_TIME: 60, Reason.NEW_CONTENT: 2}
+    assert explanation.difference.reason is Reason.DYNAMIC_TIME
+    assert (explanation.difference.message, explanation.difference.line) == (0, 1)
+
+
+def test_engine_that_has_lost_what_it_was_believed_to_hold_makes_the_index_stale(explainer):
+    explainer.explain(asked(SYSTEM + QUESTION))
+    explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1, cached=16, held=48))
+    assert missed(explanation) == {Reason.STALE_INDEX: 32, Reason.BLOCK_BOUNDARY: 12}
+
+
+@pytest.mark.parametrize(
+    ("barred", "reason"),
+    [
+        ("", Reason.LOAD_BALANCED),
+        ("failed", Reason.FAILOVER),
+        ("unavailable", Reason.REPLICA_UNAVAILABLE),
+        ("pinned", Reason.PINNED),
+    ],
+)
+def test_another_replica_that_held_it_and_was_not_chosen_says_why(explainer, barred, reason):
+    explainer.explain(asked(SYSTEM + QUESTION))
+    holders = (Holder("r0", 0, 0), Holder("r1", 0, 48, barred=barred))
+    explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1, holders=holders))
+    assert missed(explanation) == {reason: 48, Reason.BLOCK_BOUNDARY: 12}
+    assert "r1" in explanation.missed[0].note
+
+
+def test_what_was_computed_and_is_held_by_nobody_was_evicted_or_lost_with_its_replica(explainer):
+    explainer.explain(asked(SYSTEM + QUESTION))
+    explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1))
+    assert missed(explanation) == {Reason.EVICTED: 48, Reason.BLOCK_BOUNDARY: 12}
+    explainer.happened(Happened(Past.RESTARTED, 1005.0, "r0"))
+    explanation = explainer.explain(asked(SYSTEM + QUESTION, at=10))
+    assert missed(explanation) == {Reason.REPLICA_RESTARTED: 48, Reason.BLOCK_BOUNDARY: 12}
+
+
+def test_what_another_tenant_computed_is_kept_apart(explainer):
+    explainer.explain(asked(SYSTEM + QUESTION, tenant="globex", where=Where("demo", "t", "v", "tenant:globex")))
+    explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1, where=Where("demo", "t", "v", "tenant:acme")))
+    assert missed(explanation) == {Reason.TENANT_ISOLATED: 48, Reason.NEW_CONTENT: 12}
+    assert explanation.reference is None
+
+
+def test_request_that_bypasses_the_cache_loses_all_that_could_have_been_reused(explainer):
+    explainer.explain(asked(SYSTEM + QUESTION))
+    explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1, held=48, bypasses_cache=True))
+    assert missed(explanation) == {Reason.CACHE_BYPASSED: 48, Reason.BLOCK_BOUNDARY: 12}
+    # An engine without prefix caching holds nothing, and nobody believes it does.
+    explanation = explainer.explain(asked(SYSTEM + QUESTION, at=2, cached=None, bypasses_cache=True))
+    assert missed(explanation) == {Reason.CACHE_BYPASSED: 48, Reason.BLOCK_BOUNDARY: 12}
+
+
+def test_without_a_report_the_prediction_counts_and_is_called_that(explainer):
+    explainer.explain(asked(SYSTEM + QUESTION))
+    explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1, cached=None, held=48))
+    assert (explanation.hits, explanation.hits_confirmed) == (48, False)
+    assert not any(each.is_confirmed for each in explanation.missed)
+
+
+def test_engines_count_is_explained_where_it_is_another(explainer):
+    explainer.explain(asked(SYSTEM + QUESTION))
+    explanation = explainer.explain(
+        asked(SYSTEM + QUESTION, at=1, cached=32, held=48, prompt_tokens=120, own_tokens=60)
+    )
+    assert explanation.prompt_tokens == 120
+    assert missed(explanation) == {Reason.STALE_INDEX: 64, Reason.BLOCK_BOUNDARY: 24}
+
+
+def test_several_prompts_are_explained_each_and_added_up(explainer):
+    parts = (ids(range(40)), ids(range(500, 570)))
+    body = orjson.dumps({"model": "demo", "prompt": ["one", "two"]})
+    about = {"parts": parts, "body": body, "endpoint": "/v1/completions", "cached_tokens": None, "prompt_tokens": 110}
+    explainer.explain(request(**about))
+    explanation = explainer.explain(request(**about | {"at": 1001.0}))
+    assert missed(explanation) == {Reason.EVICTED: 32 + 64, Reason.BLOCK_BOUNDARY: 8 + 6}
+
+
+def test_request_without_text_is_counted_as_far_as_it_is_known(explainer):
+    light = request(prompt_tokens=200, cached_tokens=48, predicted_tokens=64, holders=(Holder("r0", 0, 64),))
+    explanation = explainer.explain(light)
+    assert explanation.was_skipped
+    assert missed(explanation) == {Reason.STALE_INDEX: 16, Reason.UNCLASSIFIED: 136}
+    assert len(explanation.rungs) == len(Rung)
+
+
+def test_reply_that_was_taken_apart_costs_what_was_generated(explainer):
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+    messages = [{"role": "user", "content": "Look"}]
+    body = orjson.dumps({"model": "demo", "messages": messages})
+    explainer.explain(
+        asked(SYSTEM, body, session="s", replies=(Reply(None, None, 13, has_calls=True),), completion_tokens=13)
+    )
+    messages += [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "nothing"},
+    ]
+    body = orjson.dumps({"model": "demo", "messages": messages})
+    explanation = explainer.explain(asked([*SYSTEM, *range(5000, 5040)], body, 1, cached=32, held=32, session="s"))
+    assert missed(explanation) == {Reason.BLOCK_BOUNDARY: 8, Reason.REPLY_RERENDERED: 12, Reason.NEW_CONTENT: 28}
+
+
+def test_template_that_prints_the_time_is_named_where_the_texts_are_equal(explainer):
+    body = chat("Be brief.", "Hello")
+    explainer.explain(asked([1, 2, 3, *SYSTEM, *QUESTION], body, template_tells_time=True))
+    explanation = explainer.explain(asked([1, 2, 4, *SYSTEM, *QUESTION], body, 1, template_tells_time=True))
+    assert missed(explanation)[Reason.DYNAMIC_TIME] == 60
+    assert explanation.difference.detail == "template_clock"
+
+
+def test_other_tokenizer_makes_other_tokens_of_the_same_text(explainer):
+    body = chat("Be brief and kind to everybody who asks.", "Hello there")
+    explainer.explain(asked(SYSTEM, body, session="s", where=Where("demo", "one", "v")))
+    explanation = explainer.explain(asked(QUESTION, body, 1, session="s", where=Where("demo", "two", "v")))
+    assert missed(explanation) == {Reason.TOKENIZER_CHANGED: 20}
+
+
+def test_conversation_that_goes_on_with_another_model_is_computed_again(explainer):
+    explainer.explain(asked(SYSTEM + QUESTION, session="s", where=Where("demo", "t", "v")))
+    explanation = explainer.explain(
+        asked([*SYSTEM, *QUESTION, 1, 2], at=1, session="s", model="big", where=Where("big", "t", "v"))
+    )
+    assert missed(explanation) == {Reason.MODEL_CHANGED: 48, Reason.BLOCK_BOUNDARY: 12, Reason.NEW_CONTENT: 2}
+
+
+HELD = st.integers(-10, 400)
+
+
+@st.composite
+def finished_requests(draw):
+    lengths = draw(st.lists(st.integers(0, 120), min_size=1, max_size=3))
+    parts = tuple(ids([draw(st.integers(0, 3))] + [9] * length) for length in lengths)
+    own = sum(map(len, parts)) // 4
+    text = st.text(st.sampled_from("ab 12:-\n"), max_size=30)
+    return request(
+        parts=draw(st.sampled_from([(), parts])),
+        body=draw(st.sampled_from([b"", b"[", chat(draw(text), draw(text)), chat(draw(text), draw(text), draw(text))])),
+        at=1000.0 + draw(st.integers(0, 50)),
+        session=draw(st.sampled_from(["", "s"])),
+        life=draw(st.sampled_from("ab")),
+        replica=draw(st.sampled_from(["r0", "r1"])),
+        where=Where(draw(st.sampled_from(["demo", "big"])), owner=draw(st.sampled_from(["", "tenant:acme"]))),
+        prompt_tokens=draw(st.one_of(st.just(own), st.integers(0, 500))),
+        own_tokens=own,
+        predicted_tokens=draw(HELD),
+        cached_tokens=draw(st.one_of(st.none(), HELD)),
+        holders=tuple(Holder(f"r{n}", 0, draw(HELD), barred=draw(st.sampled_from(["", "failed"]))) for n in range(2)),
+        replies=tuple(Reply(None, draw(st.one_of(st.none(), st.just(ids([9] * 20)))), 30, has_calls=True) for _ in "x"),
+        bypasses_cache=draw(st.booleans()),
+        is_blind=draw(st.booleans()),
+        block_size=draw(st.sampled_from([1, 16, 32])),
+        warming=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(finished_requests(), min_size=1, max_size=6))
+def test_hits_and_reasons_are_the_prompt_whatever_comes(requests):
+    explainer = made()
+    for each in requests:
+        explanation = explainer.explain(each)
+        assert explanation.hits + sum(missed(explanation).values()) == each.prompt_tokens == explanation.prompt_tokens
+        assert explanation.rungs[-1] == each.prompt_tokens
+        assert len(explanation.rungs) == len(Rung)
+        assert list(explanation.rungs) == sorted(explanation.rungs)
+        assert len(missed(explanation)) == len(explanation.missed)

@@ -1,0 +1,140 @@
+"""What was computed before, and what became of it."""
+
+import msgspec
+import pytest
+from settle.requests_made import ids, request
+
+from gateway.hashing import ChainHasher
+from gateway.settle.past import Fates, Memory
+from gateway.settle.past.blocks import BlockTable
+from gateway.values.explain import Happened, Past, Where
+from gateway.values.reasons import Reason
+from gateway.values.space import ResetCause
+
+WHERE = Where("demo", "tok", "v1", "tenant:acme")
+
+
+@pytest.fixture
+def fates():
+    return Fates()
+
+
+@pytest.fixture
+def memory(fates):
+    return Memory(ChainHasher(), fates, 10_000)
+
+
+def asked(at=0.0, life="a", replica="r0", where=WHERE):
+    return request(at=1000.0 + at, life=life, replica=replica, where=where)
+
+
+def seen(memory, tokens, **about):
+    found = memory.seen(asked(**about), ids(tokens))
+    return list(found.here), list(found.anywhere)
+
+
+def test_nothing_is_known_of_a_prompt_that_was_never_computed(memory):
+    assert seen(memory, range(100)) == ([], [])
+
+
+def test_whole_blocks_of_a_prompts_beginning_are_known_and_the_last_token_never_is(memory):
+    memory.remember(asked(), ids(range(100)))
+    assert seen(memory, range(100), at=5) == ([Reason.EVICTED] * 6, [])
+    assert seen(memory, range(96), at=5) == ([Reason.EVICTED] * 5, [])
+    assert seen(memory, [*range(40), 7777, *range(41, 100)], at=5) == ([Reason.EVICTED] * 2, [])
+
+
+def test_what_a_restarted_replica_had_computed_is_lost_by_that(memory, fates):
+    memory.remember(asked(), ids(range(64)))
+    fates.take(Happened(Past.RESTARTED, 1010.0, "r0"))
+    assert seen(memory, range(100), at=20) == ([Reason.REPLICA_RESTARTED] * 4, [])
+    memory.remember(asked(at=40), ids(range(64)))
+    assert seen(memory, range(100), at=50) == ([Reason.EVICTED] * 4, [])
+
+
+def test_what_a_replica_that_is_gone_had_computed_is_lost_by_that_until_it_is_back(memory, fates):
+    memory.remember(asked(), ids(range(32)))
+    fates.take(Happened(Past.LEFT, 1010.0, "r0"))
+    assert seen(memory, range(100), at=20) == ([Reason.REPLICA_LEFT] * 2, [])
+    fates.take(Happened(Past.RETURNED, 1030.0, "r0"))
+    assert seen(memory, range(100), at=40) == ([Reason.EVICTED] * 2, [])
+
+
+@pytest.mark.parametrize("cause", [ResetCause.IDLE_TTL, ResetCause.MAX_AGE, ResetCause.CROWDED_OUT])
+def test_what_was_computed_in_a_life_whose_time_is_over_is_expired(memory, fates, cause):
+    memory.remember(asked(life="a"), ids(range(32)))
+    fates.take(Happened(Past.LIFE_ENDED, 1010.0, "a", cause))
+    assert seen(memory, range(100), life="b") == ([Reason.EXPIRED] * 2, [])
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason"),
+    [
+        (ResetCause.MANUAL, Reason.RESET),
+        (ResetCause.CONFIGURATION, Reason.RESET),
+        (ResetCause.MODEL_UPDATE, Reason.MODEL_CHANGED),
+        (ResetCause.TEMPLATE_CHANGED, Reason.TEMPLATE_CHANGED),
+    ],
+)
+def test_what_was_computed_before_a_reset_is_seen_but_not_here(memory, fates, cause, reason):
+    memory.remember(asked(life="a"), ids(range(48)))
+    fates.take(Happened(Past.LIFE_ENDED, 1010.0, "a", cause))
+    assert seen(memory, range(100), life="b") == ([], [reason] * 3)
+
+
+def test_blocks_behind_those_of_a_former_life_are_not_counted_as_seen_here(memory, fates):
+    memory.remember(asked(life="a"), ids(range(64)))
+    memory.remember(asked(life="b"), ids(range(32)))
+    fates.take(Happened(Past.LIFE_ENDED, 1010.0, "a", ResetCause.MANUAL))
+    assert seen(memory, range(100), life="b") == ([Reason.EVICTED] * 2, [Reason.RESET] * 2)
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"owner": "tenant:globex"}, Reason.TENANT_ISOLATED),
+        ({"scope": "de"}, Reason.SCOPE_ISOLATED),
+        ({"region": "eu"}, Reason.SCOPE_ISOLATED),
+        ({"narrowed": "ab12"}, Reason.SCOPE_ISOLATED),
+        ({"adapter": "sql", "model": "demo-sql"}, Reason.ADAPTER_CHANGED),
+        ({"model": "demo-2"}, Reason.MODEL_CHANGED),
+        ({"context_limit": 4096}, Reason.MODEL_CHANGED),
+        ({"template": "v2"}, Reason.TEMPLATE_CHANGED),
+        ({"tokenizer": "tok2"}, Reason.TOKENIZER_CHANGED),
+    ],
+)
+def test_what_was_computed_in_another_space_tells_by_what_that_differs(memory, other, reason):
+    memory.remember(asked(life="x", where=msgspec.structs.replace(WHERE, **other)), ids(range(64)))
+    assert seen(memory, range(100)) == ([], [reason] * 4)
+
+
+def test_owners_own_prompts_are_told_before_those_of_others(memory):
+    memory.remember(asked(life="x", where=msgspec.structs.replace(WHERE, scope="de")), ids(range(32)))
+    memory.remember(asked(life="y", where=msgspec.structs.replace(WHERE, owner="tenant:globex")), ids(range(64)))
+    assert seen(memory, range(100)) == ([], [Reason.SCOPE_ISOLATED] * 2 + [Reason.TENANT_ISOLATED] * 2)
+
+
+def test_stand_ins_are_never_compared_with_token_ids(memory):
+    memory.remember(asked(where=msgspec.structs.replace(WHERE, variant="text")), ids(range(64)))
+    assert seen(memory, range(100)) == ([], [])
+
+
+def test_table_never_grows_and_forgets_the_oldest_first():
+    table = BlockTable(1000)
+    before = table.nbytes
+    old, new = range(1, 600), range(10_000, 10_600)
+    table.put(old, 1, 0.0)
+    for second in range(1, 40):
+        table.put(range(100_000 * second, 100_000 * second + 500), 2, float(second))
+    table.put(new, 3, 50.0)
+    assert table.nbytes == before
+    assert not table.beginning(old)
+    assert [record.place for record in table.beginning(new)] == [3] * 600
+    assert table.beginning(new)[0].at == 50.0
+
+
+def test_beginning_used_again_later_counts_as_of_then():
+    table = BlockTable(1000)
+    table.put([1, 2, 3], 1, 0.0)
+    table.put([1, 2, 9], 1, 100.0)
+    assert [record.at for record in table.beginning([1, 2, 3])] == [100.0, 100.0, 0.0]
