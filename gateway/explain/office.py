@@ -29,6 +29,10 @@ class Staff(Protocol):
         """Explain a request, and remember it."""
         ...
 
+    def expire(self, now: float) -> None:
+        """Let go of what is too old to be kept."""
+        ...
+
     def happened(self, event: Happened) -> None:
         """Something happened to what is cached."""
         ...
@@ -73,6 +77,11 @@ class Office:
                 return self._answer(message)
             case Terms():
                 return self._take_terms(message)
+
+    def expire(self) -> None:
+        """Let go of what is too old to be kept, also while no requests come."""
+        if self._staff is not None:
+            self._staff.expire(self._clock())
 
     def unreadable(self) -> None:
         """A message about a request came that cannot be decoded."""

@@ -24,6 +24,7 @@ from gateway.explain.link import LONGEST_QUESTION_WAIT_SECONDS, Frame, Frames, F
 from gateway.explain.office import Office
 
 _READ_BYTES = 256 * 1024
+_EXPIRE_SECONDS = 5.0
 _REPORT_SECONDS = 0.1
 _REPORTS_WHEN_FULL = 16
 """Reports for as much as may wait: the gateway learns early enough that there is room again."""
@@ -74,18 +75,20 @@ class Session:
                 self._done += 1
                 self._unreported_bytes += frame.size
                 self._handle(frame)
+            else:
+                self._office.expire()
             self._report()
 
-    def _idle_seconds(self) -> float | None:
-        """How long there is nothing to do but read; None for ever."""
+    def _idle_seconds(self) -> float:
+        """How long there is nothing to do but read."""
         if self._work or self._questions:
             return 0
         if self._unreported_bytes:
             return max(self._reported_at + _REPORT_SECONDS - self._clock(), 0)
-        return None
+        return _EXPIRE_SECONDS
 
-    def _read(self, seconds: float | None) -> None:
-        if not self._poll.poll(None if seconds is None else seconds * 1000):
+    def _read(self, seconds: float) -> None:
+        if not self._poll.poll(seconds * 1000):
             return
         try:
             data = self._connection.recv(_READ_BYTES)

@@ -7,8 +7,11 @@ from gateway.hashing import ChainHasher
 from gateway.settle.difference import find_difference
 from gateway.settle.explainer import Explainer
 from gateway.settle.journal import Journal, JournalLimits, Price
-from gateway.settle.reference import Families, Kept, References
+from gateway.settle.reference import Families, Frames, References
 from gateway.values.explain import Explanation, Finished, Happened
+
+_FRAMES_BYTES = 16 * 1024 * 1024
+"""Leading messages remembered in pieces."""
 
 _REQUEST_BYTES = 12 * 1024
 """In the journal, of a request with many candidates; most take a quarter of it."""
@@ -24,7 +27,8 @@ class ExplainStaff:
 
     def __init__(self, terms: Terms, now: float) -> None:
         self._terms = terms
-        self._families = Families(find_difference)
+        self._frames = Frames(_FRAMES_BYTES)
+        self._families = Families(find_difference, self._frames)
         self._begin(terms)
         self._journal = Journal(now, _limits(terms), _price(terms), self._families.shown)
 
@@ -37,8 +41,11 @@ class ExplainStaff:
 
     def explain(self, finished: Finished) -> Explanation:
         """See ``Staff``."""
-        self._references.tools_first = finished.tools_first
         return self._explainer.explain(finished)
+
+    def expire(self, now: float) -> None:
+        """See ``Staff``."""
+        self._explainer.expire(now)
 
     def happened(self, event: Happened) -> None:
         """See ``Staff``."""
@@ -68,26 +75,8 @@ class ExplainStaff:
         return self._journal.answer(question, arguments, now)
 
     def _begin(self, terms: Terms) -> None:
-        self._references = _NotedReferences(terms.reference_bytes, terms.reference_ttl_seconds, self._families)
-        self._explainer = Explainer(ChainHasher(), self._references, terms.seen_blocks)
-
-
-class _NotedReferences(References):
-    """Earlier prompts, of which it is also noted which client family sends what in front.
-
-    Attributes:
-        tools_first: Whether the template of the prompt that comes next prints tools in front of the system message.
-    """
-
-    def __init__(self, max_bytes: int, ttl_seconds: float, families: Families) -> None:
-        super().__init__(max_bytes, ttl_seconds)
-        self._families = families
-        self.tools_first = False
-
-    def keep(self, kept: Kept, now: float) -> None:
-        """See ``References``."""
-        super().keep(kept, now)
-        self._families.note(kept, now, tools_first=self.tools_first)
+        references = References(terms.reference_bytes, terms.reference_ttl_seconds, self._frames)
+        self._explainer = Explainer(ChainHasher(), references, self._families, terms.seen_blocks)
 
 
 def _bounds(terms: Terms) -> tuple[float, ...]:

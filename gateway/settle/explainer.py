@@ -12,7 +12,7 @@ from gateway.settle.ladder import RUNGS, Ladder
 from gateway.settle.past import Chains, Fates, Memory, Seen
 from gateway.settle.past.memory import changed
 from gateway.settle.prompt_text import PromptText, prompt_text
-from gateway.settle.reference import Found, Kept, References, common_tokens, tokens_behind
+from gateway.settle.reference import Families, Found, Kept, References, common_tokens, tokens_behind
 from gateway.values.explain import (
     Attribution,
     Difference,
@@ -58,17 +58,23 @@ class Explainer:
     Args:
         chains: Hashes prompts.
         references: Earlier prompts to compare with.
+        families: Notes what client families send in front.
         seen_blocks: How many blocks are remembered as computed before.
     """
 
-    def __init__(self, chains: Chains, references: References, seen_blocks: int) -> None:
+    def __init__(self, chains: Chains, references: References, families: Families, seen_blocks: int) -> None:
         self._fates = Fates()
         self._memory = Memory(chains, self._fates, seen_blocks)
         self._references = references
+        self._families = families
 
     def happened(self, event: Happened) -> None:
         """Something happened to what is cached, after all requests so far."""
         self._fates.take(event)
+
+    def expire(self, now: float) -> None:
+        """Let go of what is too old to be kept; ``now`` is Unix seconds."""
+        self._references.expire(now)
 
     def explain(self, finished: Finished) -> Explanation:
         """Where the prompt tokens of a request went; remembers the request for those that come after it."""
@@ -83,13 +89,12 @@ class Explainer:
         return explanation
 
     def _remember(self, finished: Finished, kept: Kept) -> None:
-        for part in finished.parts:
-            self._memory.remember(finished, part)
-        if len(finished.parts) == 1:
-            for ids in filter(None, (reply.ids for reply in finished.replies)):
-                self._memory.remember(finished, finished.parts[0] + ids)
+        replies = [reply.ids for reply in finished.replies if reply.ids] if len(finished.parts) == 1 else []
+        for computed in [finished.parts[0] + ids for ids in replies] or finished.parts:
+            self._memory.remember(finished, computed)
         if not finished.warming:
             self._references.keep(kept, finished.at)
+            self._families.note(kept, finished.at, tools_first=finished.tools_first)
 
 
 def _counted(finished: Finished) -> Explanation:

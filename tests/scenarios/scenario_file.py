@@ -64,6 +64,15 @@ class Scenario:
                 if name_of(each):
                     yield each
 
+    def template(self, name: str) -> str | None:
+        """The chat template in use when a request is sent; None for the tokenizer's own."""
+        template: str | None = self.data.get("template")
+        for step in self.steps:
+            template = step.get("template", template)
+            if name in map(name_of, step.get("together", [step])):
+                break
+        return template
+
     def body(self, send: Mapping[str, Any], answers: Answers) -> dict[str, Any]:
         """The body of a request."""
         resolve = _Resolver(self.data.get("given", {}), answers)

@@ -43,6 +43,7 @@ class World:
         self.usage: dict[str, Mapping[str, Any]] = {}
         self.homes: dict[str, str] = {}
         self._folder = folder
+        self._template: str | None = scenario.data.get("template")
         self._begun: dict[str, asyncio.Task[None]] = {}
         self._seeds = itertools.count(10_000)
         self._acts: Mapping[str, Callable[[Any, Mapping[str, Any]], Awaitable[None]]] = {
@@ -61,6 +62,7 @@ class World:
             "reset": lambda selection, _: self._reset(selection),
             "reload": lambda sections, _: self._reload(sections),
             "update": self._update,
+            "template": lambda text, _: self._roll_out(text),
             "heard": lambda _, __: self._heard(),
             "pause": lambda seconds, _: asyncio.sleep(seconds),
         }
@@ -118,7 +120,7 @@ class World:
             await self._index_of(name, lambda index: index["blocks"] == 0)
 
     async def _engine(self, options: Mapping[str, Any], **more: Any) -> SimulatedEngine:
-        template = self.scenario.data.get("template")
+        template = self._template
         with pytest.MonkeyPatch.context() as patch:
             if template is not None:
                 patch.setattr(server, "_encoder", functools.partial(encoder, template=template))
@@ -139,9 +141,9 @@ class World:
             for (name, engine), its in zip(self.engines.items(), options, strict=True)
         ]
         demo = {"id": "demo", "tokenizer": "builtin:demo", "replicas": replicas}
-        if (template := self.scenario.data.get("template")) is not None:
+        if self._template is not None:
             file = self._folder / "chat_template.jinja"
-            file.write_text(template, encoding="utf-8")
+            file.write_text(self._template, encoding="utf-8")
             demo["chat_template"] = str(file)
         demo |= {name: value for name, value in more.items() if name != "replicas"}
         data["models"] = [
@@ -270,6 +272,14 @@ class World:
             return await self._resets() > before
 
         await eventually(noticed, _SECONDS)
+
+    async def _roll_out(self, template: str) -> None:
+        """Another chat template: the engines are started anew with it, and the gateway's file is changed."""
+        self._template = template
+        for name in self.engines:
+            await self.engines[name].kill()
+            await self._start(name, {"noticed": False})
+        await self._reload({})
 
     async def _resets(self) -> float:
         return (await self.gateway.metrics()).value("gateway_resets_total")

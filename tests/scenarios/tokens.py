@@ -105,7 +105,7 @@ def count(scenario: Scenario) -> dict[str, Counted]:
     for send in scenario.sends():
         name = name_of(send)
         body = scenario.body(send, answers)
-        ids = prompt_ids(body, scenario.data.get("template"))
+        ids = prompt_ids(body, scenario.template(name))
         packed = b"".join(each.to_bytes(4, "little") for each in ids)
         answer = _author().write(packed, 0, Wish(max_tokens=body["max_tokens"], seed=body.get("seed")))
         answers[name] = answer.text

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from settle.requests_made import ids, request
 
 from gateway.hashing import ChainHasher
+from gateway.settle.difference import find_difference
 from gateway.settle.explainer import Explainer
-from gateway.settle.reference import References
+from gateway.settle.reference import Families, References
 from gateway.values.explain import Happened, Holder, Past, Reply, Where
 from gateway.values.reasons import Reason, Rung
 
@@ -22,7 +23,8 @@ def explainer():
 
 
 def made():
-    return Explainer(ChainHasher(), References(max_bytes=10_000_000, ttl_seconds=3600), 10_000)
+    references = References(max_bytes=10_000_000, ttl_seconds=3600)
+    return Explainer(ChainHasher(), references, Families(find_difference), 10_000)
 
 
 def chat(*texts, roles=("system", "user", "assistant", "user"), **fields):

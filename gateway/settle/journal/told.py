@@ -79,7 +79,7 @@ def _missed(entry: Entry, price: Price) -> Iterator[str]:
     for each in missed[:_REASONS_TOLD]:
         note = f": {each.note}" if each.note else ""
         marked = "" if each.is_confirmed else ", predicted"
-        yield from _lines(f"{each.tokens:>9,}  {REASONS[each.reason].title} ({each.reason}{marked}){note}", indent=11)
+        yield from _lines(f"{each.tokens:>9,}  {REASONS[each.reason].title} ({each.reason}{marked}){note}", most=1)
     if rest := missed[_REASONS_TOLD:]:
         yield f"{sum(each.tokens for each in rest):>9,}  for {len(rest)} more reasons: see `missed`"
 
@@ -103,9 +103,9 @@ def _compared(entry: Entry) -> Iterator[str]:
     kind = f"{difference.reason}, {difference.detail}" if difference.detail else difference.reason
     yield from _lines(f"First difference: {place} ({kind}). {difference.said}", indent=2)
     if difference.before:
-        yield from _lines(f"  before: {difference.before}", indent=10)
+        yield from _lines(f"  before: {difference.before}", most=1)
     if difference.after:
-        yield from _lines(f"  now:    {difference.after}", indent=10)
+        yield from _lines(f"  now:    {difference.after}", most=1)
 
 
 def _advice(entry: Entry) -> Iterator[str]:
@@ -121,11 +121,11 @@ def _worth_advice(missed: Sequence[Attribution]) -> list[Reason]:
     ] or [each.reason for each in ranked[:1]]
 
 
-def _lines(text: str, indent: int = 0) -> list[str]:
-    """The text on two lines at most, the second one indented."""
+def _lines(text: str, indent: int = 0, most: int = 2) -> list[str]:
+    """The text on a few lines, all but the first indented; what does not fit is left out."""
     text = one_line(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
     return wrap(
-        text, WIDTH, subsequent_indent=" " * indent, replace_whitespace=False, drop_whitespace=True, max_lines=2,
+        text, WIDTH, subsequent_indent=" " * indent, replace_whitespace=False, drop_whitespace=True, max_lines=most,
         placeholder=" …",
     )  # fmt: skip
 

@@ -1,18 +1,21 @@
 """Blocks that were computed once: a table of fixed size, in which the latest take the place of the oldest.
 
 Four places stand together, chosen by the block's hash; the one written longest ago is overwritten when all are taken.
-So the memory never grows, a look-up costs four comparisons, and what was not used for long is forgotten first.
+So the memory never grows, and what was not used for long is forgotten first. All blocks of a prompt are looked up and
+written at once, by array operations: one by one they would cost as much as everything else that is explained.
 """
 
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 _WAYS = 4
 _TICKS = 64
 """Times are kept in such parts of a second, which lasts for two years."""
 
-_FRESH_TICKS = 30 * _TICKS
+_Hashes = NDArray[np.uint64]
 
 
 class BlockRecord(NamedTuple):
@@ -36,67 +39,52 @@ class BlockTable:
 
     def __init__(self, blocks: int) -> None:
         groups = 1 << max((blocks - 1) // _WAYS, 1).bit_length()
-        self._mask = groups - 1
-        self._keys = array("Q", bytes(8 * _WAYS * groups))
-        self._times = array("I", bytes(4 * _WAYS * groups))
-        self._places = array("I", bytes(4 * _WAYS * groups))
+        self._mask = np.uint64(groups - 1)
+        self._keys = np.zeros((groups, _WAYS), np.uint64)
+        self._times = np.zeros((groups, _WAYS), np.uint32)
+        self._places = np.zeros((groups, _WAYS), np.uint32)
 
     @property
     def nbytes(self) -> int:
         """Memory of the table."""
-        return sum(column.itemsize * len(column) for column in (self._keys, self._times, self._places))
+        return self._keys.nbytes + self._times.nbytes + self._places.nbytes
 
-    def get(self, block: int) -> BlockRecord | None:
-        """A block's record; None for one that was not seen, or is forgotten."""
-        first = (block & self._mask) * _WAYS
-        for slot in range(first, first + _WAYS):
-            if self._keys[slot] == block:
-                return BlockRecord(self._places[slot], self._times[slot] / _TICKS)
-        return None
-
-    def beginning(self, chain: Iterable[int]) -> list[BlockRecord]:
+    def beginning(self, chain: Sequence[int]) -> list[BlockRecord]:
         """Records of a chain's blocks up to the first that was not seen."""
-        found = []
-        for block in chain:
-            record = self.get(block)
-            if record is None:
-                break
-            found.append(record)
-        return found
+        if not chain:
+            return []
+        groups, ways, found = self._find(np.array(chain, np.uint64))
+        depth = len(chain) if found.all() else int(found.argmin())
+        groups, ways = groups[:depth], ways[:depth]
+        places, times = self._places[groups, ways].tolist(), self._times[groups, ways].tolist()
+        return [BlockRecord(place, ticks / _TICKS) for place, ticks in zip(places, times, strict=True)]
 
     def put(self, chain: Sequence[int], place: int, at: float) -> None:
         """All blocks of a chain were computed, or used, at a place, ``at`` seconds after the table began."""
+        if not chain:
+            return
         ticks = int(at * _TICKS)
-        for block in chain[self._fresh(chain, place, ticks) :]:
-            self._put(block, place, ticks)
+        hashes = np.array(chain, np.uint64)
+        groups, ways, found = self._find(hashes)
+        self._times[groups[found], ways[found]] = ticks
+        self._places[groups[found], ways[found]] = place
+        left = np.flatnonzero(~found)
+        while left.size:
+            # Of several that belong into one group, one at a time: each takes the place of the oldest.
+            own, first = np.unique(groups[left], return_index=True)
+            oldest = self._times[own].argmin(1)
+            self._keys[own, oldest] = hashes[left[first]]
+            self._times[own, oldest] = ticks
+            self._places[own, oldest] = place
+            left = np.delete(left, first)
 
     def clear(self) -> None:
         """Forget all."""
         for column in (self._keys, self._times, self._places):
-            column[:] = array(column.typecode, bytes(column.itemsize * len(column)))
+            column.fill(0)
 
-    def _fresh(self, chain: Sequence[int], place: int, ticks: int) -> int:
-        """How many blocks from the first on were put there a moment ago: the shared beginning of most prompts."""
-        low, high = 0, len(chain)
-        while low < high:
-            middle = (low + high) // 2
-            record = self.get(chain[middle])
-            if record is not None and record.place == place and ticks - record.at * _TICKS < _FRESH_TICKS:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def _put(self, block: int, place: int, ticks: int) -> None:
-        keys, times = self._keys, self._times
-        first = (block & self._mask) * _WAYS
-        oldest = first
-        for slot in range(first, first + _WAYS):
-            if keys[slot] == block:
-                oldest = slot
-                break
-            if times[slot] < times[oldest]:
-                oldest = slot
-        keys[oldest] = block
-        times[oldest] = ticks
-        self._places[oldest] = place
+    def _find(self, hashes: _Hashes) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
+        """For each block its group, its place in there if it has one, and whether it has."""
+        groups = (hashes & self._mask).astype(np.intp)
+        same = self._keys[groups] == hashes[:, None]
+        return groups, same.argmax(1), same.any(1)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from gateway.settle.prompt_text import LEADING_ROLES, Message, PromptText
-from gateway.settle.reference.frame import Frame, are_similar, similarity
+from gateway.settle.reference.frame import Frames, are_similar, similarity
 from gateway.settle.reference.kept import Kept
 from gateway.settle.reference.shared import text_bytes
-from gateway.settle.reference.wording import Wording, masked
+from gateway.settle.reference.wording import masked
 from gateway.values.explain import Difference, Reply
 from gateway.values.reasons import Reason
 
@@ -88,9 +88,9 @@ _Key = tuple[str, str]
 class Families:
     """The frames that the sources of each tenant and model send. Bounded in bytes; what was used least lately goes."""
 
-    def __init__(self, describe: Describe, max_bytes: int = 16 * 2**20) -> None:
+    def __init__(self, describe: Describe, frames: Frames | None = None, max_bytes: int = 16 * 2**20) -> None:
         self._describe = describe
-        self._wording = Wording(max_bytes // _MEMO_PART)
+        self._frames = frames or Frames(max_bytes // _MEMO_PART)
         self._room = max_bytes - max_bytes // _MEMO_PART
         self._applications: OrderedDict[_Key, dict[str, _Source]] = OrderedDict()
         self._bytes = 0
@@ -108,7 +108,7 @@ class Families:
         text = _in_front(kept.text)
         if not (text.messages or text.tools) or text_bytes(text) > self._room // _LARGEST_PART:
             return
-        frame = Frame(text, self._wording)
+        frame = self._frames.of(kept.text)
         variant = hash((frame.skeleton, tuple(message.form for message in text.messages)))
         slot = int(now // _SLOT_SECONDS)
         key = (kept.tenant, kept.model)

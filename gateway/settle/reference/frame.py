@@ -7,6 +7,7 @@ them, because a template may be in there; more is then asked of two prompts befo
 import heapq
 
 from gateway.settle.prompt_text import LEADING_ROLES, Message, PromptText
+from gateway.settle.reference.memo import Memo
 from gateway.settle.reference.wording import Segment, Wording, digest
 
 _SAMPLED_MARKS = 48
@@ -26,6 +27,30 @@ _WIDE = "\u2e80"
 
 _HEADLINE_WORDS = 5
 _HEADLINE_CHARACTERS = 28
+
+
+_FRAME_BYTES = 3_000
+
+
+class Frames:
+    """Frames of prompts; those met lately are remembered, because most requests of an application begin alike."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """Remember frames, and the segments of others, of about ``max_bytes`` in all."""
+        self._wording = Wording(max_bytes // 2)
+        self._frames: Memo[tuple[object, ...], Frame] = Memo(max_bytes // 2)
+
+    def of(self, text: PromptText) -> "Frame":
+        """The frame of a prompt."""
+        messages = text.leading or tuple(each for each in text.messages if each.role in LEADING_ROLES)
+        key = (tuple((each.role, each.text) for each in messages), tuple(tool.name for tool in text.tools))
+        if not any(key):
+            return Frame(text, self._wording)
+        frame = self._frames.get(key)
+        if frame is None:
+            frame = Frame(text, self._wording)
+            self._frames.put(key, frame, _FRAME_BYTES + 4 * sum(len(each.text) for each in messages))
+        return frame
 
 
 class Frame:

@@ -9,14 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from gateway.settle.prompt_text import PROMPT_ROLE, PromptText
-from gateway.settle.reference.frame import Frame
+from gateway.settle.reference.frame import Frame, Frames
 from gateway.settle.reference.groups import Groups
 from gateway.settle.reference.kept import ChosenBy, Found, Kept
 from gateway.settle.reference.overlap import common_tokens
 from gateway.settle.reference.postings import POSTING_BYTES, Postings
 from gateway.settle.reference.shared import SharedTexts, text_bytes
 from gateway.settle.reference.thread import Thread
-from gateway.settle.reference.wording import Wording
 
 _SESSION_REQUESTS = 8
 """Of a session, as many of the last requests are looked at: agents send several at a time."""
@@ -80,13 +79,16 @@ class _Reading:
 class References:
     """Earlier requests, bounded in bytes and age. No request is ever compared with one of another tenant."""
 
-    def __init__(self, max_bytes: int, ttl_seconds: float) -> None:
-        """Keep what fits into ``max_bytes``: texts, ids, replies and what they are found by; the oldest go first."""
+    def __init__(self, max_bytes: int, ttl_seconds: float, frames: Frames | None = None) -> None:
+        """Keep what fits into ``max_bytes``: texts, ids, replies and what they are found by; the oldest go first.
+
+        ``frames`` reads the prompts' frames, if somebody else needs them, too.
+        """
         self._max_bytes = max_bytes
         self._ttl_seconds = ttl_seconds
         memo_bytes = max_bytes // _MEMO_PART
         self._room = max_bytes - memo_bytes
-        self._wording = Wording(memo_bytes)
+        self._frames = frames or Frames(memo_bytes)
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self._entries_bytes = 0
         self._next = 0
@@ -105,7 +107,7 @@ class References:
 
     def find(self, kept: Kept, now: float) -> Found | None:
         """The earlier request to compare one with; None if there is none like it. ``now`` is Unix seconds."""
-        self._expire(now)
+        self.expire(now)
         reading = self._read(kept)
         number, chosen_by = self._choose(kept, reading)
         if number is None:
@@ -117,7 +119,7 @@ class References:
 
         Of a conversation's turns, the one before the last but one is let go: the later ones hold all of it.
         """
-        self._expire(now)
+        self.expire(now)
         own_bytes = _own_bytes(kept)
         if own_bytes + text_bytes(kept.text) > self._max_bytes // _LARGEST_PART:
             return
@@ -269,7 +271,7 @@ class References:
         # A request is looked for and then kept: its text is read once.
         if last is not None and last.text is kept.text and last.tenant == kept.tenant:
             return last
-        frame = Frame(kept.text, self._wording)
+        frame = self._frames.of(kept.text)
         thread = Thread(kept.tenant, kept.text, frame.skeleton)
         group = None if frame.skeleton is None else hash((kept.tenant, "group", frame.skeleton))
         self._last_read = _Reading(kept.text, kept.tenant, frame, thread, group)
@@ -291,7 +293,8 @@ class References:
         if _line(before.kept) == _line(last.kept) == _line(kept):
             self._drop(last.before)
 
-    def _expire(self, now: float) -> None:
+    def expire(self, now: float) -> None:
+        """Let go of what is too old; ``now`` is Unix seconds."""
         while self._entries:
             number = next(iter(self._entries))
             if self._entries[number].kept.at >= now - self._ttl_seconds:

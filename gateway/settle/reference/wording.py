@@ -19,7 +19,8 @@ _TEXT_CHARACTERS = 65_536
 _LINE_CHARACTERS = 400
 _SEGMENT_CHARACTERS = 2_000
 
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])")
+_SENTENCE_ENDS = ". ", "! ", "? ", "; "
+_WIDE_SENTENCE_ENDS = "。", "！", "？", "；"
 
 _CALENDAR = frozenset(
     """
@@ -90,13 +91,12 @@ class Segment:
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """Numbers that two segments share as far as they share their words: a sample of runs of four words."""
+        """Numbers that two segments share as far as they share their words: a sample of runs of four words. They mean
+        something in this process only."""
         if self._marks is None:
             words = _WORD.findall(self.masked)
-            shingles = {
-                digest(" ".join(words[at : at + _SHINGLE_WORDS]))
-                for at in range(max(1, len(words) - _SHINGLE_WORDS + 1))
-            }
+            runs = zip(*(words[at:] for at in range(_SHINGLE_WORDS)), strict=False)
+            shingles = set(map(hash, runs)) or {hash(tuple(words))}
             sampled = sorted(shingles)[: max(6, len(words) // 4)] if words else []
             whole = [digest("\n" + self.masked)] if len(words) > 2 else []
             self._marks = (*sampled, *whole)
@@ -150,12 +150,19 @@ def masked(text: str) -> str:
     return text
 
 
+def _sentences(line: str) -> list[str]:
+    # Replacing is ten times as fast as splitting by an expression.
+    for end in _SENTENCE_ENDS if line.isascii() else (*_SENTENCE_ENDS, *_WIDE_SENTENCE_ENDS):
+        line = line.replace(end, end + "\n")
+    return line.split("\n")
+
+
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
     """Its lines, and whether each is whole."""
     for line in text.splitlines():
         if len(line) <= _LINE_CHARACTERS:
             yield line, True
             continue
-        for sentence in _SENTENCE_END.split(line):
+        for sentence in _sentences(line):
             for at in range(0, len(sentence), _SEGMENT_CHARACTERS):
                 yield sentence[at : at + _SEGMENT_CHARACTERS], False

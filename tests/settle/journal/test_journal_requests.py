@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.settle.journal import Journal, JournalLimits, Price
 from gateway.values.errors import NotFound
 from gateway.values.explain import Attribution, Explanation, Holder, Reply
-from gateway.values.reasons import REASONS, Reason, Rung
+from gateway.values.reasons import REASONS, Reason, Remedy, Rung
 
 
 def ids(journal: Journal, now: float = NOON, **filters: str) -> list[str]:
@@ -239,6 +239,19 @@ def test_a_trifle_gets_no_advice():
     page = told(explanation(0, {Reason.EVICTED: 960, Reason.DYNAMIC_TIME: 40}))
     assert "What to do (evicted)" in page
     assert "What to do (dynamic_time)" not in page
+
+
+def test_the_advice_is_on_the_screen_however_much_there_is_to_say():
+    wordy = "a long story " * 30
+    reasons = [reason for reason in Reason if REASONS[reason].remedy is not Remedy.NOBODY][:9]
+    missed = tuple(Attribution(reason, 100, True, wordy) for reason in reasons)
+    rungs = explanation(0, dict.fromkeys(reasons, 100)).rungs
+    differing = difference(before=wordy, after=wordy, said=wordy)
+    explained = Explanation(900, 0, True, rungs, missed, reference("r" * 90), differing, 7, was_skipped=True)
+    lines = detail(explained=explained)["told"]
+    assert len(lines) <= 25
+    assert sum(line.startswith("What to do") for line in lines) == 2
+    assert any("200  for 2 more reasons: see `missed`" in line for line in lines)
 
 
 def test_a_note_stands_with_its_reason():
