@@ -126,11 +126,15 @@ def _explained(finished: Finished, kept: Kept, seen: Sequence[Seen], found: Foun
     elsewhere = [part.anywhere for part in seen]
     start = sum(len(part.here) for part in seen) * size
     ladder.climb_by(round(other * scale), _ends(elsewhere, size, scale, Reason.RESET, start))
+    behind = compared.behind if compared else 0
     if all(length < size for length in lengths):
         ladder.climb(ladder.prompt_tokens, Reason.TOO_SHORT)
+    elif len(lengths) == 1:
+        ladder.climb(round(max(other, equal) * scale), Reason.BLOCK_BOUNDARY)
     else:
-        ladder.climb(round(_rounded(equal, lengths, seen, size, other) * scale), Reason.BLOCK_BOUNDARY)
-    behind = compared.behind if compared else 0
+        rounded = min(_ends_of_known(lengths, seen, size), behind)
+        ladder.climb(ladder.at + round(rounded * scale), Reason.BLOCK_BOUNDARY)
+        behind -= rounded
     reason = compared.difference.reason if compared and compared.difference else Reason.UNCLASSIFIED
     ladder.climb(ladder.at + round(behind * scale), reason)
     is_new = compared is None and not other
@@ -175,18 +179,12 @@ def _ends(
     return ends or [(0, otherwise)]
 
 
-def _rounded(equal: int, lengths: Sequence[int], seen: Sequence[Seen], size: int, known: int) -> int:
-    """Up to where the prompts are equal to the reference's, counted on from what is known by blocks."""
-    total = known
-    begins = 0
-    for length, part in zip(lengths, seen, strict=True):
-        own = min(max(equal - begins, 0), length)
-        blocks = (len(part.here) + len(part.anywhere)) * size
-        if len(lengths) == 1:
-            return max(known, own)
-        total += max(own - blocks, 0)
-        begins += length
-    return total
+def _ends_of_known(lengths: Sequence[int], seen: Sequence[Seen], size: int) -> int:
+    """Tokens at the ends of those prompts of which all else is known by blocks."""
+    known = [(len(part.here) + len(part.anywhere)) * size for part in seen]
+    return sum(
+        length - blocks for length, blocks in zip(lengths, known, strict=True) if blocks and length - blocks <= size
+    )
 
 
 def _compared(finished: Finished, kept: Kept, found: Found | None, known: int) -> _Compared | None:
@@ -203,6 +201,8 @@ def _compared(finished: Finished, kept: Kept, found: Found | None, known: int) -
         replies=reference.replies,
         tools_first=finished.tools_first,
     )
+    if kept.text.has_ids or reference.text.has_ids:
+        difference = None if difference is None else _of_ids(difference)
     then, now = reference.where, finished.where
     if then.tokenizer != now.tokenizer or then.variant != now.variant:
         return _compared_by_text(found, kept, difference, known)
@@ -210,11 +210,13 @@ def _compared(finished: Finished, kept: Kept, found: Found | None, known: int) -
     ids = max(sequences, key=lambda each: common_tokens(each, kept.ids))
     equal = common_tokens(ids, kept.ids)
     own = len(kept.ids) // TOKEN_BYTES
-    start = max(equal, known)
-    behind = 0
-    if len(finished.parts) == 1 and start < own:
+    if len(finished.parts) == 1:
+        start = max(equal, known)
         behind = tokens_behind(ids[equal * TOKEN_BYTES :], kept.ids[start * TOKEN_BYTES :], 0)
-    behind = max(behind, _lost_reply(reference, difference, start, own))
+        behind = max(behind, _lost_reply(reference, difference, start, own))
+    else:
+        # What is known of several prompts is not one beginning, but so many tokens of all that stand in both.
+        behind = max(equal + tokens_behind(ids, kept.ids, equal) - known, 0)
     return _Compared(found, equal, behind, _cause(finished, reference, difference))
 
 
@@ -245,6 +247,12 @@ def _cause(finished: Finished, reference: Kept, difference: Difference | None) -
             said="The chat template itself prints the time (strftime_now).",
         )
     return difference
+
+
+def _of_ids(difference: Difference) -> Difference:
+    """A difference in prompts given as token ids: where, and nothing of what it means."""
+    path, said = difference.path, "The prompt is given as token ids, and others than before."
+    return Difference(Reason.UNCLASSIFIED, "token_ids", path, message=difference.message, said=said)
 
 
 def _elsewhere(reason: Reason) -> Difference:

@@ -15,6 +15,9 @@ from gateway.values.request import Endpoint
 PROMPT_ROLE = "prompt"
 """Role of a completion's prompt."""
 
+_ID_LETTERS = str.maketrans("0123456789", "abcdefghij")
+_MOST_IDS = 16_384
+
 LEADING_ROLES = frozenset({"system", "developer"})
 
 _ARGUMENTS = (
@@ -94,11 +97,13 @@ class PromptText:
         messages: In their order.
         tools: In their order.
         arguments: What else the template gets, by field, as JSON with sorted keys; only what is given.
+        has_ids: Whether a prompt was given as token ids, so that its text is made up.
     """
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     arguments: Mapping[str, str] = field(default_factory=dict)
+    has_ids: bool = False
 
     @property
     def leading(self) -> tuple[Message, ...]:
@@ -121,7 +126,10 @@ def prompt_text(endpoint: str, body: bytes) -> PromptText | None:
         return None
     arguments = {name: _canonical(fields[name]) for name in _ARGUMENTS if fields.get(name) is not None}
     if endpoint != Endpoint.CHAT:
-        return PromptText(tuple(Message(PROMPT_ROLE, text) for text in _prompts(fields.get("prompt"))), (), arguments)
+        prompt = fields.get("prompt")
+        has_ids = isinstance(prompt, list) and any(isinstance(each, int | list) for each in prompt)
+        messages = tuple(Message(PROMPT_ROLE, text) for text in _prompts(prompt))
+        return PromptText(messages, (), arguments, has_ids)
     return PromptText(
         tuple(_message(each) for each in _items(fields.get("messages")) if isinstance(each, dict)),
         tuple(_tool(each) for each in _items(fields.get("tools")) if isinstance(each, dict)),
@@ -141,10 +149,18 @@ def _parsed(body: bytes) -> Any:
 
 
 def _prompts(prompt: Any) -> Sequence[str]:
-    """The texts of a completion's prompts; of one given as token ids there is none."""
+    """The texts of a completion's prompts. One given as token ids is a text of made-up words, one for each id: two of
+    them can be compared, and nobody takes them for numbers in a text."""
     if isinstance(prompt, str):
         return (prompt,)
-    return [each if isinstance(each, str) else "" for each in _items(prompt)]
+    items = _items(prompt)
+    if items and isinstance(items[0], int):
+        return (_of_ids(items),)
+    return [each if isinstance(each, str) else _of_ids(_items(each)) for each in items]
+
+
+def _of_ids(ids: Sequence[Any]) -> str:
+    return " ".join(map(str, ids[:_MOST_IDS])).translate(_ID_LETTERS)
 
 
 def _message(message: Mapping[str, Any]) -> Message:

@@ -169,6 +169,44 @@ def test_several_prompts_are_explained_each_and_added_up(explainer):
     assert missed(explanation) == {Reason.EVICTED: 32 + 64, Reason.BLOCK_BOUNDARY: 8 + 6}
 
 
+def test_prompts_in_another_order_lose_only_their_rounding():
+    parts = (ids(range(40)), ids(range(500, 570)))
+    about = {"endpoint": "/v1/completions", "cached_tokens": None, "prompt_tokens": 110}
+    rules = "Describe the parcel, where it is at present, who has it, and when it will be seen again by the one who sent it. "
+    texts = [rules * 3 + "One.", rules * 3 + "Two, and more."]
+    explainer = made()
+    explainer.explain(request(**about, parts=parts, body=orjson.dumps({"prompt": texts})))
+    body = orjson.dumps({"prompt": texts[::-1]})
+    explanation = explainer.explain(request(**about, parts=parts[::-1], body=body, at=1001.0))
+    assert missed(explanation) == {Reason.EVICTED: 96, Reason.BLOCK_BOUNDARY: 14}
+
+
+def test_time_in_one_of_several_prompts_is_named():
+    rest = list(range(500, 700))
+    explainer = made()
+    for at, day in enumerate(("2026-03-12", "2026-03-13")):
+        texts = [f"Date {day}\n" + "Describe the parcel and where it is. " * 9, "x"]
+        body = orjson.dumps({"prompt": texts})
+        about = {"endpoint": "/v1/completions", "cached_tokens": None, "prompt_tokens": 241}
+        parts = (ids([1, 2, 100 + at, *rest]), ids(range(900, 938)))
+        explanation = explainer.explain(request(**about, parts=parts, body=body, at=1000.0 + at))
+    assert missed(explanation)[Reason.DYNAMIC_TIME] == 202
+    assert explanation.difference.path == "prompt[0]"
+
+
+def test_prompt_given_as_token_ids_is_compared_and_not_classified():
+    tokens = list(range(3000, 3500))
+    explainer = made()
+    body = orjson.dumps({"prompt": tokens})
+    explainer.explain(asked(tokens, body, endpoint="/v1/completions"))
+    explanation = explainer.explain(asked(tokens, body, at=1, cached=496, held=496, endpoint="/v1/completions"))
+    assert missed(explanation) == {Reason.BLOCK_BOUNDARY: 4}
+    changed = [7, *tokens[1:]]
+    explanation = explainer.explain(asked(changed, orjson.dumps({"prompt": changed}), at=2, endpoint="/v1/completions"))
+    assert missed(explanation) == {Reason.UNCLASSIFIED: 499, Reason.NEW_CONTENT: 1}
+    assert explanation.difference.detail == "token_ids"
+
+
 def test_request_without_text_is_counted_as_far_as_it_is_known(explainer):
     light = request(prompt_tokens=200, cached_tokens=48, predicted_tokens=64, holders=(Holder("r0", 0, 64),))
     explanation = explainer.explain(light)

@@ -59,12 +59,18 @@ def text_cause(before: str, after: str, *, is_template: bool, own_words: bool = 
         return Cause(None, data, "", at, slot)
     one, other = before[slot.start : slot.before_end], after[slot.start : slot.after_end]
     if one != other and (same := sameness(one, other, at - slot.start)):
-        return Cause(Reason.WHITESPACE, same, "", at, slot)
+        # Cut out, blanks between two words look like blanks at an end.
+        ends = all(text[end : end + 1] in {"", "\n", "\r"} for text, end in _ends(before, after, slot))
+        return Cause(Reason.WHITESPACE, "blanks" if same == "trailing" and not ends else same, "", at, slot)
     return (
         _shaped(before, after, at, is_template, own_words)
         or _valued(before, after, at, slot, is_template)
         or (Cause(None, "edited", "", at, slot))
     )
+
+
+def _ends(before: str, after: str, slot: Slot) -> tuple[tuple[str, int], tuple[str, int]]:
+    return (before, slot.before_end), (after, slot.after_end)
 
 
 def _shaped(before: str, after: str, at: int, is_template: bool, own_words: bool) -> Cause | None:

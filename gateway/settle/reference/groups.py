@@ -38,6 +38,14 @@ class Groups:
             self._by_feature.discard(feature, group)
         self.held_bytes -= _bytes(len(features))
 
+    def is_similar(self, group: int, tenant: str, frame: Frame) -> bool:
+        """Whether a group's frame is a variant of another one."""
+        features = set(_keys(tenant, frame))
+        held = self._features.get(group, ())
+        shared = len(features.intersection(held))
+        whole = len(features) + len(held)
+        return bool(whole) and are_similar(shared, 2 * shared / whole, frame.is_opening)
+
     def most_similar(self, tenant: str, frame: Frame) -> int | None:
         """The group whose frame has most in common with another one, the latest of several; None if none has enough."""
         features = list(_keys(tenant, frame))

@@ -125,7 +125,7 @@ class References:
             return
         reading = self._read(kept)
         self._last_read = None
-        before = self._continued(kept, reading.thread)
+        before = self._continued(kept, reading)
         keys = tuple(dict.fromkeys(self._keys(kept, reading, continues=before is not None)))
         size = own_bytes + POSTING_BYTES * len(keys) + _NUMBER_BYTES * len(reading.thread.digests)
         if before is not None:
@@ -181,38 +181,60 @@ class References:
         if not thread.digests:
             return self._continued_prompt(kept, reading)
         for length in range(len(thread.digests), 0, -1):
-            number = self._turn(kept, thread, length)
+            number = self._turn(kept, reading, length)
             if number is None and length > 1:
                 # A turn that stopped one message earlier is continued here; a branch has only begun alike.
-                branch = self._preferred(self._of_same_session(thread.branch(length), kept), kept)
+                branch = self._preferred(
+                    self._of_same_session(
+                        thread.branch(length), kept, reading, is_telling=thread.is_telling(0, length)
+                    ),
+                    kept,
+                )
                 if branch is not None:
-                    number = self._turn(kept, thread, length - 1)
+                    number = self._turn(kept, reading, length - 1)
                     number = branch if number is None else number
             if number is not None:
                 return number
-        for key in thread.tails():
-            number = self._preferred(self._of_same_session(key, kept), kept)
+        for key, is_telling in thread.tails():
+            number = self._preferred(self._of_same_session(key, kept, reading, is_telling=is_telling), kept)
             if number is not None:
                 return number
         return None
 
-    def _continued(self, kept: Kept, thread: Thread) -> int | None:
+    def _continued(self, kept: Kept, reading: _Reading) -> int | None:
         """The turn that the last messages continue."""
-        for length in range(len(thread.digests) - 1, 0, -1):
-            number = self._turn(kept, thread, length)
+        for length in range(len(reading.thread.digests) - 1, 0, -1):
+            number = self._turn(kept, reading, length)
             if number is not None:
                 return number
         return None
 
-    def _turn(self, kept: Kept, thread: Thread, length: int) -> int | None:
+    def _turn(self, kept: Kept, reading: _Reading, length: int) -> int | None:
         """A request whose prompt, maybe with its reply, is the first ``length`` messages of this one."""
+        thread = reading.thread
+        is_telling = thread.is_telling(0, length)
         answered = self._latest(thread.answered(length), kept, _CANDIDATES)
-        number = self._preferred(answered, kept)
-        return self._preferred(self._of_same_session(thread.whole(length), kept), kept) if number is None else number
+        number = self._preferred(self._of_same_application(answered, kept, reading, is_telling=is_telling), kept)
+        if number is None:
+            whole = self._of_same_session(thread.whole(length), kept, reading, is_telling=is_telling)
+            number = self._preferred(whole, kept)
+        return number
 
-    def _of_same_session(self, key: int, kept: Kept) -> list[int]:
-        """The latest under a key without those of sessions known to be others."""
-        numbers = self._latest(key, kept, _CANDIDATES)
+    def _of_same_application(self, numbers: list[int], kept: Kept, reading: _Reading, *, is_telling: bool) -> list[int]:
+        """Those that begin as this one does; others only if what they have in common is telling: the conversations of
+        two applications may both be greetings so far."""
+        alike = [number for number in numbers if self._begins_alike(self._entries[number].group, kept, reading)]
+        return alike or (numbers if is_telling else [])
+
+    def _begins_alike(self, group: int | None, kept: Kept, reading: _Reading) -> bool:
+        if group is None or group == reading.group:
+            return group == reading.group
+        return self._groups.is_similar(group, kept.tenant, reading.frame)
+
+    def _of_same_session(self, key: int, kept: Kept, reading: _Reading, *, is_telling: bool) -> list[int]:
+        """The latest under a key without those of sessions known to be others, and of other applications."""
+        latest = self._latest(key, kept, _CANDIDATES)
+        numbers = self._of_same_application(latest, kept, reading, is_telling=is_telling)
         if not numbers or not kept.session:
             return numbers
         return [number for number in numbers if self._entries[number].kept.session in ("", kept.session)]

@@ -12,6 +12,9 @@ from gateway.settle.reference.kept import Kept
 _TELLING_CHARACTERS = 32
 """A reply of this length is known again without the message in front of it."""
 
+_TELLING_THREAD_CHARACTERS = 120
+"""Messages of so much text are not the same by chance, as greetings are."""
+
 _BRANCHES = 8
 _TAIL_MESSAGES = 64
 _REPLIES = 4
@@ -37,6 +40,10 @@ class Thread:
         for digest in self.digests:
             chain.append(hash((chain[-1] if chain else 0, digest)))
         self.chain = tuple(chain)
+
+    def is_telling(self, begin: int, end: int) -> bool:
+        """Whether messages are more than what many conversations have in common."""
+        return sum(len(each.text) for each in self._messages[begin:end]) >= _TELLING_THREAD_CHARACTERS
 
     def common_messages(self, digests: tuple[int, ...]) -> int:
         """How many messages from the first on are those of another prompt."""
@@ -78,14 +85,15 @@ class Thread:
         """Key of later turns of a conversation that has the same first ``length`` messages, and others then."""
         return self._key("branch", self.chain[length - 1])
 
-    def tails(self) -> Iterator[int]:
-        """Keys of requests whose last messages, or whose reply, stand anywhere in this prompt, the last ones first."""
+    def tails(self) -> Iterator[tuple[int, bool]]:
+        """Keys of requests whose last messages, or whose reply, stand anywhere in this prompt, the last ones first; and
+        whether they are telling."""
         for at in range(len(self.digests) - 1, max(-1, len(self.digests) - 1 - _TAIL_MESSAGES), -1):
             if at:
-                yield self._key("pair", self.digests[at - 1], self.digests[at])
+                yield self._key("pair", self.digests[at - 1], self.digests[at]), self.is_telling(at - 1, at + 1)
             message = self._messages[at]
             if message.role == "assistant" and len(message.text) >= _TELLING_CHARACTERS:
-                yield self._key("reply", self.digests[at])
+                yield self._key("reply", self.digests[at]), self.is_telling(at, at + 1)
 
     def _key(self, *parts: Hashable) -> int:
         return hash((self._tenant, *parts))

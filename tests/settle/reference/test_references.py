@@ -116,10 +116,23 @@ def test_growing_history_behind_the_time_is_one_conversation():
 
 
 def test_conversation_goes_on_under_another_system_prompt():
-    first = user("Where is my bag?")
-    references = kept(request("a1", system(SUPPORT), first, reply="In Oslo."))
-    asked = request("a2", system(CODE), first, assistant("In Oslo."), user("Why?"))
+    first = user("Where is the bag that I checked in this morning at the counter for late arrivals?")
+    reply = "It was put on a later flight by way of Oslo."
+    references = kept(request("a1", system(SUPPORT), first, reply=reply))
+    asked = request("a2", system(CODE), first, assistant(reply), user("Why?"))
     assert found(references, asked) == ("a1", "conversation", True)
+
+
+def test_small_talk_alone_makes_no_conversation_of_two_applications():
+    talk = [user("Hi"), assistant("Hello! How can I help you today?"), user("I have a question")]
+    references = kept(request("b1", system(SUPPORT), *talk), request("a1", system(CODE), *talk))
+    assert found(references, request("b2", system(SUPPORT), *talk)) == ("b1", "conversation", True)
+    assert found(kept(request("a1", system(CODE), *talk)), request("b1", system(SUPPORT), *talk)) is None
+    ends = [assistant("Great, anything else?"), user("no thanks")]
+    long = [user(f"Question {n} about my parcel") for n in range(5)]
+    references = kept(request("b1", system(SUPPORT), *long, *ends), request("a1", system(CODE), *talk, *ends))
+    asked = request("b2", system(SUPPORT), *long[3:], *ends, user("Wait"))
+    assert found(references, asked) == ("b1", "conversation", True)
 
 
 def test_reply_tells_two_conversations_with_the_same_greeting_apart():

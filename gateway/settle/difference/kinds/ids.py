@@ -15,6 +15,7 @@ _DIGIT, _UPPER, _LOWER = re.compile(r"[0-9]"), re.compile(r"[A-Z]"), re.compile(
 _WORDS_IN_CASE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[^A-Za-z]+")
 _HEX_LETTER = re.compile(r"[a-fA-F]")
 _RANDOM_CHARS = 10
+_WORD_BEHIND = re.compile(r"[ \-]?[^\W\d_]{2}")
 
 
 def _has_digit_and_letter(one: Found, other: Found) -> bool:
@@ -65,10 +66,18 @@ def _are_long_addresses(one: Found, other: Found) -> bool:
     return all("::" in each.value or _HEX_LETTER.search(each.value) for each in (one, other))
 
 
-def _is_counter(one: Found, _: Found) -> bool:
-    """Not the number of a product or a standard, as in ``utf-8``."""
-    joined = re.search(r"([A-Za-z]+)[\-.]$", one.window.text[max(one.start - 16, 0) : one.start])
-    return joined is None or joined[1].lower() in ID_WORDS
+def _is_counter(one: Found, other: Found) -> bool:
+    """Not the number of a product or a standard, as in ``utf-8``, nor one that is told of in a sentence (``at most 3
+    words``), which is an instruction that somebody edited."""
+    window = one.window
+    joined = re.search(r"([A-Za-z]+)[\-.]$", window.text[max(one.start - 16, 0) : one.start])
+    if joined is not None:
+        return joined[1].lower() in ID_WORDS
+    if window.label(one.start) or set(window.words_before(one.start, 2)) & ID_WORDS:
+        return True
+    if window.text[: one.start].rstrip().endswith(("#", "№")):
+        return True
+    return not all(_WORD_BEHIND.match(each.window.text, each.end) for each in (one, other))
 
 
 def _shape(
@@ -134,7 +143,7 @@ SHAPES = (
         _is_counter,
         kind="number",
         start=r"(?<![A-Za-z0-9_$€£¥₽₹])(?<!\d[.,])(?<![$€£¥₽₹] )",
-        end=r"(?![A-Za-z0-9_]|[.,]\d|\s?[%$€£¥₽₹])",
+        end=r"(?![A-Za-z0-9_]|[.,]\d|\s?[%$€£¥₽₹°])",
     ),
     _shape(
         "labelled",

@@ -38,6 +38,9 @@ _EAST_ASIAN = (
     rf"(?:\s?[(（]?(?:{WEEKDAY}{{2,3}}|[(（][月火水木金土日월화수목금토일])[)）]?)?"
 )
 _BETWEEN = r"(?:,?\s(?:(?:at|um|à|a las|alle|às|om|o|в|saat|kl\.|-|–|\|)\s)?|T|\s?[\-–|,]\s?)"
+# A day, a word and a year are a date, whatever the month is called; years are counted in many ways, too.
+_UNKNOWN_MONTH = r"\d{1,2}\.?\s(?:(?:de|of)\s|d['’])?[^\W\d_]{3,14}\.?,?\s\d{4}"
+_VIETNAMESE = r"(?:ngày\s)?\d{1,2}\stháng\s\d{1,2}(?:\snăm\s\d{4})?"
 
 _COUNT = r"\d{1,6}(?:[.,]\d{1,3})?"
 _SPAN = rf"{_COUNT}\s?{UNIT}{{1,14}}(?:(?:,?\s(?:(?:and|und|et|y|e|и)\s)?){_COUNT}\s?{UNIT}{{1,14}}){{0,5}}"
@@ -114,7 +117,7 @@ SHAPES = (
         ),
     ),
     _shape("quarter", r"\d{4}[\s\-]?Q[1-4]|Q[1-4](?:[\s/\-]\d{4})?"),
-    _shape("date", f"{_DATE}|{_EAST_ASIAN}"),
+    _shape("date", f"{_DATE}|{_EAST_ASIAN}|{_UNKNOWN_MONTH}|{_VIETNAMESE}"),
     _shape("date", r"20\d{6}", _is_compact_date),
     _shape(
         "relative",
