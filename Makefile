@@ -1,4 +1,4 @@
-.PHONY: demo test check test-engine bench bench-index bench-isolation format
+.PHONY: demo test check test-engine bench bench-index bench-isolation bench-explain format
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -35,6 +35,10 @@ bench-index: .venv/installed
 # Whether one tenant can tell by the time an answer takes that another one sent the same prompt.
 bench-isolation: .venv/installed
 	$(BIN)/python -m benchmarks.isolation
+
+# What it costs to explain requests, in the gateway's process and beside it, and what requests notice of it.
+bench-explain: .venv/installed
+	$(BIN)/python -m benchmarks.explain
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.11")'

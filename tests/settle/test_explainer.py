@@ -172,7 +172,7 @@ def test_several_prompts_are_explained_each_and_added_up(explainer):
 def test_prompts_in_another_order_lose_only_their_rounding():
     parts = (ids(range(40)), ids(range(500, 570)))
     about = {"endpoint": "/v1/completions", "cached_tokens": None, "prompt_tokens": 110}
-    rules = "Describe the parcel, where it is at present, who has it, and when it will be seen again by the one who sent it. "
+    rules = "Describe the parcel, where it is at present, who has it, and when the one who sent it will see it. "
     texts = [rules * 3 + "One.", rules * 3 + "Two, and more."]
     explainer = made()
     explainer.explain(request(**about, parts=parts, body=orjson.dumps({"prompt": texts})))

@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from explained_requests import NOON, ask, difference, explanation, finished
+from written_requests import NOON, ask, difference, explanation, finished
 
 from gateway.settle.journal import Journal, JournalLimits
 from gateway.values.reasons import Reason

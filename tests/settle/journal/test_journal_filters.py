@@ -1,7 +1,7 @@
 """What can be asked, and how a wrong question is answered."""
 
 import pytest
-from explained_requests import NOON, ask, asked, explanation, finished
+from written_requests import NOON, ask, asked, explanation, finished
 
 from gateway.settle.journal import Journal
 from gateway.values.errors import BadRequest, NotFound

@@ -1,9 +1,9 @@
 """What costs most, in a sentence."""
 
 import pytest
-from explained_requests import NOON, ask, difference, explanation, finished
 from hypothesis import given
 from hypothesis import strategies as st
+from written_requests import NOON, ask, difference, explanation, finished
 
 from gateway.settle.journal import Journal, JournalLimits, Price
 from gateway.values.reasons import REASONS, Reason, Remedy

@@ -2,9 +2,9 @@
 
 import orjson
 import pytest
-from explained_requests import NOON, ask, difference, explanation, finished, reference
 from hypothesis import given
 from hypothesis import strategies as st
+from written_requests import NOON, ask, difference, explanation, finished, reference
 
 from gateway.settle.journal import Journal, JournalLimits, Price
 from gateway.values.errors import NotFound

@@ -1,9 +1,9 @@
 """Every token once: what the journal adds up."""
 
 import pytest
-from explained_requests import NOON, ask, difference, explanation, explanations, finished
 from hypothesis import given
 from hypothesis import strategies as st
+from written_requests import NOON, ask, difference, explanation, explanations, finished
 
 from gateway.settle.journal import Journal, Price
 from gateway.values.reasons import REASONS, Reason, Rung

@@ -1,7 +1,7 @@
 """What a window covers, when things leave it, and clocks that do as they please."""
 
 import pytest
-from explained_requests import NOON, ask, explanation, finished
+from written_requests import NOON, ask, explanation, finished
 
 from gateway.settle.journal import Journal
 from gateway.values.reasons import Reason
