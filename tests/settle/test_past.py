@@ -133,6 +133,14 @@ def test_table_never_grows_and_forgets_the_oldest_first():
     assert table.beginning(new)[0].at == 50.0
 
 
+def test_what_came_first_of_all_is_not_taken_for_an_empty_place():
+    table = BlockTable(1000)
+    table.put([5], 0, 0.0)
+    for more in range(1, 4):
+        table.put([5 + 4096 * more], 1, 3.0)
+    assert [record.place for record in table.beginning([5])] == [0]
+
+
 def test_beginning_used_again_later_counts_as_of_then():
     table = BlockTable(1000)
     table.put([1, 2, 3], 1, 0.0)

@@ -17,6 +17,7 @@ _PHRASES = {
     "json_key_order": "the same JSON with its keys in another order",
     "words": "a user's own words",
     "conversation": "another conversation",
+    "tool_calls_redumped": "the same arguments, written differently",
 }
 
 

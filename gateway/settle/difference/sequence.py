@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from gateway.settle.difference.given import Given, counted, shown
 from gateway.settle.difference.likeness import are_alike
 from gateway.settle.difference.message import content_difference, fallback_reason, goes_on
+from gateway.settle.difference.opening import questions_in_front
 from gateway.settle.difference.reply import came_back, prompt_reply_difference
 from gateway.settle.difference.report import beginning
 from gateway.settle.prompt_text import LEADING_ROLES, PROMPT_ROLE, Message
@@ -14,6 +15,7 @@ from gateway.values.reasons import Reason
 _CANDIDATES = 64
 _LEADING_COMPARED = 16
 _SUMMARY_MESSAGES = 2
+_LEAST_CUT = 2
 
 
 def message_difference(given: Given) -> Difference | None:
@@ -194,6 +196,8 @@ def _fewer(given: Given, index: int, count: int) -> Difference:
 
 def _in_history(given: Given, one: list[int], other: list[int], index: int) -> Difference:
     rest, other_rest = one[index:], other[index:]
+    if found := _hidden_in_front(given, index):
+        return found
     if len(rest) > 1 and len(other_rest) > 1 and rest[1] == other_rest[1]:
         return content_difference(given, index)
     if given.same_conversation:
@@ -208,10 +212,25 @@ def _in_history(given: Given, one: list[int], other: list[int], index: int) -> D
     return _at(given, index, fallback_reason(given, after.role), said)
 
 
+def _hidden_in_front(given: Given, index: int) -> Difference | None:
+    """Messages in the user's name that another client family puts in front of, or behind, the first question."""
+    if given.same_conversation or not given.sources_differ:
+        return None
+    before, after = questions_in_front(given.before), questions_in_front(given.after)
+    leading = len(given.before.leading)
+    if not before or not after or len(given.after.leading) != leading or index - leading > min(before, after):
+        return None
+    if after > before:
+        return _more(given, index, after - before)
+    return _fewer(given, index, before - after) if before > after else None
+
+
 def _trimmed(given: Given, rest: list[int], other_rest: list[int], index: int) -> Difference | None:
     """Messages cut off the front of the conversation, perhaps with a summary in their place."""
-    if not given.same_conversation or index != len(given.before.leading):
+    if not given.same_conversation:
         return None
+    if index != len(given.before.leading):
+        return _trimmed_behind_kept(given, rest, other_rest, index)
     if count := _cut(rest, other_rest):
         return _cut_told(given, index, count, "trimmed")
     if came_back(given.replies, given.after.messages[index]):
@@ -222,6 +241,19 @@ def _trimmed(given: Given, rest: list[int], other_rest: list[int], index: int) -
             if count > summary:
                 return _cut_told(given, index, count, "summarized")
     return None
+
+
+def _trimmed_behind_kept(given: Given, rest: list[int], other_rest: list[int], index: int) -> Difference | None:
+    """Messages cut behind the first question, or behind its answer, which stay. A single one is taken out, not cut."""
+    leading, kept = len(given.before.leading), [message.role for message in given.before.messages[:index]]
+    if kept[leading:] not in (["user"], ["user", "assistant"]):
+        return None
+    count = _cut(rest, other_rest)
+    if not count and came_back(given.replies, given.after.messages[index]):
+        count = len(rest)
+    if count < _LEAST_CUT or len(rest) - count > len(other_rest):
+        return None
+    return _cut_told(given, index, count, "trimmed", "behind the kept beginning")
 
 
 def _cut(rest: list[int], other_rest: list[int]) -> int:
@@ -235,11 +267,9 @@ def _cut(rest: list[int], other_rest: list[int]) -> int:
     return 0
 
 
-def _cut_told(given: Given, index: int, count: int, detail: str) -> Difference:
+def _cut_told(given: Given, index: int, count: int, detail: str, place: str = "at the front") -> Difference:
     what = "replaced by a summary" if detail == "summarized" else "cut"
-    said = (
-        f"{counted(count, 'message')} {what} at the front of the conversation, from messages[{index}] on{given.between}"
-    )
+    said = f"{counted(count, 'message')} {what} {place} of the conversation, from messages[{index}] on{given.between}"
     return _at(given, index, (Reason.HISTORY_TRIMMED, detail), said)
 
 

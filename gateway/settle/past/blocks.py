@@ -57,13 +57,13 @@ class BlockTable:
         depth = len(chain) if found.all() else int(found.argmin())
         groups, ways = groups[:depth], ways[:depth]
         places, times = self._places[groups, ways].tolist(), self._times[groups, ways].tolist()
-        return [BlockRecord(place, ticks / _TICKS) for place, ticks in zip(places, times, strict=True)]
+        return [BlockRecord(place, (ticks - 1) / _TICKS) for place, ticks in zip(places, times, strict=True)]
 
     def put(self, chain: Sequence[int], place: int, at: float) -> None:
         """All blocks of a chain were computed, or used, at a place, ``at`` seconds after the table began."""
         if not chain:
             return
-        ticks = int(at * _TICKS)
+        ticks = 1 + int(at * _TICKS)  # an empty place has 0, and is taken first
         hashes = np.array(chain, np.uint64)
         groups, ways, found = self._find(hashes)
         self._times[groups[found], ways[found]] = ticks
