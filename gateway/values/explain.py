@@ -172,10 +172,6 @@ class Past(StrEnum):
     """A replica is gone: down, and its cache not to be counted on; or not configured any more."""
     RETURNED = "returned"
     """A replica that was down is up again."""
-    UNCACHED = "uncached"
-    """A replica's engine reuses no prefixes."""
-    CACHED = "cached"
-    """A replica's engine reuses prefixes."""
     LIFE_ENDED = "life_ended"
     """The life of a prefix space ended."""
 

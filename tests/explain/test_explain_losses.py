@@ -135,12 +135,9 @@ async def test_a_question_does_not_wait_behind_all_the_work(tmp_path):
 async def test_a_new_process_is_told_what_still_holds(tmp_path):
     async with World(tmp_path) as world:
         for what, name in [
-            (Past.UNCACHED, "r0"),
             (Past.LEFT, "r1"),
             (Past.LEFT, "r2"),
             (Past.RETURNED, "r2"),
-            (Past.UNCACHED, "r3"),
-            (Past.CACHED, "r3"),
             (Past.RESTARTED, "r4"),
         ]:
             world.front.happened(Happened(what, 1.0, name))
@@ -151,7 +148,7 @@ async def test_a_new_process_is_told_what_still_holds(tmp_path):
         await eventually(lambda: world.front.wants_text)
         again = await world.pid()
         told = [(each["what"], each["name"]) for each in world.told("happened") if each["pid"] == again]
-        assert told == [("uncached", "r0"), ("left", "r1"), ("left", "r5")]
+        assert told == [("left", "r1"), ("left", "r5")]
 
 
 async def test_what_comes_while_it_is_gone_waits_without_text(tmp_path):

@@ -244,14 +244,18 @@ def _trimmed(given: Given, rest: list[int], other_rest: list[int], index: int) -
 
 
 def _trimmed_behind_kept(given: Given, rest: list[int], other_rest: list[int], index: int) -> Difference | None:
-    """Messages cut behind the first question, or behind its answer, which stay. A single one is taken out, not cut."""
-    leading, kept = len(given.before.leading), [message.role for message in given.before.messages[:index]]
-    if kept[leading:] not in (["user"], ["user", "assistant"]):
+    """Messages cut behind the first question, or behind its answer, which stay.
+
+    A single message was taken out rather than cut; so was a turn behind the first one, if more is left than is gone.
+    """
+    kept = [message.role for message in given.before.messages[len(given.before.leading) : index]]
+    if kept not in (["user"], ["user", "assistant"]):
         return None
     count = _cut(rest, other_rest)
     if not count and came_back(given.replies, given.after.messages[index]):
         count = len(rest)
-    if count < _LEAST_CUT or len(rest) - count > len(other_rest):
+    left = len(rest) - count
+    if count < _LEAST_CUT or left > len(other_rest) or (len(kept) > 1 and left > count):
         return None
     return _cut_told(given, index, count, "trimmed", "behind the kept beginning")
 

@@ -1,15 +1,18 @@
 """How the client families of one application differ in what they send in front.
 
-Of each family (source) the variants of its frame are counted over the last hour. Where two families that are similar
-send other variants for the most part, and neither sends the other's as well, a sample of each is compared. What changes
-within one family over time, or from request to request, is no difference between families.
+Of each family (source) the variants of all its frames are counted over the last hour: the leading messages without what
+varies in them, the tools' names, and how many messages of the user stand in front of the question. Two families send
+one application in two variants where each variant is, of all that the one family sends, the most similar to that of the
+other. What a family sends in the other's variant as well has changed over time, or from request to request, and is no
+difference between families.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from gateway.settle.difference.opening import questions_in_front
 from gateway.settle.prompt_text import LEADING_ROLES, Message, PromptText
 from gateway.settle.reference.frame import Frames, are_similar, similarity
 from gateway.settle.reference.kept import Kept
@@ -21,9 +24,15 @@ from gateway.values.reasons import Reason
 _SLOT_SECONDS = 300
 _SLOTS = 12
 _SOURCES = 50
-_VARIANTS = 8
-_APPLICATION_BYTES = 700
-_SOURCE_BYTES = 6_000
+_VARIANTS = 32
+_VARIANTS_IN_ALL = 256
+_DESCRIBED = 16
+_STRAY = 20
+_QUESTION_CHARACTERS = 200
+_APPLICATION_BYTES = 1_000
+_VARIANT_BYTES = 6_000
+_SOURCE_BYTES = 600
+_COUNT_BYTES = 900
 _LARGEST_PART = 32
 _MEMO_PART = 8
 _SHOWN = 100
@@ -51,26 +60,36 @@ class Describe(Protocol):
 
 
 @dataclass(slots=True)
-class _Source:
-    """What one family sends.
+class _Variant:
+    """A frame as some families send it.
 
     Attributes:
-        counts: Requests by variant and time slot.
-        variant: The one sent most.
-        sample: What stands in front in a request of that.
+        sample: What stands in front in one request of it.
+        frame: The same for two that differ only in how many messages of the user stand in front.
+        questions: How many those are.
         features: Of its frame.
         tools_first: As the template prints it.
         size: Bytes.
-        described: How its variant differs from another family's, by that family: both variants, and the difference.
+        senders: The families that sent it.
+        described: How it differs from another variant: by that, its family, and the family that sends this one.
     """
 
+    sample: PromptText
+    frame: int
+    questions: int
+    features: frozenset[int]
+    tools_first: bool
+    size: int
+    senders: set[str] = field(default_factory=set)
+    described: dict[tuple[int, str, str], dict[str, Any] | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Source:
+    """How often one family sends what: requests by variant and time slot. ``slot`` is that of the last request."""
+
+    slot: int
     counts: dict[int, dict[int, int]] = field(default_factory=dict)
-    variant: int | None = None
-    sample: PromptText = field(default_factory=lambda: PromptText(()))
-    features: frozenset[int] = frozenset()
-    tools_first: bool = False
-    size: int = 0
-    described: dict[str, tuple[int | None, int | None, dict[str, Any] | None]] = field(default_factory=dict)
 
     def requests(self, variant: int, since: int) -> int:
         """Requests of a variant from a time slot on."""
@@ -79,6 +98,14 @@ class _Source:
     def total(self, since: int) -> int:
         """All requests from a time slot on."""
         return sum(self.requests(variant, since) for variant in self.counts)
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What the families of a tenant send to a model; those sent least lately come first."""
+
+    variants: OrderedDict[int, _Variant] = field(default_factory=OrderedDict)
+    sources: dict[str, _Source] = field(default_factory=dict)
 
 
 _Key = tuple[str, str]
@@ -92,7 +119,7 @@ class Families:
         self._describe = describe
         self._frames = frames or Frames(max_bytes // _MEMO_PART)
         self._room = max_bytes - max_bytes // _MEMO_PART
-        self._applications: OrderedDict[_Key, dict[str, _Source]] = OrderedDict()
+        self._sent: OrderedDict[_Key, _Sent] = OrderedDict()
         self._bytes = 0
 
     @property
@@ -105,87 +132,84 @@ class Families:
 
         ``now`` is Unix seconds.
         """
-        text = _in_front(kept.text)
-        if not (text.messages or text.tools) or text_bytes(text) > self._room // _LARGEST_PART:
+        front = _in_front(kept.text)
+        size = _bytes_of(front)
+        if not (front.messages or front.tools) or size > self._room // _LARGEST_PART:
             return
         frame = self._frames.of(kept.text)
-        variant = hash((frame.skeleton, tuple(message.form for message in text.messages)))
+        own = hash((frame.skeleton, tuple(message.form for message in front.messages)))
+        hidden = _hidden_questions(kept.text)
+        number = hash((own, len(hidden)))
         slot = int(now // _SLOT_SECONDS)
-        key = (kept.tenant, kept.model)
-        sources = self._sources(key)
-        source = sources.get(kept.source)
-        if source is None:
-            if len(sources) >= _SOURCES:
-                self._drop_source(sources, min(sources, key=lambda name: sources[name].total(_since(slot))))
-            source = sources[kept.source] = _Source(size=_SOURCE_BYTES)
-            self._bytes += _SOURCE_BYTES
-        _count(source, variant, slot)
-        if source.variant != variant and _is_most(source, variant, _since(slot)):
-            self._bytes -= source.size
-            source.variant, source.sample, source.features = variant, text, frame.features
-            source.tools_first = tools_first
-            source.size = _SOURCE_BYTES + text_bytes(text)
-            self._bytes += source.size
+        sent = self._sent_by((kept.tenant, kept.model))
+        if number not in sent.variants:
+            while len(sent.variants) >= _VARIANTS_IN_ALL:
+                self._drop_variant(sent, next(iter(sent.variants)))
+            sample = replace(front, messages=(*front.messages, *hidden))
+            size += _VARIANT_BYTES + text_bytes(PromptText(hidden))
+            sent.variants[number] = _Variant(sample, own, len(hidden), frame.features, tools_first, size)
+            self._bytes += size
+        sent.variants.move_to_end(number)
+        self._count(sent, kept.source, number, slot)
         while self._bytes > self._room:
-            self._drop_application(next(iter(self._applications)))
+            self._drop_oldest()
 
     def shown(self, now: float, model: str | None = None, tenant: str | None = None) -> list[dict[str, Any]]:
-        """What families send otherwise than a similar, larger one, by requests; at most 100. Ready for JSON.
+        """What families send otherwise than a larger one does, of each application; at most 100 by requests, for JSON.
 
-        Each is ``tenant``, ``model``, ``source``, ``than`` (the larger family), ``requests`` (of the source with that
-        difference, in the last hour) and ``difference`` with ``reason``, ``detail``, ``path``, ``said`` and the masked
-        ``before`` (of ``than``) and ``after`` (of ``source``).
+        Each is ``tenant``, ``model``, ``source``, ``than`` (the family that sends more of that application; of two
+        that send as much, the one with fewer messages), ``requests`` (of the source with that difference, in the last
+        hour) and ``difference`` with ``reason``, ``detail``, ``path``, ``said`` and the masked ``before`` (of ``than``)
+        and ``after`` (of ``source``).
         """
         since = _since(int(now // _SLOT_SECONDS))
         rows: list[dict[str, Any]] = []
-        for (tenant_id, model_id), sources in self._applications.items():
-            if model in (None, model_id) and tenant in (None, tenant_id):
-                rows += [{"tenant": tenant_id, "model": model_id} | row for row in self._differing(sources, since)]
+        for (tenant_id, model_id), sent in self._sent.items():
+            if model in (None, model_id) and tenant in (None, tenant_id) and len(sent.sources) > 1:
+                rows += [{"tenant": tenant_id, "model": model_id} | row for row in self._differing(sent, since)]
         rows.sort(key=lambda row: (-row["requests"], row["tenant"], row["model"], row["source"], row["than"]))
         return rows[:_SHOWN]
 
-    def _differing(self, sources: dict[str, _Source], since: int) -> list[dict[str, Any]]:
-        """Each variant that families send is compared with each larger similar one, as its largest family sends it."""
-        rows = []
-        largest: dict[int, tuple[str, _Source]] = {}
-        totals = {name: source.total(since) for name, source in sources.items()}
-        for name in sorted((name for name in sources if totals[name]), key=lambda name: (-totals[name], name)):
-            source = sources[name]
-            if source.variant is None or not source.requests(source.variant, since):
+    def _differing(self, sent: _Sent, since: int) -> list[dict[str, Any]]:
+        """One row for each family, larger family and difference: variants of one application that differ alike, as
+        those with each user's name in them do, are one."""
+        rows: list[tuple[_Variant, dict[str, Any]]] = []
+        for source, number, than, other in _Matching(sent, since).deviations():
+            variant = sent.variants[number]
+            difference = self._difference(sent, (than, other), (source, number))
+            if difference is None:
                 continue
-            for than, other in largest.values():
-                if self._are_variants(source, other, since):
-                    difference = self._difference(than, other, name, source)
-                    if difference is not None:
-                        requests = source.requests(source.variant, since)
-                        rows.append({"source": name, "than": than, "requests": requests, "difference": difference})
-            largest.setdefault(source.variant, (name, source))
-        return rows
+            requests = sent.sources[source].requests(number, since)
+            for like, row in rows:
+                if (row["source"], row["than"]) == (source, than) and _is_told_alike(row["difference"], difference):
+                    if _likeness(like, variant):
+                        row["requests"] += requests
+                        break
+            else:
+                row = {"source": source, "than": than, "requests": requests, "difference": difference}
+                rows.append((variant, row))
+        return [row for _, row in rows]
 
-    def _are_variants(self, source: _Source, other: _Source, since: int) -> bool:
-        if source.variant is None or other.variant is None or source.variant == other.variant:
-            return False
-        if source.requests(other.variant, since) or other.requests(source.variant, since):
-            return False
-        shared = len(source.features & other.features)
-        return are_similar(shared, similarity(source.features, other.features), is_opening=False)
+    def _difference(self, sent: _Sent, before: tuple[str, int], after: tuple[str, int]) -> dict[str, Any] | None:
+        """Of two families and their variants."""
+        (than, other), (source, number) = before, after
+        variant = sent.variants[number]
+        key = (other, than, source)
+        if key not in variant.described:
+            if len(variant.described) >= _DESCRIBED:
+                variant.described.clear()
+            variant.described[key] = self._described(than, sent.variants[other], source, variant)
+        return variant.described[key]
 
-    def _difference(self, than: str, other: _Source, name: str, source: _Source) -> dict[str, Any] | None:
-        known = source.described.get(than)
-        if known is None or known[:2] != (other.variant, source.variant):
-            known = (other.variant, source.variant, self._described(than, other, name, source))
-            source.described[than] = known
-        return known[2]
-
-    def _described(self, than: str, other: _Source, name: str, source: _Source) -> dict[str, Any] | None:
+    def _described(self, than: str, other: _Variant, name: str, variant: _Variant) -> dict[str, Any] | None:
         found = self._describe(
             _asked(other.sample),
-            _asked(_worded_as(source.sample, other.sample)),
+            _asked(_worded_as(variant.sample, other.sample)),
             before_source=than,
             after_source=name,
             same_conversation=False,
             replies=(),
-            tools_first=source.tools_first,
+            tools_first=variant.tools_first,
         )
         if found is None or found.reason in _PER_REQUEST:
             return None
@@ -198,24 +222,172 @@ class Families:
             "after": found.after,
         }
 
-    def _sources(self, key: _Key) -> dict[str, _Source]:
-        if key not in self._applications:
-            self._applications[key] = {}
+    def _sent_by(self, key: _Key) -> _Sent:
+        if key not in self._sent:
+            self._sent[key] = _Sent()
             self._bytes += _APPLICATION_BYTES
-        self._applications.move_to_end(key)
-        return self._applications[key]
+        self._sent.move_to_end(key)
+        return self._sent[key]
 
-    def _drop_source(self, sources: dict[str, _Source], name: str) -> None:
-        self._bytes -= sources.pop(name).size
+    def _count(self, sent: _Sent, name: str, number: int, slot: int) -> None:
+        """One request more of a variant; what a family sent more than an hour ago, and what is too much, goes."""
+        since = _since(slot)
+        source = sent.sources.get(name)
+        if source is None:
+            if len(sent.sources) >= _SOURCES:
+                least = min(sent.sources, key=lambda each: sent.sources[each].total(since))
+                for old in list(sent.sources[least].counts):
+                    self._drop_count(sent, least, old)
+            source = sent.sources[name] = _Source(slot)
+            self._bytes += _SOURCE_BYTES
+        if source.slot != slot:
+            source.slot = slot
+            for old, slots in list(source.counts.items()):
+                source.counts[old] = {each: count for each, count in slots.items() if each >= since}
+                if not source.counts[old] and old != number:
+                    self._drop_count(sent, name, old)
+        if number not in source.counts:
+            if len(source.counts) >= _VARIANTS:
+                least_sent = min(source.counts, key=lambda each: source.requests(each, since))
+                self._drop_count(sent, name, least_sent)
+            source.counts[number] = {}
+            sent.variants[number].senders.add(name)
+            self._bytes += _COUNT_BYTES
+        source.counts[number][slot] = source.counts[number].get(slot, 0) + 1
 
-    def _drop_application(self, key: _Key) -> None:
-        self._bytes -= _APPLICATION_BYTES + sum(source.size for source in self._applications.pop(key).values())
+    def _drop_count(self, sent: _Sent, name: str, number: int) -> None:
+        """Forget that a family sent a variant, with the family and the variant if that was all of them."""
+        source, variant = sent.sources[name], sent.variants[number]
+        del source.counts[number]
+        variant.senders.discard(name)
+        self._bytes -= _COUNT_BYTES
+        if not source.counts:
+            del sent.sources[name]
+            self._bytes -= _SOURCE_BYTES
+        if not variant.senders:
+            del sent.variants[number]
+            self._bytes -= variant.size
+
+    def _drop_variant(self, sent: _Sent, number: int) -> None:
+        for name in list(sent.variants[number].senders):
+            self._drop_count(sent, name, number)
+
+    def _drop_oldest(self) -> None:
+        key, sent = next(iter(self._sent.items()))
+        self._drop_variant(sent, next(iter(sent.variants)))
+        if not sent.variants:
+            del self._sent[key]
+            self._bytes -= _APPLICATION_BYTES
+
+
+_Likeness = tuple[float, bool]
+"""The part of two frames that is in both, and whether as many messages of the user stand in front."""
+
+
+class _Matching:
+    """Which variants of two families are one application's."""
+
+    def __init__(self, sent: _Sent, since: int) -> None:
+        self._variants = sent.variants
+        self._requests: dict[str, dict[int, int]] = {}
+        for name, source in sent.sources.items():
+            counts = {number: source.requests(number, since) for number in source.counts}
+            self._requests[name] = {number: count for number, count in counts.items() if count}
+        self._senders: dict[int, list[str]] = defaultdict(list)
+        for name, counts in self._requests.items():
+            for number in counts:
+                self._senders[number].append(name)
+        self._ranked = sorted(self._senders, key=self._rank)
+        self._alike: dict[int, dict[int, _Likeness]] = {number: {} for number in self._ranked}
+        for at, one in enumerate(self._ranked):
+            for other in self._ranked[:at]:
+                if likeness := _likeness(self._variants[one], self._variants[other]):
+                    self._alike[one][other] = self._alike[other][one] = likeness
+        self._strays = {name: self._strays_of(name) for name in self._requests}
+        self._nearest: dict[tuple[str, int], int | None] = {}
+
+    def deviations(self) -> list[tuple[str, int, str, int]]:
+        """Family, variant, larger family, and the most similar variant that this sends instead; largest first."""
+        found = []
+        for at, number in enumerate(self._ranked):
+            if not self._alike[number]:
+                continue
+            larger = set(self._ranked[:at])
+            for name in sorted(self._senders[number], key=lambda each: (-self._requests[each][number], each)):
+                if number not in self._strays[name] and (than := self._instead(name, number, larger)):
+                    found.append((name, number, *than))
+        return found
+
+    def _instead(self, name: str, number: int, larger: set[int]) -> tuple[str, int] | None:
+        best: tuple[_Likeness, int, str, int] | None = None
+        for other_name in sorted(self._requests):
+            other = self._nearest_of(other_name, number)
+            if other is None or other not in larger or self._nearest_of(name, other) != number:
+                continue
+            rank = (self._alike[number][other], self._requests[other_name][other])
+            if best is None or rank > best[:2]:
+                best = (*rank, other_name, other)
+        return best[2:] if best else None
+
+    def _nearest_of(self, name: str, number: int) -> int | None:
+        """Of what a family sends, what is most similar to a variant: that itself if it sends it."""
+        key = (name, number)
+        if key not in self._nearest:
+            counts, alike = self._requests[name], self._alike[number]
+            own = {each: count for each, count in counts.items() if each not in self._strays[name]}
+            if number in own:
+                self._nearest[key] = number
+            else:
+                near = [each for each in own if each in alike]
+                self._nearest[key] = max(near, key=lambda each: (alike[each], own[each]), default=None)
+        return self._nearest[key]
+
+    def _strays_of(self, name: str) -> set[int]:
+        """The variants of other families that a family hardly ever sends, and another, with other words, instead."""
+        counts, strays = self._requests[name], set()
+        for number, count in counts.items():
+            is_anothers = any(self._requests[each][number] >= _STRAY * count for each in self._senders[number])
+            if is_anothers and any(
+                counts[other] >= _STRAY * count and self._variants[other].frame != self._variants[number].frame
+                for other in self._alike[number].keys() & counts.keys()
+            ):
+                strays.add(number)
+        return strays
+
+    def _rank(self, number: int) -> tuple[int, int, str]:
+        """The largest first; of two that are as large, the one with fewer messages."""
+        counts = {name: self._requests[name][number] for name in self._senders[number]}
+        return -max(counts.values()), len(self._variants[number].sample.messages), min(counts)
+
+
+def _likeness(one: _Variant, other: _Variant) -> _Likeness | None:
+    """None if they are no variants of one application."""
+    share = similarity(one.features, other.features)
+    if not are_similar(len(one.features & other.features), share, is_opening=False):
+        return None
+    return share, one.questions == other.questions
+
+
+def _is_told_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(one[name] == other[name] for name in ("reason", "detail", "path", "said"))
 
 
 def _in_front(text: PromptText) -> PromptText:
-    """A prompt's frame alone."""
+    """A prompt's frame alone. Documents are left out: they come with the question."""
     messages = text.leading or tuple(each for each in text.messages if each.role in LEADING_ROLES)
-    return PromptText(messages, text.tools, text.arguments)
+    arguments = {name: value for name, value in text.arguments.items() if name != "documents"}
+    return PromptText(messages, text.tools, arguments)
+
+
+def _hidden_questions(text: PromptText) -> tuple[Message, ...]:
+    """The user's messages behind the leading ones, but for the last of them, the question; each cut short."""
+    start = len(text.leading)
+    hidden = text.messages[start : start + max(questions_in_front(text) - 1, 0)]
+    return tuple(Message(message.role, message.text[:_QUESTION_CHARACTERS]) for message in hidden)
+
+
+def _bytes_of(text: PromptText) -> int:
+    return text_bytes(text) + sum(map(len, text.arguments.values()))
 
 
 def _asked(sample: PromptText) -> PromptText:
@@ -238,21 +410,3 @@ def _worded_as(sample: PromptText, other: PromptText) -> PromptText:
 def _since(slot: int) -> int:
     """The first time slot that still counts."""
     return slot - _SLOTS + 1
-
-
-def _count(source: _Source, variant: int, slot: int) -> None:
-    for each, slots in list(source.counts.items()):
-        for old in [past for past in slots if past < _since(slot)]:
-            del slots[old]
-        if not slots:
-            del source.counts[each]
-    if variant not in source.counts and len(source.counts) >= _VARIANTS:
-        del source.counts[min(source.counts, key=lambda each: source.requests(each, _since(slot)))]
-    slots = source.counts.setdefault(variant, {})
-    slots[slot] = slots.get(slot, 0) + 1
-
-
-def _is_most(source: _Source, variant: int, since: int) -> bool:
-    """Whether no other variant was sent more often."""
-    own = source.requests(variant, since)
-    return all(source.requests(each, since) <= own for each in source.counts)
