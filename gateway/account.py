@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 
+from gateway.keys import redacted
 from gateway.settle import bypasses_cache, client_family
 from gateway.trip import Trip
 from gateway.values.decision import Candidate
@@ -38,7 +39,8 @@ def finished(trip: Trip, *, with_text: bool) -> Finished:
         tenant=request.caller.tenant.id,
         tenant_label=request.caller.tenant.label,
         source=client_family(request.headers),
-        session=request.session or "",
+        # Keys sent in the wrong place are not to be shown either.
+        session=redacted(request.session or ""),
         where=_where(trip.space, request.model, prompt.variant),
         life=trip.space.id,
         body=request.body if with_text and len(request.body) <= _LONGEST_BODY else b"",
@@ -90,6 +92,9 @@ def _reported(trip: Trip) -> int | None:
     usage, replica = trip.outcome.usage if trip.outcome else None, trip.replica
     if usage is None or len(trip.prompt.parts) > 1:
         return None
+    if trip.sequences > 1 and usage.cached_tokens is not None and trip.decision is not None:
+        # Told of the last choice, which finds in the cache what the first one has just computed.
+        return min(usage.cached_tokens, trip.decision.held_tokens)
     if usage.cached_tokens is None and replica is not None and replica.usage_details:
         # It does tell, but for a zero.
         return 0 if replica.facts.kind is EngineKind.SGLANG else None

@@ -78,10 +78,10 @@ class Office:
             case Terms():
                 return self._take_terms(message)
 
-    def expire(self) -> None:
-        """Let go of what is too old to be kept, also while no requests come."""
-        if self._staff is not None:
-            self._staff.expire(self._clock())
+    def expire(self) -> Sequence[FromChild]:
+        """Let go of what is too old to be kept, also while no requests come; returns what is to be sent."""
+        staff = self._staff
+        return () if staff is None else self._attempt("forgetting", lambda: staff.expire(self._clock()))
 
     def unreadable(self) -> None:
         """A message about a request came that cannot be decoded."""

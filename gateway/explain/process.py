@@ -76,7 +76,8 @@ class Session:
                 self._unreported_bytes += frame.size
                 self._handle(frame)
             else:
-                self._office.expire()
+                for notice in self._office.expire():
+                    self._send(notice)
             self._report()
 
     def _idle_seconds(self) -> float:

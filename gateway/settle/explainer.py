@@ -192,6 +192,9 @@ def _compared(finished: Finished, kept: Kept, found: Found | None, known: int) -
     if found is None:
         return None
     reference = found.reference
+    ids = max(_sequences(reference), key=lambda each: common_tokens(each, kept.ids))
+    equal = common_tokens(ids, kept.ids)
+    own = len(kept.ids) // TOKEN_BYTES
     difference = find_difference(
         reference.text,
         kept.text,
@@ -200,16 +203,13 @@ def _compared(finished: Finished, kept: Kept, found: Found | None, known: int) -
         same_conversation=found.same_conversation,
         replies=reference.replies,
         tools_first=finished.tools_first,
+        equal_share=equal / max(own, 1),
     )
     if kept.text.has_ids or reference.text.has_ids:
         difference = None if difference is None else _of_ids(difference)
     then, now = reference.where, finished.where
     if then.tokenizer != now.tokenizer or then.variant != now.variant:
         return _compared_by_text(found, kept, difference, known)
-    sequences = _sequences(reference)
-    ids = max(sequences, key=lambda each: common_tokens(each, kept.ids))
-    equal = common_tokens(ids, kept.ids)
-    own = len(kept.ids) // TOKEN_BYTES
     if len(finished.parts) == 1:
         start = max(equal, known)
         behind = tokens_behind(ids[equal * TOKEN_BYTES :], kept.ids[start * TOKEN_BYTES :], 0)

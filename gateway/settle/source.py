@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+from gateway.keys import looks_like_key
+
 UNKNOWN = "unknown"
 
 _LONGEST = 40
@@ -20,10 +22,12 @@ def client_family(headers: Sequence[tuple[bytes, bytes]]) -> str:
     """
     agent = b""
     for name, value in headers:
-        if name == b"x-client" and (given := _plain(value)):
+        if name not in (b"x-client", b"user-agent") or looks_like_key(value.decode("latin-1")):
+            continue
+        if name == b"user-agent":
+            agent = agent or value
+        elif given := _plain(value):
             return given
-        if name == b"user-agent" and not agent:
-            agent = value
     return _plain(agent.partition(b"/")[0].partition(b" ")[0]) or UNKNOWN
 
 

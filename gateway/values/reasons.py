@@ -5,7 +5,8 @@ A request's tokens are explained by a ladder of prefix lengths, each at least as
 ``confirmed`` <= ``chosen`` <= ``anywhere`` <= ``seen_here`` <= ``seen`` <= ``reference`` <= ``reusable`` <= ``prompt``
 
 What stands between two rungs is missed for one of the reasons of the upper one, so hits and reasons add up to the
-prompt's tokens by construction.
+prompt's tokens by construction. ``model_changed``, ``template_changed`` and ``tokenizer_changed`` stand below ``seen``
+as well, where the very same tokens were computed before such a change.
 """
 
 from collections.abc import Mapping
@@ -285,7 +286,8 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.REUSABLE,
         "System prompt changed",
         "The system prompt was edited, or has a message more or less than before.",
-        "Version system prompts and roll them out at once; two variants in traffic need two warm caches.",
+        "If it was edited: roll it out at once, two variants need two warm caches. If it is another one with each "
+        "request (documents, memory, a bio): move that behind what repeats.",
         _A,
     ),
     Reason.HISTORY_TRIMMED: ReasonText(
@@ -327,9 +329,9 @@ REASONS: Mapping[Reason, ReasonText] = {
     Reason.MODEL_CHANGED: ReasonText(
         Rung.REUSABLE,
         "Other model",
-        "The conversation went on with another model, or the engine serves another model than before; no cache carries "
+        "These tokens were computed with another model, or the engine serves another one than before; no cache carries "
         "over.",
-        "Keep one model per conversation, and route by model before the first turn.",
+        "Keep one model per conversation; an application that uses two needs a warm cache on each.",
         _A,
     ),
     Reason.UNCLASSIFIED: ReasonText(

@@ -42,6 +42,9 @@ class StandIn:
             finished.prompt_tokens, finished.cached_tokens, True, (), (Attribution(reason, missed, True),)
         )
 
+    def expire(self, now):
+        pass
+
     def happened(self, event):
         self._log("happened", what=event.what, name=event.name)
 

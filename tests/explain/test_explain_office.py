@@ -34,6 +34,9 @@ class Staff:
             finished.prompt_tokens, finished.cached_tokens, True, (), (Attribution(Reason.NEW_CONTENT, missed, True),)
         )
 
+    def expire(self, now):
+        self.expired = now
+
     def happened(self, event):
         self._do("happened")
         self.events.append(event)

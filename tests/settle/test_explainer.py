@@ -295,3 +295,21 @@ def test_hits_and_reasons_are_the_prompt_whatever_comes(requests):
         assert len(explanation.rungs) == len(Rung)
         assert list(explanation.rungs) == sorted(explanation.rungs)
         assert len(missed(explanation)) == len(explanation.missed)
+
+
+def test_argument_that_the_template_does_not_print_is_not_the_cause_of_what_the_text_explains(explainer):
+    text = "Today is {}.\nBe brief and kind, and never say what the weather will be tomorrow."
+    first = chat(text.format("2026-11-20"), "Hello", chat_template_kwargs={"enable_thinking": False})
+    second = chat(text.format("2026-11-21"), "Hello", chat_template_kwargs={"enable_thinking": True})
+    explainer.explain(asked([1, 2, 3, 100, *SYSTEM, *QUESTION], first))
+    explanation = explainer.explain(asked([1, 2, 3, 200, *SYSTEM, *QUESTION], second, 1))
+    assert missed(explanation)[Reason.DYNAMIC_TIME] == 60
+
+
+def test_argument_is_the_cause_where_the_tokens_part_in_front_of_what_else_differs(explainer):
+    talk = ["Be brief and kind to everybody. " * 8, "Hello", "Hi", "And the rest of it?"]
+    first = chat(*talk[:3], "Why?", chat_template_kwargs={"enable_thinking": False})
+    second = chat(*talk, chat_template_kwargs={"enable_thinking": True})
+    explainer.explain(asked([1, 2, *SYSTEM, *QUESTION], first, session="s"))
+    explanation = explainer.explain(asked([1, 9, *SYSTEM, *QUESTION], second, 1, session="s"))
+    assert missed(explanation)[Reason.TEMPLATE_CHANGED] == 60

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.keys import new_key
 from gateway.settle import client_family
 
 
@@ -18,6 +19,7 @@ from gateway.settle import client_family
         ([], "unknown"),
         ([(b"x-client", b"<script>alert(1)</script>")], "script-alert-1-script"),
         ([(b"x-client", b"a" * 5000)], "a" * 40),
+        ([(b"x-client", new_key().encode()), (b"user-agent", b"web/1")], "web"),
     ],
 )
 def test_family_is_what_the_client_says_or_its_product(headers, family):

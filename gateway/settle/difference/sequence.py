@@ -217,8 +217,7 @@ def _hidden_in_front(given: Given, index: int) -> Difference | None:
     if given.same_conversation or not given.sources_differ:
         return None
     before, after = questions_in_front(given.before), questions_in_front(given.after)
-    leading = len(given.before.leading)
-    if not before or not after or len(given.after.leading) != leading or index - leading > min(before, after):
+    if not before or not after:
         return None
     if after > before:
         return _more(given, index, after - before)

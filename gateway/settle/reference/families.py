@@ -7,14 +7,15 @@ other. What a family sends in the other's variant as well has changed over time,
 difference between families.
 """
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from gateway.settle.difference.opening import questions_in_front
 from gateway.settle.prompt_text import LEADING_ROLES, Message, PromptText
-from gateway.settle.reference.frame import Frames, are_similar, similarity
+from gateway.settle.reference.family_variants import Matching, Sent, Source, Variant, likeness_of
+from gateway.settle.reference.frame import Frames
 from gateway.settle.reference.kept import Kept
 from gateway.settle.reference.shared import text_bytes
 from gateway.settle.reference.wording import masked
@@ -27,7 +28,6 @@ _SOURCES = 50
 _VARIANTS = 32
 _VARIANTS_IN_ALL = 256
 _DESCRIBED = 16
-_STRAY = 20
 _QUESTION_CHARACTERS = 200
 _APPLICATION_BYTES = 1_000
 _VARIANT_BYTES = 6_000
@@ -59,55 +59,6 @@ class Describe(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Variant:
-    """A frame as some families send it.
-
-    Attributes:
-        sample: What stands in front in one request of it.
-        frame: The same for two that differ only in how many messages of the user stand in front.
-        questions: How many those are.
-        features: Of its frame.
-        tools_first: As the template prints it.
-        size: Bytes.
-        senders: The families that sent it.
-        described: How it differs from another variant: by that, its family, and the family that sends this one.
-    """
-
-    sample: PromptText
-    frame: int
-    questions: int
-    features: frozenset[int]
-    tools_first: bool
-    size: int
-    senders: set[str] = field(default_factory=set)
-    described: dict[tuple[int, str, str], dict[str, Any] | None] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Source:
-    """How often one family sends what: requests by variant and time slot. ``slot`` is that of the last request."""
-
-    slot: int
-    counts: dict[int, dict[int, int]] = field(default_factory=dict)
-
-    def requests(self, variant: int, since: int) -> int:
-        """Requests of a variant from a time slot on."""
-        return sum(count for slot, count in self.counts.get(variant, {}).items() if slot >= since)
-
-    def total(self, since: int) -> int:
-        """All requests from a time slot on."""
-        return sum(self.requests(variant, since) for variant in self.counts)
-
-
-@dataclass(slots=True)
-class _Sent:
-    """What the families of a tenant send to a model; those sent least lately come first."""
-
-    variants: OrderedDict[int, _Variant] = field(default_factory=OrderedDict)
-    sources: dict[str, _Source] = field(default_factory=dict)
-
-
 _Key = tuple[str, str]
 """Tenant and model."""
 
@@ -119,7 +70,7 @@ class Families:
         self._describe = describe
         self._frames = frames or Frames(max_bytes // _MEMO_PART)
         self._room = max_bytes - max_bytes // _MEMO_PART
-        self._sent: OrderedDict[_Key, _Sent] = OrderedDict()
+        self._sent: OrderedDict[_Key, Sent] = OrderedDict()
         self._bytes = 0
 
     @property
@@ -147,7 +98,7 @@ class Families:
                 self._drop_variant(sent, next(iter(sent.variants)))
             sample = replace(front, messages=(*front.messages, *hidden))
             size += _VARIANT_BYTES + text_bytes(PromptText(hidden))
-            sent.variants[number] = _Variant(sample, own, len(hidden), frame.features, tools_first, size)
+            sent.variants[number] = Variant(sample, own, len(hidden), frame.features, tools_first, size)
             self._bytes += size
         sent.variants.move_to_end(number)
         self._count(sent, kept.source, number, slot)
@@ -170,27 +121,29 @@ class Families:
         rows.sort(key=lambda row: (-row["requests"], row["tenant"], row["model"], row["source"], row["than"]))
         return rows[:_SHOWN]
 
-    def _differing(self, sent: _Sent, since: int) -> list[dict[str, Any]]:
+    def _differing(self, sent: Sent, since: int) -> list[dict[str, Any]]:
         """One row for each family, larger family and difference: variants of one application that differ alike, as
         those with each user's name in them do, are one."""
-        rows: list[tuple[_Variant, dict[str, Any]]] = []
-        for source, number, than, other in _Matching(sent, since).deviations():
+        rows: list[tuple[Variant, dict[str, Any]]] = []
+        for source, number, than, other in Matching(sent, since).deviations():
             variant = sent.variants[number]
             difference = self._difference(sent, (than, other), (source, number))
             if difference is None:
                 continue
             requests = sent.sources[source].requests(number, since)
             for like, row in rows:
-                if (row["source"], row["than"]) == (source, than) and _is_told_alike(row["difference"], difference):
-                    if _likeness(like, variant):
-                        row["requests"] += requests
-                        break
+                is_same = (row["source"], row["than"]) == (source, than) and _is_told_alike(
+                    row["difference"], difference
+                )
+                if is_same and likeness_of(like, variant):
+                    row["requests"] += requests
+                    break
             else:
                 row = {"source": source, "than": than, "requests": requests, "difference": difference}
                 rows.append((variant, row))
         return [row for _, row in rows]
 
-    def _difference(self, sent: _Sent, before: tuple[str, int], after: tuple[str, int]) -> dict[str, Any] | None:
+    def _difference(self, sent: Sent, before: tuple[str, int], after: tuple[str, int]) -> dict[str, Any] | None:
         """Of two families and their variants."""
         (than, other), (source, number) = before, after
         variant = sent.variants[number]
@@ -201,7 +154,7 @@ class Families:
             variant.described[key] = self._described(than, sent.variants[other], source, variant)
         return variant.described[key]
 
-    def _described(self, than: str, other: _Variant, name: str, variant: _Variant) -> dict[str, Any] | None:
+    def _described(self, than: str, other: Variant, name: str, variant: Variant) -> dict[str, Any] | None:
         found = self._describe(
             _asked(other.sample),
             _asked(_worded_as(variant.sample, other.sample)),
@@ -222,40 +175,40 @@ class Families:
             "after": found.after,
         }
 
-    def _sent_by(self, key: _Key) -> _Sent:
+    def _sent_by(self, key: _Key) -> Sent:
         if key not in self._sent:
-            self._sent[key] = _Sent()
+            self._sent[key] = Sent()
             self._bytes += _APPLICATION_BYTES
         self._sent.move_to_end(key)
         return self._sent[key]
 
-    def _count(self, sent: _Sent, name: str, number: int, slot: int) -> None:
+    def _count(self, sent: Sent, name: str, number: int, slot: int) -> None:
         """One request more of a variant; what a family sent more than an hour ago, and what is too much, goes."""
         since = _since(slot)
-        source = sent.sources.get(name)
-        if source is None:
-            if len(sent.sources) >= _SOURCES:
-                least = min(sent.sources, key=lambda each: sent.sources[each].total(since))
-                for old in list(sent.sources[least].counts):
-                    self._drop_count(sent, least, old)
-            source = sent.sources[name] = _Source(slot)
+        if name not in sent.sources:
+            sent.sources[name] = Source(slot)
             self._bytes += _SOURCE_BYTES
-        if source.slot != slot:
-            source.slot = slot
-            for old, slots in list(source.counts.items()):
-                source.counts[old] = {each: count for each, count in slots.items() if each >= since}
-                if not source.counts[old] and old != number:
-                    self._drop_count(sent, name, old)
+        source = sent.sources[name]
         if number not in source.counts:
-            if len(source.counts) >= _VARIANTS:
-                least_sent = min(source.counts, key=lambda each: source.requests(each, since))
-                self._drop_count(sent, name, least_sent)
             source.counts[number] = {}
             sent.variants[number].senders.add(name)
             self._bytes += _COUNT_BYTES
         source.counts[number][slot] = source.counts[number].get(slot, 0) + 1
+        if source.slot != slot:
+            source.slot = slot
+            for old, slots in list(source.counts.items()):
+                source.counts[old] = {each: count for each, count in slots.items() if each >= since}
+                if not source.counts[old]:
+                    self._drop_count(sent, name, old)
+        if len(source.counts) > _VARIANTS:
+            others = [each for each in source.counts if each != number]
+            self._drop_count(sent, name, min(others, key=lambda each: source.requests(each, since)))
+        if len(sent.sources) > _SOURCES:
+            least = min(sent.sources.keys() - {name}, key=lambda each: (sent.sources[each].total(since), each))
+            for old in list(sent.sources[least].counts):
+                self._drop_count(sent, least, old)
 
-    def _drop_count(self, sent: _Sent, name: str, number: int) -> None:
+    def _drop_count(self, sent: Sent, name: str, number: int) -> None:
         """Forget that a family sent a variant, with the family and the variant if that was all of them."""
         source, variant = sent.sources[name], sent.variants[number]
         del source.counts[number]
@@ -268,7 +221,7 @@ class Families:
             del sent.variants[number]
             self._bytes -= variant.size
 
-    def _drop_variant(self, sent: _Sent, number: int) -> None:
+    def _drop_variant(self, sent: Sent, number: int) -> None:
         for name in list(sent.variants[number].senders):
             self._drop_count(sent, name, number)
 
@@ -278,94 +231,6 @@ class Families:
         if not sent.variants:
             del self._sent[key]
             self._bytes -= _APPLICATION_BYTES
-
-
-_Likeness = tuple[float, bool]
-"""The part of two frames that is in both, and whether as many messages of the user stand in front."""
-
-
-class _Matching:
-    """Which variants of two families are one application's."""
-
-    def __init__(self, sent: _Sent, since: int) -> None:
-        self._variants = sent.variants
-        self._requests: dict[str, dict[int, int]] = {}
-        for name, source in sent.sources.items():
-            counts = {number: source.requests(number, since) for number in source.counts}
-            self._requests[name] = {number: count for number, count in counts.items() if count}
-        self._senders: dict[int, list[str]] = defaultdict(list)
-        for name, counts in self._requests.items():
-            for number in counts:
-                self._senders[number].append(name)
-        self._ranked = sorted(self._senders, key=self._rank)
-        self._alike: dict[int, dict[int, _Likeness]] = {number: {} for number in self._ranked}
-        for at, one in enumerate(self._ranked):
-            for other in self._ranked[:at]:
-                if likeness := _likeness(self._variants[one], self._variants[other]):
-                    self._alike[one][other] = self._alike[other][one] = likeness
-        self._strays = {name: self._strays_of(name) for name in self._requests}
-        self._nearest: dict[tuple[str, int], int | None] = {}
-
-    def deviations(self) -> list[tuple[str, int, str, int]]:
-        """Family, variant, larger family, and the most similar variant that this sends instead; largest first."""
-        found = []
-        for at, number in enumerate(self._ranked):
-            if not self._alike[number]:
-                continue
-            larger = set(self._ranked[:at])
-            for name in sorted(self._senders[number], key=lambda each: (-self._requests[each][number], each)):
-                if number not in self._strays[name] and (than := self._instead(name, number, larger)):
-                    found.append((name, number, *than))
-        return found
-
-    def _instead(self, name: str, number: int, larger: set[int]) -> tuple[str, int] | None:
-        best: tuple[_Likeness, int, str, int] | None = None
-        for other_name in sorted(self._requests):
-            other = self._nearest_of(other_name, number)
-            if other is None or other not in larger or self._nearest_of(name, other) != number:
-                continue
-            rank = (self._alike[number][other], self._requests[other_name][other])
-            if best is None or rank > best[:2]:
-                best = (*rank, other_name, other)
-        return best[2:] if best else None
-
-    def _nearest_of(self, name: str, number: int) -> int | None:
-        """Of what a family sends, what is most similar to a variant: that itself if it sends it."""
-        key = (name, number)
-        if key not in self._nearest:
-            counts, alike = self._requests[name], self._alike[number]
-            own = {each: count for each, count in counts.items() if each not in self._strays[name]}
-            if number in own:
-                self._nearest[key] = number
-            else:
-                near = [each for each in own if each in alike]
-                self._nearest[key] = max(near, key=lambda each: (alike[each], own[each]), default=None)
-        return self._nearest[key]
-
-    def _strays_of(self, name: str) -> set[int]:
-        """The variants of other families that a family hardly ever sends, and another, with other words, instead."""
-        counts, strays = self._requests[name], set()
-        for number, count in counts.items():
-            is_anothers = any(self._requests[each][number] >= _STRAY * count for each in self._senders[number])
-            if is_anothers and any(
-                counts[other] >= _STRAY * count and self._variants[other].frame != self._variants[number].frame
-                for other in self._alike[number].keys() & counts.keys()
-            ):
-                strays.add(number)
-        return strays
-
-    def _rank(self, number: int) -> tuple[int, int, str]:
-        """The largest first; of two that are as large, the one with fewer messages."""
-        counts = {name: self._requests[name][number] for name in self._senders[number]}
-        return -max(counts.values()), len(self._variants[number].sample.messages), min(counts)
-
-
-def _likeness(one: _Variant, other: _Variant) -> _Likeness | None:
-    """None if they are no variants of one application."""
-    share = similarity(one.features, other.features)
-    if not are_similar(len(one.features & other.features), share, is_opening=False):
-        return None
-    return share, one.questions == other.questions
 
 
 def _is_told_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -381,6 +246,8 @@ def _in_front(text: PromptText) -> PromptText:
 
 def _hidden_questions(text: PromptText) -> tuple[Message, ...]:
     """The user's messages behind the leading ones, but for the last of them, the question; each cut short."""
+    if not text.leading and any(message.role in LEADING_ROLES for message in text.messages):
+        return ()
     start = len(text.leading)
     hidden = text.messages[start : start + max(questions_in_front(text) - 1, 0)]
     return tuple(Message(message.role, message.text[:_QUESTION_CHARACTERS]) for message in hidden)

@@ -167,7 +167,11 @@ class References:
         longest = max(equal.values(), default=0)
         return max(
             (number for number in numbers if equal[number] > longest - _SAME_TOKENS),
-            key=lambda number: (reading.thread.common_messages(self._entries[number].digests), number),
+            key=lambda number: (
+                self._begins_alike(self._entries[number].group, kept, reading),
+                reading.thread.common_messages(self._entries[number].digests),
+                number,
+            ),
             default=None,
         )
 

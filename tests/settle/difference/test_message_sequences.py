@@ -71,8 +71,16 @@ CONVERSATION = [
     ([S, U1, A1, U2], [S, U1, ("assistant", "It left yesterday evening."), U2], ("history_edited", "edited")),
     ([S, U1, A1, U2], [S, U1, A1, ("user", "When will it arrive here?")], ("history_edited", "edited")),
     ([S, U1, A1, U2], [S, U1, ("user", "Note to self."), A1, U2], ("history_edited", "message_added")),
-    ([S, U1, A1, U2, A2, U3], [S, U1, A1, U3], ("history_edited", "message_removed")),
     ([S, U1, A1, U2, A2, U3], [S, U1, U2, A2, U3], ("history_edited", "message_removed")),
+    ([S, U1, A1, U2, A2, U3], [S, U1, A1, A2, U3], ("history_edited", "message_removed")),
+    ([S, U1, A1, U2, A2, U3, A3, U4], [S, U1, A1, U2, A2, U4], ("history_edited", "message_removed")),
+    ([S, U1, A1, U2, A2, U3, A3, U4], [S, U1, A1, U3, A3, U4], ("history_edited", "message_removed")),
+    ([S, U1, A1, U2, A2, U3, A3, U4], [S, U1, U2, A2, ("user", "Why?"), A3], ("history_edited", "message_removed")),
+    ([S, U1, A1, U2, A2, U3], [S, U1, A2], ("history_edited", "message_removed")),
+    ([S, U1, A1, U2, A2, U3], [S, U1, A2, U3], ("history_trimmed", "trimmed")),
+    ([S, U1, A1, U2, A2, U3], [S, U1, U3, A3, U4], ("history_trimmed", "trimmed")),
+    ([S, U1, A1, U2, A2, U3], [S, U1, A1, U3, A3, U4], ("history_trimmed", "trimmed")),
+    ([U1, A1, U2, A2, U3], [U1, U3, A3, U4], ("history_trimmed", "trimmed")),
     ([S, U1, A1, U2], [S, U1, A1, ("user", "Tell me a joke about cats and dogs in the rain")], ("user_data", "words")),
     ([S, ("wizard", "Abracadabra"), U1], [S, ("wizard", "Simsalabim"), U1], ("unclassified", "edited")),
 ]
@@ -113,6 +121,51 @@ def test_another_family_with_a_message_more():
     assert back.said == "web sends 1 message fewer at position 1 than mobile"
 
 
+DEVICE = ("user", "context: device ios, app 17.2, screen 390x844")
+HELLO = ("assistant", "Hello! How can I help?")
+
+
+@pytest.mark.parametrize("question", [U1, U2])
+@pytest.mark.parametrize("behind", [[], [A1, U3]])
+def test_another_family_with_a_hidden_message_of_the_user_more(question, behind):
+    web, mobile = chat(S, U1, *behind), chat(S, DEVICE, question)
+    found = difference(web, mobile, sources=("web", "mobile"), same_conversation=False)
+    assert code(found) == ("system_changed", "message_added")
+    assert found.said == "mobile sends 1 message more at position 1 than web"
+    assert (found.path, found.message, found.role) == ("messages[1]", 1, "user")
+    back = difference(mobile, web, sources=("mobile", "web"), same_conversation=False)
+    assert code(back) == ("system_changed", "message_removed")
+    assert back.said == "web sends 1 message fewer at position 1 than mobile"
+
+
+def test_hidden_messages_of_the_user_are_counted_from_the_first_that_differs():
+    web, mobile = chat(S, DEVICE, U1), chat(S, DEVICE, U2, U3, U4, A1)
+    found = difference(web, mobile, sources=("web", "mobile"), same_conversation=False)
+    assert found.said == "mobile sends 2 messages more at position 2 than web"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sources"),
+    [
+        ([S, U1], [S, U2, U3], ("web", "web")),
+        ([S, U1, U2], [S, U3], ("web", "web")),
+        ([S, U1, A1, U2], [S, U3, A2, U4], ("web", "mobile")),
+        ([S, U1, A1, U2, U3], [S, U2, A2, U3], ("web", "mobile")),
+        ([S, U1, U2], [S, U3, U4], ("web", "mobile")),
+        ([S, HELLO, U1], [S, U2, U3], ("web", "mobile")),
+        ([S, *[U1] * 5], [S, *[U2] * 8], ("web", "mobile")),
+    ],
+)
+def test_other_questions_are_no_hidden_message(before, after, sources):
+    found = difference(chat(*before), chat(*after), sources=sources, same_conversation=False)
+    assert found.reason == "user_data"
+
+
+def test_a_message_put_into_a_conversation_is_no_hidden_one_of_a_family():
+    found = difference(chat(S, U1, A1), chat(S, DEVICE, U1, A1, U2), sources=("web", "mobile"))
+    assert code(found) == ("history_edited", "message_added")
+
+
 def test_a_message_more_in_the_same_family():
     assert difference(chat(S, U1), chat(S, FRONT, S2, U1)).said == "2 system messages more at position 1"
 
@@ -145,6 +198,18 @@ def test_a_cut_says_how_many():
     found = difference(chat(S, U1, A1, U2, A2, U3), chat(S, U2, A2, U3))
     assert found.said.startswith("2 messages cut at the front")
     assert found.message == 1
+
+
+def test_a_cut_behind_what_is_kept_says_how_many_and_where():
+    found = difference(chat(S, U1, A1, U2, A2, U3), chat(S, U1, U3, A3, U4))
+    assert found.said == "3 messages cut behind the kept beginning of the conversation, from messages[2] on"
+    assert (found.path, found.message) == ("messages[2]", 2)
+
+
+def test_everything_cut_behind_the_kept_first_question_but_the_reply():
+    before, after = chat(S, U1, A1, U2, A2, U3), chat(S, U1, A3, U4)
+    assert code(difference(before, after, replies=[answered(A3[1])])) == ("history_trimmed", "trimmed")
+    assert code(difference(before, after, replies=[answered("No.")])) == ("history_edited", "edited")
 
 
 def test_json_keys_in_another_order():
@@ -327,8 +392,13 @@ def test_calls_and_trimmings():
     found = difference(chat(S, U1, one, U2), chat(S, U1, swapped, U2))
     assert code(found) == ("reply_rerendered", "tool_calls_redumped")
     assert found.path == "messages[2].tool_calls[0].function.arguments"
+    assert found.said == f"{found.path}, line 1: the same arguments, written differently"
+    tight = called('{"city":"Oslo","day":1}')
+    assert difference(chat(S, U1, one, U2), chat(S, U1, tight, U2)).said == found.said
     other = called('{"city": "Rome", "day": 1}')
-    assert code(difference(chat(S, U1, one, U2), chat(S, U1, other, U2))) == ("history_edited", "edited")
+    found = difference(chat(S, U1, one, U2), chat(S, U1, other, U2))
+    assert code(found) == ("history_edited", "edited")
+    assert "the same" not in found.said
     other = called('{"city": "Oslo", "day": 1}', name="get_time")
     assert code(difference(chat(S, U1, one, U2), chat(S, U1, other, U2))) == ("history_edited", "tool_calls")
     thought = called('{"city": "Oslo", "day": 1}', reasoning_content="Let me see.")

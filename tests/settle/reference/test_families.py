@@ -67,7 +67,7 @@ def test_hidden_message_is_found_behind_a_time_that_differs_in_every_request():
     noted.note(request("t", at(33), system("Speak slowly, this is a television."), source="tv"), NOW)
     for _ in range(2):
         rows = {(row["source"], row["than"]): row["difference"] for row in noted.shown(NOW)}
-        assert rows["web", "mobile"]["detail"] == "message_removed"
+        assert rows["mobile", "web"]["said"] == "mobile sends 1 message more at position 1 than web"
         assert rows["tv", "web"]["detail"] == "message_added"
         assert "television" not in str(rows)
 
@@ -77,6 +77,136 @@ def test_the_larger_family_is_what_the_other_is_compared_with():
     (row,) = noted.shown(NOW)
     assert (row["source"], row["than"], row["requests"]) == ("web", "mobile", 2)
     assert row["difference"]["said"] == "web sends 1 message less than mobile"
+
+
+@pytest.mark.parametrize("names", [("web", "mobile"), ("mobile", "web")])
+def test_of_two_families_that_send_as_much_the_one_with_more_messages_deviates(names):
+    short, long = names
+    noted = families((short, 4, [system(SUPPORT)], {}), (long, 4, [system(SUPPORT), PHONE], {}))
+    assert [(row["source"], row["than"]) for row in noted.shown(NOW)] == [(long, short)]
+
+
+TRIPS = system("You plan trips by train.\nName every change and how long it takes.\nNever sell a ticket yourself.")
+MENUS = system("You write menus.\nFour courses, one of them fish.\nNo prices, and no words in French.")
+TERSE = system("Answer in one sentence, whatever was asked.")
+
+
+def told(noted):
+    return {(row["source"], row["than"], row["requests"], row["difference"]["said"]) for row in noted.shown(NOW)}
+
+
+def test_a_difference_stays_when_both_send_other_applications_more_often():
+    noted = families(("web", 5, [system(SUPPORT)], {}), ("mobile", 5, [system(SUPPORT), PHONE], {}))
+    before = told(noted)
+    assert before == {("mobile", "web", 5, "mobile sends 1 message more than web")}
+    for application in (CODE, TRIPS.text, MENUS.text):
+        for n in range(50):
+            for source in ("web", "mobile"):
+                noted.note(request(f"{source}{n}", system(application), user(f"{n}"), source=source), NOW)
+    assert told(noted) == before
+
+
+def test_differences_of_several_applications_are_told_at_once():
+    noted = families(
+        ("web", 9, [system(SUPPORT)], {}),
+        ("mobile", 5, [system(SUPPORT), PHONE], {}),
+        ("web", 3, [system(CODE), TERSE], {}),
+        ("mobile", 8, [system(CODE)], {}),
+        ("web", 7, [TRIPS], {}),
+        ("mobile", 4, [TRIPS, PHONE], {}),
+        ("web", 6, [MENUS], {}),
+        ("mobile", 6, [MENUS], {}),
+    )
+    assert told(noted) == {
+        ("mobile", "web", 5, "mobile sends 1 message more than web"),
+        ("web", "mobile", 3, "web sends 1 message more than mobile"),
+        ("mobile", "web", 4, "mobile sends 1 message more than web"),
+    }
+
+
+def test_a_similar_application_that_only_one_family_has_is_no_difference():
+    both, own = [system(SUPPORT)], [system(f"{SUPPORT}\nWrite letters."), PHONE]
+    noted = families(("web", 9, both, {}), ("mobile", 9, both, {}), ("mobile", 6, own, {}))
+    assert noted.shown(NOW) == []
+
+
+def test_the_most_similar_of_several_similar_applications_is_compared():
+    other = system(SUPPORT.replace("Nordwind Travel", "Suedwind Cruises") + "\nCabins are booked on board only.")
+    noted = Families(find_difference)
+    for source, more in (("web", []), ("mobile", [PHONE])):
+        for n in range(4):
+            for text in (system(SUPPORT), other):
+                noted.note(request(f"{n}", text, *more, user("?"), source=source), NOW)
+    rows = noted.shown(NOW)
+    assert {row["difference"]["said"] for row in rows} == {"mobile sends 1 message more at position 1 than web"}
+    assert sum(row["requests"] for row in rows) == 8
+
+
+def test_a_stray_request_in_the_others_way_does_not_hide_a_difference():
+    web, mobile = [system(SUPPORT)], [system(SUPPORT), PHONE]
+    noted = families(("web", 90, web, {}), ("mobile", 80, mobile, {}), ("mobile", 2, web, {}), ("web", 1, mobile, {}))
+    assert told(noted) == {("mobile", "web", 80, "mobile sends 1 message more than web")}
+    often = families(("web", 90, web, {}), ("mobile", 80, mobile, {}), ("mobile", 9, web, {}))
+    assert often.shown(NOW) == []
+
+
+def test_texts_looked_up_for_each_request_make_no_family():
+    def looked_up(n):
+        return [system(f"{SUPPORT}\nFacts: {' '.join(chr(97 + n % 26) + chr(97 + k % 26) for k in range(8))}.")]
+
+    sent = [("web", 1, looked_up(n), {}) for n in range(12)] + [("mobile", 1, looked_up(n), {}) for n in range(12, 24)]
+    assert families(*sent).shown(NOW) == []
+
+
+def asked(noted, source, *messages, times=5):
+    for n in range(times):
+        noted.note(request(f"{source}{n}", system(SUPPORT), *messages, user(f"Question {n}"), source=source), NOW)
+
+
+def test_hidden_message_of_the_user_is_found_whatever_it_says():
+    noted = Families(find_difference)
+    asked(noted, "web")
+    for n in range(5):
+        asked(noted, "mobile", user(f"context: device ios{'abcde'[n]}, my name is Jo"), times=1)
+    (row,) = noted.shown(NOW)
+    assert (row["source"], row["than"], row["requests"]) == ("mobile", "web", 5)
+    assert row["difference"]["said"] == "mobile sends 1 message more at position 1 than web"
+    assert row["difference"]["reason"] == "system_changed"
+    assert "ios" not in str(row)
+
+
+def test_hidden_message_of_the_user_is_found_in_a_long_conversation():
+    noted = Families(find_difference)
+    asked(noted, "web", user("Hi"), assistant("Hello"), user("One thing"), assistant("Yes?"), user("And one more"))
+    asked(noted, "mobile", user("context: ios"), user("Hi"), assistant("Hello"))
+    assert [row["difference"]["said"] for row in noted.shown(NOW)] == [
+        "mobile sends 1 message more at position 1 than web"
+    ]
+
+
+def test_two_questions_at_once_now_and_then_make_no_family():
+    noted = Families(find_difference)
+    asked(noted, "web", times=200)
+    asked(noted, "mobile", times=5)
+    asked(noted, "mobile", user("And this:"), times=200)
+    asked(noted, "web", user("Oh, and"), user("no"), times=3)
+    assert noted.shown(NOW) == []
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        [user("Hi"), assistant("Hello"), user("One thing"), user("no, two")],
+        [assistant("How can I help?")],
+        [assistant("How can I help?"), user("Hm."), user("Well.")],
+    ],
+    ids=["in the second turn", "greeting", "behind the greeting"],
+)
+def test_what_stands_behind_the_first_answer_makes_no_family(behind):
+    noted = Families(find_difference)
+    asked(noted, "web")
+    asked(noted, "mobile", *behind)
+    assert noted.shown(NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -175,7 +305,60 @@ def test_sources_are_bounded_and_those_used_most_stay():
     rows = noted.shown(NOW)
     assert len(rows) <= 100
     assert ("mobile", "web") in [(row["source"], row["than"]) for row in rows]
+    assert noted.held_bytes < 200_000
+
+
+def test_variants_of_a_family_are_bounded_and_those_sent_often_stay():
+    noted = families(("web", 9, [system(SUPPORT)], {}), ("mobile", 5, [system(SUPPORT), PHONE], {}))
+    for n in range(400):
+        words = " ".join(
+            f"{'abcdefghij'[n % 10]}{'klmnopqrst'[n // 10 % 10]}{'uvwx'[n // 100]}{each}" for each in "pqrs"
+        )
+        noted.note(request(f"r{n}", system(words), source="web"), NOW)
+    assert told(noted) == {("mobile", "web", 5, "mobile sends 1 message more than web")}
     assert noted.held_bytes < 500_000
+
+
+def test_variants_of_all_families_are_bounded():
+    noted = Families(describe)
+    for n in range(1_600):
+        words = " ".join(
+            f"{'abcdefghij'[n % 10]}{'klmnopqrst'[n // 10 % 10]}{'uvwxyzabcdefghij'[n // 100]}{e}" for e in "pq"
+        )
+        noted.note(request(f"r{n}", system(words), source=f"s{n % 50}"), NOW)
+    assert noted.held_bytes < 2_500_000
+
+
+def test_what_a_family_does_not_send_any_more_takes_no_memory():
+    noted = Families(describe)
+    for text in (SUPPORT, CODE, TRIPS.text, MENUS.text):
+        noted.note(request("r", system(text)), NOW)
+    before = noted.held_bytes
+    for _ in range(2):
+        noted.note(request("r", system(SUPPORT)), NOW + 2 * HOUR)
+    assert noted.held_bytes < before / 2
+
+
+def test_documents_belong_to_the_question():
+    noted = Families(find_difference)
+    for source, more in (("web", []), ("mobile", [PHONE])):
+        asking = request(source, system(SUPPORT), *more, user("?"), source=source)
+        documents = {"documents": f'["{source} {"x" * 1_000_000}"]'}
+        noted.note(replace(asking, text=replace(asking.text, arguments=documents)), NOW)
+    assert [row["difference"]["detail"] for row in noted.shown(NOW)] == ["message_added"]
+    assert noted.held_bytes < 100_000
+
+
+def test_families_and_variants_come_and_go():
+    noted = Families(describe, max_bytes=400_000)
+    texts = [f"{SUPPORT}\n{'abcdefghij'[n % 10]} {'klmnopq'[n % 7]} it is" for n in range(70)]
+    for n in range(6_000):
+        more = [user("context")] * (n % 4)
+        asking = request("r", system(texts[n * n % 70]), *more, source=f"s{n * 7 % 83}", tenant=f"t{n % 3}")
+        noted.note(asking, NOW + 11 * n)
+        assert 0 < noted.held_bytes <= 400_000
+        if n % 500 == 0:
+            assert len(noted.shown(NOW + 11 * n)) <= 100
 
 
 def test_memory_is_bounded():

@@ -473,3 +473,12 @@ def test_any_text_can_be_kept_and_found(text):
         assert references.find(replace(request("two"), text=request("one", *messages).text), NOW) is not None or (
             not text.strip()
         )
+
+
+def test_agents_that_share_a_session_are_compared_each_with_itself():
+    def turn(number, agent):
+        return request(f"r{number}", system(f"Time 10:0{number}:00\n{agent}"), user(f"Step {number}"), session="s")
+
+    references = kept(turn(0, SUPPORT), turn(1, CODE))
+    assert found(references, turn(2, SUPPORT)) == ("r0", "session", True)
+    assert found(references, turn(3, CODE)) == ("r1", "session", True)
