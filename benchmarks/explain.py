@@ -132,6 +132,7 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
         space=SpacePass("a1b2c3d4", ""),
         model=SimpleNamespace(template_tells_time=False, tools_first=False),
         sent_chains=(SimpleNamespace(block_size=16),),
+        sequences=1,
         barred=(),
         replies=(Reply("hello there", None),),
         indexed=True,

@@ -15,6 +15,9 @@ _WAYS = 4
 _TICKS = 64
 """Times are kept in such parts of a second, which lasts for two years."""
 
+_PLACE_BITS = 32
+_PLACES = (1 << _PLACE_BITS) - 1
+
 _Hashes = NDArray[np.uint64]
 
 
@@ -40,14 +43,13 @@ class BlockTable:
     def __init__(self, blocks: int) -> None:
         groups = 1 << max((blocks - 1) // _WAYS, 1).bit_length()
         self._mask = np.uint64(groups - 1)
-        self._keys = np.zeros((groups, _WAYS), np.uint64)
-        self._times = np.zeros((groups, _WAYS), np.uint32)
-        self._places = np.zeros((groups, _WAYS), np.uint32)
+        # A group is one line of the processor's cache: four hashes, then time and place of each in one number.
+        self._table = np.zeros((groups, 2 * _WAYS), np.uint64)
 
     @property
     def nbytes(self) -> int:
         """Memory of the table."""
-        return self._keys.nbytes + self._times.nbytes + self._places.nbytes
+        return self._table.nbytes
 
     def beginning(self, chain: Sequence[int]) -> list[BlockRecord]:
         """Records of a chain's blocks up to the first that was not seen."""
@@ -55,36 +57,35 @@ class BlockTable:
             return []
         groups, ways, found = self._find(np.array(chain, np.uint64))
         depth = len(chain) if found.all() else int(found.argmin())
-        groups, ways = groups[:depth], ways[:depth]
-        places, times = self._places[groups, ways].tolist(), self._times[groups, ways].tolist()
-        return [BlockRecord(place, (ticks - 1) / _TICKS) for place, ticks in zip(places, times, strict=True)]
+        if not depth:
+            return []
+        notes = self._table[groups[:depth], ways[:depth] + _WAYS].tolist()
+        return [BlockRecord(note & _PLACES, ((note >> _PLACE_BITS) - 1) / _TICKS) for note in notes]
 
     def put(self, chain: Sequence[int], place: int, at: float) -> None:
         """All blocks of a chain were computed, or used, at a place, ``at`` seconds after the table began."""
         if not chain:
             return
-        ticks = 1 + int(at * _TICKS)  # an empty place has 0, and is taken first
+        # An empty place has the time 0, and is taken first.
+        note = np.uint64((1 + int(at * _TICKS)) << _PLACE_BITS | place)
         hashes = np.array(chain, np.uint64)
         groups, ways, found = self._find(hashes)
-        self._times[groups[found], ways[found]] = ticks
-        self._places[groups[found], ways[found]] = place
+        self._table[groups[found], ways[found] + _WAYS] = note
         left = np.flatnonzero(~found)
         while left.size:
             # Of several that belong into one group, one at a time: each takes the place of the oldest.
             own, first = np.unique(groups[left], return_index=True)
-            oldest = self._times[own].argmin(1)
-            self._keys[own, oldest] = hashes[left[first]]
-            self._times[own, oldest] = ticks
-            self._places[own, oldest] = place
+            oldest = self._table[own, _WAYS:].argmin(1)
+            self._table[own, oldest] = hashes[left[first]]
+            self._table[own, oldest + _WAYS] = note
             left = np.delete(left, first)
 
     def clear(self) -> None:
         """Forget all."""
-        for column in (self._keys, self._times, self._places):
-            column.fill(0)
+        self._table.fill(0)
 
     def _find(self, hashes: _Hashes) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
         """For each block its group, its place in there if it has one, and whether it has."""
         groups = (hashes & self._mask).astype(np.intp)
-        same = self._keys[groups] == hashes[:, None]
+        same = self._table[groups, :_WAYS] == hashes[:, None]
         return groups, same.argmax(1), same.any(1)

@@ -73,19 +73,23 @@ class Memory:
         """Memory of the tables."""
         return self._here.nbytes + self._anywhere.nbytes
 
-    def seen(self, finished: Finished, tokens: bytes) -> Seen:
+    def seen(self, finished: Finished, tokens: bytes, held_tokens: int = 0) -> Seen:
         """What was computed before of one prompt of a request.
 
         Args:
             finished: The request.
             tokens: The prompt's token ids, little-endian u32.
+            held_tokens: How many from the first on are held by somebody, so that nobody asks what became of them.
         """
         chain = self._chains.chain(self._root(finished.where), tokens, finished.block_size)
         limit = chain.reusable_blocks
         here: list[Reason] = []
         anywhere: list[Reason] = []
         # Once a block was reached only before a reset, those behind it were, too, or are not reached at all.
-        for record in self._here.beginning(chain.hashes[:limit]):
+        held = min(held_tokens // finished.block_size, limit)
+        if held:
+            here = [Reason.EVICTED] * held
+        for record in self._here.beginning(chain.hashes[held:limit]):
             place = self._places[record.place]
             if anywhere or (reason := self._why_here(place, record.at, finished.life)) is None:
                 anywhere.append(self._fates.of_life(place.life))

@@ -92,7 +92,7 @@ class Matching:
         found: list[tuple[str, int, str, int]] = []
         for at, number in enumerate(self._ranked):
             larger = self._alike[number].keys() & set(self._ranked[:at])
-            names = [name for name in self._senders[number] if larger and number in self._own[name]]
+            names = self._senders[number] if larger else []
             for name in sorted(names, key=lambda each: (-self._requests[each][number], each)):
                 than = self._instead(name, number, larger)
                 if than:
