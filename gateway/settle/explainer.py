@@ -33,8 +33,6 @@ _BARRED = {
     "pinned": Reason.PINNED,
 }
 
-_SHORT_TOKENS = 16
-
 _NO_TEXT = PromptText(())
 
 
@@ -217,22 +215,12 @@ def _compared(finished: Finished, kept: Kept, found: Found | None, known: int) -
         return _compared_by_text(found, kept, difference, known)
     if len(finished.parts) == 1:
         start = max(equal, known)
-        behind = _behind(reference, ids, equal, kept.ids[start * TOKEN_BYTES :])
+        behind = tokens_behind(ids[equal * TOKEN_BYTES :], kept.ids[start * TOKEN_BYTES :], 0)
         behind = max(behind, _lost_reply(reference, difference, start, own))
     else:
         # What is known of several prompts is not one beginning, but so many tokens of all that stand in both.
         behind = max(equal + tokens_behind(ids, kept.ids, equal) - known, 0)
     return _Compared(found, equal, behind, _cause(finished, reference, difference))
-
-
-def _behind(reference: Kept, ids: bytes, equal: int, rest: bytes) -> int:
-    """Tokens of the prompt's rest that stand in the reference behind the first difference, or in its reply ``ids`` has
-    at its end. Without the reply first: where only the beginning changed, what is behind ends alike."""
-    begin = equal * TOKEN_BYTES
-    behind = tokens_behind(reference.ids[begin:], rest, 0)
-    if len(ids) > len(reference.ids) and behind < len(rest) // TOKEN_BYTES - _SHORT_TOKENS:
-        behind = max(behind, tokens_behind(ids[begin:], rest, 0))
-    return behind
 
 
 def _sequences(reference: Kept) -> list[bytes]:

@@ -275,7 +275,9 @@ async def test_one_that_hangs_at_the_end_is_killed(tmp_path):
 
 
 GATEWAY = """
-import asyncio, sys
+import asyncio, signal, sys
+# Whoever started the tests in the background may have turned it off.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[:0] = [{folder!r}]
 from pathlib import Path
 from explain_world import World

@@ -130,13 +130,16 @@ async def serve(config, closing):
             *COMMAND, "serve", "--config", str(file), stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL
         )
 
+        serving = Serving(process, file)
+
         async def end() -> None:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+            await serving.read_to_the_end()
 
         closing.push_async_callback(end)
-        return await Serving(process, file).ready()
+        return await serving.ready()
 
     return start
 

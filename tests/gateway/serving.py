@@ -25,6 +25,11 @@ class Serving:
         async for line in self.process.stderr:
             self.lines.append(line.decode().rstrip("\n"))
 
+    async def read_to_the_end(self) -> None:
+        """Wait until nobody can write any more: the process that explains ends a moment after a killed gateway."""
+        async with asyncio.timeout(10):
+            await self._reader
+
     def events(self, name: str) -> list[dict[str, Any]]:
         return [event for event in map(json.loads, self.lines) if event["event"] == name]
 
