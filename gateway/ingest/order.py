@@ -167,8 +167,10 @@ class BatchOrder:
             yield from self._settle()
         elif sequence == self.next and self._replays and batch.timestamp < self._last_stamp:
             # The right number, and older than what came before it: left over from an engine that was there before, or
-            # a clock that was set back. The engine can tell.
-            yield from self.probe()
+            # a clock that was set back. The engine can tell; until it has, what was applied may lack this batch.
+            self._tries = 0
+            yield from self._enter(FeedState.CONNECTING)
+            yield from self._ask(probing=False)
         elif sequence == self.next:
             yield from self._take(sequence, batch)
             yield from self._catch_up()

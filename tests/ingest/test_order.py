@@ -1,7 +1,7 @@
 """The order machine against a simulated engine, transport and replay buffer."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ingest.order_steps import end_faults, steps, take
 from ingest.order_world import World, stored
@@ -18,8 +18,20 @@ def follow(world, order):
         world.check()
 
 
+_CLOCK_SET_BACK = [
+    ("publish", [stored(0)]),
+    ("connect", None),
+    ("settle", None),
+    ("set_clock_back", None),
+    ("publish", [stored(0)]),
+    ("deliver", 0),
+]
+
+
 @settings(max_examples=1500)
 @given(order=st.lists(steps(), max_size=40), buffer=st.sampled_from([1000, 1000, 3, 1]), probe=st.booleans())
+@example(order=_CLOCK_SET_BACK, buffer=1000, probe=False)
+@example(order=[*_CLOCK_SET_BACK, ("fail_replay", None)], buffer=1000, probe=True)
 def test_live_means_equal_to_the_engine_and_is_reached_again_when_faults_end(order, buffer, probe):
     world = World(buffer=buffer)
     follow(world, order)
