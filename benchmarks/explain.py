@@ -136,9 +136,23 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
         barred=(),
         replies=(Reply("hello there", None),),
         indexed=True,
-        status=200,
-        tried=(),
-        ttft_seconds=None,
+        settled=SimpleNamespace(
+            request_id=request.request_id,
+            model=request.model,
+            endpoint=request.endpoint,
+            space="a1b2c3d4",
+            token_source=TokenSource.LOCAL,
+            prompt_tokens=usage.prompt_tokens,
+            predicted_tokens=1600,
+            completion_tokens=usage.completion_tokens,
+            status=200,
+            ending=Ending.COMPLETE,
+            streamed=False,
+            ttft_seconds=None,
+            seconds=0.2,
+            failed_attempts=0,
+            warming=False,
+        ),
     )
 
 
@@ -155,7 +169,8 @@ async def handing(count: int) -> None:
     trips = [answered(messages, number) for number, messages in enumerate(prompts("next turn", 200))]
     began = time.process_time()
     for number in range(count):
-        told_of(trips[number % len(trips)], with_text=True)
+        trip = trips[number % len(trips)]
+        told_of(trip, trip.settled, with_text=True)
     building = (time.process_time() - began) / count
     spent = {}
     for enabled in (False, True):
@@ -163,7 +178,7 @@ async def handing(count: int) -> None:
         front.start()
         if enabled:
             await front.ask("summary", {})
-        values = [told_of(trip, with_text=True) for trip in trips]
+        values = [told_of(trip, trip.settled, with_text=True) for trip in trips]
         began = time.process_time()
         for start in range(0, count, 10):
             if enabled and not front.wants_text:
@@ -188,7 +203,8 @@ def working(count: int) -> None:
         stream = bytearray()
         for number, messages in enumerate(prompts(kind, count)):
             where = Where("m", "tokenizer", "template", "tenant:shop")
-            told: Finished = told_of(answered(messages, number), with_text=True)
+            trip = answered(messages, number)
+            told: Finished = told_of(trip, trip.settled, with_text=True)
             pack(msgspec.structs.replace(told, where=where, at=1e9 + number), stream)
         frames = list(Frames().feed(bytes(stream)))
         began = time.process_time()

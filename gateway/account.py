@@ -12,67 +12,65 @@ from gateway.values.engine import EngineKind
 from gateway.values.explain import Finished, Holder, Where
 from gateway.values.media import MediaItem
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
+from gateway.values.settlement import Settlement
 from gateway.values.space import SpacePass
 
 _LONGEST_BODY = 2 * 1024 * 1024
 """Bodies beyond this are images rather than text; their tokens are compared all the same."""
 
 
-def finished(trip: Trip, *, with_text: bool) -> Finished:
+def finished(trip: Trip, settled: Settlement, *, with_text: bool) -> Finished:
     """An answered request, as far as its explanation needs it.
 
     Args:
         trip: The request; a replica has computed its prompt.
+        settled: What is known of it.
         with_text: Whether its text and tokens are to go along.
     """
-    outcome, replica, decision = trip.outcome, trip.replica, trip.decision
-    assert outcome is not None
+    replica, decision = trip.replica, trip.decision
     assert replica is not None
     assert decision is not None
-    request, prompt, usage = trip.request, trip.prompt, outcome.usage
+    request, prompt = trip.request, trip.prompt
     uncached = replica.facts.prefix_caching is False
     return Finished(
-        request_id=request.request_id,
+        request_id=settled.request_id,
         at=time.time(),
-        model=request.model,
-        endpoint=request.endpoint,
+        model=settled.model,
+        endpoint=settled.endpoint,
         tenant=request.caller.tenant.id,
         tenant_label=request.caller.tenant.label,
         source=client_family(request.headers),
         # Keys sent in the wrong place are not to be shown either.
         session=redacted(request.session or ""),
-        where=_where(trip.space, request.model, prompt.variant),
-        life=trip.space.id,
+        where=_where(trip.space, settled.model, prompt.variant),
+        life=settled.space,
         body=request.body if with_text and len(request.body) <= _LONGEST_BODY else b"",
         parts=_comparable(prompt) if with_text else (),
         replies=tuple(trip.replies) if with_text else (),
-        token_source=prompt.source,
+        token_source=settled.token_source,
         block_size=trip.sent_chains[0].block_size if trip.sent_chains else 0,
-        prompt_tokens=usage.prompt_tokens if usage else prompt.tokens,
+        prompt_tokens=settled.prompt_tokens,
         own_tokens=prompt.tokens,
-        predicted_tokens=decision.held_tokens,
+        predicted_tokens=settled.predicted_tokens,
         cached_tokens=_reported(trip),
-        completion_tokens=usage.completion_tokens if usage else None,
+        completion_tokens=settled.completion_tokens,
         replica=decision.replica,
         rank=decision.target.rank,
         decision=decision.kind,
         policy=decision.policy,
-        holders=(
-            *map(_candidate, decision.candidates),
-            *trip.barred,
-        ),
+        holders=(*map(_candidate, decision.candidates), *trip.barred),
         bypasses_cache=uncached or bypasses_cache(request),
         is_blind=prompt.source is TokenSource.TEXT or not trip.indexed,
         template_tells_time=trip.model.template_tells_time,
         tools_first=trip.model.tools_first,
-        status=trip.status,
-        ending=outcome.ending,
-        streamed=request.stream,
-        ttft_seconds=trip.ttft_seconds,
-        seconds=time.monotonic() - request.received_at,
-        failed_attempts=len(trip.tried),
+        status=settled.status,
+        ending=settled.ending or "",
+        streamed=settled.streamed,
+        ttft_seconds=settled.ttft_seconds,
+        seconds=settled.seconds,
+        failed_attempts=settled.failed_attempts,
         prefill_seconds_per_token=replica.speed.rates.prefill_seconds_per_token,
-        warming=request.warms is not None,
+        warming=settled.warming,
     )
 
 

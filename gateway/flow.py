@@ -24,6 +24,7 @@ from gateway.values.outcome import Ending, Outcome
 from gateway.values.ports import Explains, Grant, Holding, Observer, PrefixIndex, Screen, Sink
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest
+from gateway.values.settlement import Settlement
 
 _log = structlog.get_logger("gateway.flow")
 
@@ -110,9 +111,8 @@ class Flow:
             self._observe(trip, error.status, error.code)
             raise
         await self._settle(trip)
-        self._explain(trip)
         failure = trip.failure()
-        self._observe(trip, trip.status, failure.code if failure else None)
+        self._explain(trip, self._observe(trip, trip.status, failure.code if failure else None))
         if failure is not None:
             raise failure
 
@@ -331,17 +331,17 @@ class Flow:
             self._index.abandon(trip.lease)
             trip.lease = None
 
-    def _explain(self, trip: Trip) -> None:
+    def _explain(self, trip: Trip, settled: Settlement) -> None:
         """Hand an answered request over to be explained; that happens elsewhere, and later."""
-        if not trip.prefilled or trip.status != 200:
+        if not trip.prefilled or settled.status != 200:
             return
         try:
-            self._explains.finished(finished(trip, with_text=self._explains.wants_text))
+            self._explains.finished(finished(trip, settled, with_text=self._explains.wants_text))
         except Exception:  # noqa: BLE001 - whatever it is, the client has its answer and must not hear of it
             _log.exception("explain_failed", request_id=trip.request.request_id)
 
-    def _observe(self, trip: Trip, status: int, code: str | None = None) -> None:
-        result = settlement(
+    def _observe(self, trip: Trip, status: int, code: str | None = None) -> Settlement:
+        settled = settlement(
             trip.request,
             trip.prompt,
             trip.decision,
@@ -356,7 +356,8 @@ class Flow:
             code=code,
         )
         for observer in self._observers:
-            observer.on_settled(result)
+            observer.on_settled(settled)
+        return settled
 
     def _block_size(self, replica: Replica) -> int:
         told = self._index.block_size(replica.targets()[0])

@@ -146,13 +146,6 @@ class Trip:
             outcome.ending is Ending.NOT_CONNECTED or (outcome.ending is Ending.COMPLETE and outcome.status != 200)
         )
 
-    @property
-    def ttft_seconds(self) -> float | None:
-        """From the request's arrival to the first byte of a stream."""
-        if self.outcome is None or self.outcome.ttft_seconds is None:
-            return None
-        return self.dispatched_at - self.request.received_at + self.outcome.ttft_seconds
-
     def failure(self) -> GatewayError | None:
         """What the client should be told, if it was told nothing yet.
 

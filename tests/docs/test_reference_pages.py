@@ -6,13 +6,14 @@ from typing import Any
 
 import orjson
 import pytest
+from answered_requests import answered
 from fastapi.routing import APIRoute
 
 from gateway.settle.journal import Journal
 from gateway.telemetry import Catalog, MetricsObserver
 from gateway.tools.reasons_page import page
 from gateway.ui import AdminAccess, AdminState, build_admin
-from gateway.values.explain import Attribution, Difference, Explanation, Finished, Holder, ReferenceShown, Where
+from gateway.values.explain import Attribution, Difference, Explanation, ReferenceShown, Where
 from gateway.values.reasons import REASONS, Reason, Remedy, Rung
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -104,45 +105,19 @@ def test_every_example_is_json():
 def journal() -> Journal:
     """A journal with one request, of which everything is known."""
     made = Journal(NOON - 600)
-    where = Where(model="m")
-    finished = Finished(
+    finished = answered(
         request_id="r1",
         at=NOON,
         model="m",
-        endpoint="/v1/chat/completions",
-        tenant="acme",
-        tenant_label="acme",
-        source="web",
-        session="",
-        where=where,
-        life="l",
-        body=b"",
-        parts=(),
-        replies=(),
-        token_source="local",
-        block_size=16,
-        prompt_tokens=100,
-        own_tokens=100,
+        where=Where(model="m"),
         predicted_tokens=32,
         cached_tokens=32,
         completion_tokens=1,
-        replica="r0",
-        rank=0,
         decision="warm",
-        policy="expected_ttft",
-        holders=(Holder("r0", 0, 32),),
-        bypasses_cache=False,
-        is_blind=False,
-        template_tells_time=False,
-        tools_first=False,
-        status=200,
-        ending="complete",
         streamed=True,
         ttft_seconds=0.1,
         seconds=1.0,
-        failed_attempts=0,
         prefill_seconds_per_token=0.001,
-        warming=False,
     )
     explanation = Explanation(
         prompt_tokens=100,

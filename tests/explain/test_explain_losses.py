@@ -278,7 +278,7 @@ GATEWAY = """
 import asyncio, signal, sys
 # Whoever started the tests in the background may have turned it off.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.path[:0] = [{folder!r}]
+sys.path[:0] = [{folder!r}, {tests!r}]
 from pathlib import Path
 from explain_world import World
 from explained_requests import request
@@ -296,7 +296,9 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_it_ends_with_the_gateway_however_that_ends(tmp_path, number):
-    script = textwrap.dedent(GATEWAY).format(folder=str(Path(STAND_IN).parent), log=str(tmp_path))
+    script = textwrap.dedent(GATEWAY).format(
+        folder=str(Path(STAND_IN).parent), tests=str(Path(STAND_IN).parents[1]), log=str(tmp_path)
+    )
     gateway = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert gateway.stdout is not None
     pid = int(gateway.stdout.readline())

@@ -2,9 +2,10 @@
 
 import orjson
 import pytest
+from answered_requests import answered as request
+from answered_requests import ids
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from settle.requests_made import ids, request
 
 from gateway.hashing import ChainHasher
 from gateway.settle.difference import find_difference

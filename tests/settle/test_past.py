@@ -2,7 +2,8 @@
 
 import msgspec
 import pytest
-from settle.requests_made import ids, request
+from answered_requests import answered as request
+from answered_requests import ids
 
 from gateway.hashing import ChainHasher
 from gateway.settle.past import Fates, Memory

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import orjson
+from answered_requests import answered
 from hypothesis import strategies as st
 
 from gateway.settle.journal import Journal
@@ -20,48 +21,29 @@ SECONDS_PER_TOKEN = 0.001
 
 def finished(request_id: str = "r1", at: float = NOON, **fields: Any) -> Finished:
     """A request answered as most are."""
-    base = Finished(
+    base = answered(
         request_id=request_id,
         at=at,
         model="m",
-        endpoint="/v1/chat/completions",
-        tenant="acme",
-        tenant_label="acme",
-        source="web",
-        session="",
         where=Where(model="m", tokenizer="t", template="v3", owner="tenant:acme"),
         life="k3v9",
         body=b'{"messages": "the secret words of a prompt"}',
         parts=(b"secret-token-ids",),
-        replies=(),
-        token_source="local",
-        block_size=16,
         prompt_tokens=1000,
-        own_tokens=1000,
         predicted_tokens=640,
         cached_tokens=640,
         completion_tokens=20,
         replica="r0:8000",
-        rank=0,
         decision="warm",
-        policy="expected_ttft",
         holders=(
             Holder("r0:8000", 0, 640, 0.01, 0.36, 1.09),
             Holder("r1:8000", 0, 0, 0.0, 1.0, 3.0),
             Holder("r2:8000", 0, 16, barred="unavailable"),
         ),
-        bypasses_cache=False,
-        is_blind=False,
-        template_tells_time=False,
-        tools_first=False,
-        status=200,
-        ending="complete",
         streamed=True,
         ttft_seconds=0.1,
         seconds=1.5,
-        failed_attempts=0,
         prefill_seconds_per_token=SECONDS_PER_TOKEN,
-        warming=False,
     )
     return msgspec.structs.replace(base, **fields)
 

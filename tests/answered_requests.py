@@ -10,7 +10,7 @@ def ids(tokens):
     return array("I", tokens).tobytes()
 
 
-def request(**about):
+def answered(**about):
     """A chat request of 100 tokens that was answered by ``r0``; ``about`` changes any of its fields."""
     prompt_tokens = about.get("prompt_tokens", sum(map(len, about.get("parts", ()))) // 4 or 100)
     fields = {
