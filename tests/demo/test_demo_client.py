@@ -25,27 +25,29 @@ async def client(engine):
 
 
 async def test_an_answer_says_what_the_engine_reported(client):
-    cold = await client.ask(FIELDS)
+    cold = await client.ask(FIELDS, "shop")
     assert cold.message["role"] == "assistant"
     assert len(cold.message["content"]) > 8
     assert cold.prompt_tokens > 80
     assert cold.cached_tokens == 0
     assert cold.ttft_seconds >= cold.prompt_tokens / 1000
-    warm = await client.ask(FIELDS)
+    warm = await client.ask(FIELDS, "shop")
     assert warm.cached_tokens == (warm.prompt_tokens - 1) // 16 * 16
     assert warm.ttft_seconds < cold.ttft_seconds
 
 
 async def test_a_tool_call_is_put_together_from_its_pieces(client):
     choice = {"type": "function", "function": {"name": "find"}}
-    answer = await client.ask({**FIELDS, "max_tokens": 60, "tools": TOOLS, "tool_choice": choice})
+    answer = await client.ask({**FIELDS, "max_tokens": 60, "tools": TOOLS, "tool_choice": choice}, "shop")
     (call,) = answer.message["tool_calls"]
     assert call["function"]["name"] == "find"
     assert call["function"]["arguments"].startswith('{"n": ')
     assert call["function"]["arguments"].endswith("}")
     # What came goes into the history as it is.
     result = {"role": "tool", "tool_call_id": call["id"], "content": "ok"}
-    await client.ask({"messages": [*FIELDS["messages"], answer.message, result], "tools": TOOLS, "max_tokens": 4})
+    await client.ask(
+        {"messages": [*FIELDS["messages"], answer.message, result], "tools": TOOLS, "max_tokens": 4}, "shop"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,4 +57,4 @@ async def test_a_tool_call_is_put_together_from_its_pieces(client):
 async def test_what_is_no_whole_answer_has_failed(engine, client, fault, said):
     await engine.set_fault(fault)
     with pytest.raises(RequestFailed, match=said):
-        await client.ask(FIELDS)
+        await client.ask(FIELDS, "shop")

@@ -58,12 +58,14 @@ class Application:
 
     Attributes:
         name: For people.
+        source: The client family that its requests name.
         users: How many use it at the same time.
         script: One conversation of a user.
         note: What there is to say about its prompts, empty for nothing.
     """
 
     name: str
+    source: str
     users: int
     script: Callable[[Random], Script]
     note: str = ""
@@ -113,10 +115,11 @@ def briefing(rng: Random) -> Script:
 
 
 APPLICATIONS = (
-    Application("support chat", 8, support),
-    Application("RAG", 6, rag),
-    Application("agent with tools", 4, agent),
+    Application("support chat", "support-chat", 8, support),
+    Application("RAG", "rag", 6, rag),
+    Application("agent with tools", "agent", 4, agent),
     Application(
+        "briefing",
         "briefing",
         2,
         briefing,

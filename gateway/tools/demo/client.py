@@ -54,14 +54,18 @@ class Client:
         """Close all connections."""
         await self._http.aclose()
 
-    async def ask(self, fields: Fields) -> Answer:
+    async def ask(self, fields: Fields, source: str) -> Answer:
         """Send a chat request.
+
+        Args:
+            fields: What its body holds beside the model.
+            source: Which application asks, as ``x-client``.
 
         Raises:
             RequestFailed: no whole answer came.
         """
         body = orjson.dumps({"model": MODEL, **fields, "stream": True, "stream_options": {"include_usage": True}})
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", "x-client": source}
         stream = _Stream()
         try:
             async with self._http.stream("POST", "/v1/chat/completions", content=body, headers=headers) as response:

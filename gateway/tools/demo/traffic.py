@@ -57,7 +57,7 @@ class Traffic:
         fields = next(script)
         while not self._closing.is_set():
             try:
-                answer = await self._client.ask(fields)
+                answer = await self._client.ask(fields, application.source)
             except RequestFailed as error:
                 self._score.add_error(str(error))
                 await self._wait(_PAUSE_AFTER_ERROR_SECONDS)
