@@ -134,6 +134,7 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
         sent_chains=(SimpleNamespace(block_size=16),),
         sequences=1,
         barred=(),
+        dispatched_at=time.monotonic(),
         replies=(Reply("hello there", None),),
         indexed=True,
         settled=SimpleNamespace(
@@ -151,6 +152,7 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
             ttft_seconds=None,
             seconds=0.2,
             failed_attempts=0,
+            stages=(("encode", 0.001), ("hash", 0.0002), ("place", 0.0002)),
             warming=False,
         ),
     )

@@ -15,6 +15,9 @@ from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.values.settlement import Settlement
 from gateway.values.space import SpacePass
 
+_AFTERWARDS = "settle"
+"""The room that a request comes to when its answer is out."""
+
 _LONGEST_BODY = 2 * 1024 * 1024
 """Bodies beyond this are images rather than text; their tokens are compared all the same."""
 
@@ -70,8 +73,19 @@ def finished(trip: Trip, settled: Settlement, *, with_text: bool) -> Finished:
         seconds=settled.seconds,
         failed_attempts=settled.failed_attempts,
         prefill_seconds_per_token=replica.speed.rates.prefill_seconds_per_token,
+        sent_after_seconds=trip.dispatched_at - request.received_at,
+        stages=_until_sent(settled),
         warming=settled.warming,
     )
+
+
+def _until_sent(settled: Settlement) -> tuple[tuple[str, float], ...]:
+    """Seconds by room; of a request that had to be placed again, all times in a room together."""
+    spent: dict[str, float] = {}
+    for stage, seconds in settled.stages:
+        if stage != _AFTERWARDS:
+            spent[stage] = spent.get(stage, 0.0) + seconds
+    return tuple(spent.items())
 
 
 def _candidate(candidate: Candidate) -> Holder:

@@ -16,15 +16,23 @@ from gateway.epochs import PrefixSpaces, SpaceKeeper, SpaceRules, SpacesFile
 from gateway.explain import ExplainFront
 from gateway.flow import Flow, FlowLimits
 from gateway.hashing import ChainHasher
-from gateway.index import ReplicaIndex
+from gateway.index import HotPrefixes, ReplicaIndex
 from gateway.ingest import FeedPlan, KvFeeds
 from gateway.models import ServedModels
 from gateway.placement import Chooser, LearnedRates
 from gateway.relay import EngineCalls, Fleet, Forwarder, HealthEvents, HealthMonitor, HttpClient, Replica
 from gateway.settings import ModelSettings, Settings
 from gateway.snapshots import Snapshots
-from gateway.telemetry import AuditLog, Catalog, MetricsObserver, RequestLog, check_writable
-from gateway.ui import AdminAccess, AdminState, build_admin
+from gateway.telemetry import (
+    AuditLog,
+    Catalog,
+    MetricsObserver,
+    RecentPredictions,
+    RequestLog,
+    check_writable,
+    start_tracing,
+)
+from gateway.ui import AdminAccess, AdminState, LiveFeed, build_admin
 from gateway.values.audit import AuditEvent
 from gateway.values.explain import Happened, Past
 from gateway.values.ids import ModelId, ReplicaId
@@ -59,6 +67,7 @@ class Gateway:
         counts = self._counts = MetricsObserver(self._metrics)
         check_writable(settings.audit)
         self._audit = AuditLog(settings.audit, lambda: counts.on_state_error("audit"))
+        self._tracing = start_tracing(settings.tracing, lambda: counts.on_state_error("tracing"))
         self._explain = ExplainFront(settings.explain, counts, _gpus(settings))
         self._gate = Gatekeeper(settings.tenants, settings.admission, personal_data=_personal_data(settings))
 
@@ -75,6 +84,7 @@ class Gateway:
             default_blocks=settings.index.default_blocks,
             speculative_ttl_seconds=settings.index.speculative_ttl_seconds,
         )
+        self._hot = HotPrefixes()
         self._feeds = KvFeeds(_feed_plans(settings), self._index, self._engines, counts, settings.ingest)
         self._models = ServedModels(
             settings.models,
@@ -100,7 +110,8 @@ class Gateway:
             settings.personal_data, self._models.threads, _FindingsTold([counts, self._audit])
         )
 
-        observers: list[Observer] = [counts, self._feeds, self._audit, _SpaceFigures(self._spaces)]
+        predictions = RecentPredictions()
+        observers: list[Observer] = [counts, self._feeds, self._audit, _SpaceFigures(self._spaces), predictions]
         if settings.log.requests:
             observers.append(RequestLog())
         flow = self._build_flow(observers)
@@ -110,6 +121,7 @@ class Gateway:
             self._gate,
             isolated=lambda: self._settings.isolation != "none",
             hold=self._hold,
+            count=self._models.count_tokens,
             settings=settings.warm,
         )
         self._health = HealthMonitor(
@@ -139,27 +151,35 @@ class Gateway:
                 public=lambda: self._settings.is_open,
             ),
             observers=observers,
+            tracer=self._tracing,
             max_body_bytes=settings.server.max_body_bytes,
             max_json_depth=settings.server.max_json_depth,
         )
         shown = Snapshots(
             fleet=self._fleet,
             index=self._index,
+            hot=self._hot,
+            block_size=flow.block_size,
+            predictions=predictions,
             feeds=self._feeds,
             screen=self._screen,
             metrics=self._metrics,
         )
+        self._live = LiveFeed(self._explain, shown.replicas)
         self._admin_access = AdminAccess(*_admin_tokens(settings))
         self.admin: FastAPI = build_admin(
             AdminState(
                 metrics=shown.metrics_page,
                 replicas=shown.replicas,
+                prefixes=shown.prefixes,
                 config=self._shown_config,
                 personal_data=shown.personal_data,
                 named_owners=self._owners,
                 desk=self._keeper,
                 warm=self._warmer,
                 explain=self._explain,
+                decoders=self._models.decoder,
+                live=self._live,
                 audit=self._audit,
             ),
             self._admin_access,
@@ -206,8 +226,13 @@ class Gateway:
         self._audit.record(AuditEvent("config_refused"))
         self._counts.on_reload(taken=False)
 
+    def end_live(self) -> None:
+        """End the answers of the admin port that would go on for as long as somebody listens."""
+        self._live.close()
+
     async def stop(self) -> None:
         """Stop watching, close all connections to the replicas, and write down what is to be kept."""
+        self.end_live()
         await self._warmer.stop()
         await self._models.stop()
         await self._health.stop()
@@ -216,6 +241,8 @@ class Gateway:
         await self._explain.stop()
         await self._keeper.stop()
         self._client.close()
+        if self._tracing is not None:
+            await self._tracing.stop()
         self._audit.record(AuditEvent("gateway_stopped"))
         await self._audit.stop()
 
@@ -225,6 +252,7 @@ class Gateway:
             models=self._models,
             hasher=self._hasher,
             index=self._index,
+            uses=self._hot,
             chooser=Chooser(
                 settings.placement.policy,
                 settings.placement.miss_weight,
@@ -293,6 +321,7 @@ class Gateway:
 
     def _take_version(self, version: ModelVersion) -> None:
         """A model's tokenizer and template are loaded, for the first time or because they changed."""
+        self._warmer.recount()
         self._spaces.retire(version, ResetCause.TEMPLATE_CHANGED, time.time())
         self._warm_again(ModelId(version.model_id))
 

@@ -13,7 +13,7 @@ from gateway.epochs import PrefixSpaces
 from gateway.hashing import ChainHasher
 from gateway.placement import Affinity, Chooser
 from gateway.relay import Fleet, Forwarder, Replica, asked_rank, suspect
-from gateway.settle import confirmed_tokens, learn, replies, settlement
+from gateway.settle import client_family, confirmed_tokens, learn, replies, settlement
 from gateway.trip import CLIENT_GONE_STATUS, ServedModel, Trip, shutting_down
 from gateway.values.blocks import BlockChain, chain_block_size
 from gateway.values.decision import Decision
@@ -21,7 +21,18 @@ from gateway.values.errors import GatewayError, NoReplica
 from gateway.values.explain import Holder, Reply
 from gateway.values.ids import ModelId, Target
 from gateway.values.outcome import Ending, Outcome
-from gateway.values.ports import Explains, Grant, Holding, Observer, PrefixIndex, Screen, Sink
+from gateway.values.ports import (
+    Explains,
+    Grant,
+    Holding,
+    Observer,
+    PrefixIndex,
+    PrefixUse,
+    PrefixUses,
+    Screen,
+    Sink,
+    Trace,
+)
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest
 from gateway.values.settlement import Settlement
@@ -59,6 +70,7 @@ class Flow:
         models: Mapping[ModelId, ServedModel],
         hasher: ChainHasher,
         index: PrefixIndex,
+        uses: PrefixUses,
         chooser: Chooser,
         fleet: Fleet,
         forwarder: Forwarder,
@@ -71,6 +83,7 @@ class Flow:
         self._models = models
         self._hasher = hasher
         self._index = index
+        self._uses = uses
         self._chooser = chooser
         self._fleet = fleet
         self._forwarder = forwarder
@@ -80,18 +93,19 @@ class Flow:
         self._explains = explains
         self._limits = limits
 
-    async def serve(self, request: ChatRequest, sink: Sink, grant: Grant) -> None:
+    async def serve(self, request: ChatRequest, sink: Sink, grant: Grant, trace: Trace | None = None) -> None:
         """Answer one request.
 
         Args:
             request: The request.
             sink: Where the answer goes.
             grant: What it was admitted with.
+            trace: Where it is told to whoever collects traces; whoever began it ends it.
 
         Raises:
             GatewayError: nothing was sent to the client, and this is what it should be told.
         """
-        trip = Trip(request, request, self._models[request.model], grant)
+        trip = Trip(request, request, self._models[request.model], grant, trace)
         try:
             trip.space = self._spaces.enter(request.caller, trip.model.version(), request.fields, time.time())
             trip.request = await self._inspect(trip)
@@ -115,6 +129,11 @@ class Flow:
         self._explain(trip, self._observe(trip, trip.status, failure.code if failure else None))
         if failure is not None:
             raise failure
+
+    def block_size(self, replica: Replica) -> int:
+        """Tokens per block of the chains by which prompts are looked up at a replica."""
+        told = self._index.block_size(replica.targets()[0])
+        return told or chain_block_size(replica.facts.block_size or self._limits.default_block_size)
 
     async def _inspect(self, trip: Trip) -> ChatRequest:
         try:
@@ -163,7 +182,7 @@ class Flow:
     def _hash(self, trip: Trip, replicas: Iterable[Replica]) -> None:
         root, parts = trip.root, trip.prompt.parts
         media = trip.prompt.media or ((),) * len(parts)
-        for size in {self._block_size(replica) for replica in replicas} - trip.chains.keys():
+        for size in {self.block_size(replica) for replica in replicas} - trip.chains.keys():
             trip.chains[size] = [
                 self._hasher.chain(root, part, size, items) for part, items in zip(parts, media, strict=True)
             ]
@@ -171,7 +190,7 @@ class Flow:
     def _holdings(self, trip: Trip, targets: Mapping[Target, Replica]) -> list[Holding]:
         by_block_size: dict[int, list[Target]] = {}
         for target, replica in targets.items():
-            by_block_size.setdefault(self._block_size(replica), []).append(target)
+            by_block_size.setdefault(self.block_size(replica), []).append(target)
         now = time.monotonic()
         try:
             found: dict[Target, Holding] = {}
@@ -220,7 +239,7 @@ class Flow:
         assert decision is not None
         target = decision.target
         replica = trip.replica = targets[target]
-        trip.sent_chains = trip.chains[self._block_size(replica)]
+        trip.sent_chains = trip.chains[self.block_size(replica)]
         trip.dispatched_at = time.monotonic()
         ticket = replica.dispatch(target.rank, trip.prompt.tokens - decision.held_tokens, trip.sequences)
         trip.prefill_ahead = ticket.prefill_ahead
@@ -235,6 +254,8 @@ class Flow:
         # Without a stream the first byte comes with the last one, so the end of the prefill has to be estimated.
         estimate = next(c.queue_seconds + c.prefill_seconds for c in decision.candidates if c.target == target)
         timer = None if trip.request.stream else asyncio.get_running_loop().call_later(estimate, ticket.prefill_done)
+        trace, origin = trip.trace, replica.origin
+        trace_headers = trace.relay(decision, origin.host, origin.port) if trace is not None else None
         try:
             outcome = await self._forwarder.forward(
                 trip.request,
@@ -243,6 +264,7 @@ class Flow:
                 sink,
                 salt=trip.space.salt,
                 own_headers=_own_headers(trip),
+                trace_headers=trace_headers,
                 on_first_byte=first_byte,
             )
         except BaseException:
@@ -252,6 +274,8 @@ class Flow:
             if timer is not None:
                 timer.cancel()
             ticket.done()
+        if trace is not None:
+            trace.relayed(outcome)
         if outcome.ending in _FAILED or outcome.status in _REFUSED:
             # One that fails at once is never busy: it would look like the best choice for the next request, too.
             suspect(replica, self._limits.suspect_seconds)
@@ -299,7 +323,20 @@ class Flow:
             held = trip.lease.held_tokens if cached is None else cached
             trip.lease = None
             learn(replica.speed, outcome, trip.prefill_ahead, trip.prompt.tokens - held)
+            self._note_use(trip, held)
         trip.lap("settle")
+
+    def _note_use(self, trip: Trip, reused_tokens: int) -> None:
+        """Tell what a client's request had in common with those before it."""
+        request, chains = trip.request, trip.sent_chains
+        if request.warms is not None or not chains:
+            return
+        try:
+            use = PrefixUse(request.model, request.caller.tenant.id, client_family(request.headers), request.request_id)
+            # Of several prompts only the sum is known; they mostly begin alike.
+            self._uses.note(chains[0], reused_tokens // len(chains), use, time.time())
+        except Exception:  # noqa: BLE001 - whatever it is, the client has its answer and must not hear of it
+            _log.exception("prefix_use_failed", request_id=request.request_id)
 
     async def _filled(self, trip: Trip) -> list[BlockChain]:
         """What the request left in the engine's cache: the prompt's blocks and those filled while decoding."""
@@ -357,11 +394,9 @@ class Flow:
         )
         for observer in self._observers:
             observer.on_settled(settled)
+        if trip.trace is not None:
+            trip.trace.settled(settled)
         return settled
-
-    def _block_size(self, replica: Replica) -> int:
-        told = self._index.block_size(replica.targets()[0])
-        return told or chain_block_size(replica.facts.block_size or self._limits.default_block_size)
 
 
 def _why_barred(trip: Trip, replica: Replica, now: float) -> str:

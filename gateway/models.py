@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import structlog
 
@@ -17,6 +18,8 @@ from gateway.tasks import TaskGroupOwner, in_daemon_thread
 from gateway.trip import ServedModel
 from gateway.values.errors import TokenizerUnavailable
 from gateway.values.ids import ModelId
+from gateway.values.prompt import TOKEN_BYTES
+from gateway.values.request import Endpoint
 from gateway.values.space import ModelVersion
 
 _OF_ENGINE = "engine"
@@ -101,6 +104,32 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         """End what is still being loaded."""
         await self._tasks.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def decoder(self, model: str, tokenizer_id: str) -> Callable[[list[int]], str] | None:
+        """From token ids to their text.
+
+        Args:
+            model: Id of a model.
+            tokenizer_id: Of which tokenizer the ids are.
+
+        Returns:
+            None where that tokenizer is not, or not any more, in this process.
+        """
+        served = self._served.get(ModelId(model))
+        local = None if served is None else served.encoder.local
+        return local.decode if local is not None and local.tokenizer_id == tokenizer_id else None
+
+    async def count_tokens(self, model: ModelId, endpoint: Endpoint, fields: Mapping[str, Any]) -> int | None:
+        """Prompt tokens of a request; None where no tokenizer in this process can tell."""
+        local = self._served[model].encoder.local
+        if local is None:
+            return None
+        loop = asyncio.get_running_loop()
+        try:
+            parts = await loop.run_in_executor(self._threads, local.encode, endpoint, fields)
+        except Exception:  # noqa: BLE001 - as in ``Encoder``: what it cannot take is for the engine to judge
+            return None
+        return sum(map(len, parts)) // TOKEN_BYTES
 
     @property
     def threads(self) -> ThreadPoolExecutor:

@@ -84,13 +84,21 @@ async def _serve(settings: Settings, config: Path, ready: Callable[[str, str], N
         for one in servers:
             await one.listening.wait()
         urls = [_url(sock) for sock in (public_socket, admin_socket)]
-        _log.info("gateway_ready", public=urls[0], admin=urls[1], policy=settings.placement.policy)
+        _log.info(
+            "gateway_ready",
+            public=urls[0],
+            admin=urls[1],
+            dashboard=f"{urls[1]}/dashboard",
+            policy=settings.placement.policy,
+        )
         if ready is not None:
             ready(urls[0], urls[1])
         reloader.start()
         await stop.wait()
         await reloader.stop()
         _log.info("gateway_stopping", grace_seconds=server.shutdown_grace_seconds)
+        gateway.end_live()
+        loop.call_later(_STALLED_SECONDS, servers[1].cut_stalled)
         for one in servers:
             one.should_exit = True
         _, pending = await asyncio.wait(running, timeout=server.shutdown_grace_seconds)
@@ -114,6 +122,9 @@ def _relax_garbage_collection() -> None:
 _LAST_WORDS_SECONDS = 5
 """After the grace period: time for the last words of open answers, before their connections are cut."""
 
+_STALLED_SECONDS = 1.0
+"""How long whoever listens at the admin port may take to read its last words."""
+
 
 class _Server(uvicorn.Server):
     """uvicorn without its own signal handling: two servers share this process.
@@ -130,6 +141,12 @@ class _Server(uvicorn.Server):
         """Begin to accept connections."""
         await super().startup(sockets)
         self.listening.set()
+
+    def cut_stalled(self) -> None:
+        """Cut connections whose client does not read what is there for it: the server cannot end before they do."""
+        for connection in list(self.server_state.connections):
+            if connection.transport.get_write_buffer_size():
+                connection.transport.abort()
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own is untyped in the same way

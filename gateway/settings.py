@@ -36,6 +36,7 @@ from gateway.ingest.settings import IngestSettings
 from gateway.placement.settings import PlacementSettings
 from gateway.relay.settings import RelaySettings
 from gateway.telemetry.settings import AuditSettings, LogSettings
+from gateway.telemetry.tracing.settings import TracingSettings
 from gateway.warming.settings import WarmSettings
 
 _VISIBLE_ASCII = re.compile(r"[!-~]+")
@@ -240,6 +241,9 @@ class Settings(BaseModel):
 
     audit: AuditSettings = AuditSettings()
     """The audit log."""
+
+    tracing: TracingSettings = TracingSettings()
+    """OpenTelemetry traces."""
 
     warm: WarmSettings = WarmSettings()
     """Caches that are filled before they are needed."""

@@ -3,13 +3,16 @@
 import dataclasses
 import functools
 import operator
+import time
+from collections.abc import Callable
 
 from prometheus_client.exposition import choose_encoder
 
-from gateway.index import ReplicaIndex
+from gateway.index import HotPrefix, HotPrefixes, ReplicaIndex
 from gateway.ingest import KvFeeds
 from gateway.relay import Fleet, Replica
-from gateway.telemetry import Catalog, ReplicaGauges, set_replica_gauges
+from gateway.telemetry import Catalog, RecentPredictions, ReplicaGauges, set_replica_gauges
+from gateway.values.ids import ModelId
 from gateway.values.kv_events import IndexSource
 from gateway.values.ports import Screen
 
@@ -20,6 +23,9 @@ class Snapshots:
     Args:
         fleet: The replicas.
         index: What they hold.
+        hot: What requests have in common.
+        block_size: Tokens per block of the chains by which prompts are looked up at a replica.
+        predictions: How far the index was right.
         feeds: Their KV events.
         screen: Personal data found in them.
         metrics: The metrics.
@@ -30,12 +36,18 @@ class Snapshots:
         *,
         fleet: Fleet,
         index: ReplicaIndex,
+        hot: HotPrefixes,
+        block_size: Callable[[Replica], int],
+        predictions: RecentPredictions,
         feeds: KvFeeds,
         screen: Screen,
         metrics: Catalog,
     ) -> None:
         self._fleet = fleet
         self._index = index
+        self._hot = hot
+        self._block_size = block_size
+        self._predictions = predictions
         self._feeds = feeds
         self._screen = screen
         self._metrics = metrics
@@ -54,7 +66,21 @@ class Snapshots:
 
     def replicas(self) -> list[dict[str, object]]:
         """``GET /admin/api/replicas``."""
-        return [self._replica(replica) for replica in self._fleet.replicas]
+        now = time.monotonic()
+        accepting = {
+            replica.id
+            for model in {replica.model for replica in self._fleet.replicas}
+            for replica in self._fleet.routable(model, now)
+        }
+        return [self._replica(replica, now, accepts=replica.id in accepting) for replica in self._fleet.replicas]
+
+    def prefixes(self, model: str, limit: int) -> dict[str, object]:
+        """``GET /admin/api/prefixes``: the hottest of a model (empty for all), at most so many."""
+        found = self._hot.hottest(model, limit, time.time())
+        return {
+            "prefixes": [self._prefix(prefix) for prefix in found],
+            "half_life_seconds": self._hot.half_life_seconds,
+        }
 
     def personal_data(self, space: str) -> list[dict[str, object]]:
         """What was found in the prompts of a space, for ``GET /admin/api/spaces``."""
@@ -72,7 +98,32 @@ class Snapshots:
         # Without a report of cached tokens nothing ever confirms or corrects a prediction.
         return blocks, IndexSource.BLIND if replica.usage_details is False else IndexSource.PREDICTED
 
-    def _replica(self, replica: Replica) -> dict[str, object]:
+    def _prefix(self, prefix: HotPrefix) -> dict[str, object]:
+        use = prefix.last_use
+        return {
+            "id": prefix.id,
+            "model": use.model,
+            "tenant": use.tenant,
+            "source": use.source,
+            "tokens": prefix.tokens,
+            "requests": round(prefix.requests, 2),
+            "reused_tokens": round(prefix.reused_tokens),
+            "last_used": round(prefix.last_used, 3),
+            "example": use.request_id,
+            "held": self._held(prefix),
+        }
+
+    def _held(self, prefix: HotPrefix) -> dict[str, int]:
+        """Tokens of a prefix that each replica holds, on the rank that holds most. Without replicas that are down, and
+        those with blocks of another size: of these nothing can be said by this chain."""
+        now = time.monotonic()
+        return {
+            replica.id: max(each.tokens for each in self._index.holdings([prefix.chain], replica.targets(), now))
+            for replica in self._fleet.of(ModelId(prefix.last_use.model))
+            if replica.up and self._block_size(replica) == prefix.chain.block_size
+        }
+
+    def _replica(self, replica: Replica, now: float, *, accepts: bool) -> dict[str, object]:
         rates, facts = replica.speed.rates, replica.facts
         blocks, source = self._blocks_and_source(replica)
         digests = [self._index.state(target).digest for target in replica.targets()]
@@ -84,6 +135,8 @@ class Snapshots:
             "url": replica.url,
             "region": replica.region,
             "state": "warming" if replica.up and replica.warming else _STATE[replica.up],
+            "accepts": accepts,
+            "suspect": replica.suspect_until > now,
             "requests": replica.requests,
             "prefill_tokens_in_flight": replica.prefill_tokens,
             "index": {
@@ -109,6 +162,8 @@ class Snapshots:
                 "decode_seconds_per_token": round(rates.decode_seconds_per_token, 6),
                 "request_seconds": round(rates.request_seconds, 6),
             },
+            "prediction": dataclasses.asdict(self._predictions.figures(replica.id))
+            | {"window_seconds": self._predictions.window_seconds},
         }
 
 

@@ -12,7 +12,7 @@ from gateway.values.errors import GatewayError, NoReplica, ShuttingDown, Upstrea
 from gateway.values.explain import Holder, Reply
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.outcome import Ending, Outcome
-from gateway.values.ports import Grant, Lease
+from gateway.values.ports import Grant, Lease, Trace
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest
 from gateway.values.space import NO_SPACE, ModelVersion, SpacePass
@@ -61,6 +61,8 @@ class Trip:
     """As the client sent it."""
     model: ServedModel
     grant: Grant
+    trace: Trace | None = None
+    """Where it is told to whoever collects traces; None if nobody does."""
     space: SpacePass = NO_SPACE
     """The prefix space it was led into."""
     prompt: TokenizedPrompt = field(default_factory=lambda: TokenizedPrompt((), TokenSource.TEXT))
@@ -91,10 +93,14 @@ class Trip:
         now = time.perf_counter()
         self.stages.append((stage, now - self._lap_at))
         self._lap_at = now
+        if self.trace is not None:
+            self.trace.lap(stage)
 
     def resume_clock(self) -> None:
         """What went before (waiting for the replica) belongs to no room."""
         self._lap_at = time.perf_counter()
+        if self.trace is not None:
+            self.trace.resume()
 
     @property
     def root(self) -> int:

@@ -50,6 +50,8 @@ def answered(**about):
         "seconds": 0.1,
         "failed_attempts": 0,
         "prefill_seconds_per_token": 0.0001,
+        "sent_after_seconds": 0.004,
+        "stages": (("encode", 0.002), ("hash", 0.0005), ("place", 0.0002)),
         "warming": False,
     }
     return Finished(**fields | about)

@@ -14,7 +14,7 @@ from gateway.api.problems import problem_body, problem_headers
 from gateway.api.routes import Catalog, build_routes, peer_of, request_id_of
 from gateway.values.errors import ClientGone, GatewayError, UnsupportedMediaType
 from gateway.values.ids import RequestId
-from gateway.values.ports import Gate, Grant, Observer, Sink
+from gateway.values.ports import Gate, Grant, Observer, Sink, Trace, Tracer
 from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.settlement import Refusal
 
@@ -24,7 +24,7 @@ _log = structlog.get_logger("gateway.api")
 class Service(Protocol):
     """What answers generation requests."""
 
-    async def serve(self, request: ChatRequest, sink: Sink, grant: Grant) -> None:
+    async def serve(self, request: ChatRequest, sink: Sink, grant: Grant, trace: Trace | None) -> None:
         """Answer one request that was admitted, or raise the ``GatewayError`` the client should be told."""
         ...
 
@@ -37,6 +37,7 @@ class PublicApp:
         gate: Who may ask, and how much.
         catalog: What is served, for ``/v1/models`` and ``/readyz``.
         observers: Whom to tell of requests that did not get as far as the service.
+        tracer: Who is told of requests on their way; None if nobody is.
         max_body_bytes: Largest body accepted.
         max_json_depth: Deepest nesting accepted.
     """
@@ -48,12 +49,14 @@ class PublicApp:
         catalog: Catalog,
         *,
         observers: Sequence[Observer],
+        tracer: Tracer | None,
         max_body_bytes: int,
         max_json_depth: int,
     ) -> None:
         self._service = service
         self._gate = gate
         self._observers = observers
+        self._tracer = tracer
         self._open: set[ClientSink] = set()
         self._models = catalog.models
         self._max_body_bytes = max_body_bytes
@@ -76,6 +79,7 @@ class PublicApp:
 
     async def _generate(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
+        trace = self._tracer.begin(headers) if self._tracer is not None else None
         named = dict(headers)
         request_id = request_id_of(named.get(b"x-request-id", b""))
         peer = peer_of(scope)
@@ -83,6 +87,8 @@ class PublicApp:
         grant: Grant | None = None
         try:
             grant = self._gate.admit(headers, peer, time.time(), time.monotonic())
+            if trace is not None:
+                trace.lap("admission")
             _check_media(named)
             length = named.get(b"content-length", b"")
             body = await read_body(receive, int(length) if length.isdigit() else None, self._max_body_bytes)
@@ -99,14 +105,16 @@ class PublicApp:
                 caller=grant.caller,
                 peer=peer,
             )
+            if trace is not None:
+                trace.lap("parse")
             sink = ClientSink(receive, send)
             self._open.add(sink)
-            await self._service.serve(request, sink, grant)
+            await self._service.serve(request, sink, grant, trace)
         except ClientGone:
             return
         except GatewayError as error:
             if sink is None:
-                self._refused(endpoint, request_id, error, peer, grant)
+                self._refused(_refusal(endpoint, request_id, error, peer, grant), trace)
             await _answer(send, error, request_id)
         except asyncio.CancelledError:
             if sink is None or not sink.gone:
@@ -116,7 +124,7 @@ class PublicApp:
             if sink is not None and sink.started:
                 raise
             failure = _internal(request_id)
-            self._refused(endpoint, request_id, failure, peer, grant)
+            self._refused(_refusal(endpoint, request_id, failure, peer, grant), trace)
             await _answer(send, failure, request_id)
         finally:
             if grant is not None:
@@ -124,14 +132,19 @@ class PublicApp:
             if sink is not None:
                 sink.close()
                 self._open.discard(sink)
+            if trace is not None:
+                trace.end()
 
-    def _refused(
-        self, endpoint: str, request_id: RequestId, error: GatewayError, peer: str, grant: Grant | None
-    ) -> None:
-        caller = error.caller if grant is None else grant.caller
-        refusal = Refusal(request_id, endpoint, error.status, error.code, peer, caller)
+    def _refused(self, refusal: Refusal, trace: Trace | None) -> None:
         for observer in self._observers:
             observer.on_refused(refusal)
+        if trace is not None:
+            trace.refused(refusal)
+
+
+def _refusal(endpoint: str, request_id: RequestId, error: GatewayError, peer: str, grant: Grant | None) -> Refusal:
+    caller = error.caller if grant is None else grant.caller
+    return Refusal(request_id, endpoint, error.status, error.code, peer, caller)
 
 
 def _check_media(headers: dict[bytes, bytes]) -> None:

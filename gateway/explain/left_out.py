@@ -8,7 +8,7 @@ from gateway.values.explain import Finished
 _MOST_SUMS = 1000
 _OTHER = "(other)"
 
-_Key = tuple[str, str, str, str, bool]
+_Key = tuple[str, str, str, str, str, bool]
 
 
 def share_of(finished: Finished) -> LeftOut:
@@ -23,6 +23,7 @@ def share_of(finished: Finished) -> LeftOut:
         finished.tenant,
         finished.tenant_label,
         finished.source,
+        finished.where.template,
         finished.cached_tokens is not None,
         finished.at,
         1,
@@ -33,10 +34,10 @@ def share_of(finished: Finished) -> LeftOut:
 
 
 class Sums:
-    """Sums per model, tenant and client family.
+    """Sums per model, tenant, client family and template version.
 
     Client families are whatever clients say, and tenants may be without number. When there are too many sums, what is
-    new goes to ``(other)``; models and tenant labels are bounded by the configuration.
+    new goes to ``(other)``; models, their template versions and tenant labels are bounded by the configuration.
 
     Args:
         most: How many sums there may be before that.
@@ -51,10 +52,10 @@ class Sums:
 
     def add(self, more: LeftOut) -> None:
         """Add one more sum."""
-        key = (more.model, more.tenant, more.tenant_label, more.source, more.hits_confirmed)
+        key = _key(more)
         if key not in self._sums and len(self._sums) >= self._most:
-            key = (more.model, _OTHER, more.tenant_label, _OTHER, more.hits_confirmed)
             more = msgspec.structs.replace(more, tenant=_OTHER, source=_OTHER)
+            key = _key(more)
         before = self._sums.get(key)
         self._sums[key] = more if before is None else _together(before, more)
 
@@ -62,6 +63,10 @@ class Sums:
         """All of them; begins anew."""
         taken, self._sums = list(self._sums.values()), {}
         return taken
+
+
+def _key(share: LeftOut) -> _Key:
+    return share.model, share.tenant, share.tenant_label, share.source, share.template, share.hits_confirmed
 
 
 def _together(one: LeftOut, other: LeftOut) -> LeftOut:

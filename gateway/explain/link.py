@@ -15,9 +15,6 @@ import msgspec
 from gateway.values.explain import Finished, Happened
 from gateway.values.reasons import Reason
 
-LONGEST_QUESTION_WAIT_SECONDS = 0.2
-"""How long a question may wait for the work that came before it. It then overtakes what is left."""
-
 
 class Terms(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """To the child, first of all and when they change: what it goes by.
@@ -53,6 +50,7 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
         tenant: Id of their tenant.
         tenant_label: Value of the metrics' ``tenant`` label.
         source: Their client family.
+        template: Their template version.
         hits_confirmed: Whether their engine reported their hits.
         at: When the last one was over, Unix seconds.
         requests: How many they are.
@@ -65,6 +63,7 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tenant: str
     tenant_label: str
     source: str
+    template: str
     hits_confirmed: bool
     at: float
     requests: int

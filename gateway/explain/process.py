@@ -20,7 +20,7 @@ from typing import cast
 
 import msgspec
 
-from gateway.explain.link import LONGEST_QUESTION_WAIT_SECONDS, Frame, Frames, FromChild, Terms, ToChild, pack
+from gateway.explain.link import Frame, Frames, FromChild, Terms, ToChild, pack
 from gateway.explain.office import Office
 
 _READ_BYTES = 256 * 1024
@@ -28,6 +28,10 @@ _EXPIRE_SECONDS = 5.0
 _REPORT_SECONDS = 0.1
 _REPORTS_WHEN_FULL = 16
 """Reports for as much as may wait: the gateway learns early enough that there is room again."""
+_BEFORE_QUESTION_SECONDS = 0.05
+"""How long, by its own CPU time, it works on what came before a question. That then overtakes what is left."""
+_MOST_BEFORE_QUESTION = 100
+"""More messages than these would not be done by then, so a question does not wait for them at all."""
 _POLITE = 5
 """Niceness: where cores are short, answering requests comes first."""
 
@@ -43,17 +47,25 @@ class Session:
         connection: The child's end.
         office: Does the work.
         clock: Monotonic seconds.
+        worked: Seconds that this process has worked.
     """
 
-    def __init__(self, connection: socket.socket, office: Office, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        office: Office,
+        clock: Callable[[], float] = time.monotonic,
+        worked: Callable[[], float] = time.process_time,
+    ) -> None:
         self._connection = connection
         self._office = office
         self._clock = clock
+        self._worked = worked
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
         self._frames = Frames()
         self._work: deque[Frame] = deque()
-        # Each with when it has waited long enough, and how much work came before it.
+        # Each with how much may have been worked until it is its turn, and how many messages came before it.
         self._questions: deque[tuple[Frame, float, int]] = deque()
         self._done = 0
         self._stride = 0
@@ -68,7 +80,7 @@ class Session:
         """
         while True:
             self._read(self._idle_seconds())
-            if self._questions and (self._done >= self._questions[0][2] or self._clock() >= self._questions[0][1]):
+            if self._questions and (self._done >= self._questions[0][2] or self._worked() >= self._questions[0][1]):
                 self._handle(self._questions.popleft()[0])
             elif self._work:
                 frame = self._work.popleft()
@@ -101,8 +113,9 @@ class Session:
             if frame.is_work:
                 self._work.append(frame)
             elif frame.is_question:
-                latest = self._clock() + LONGEST_QUESTION_WAIT_SECONDS
-                self._questions.append((frame, latest, self._done + len(self._work)))
+                waits = len(self._work) <= _MOST_BEFORE_QUESTION
+                most = self._worked() + (_BEFORE_QUESTION_SECONDS if waits else 0)
+                self._questions.append((frame, most, self._done + len(self._work)))
             else:
                 self._handle(frame)
 

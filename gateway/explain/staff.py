@@ -62,6 +62,7 @@ class ExplainStaff:
             model=left_out.model,
             tenant=left_out.tenant,
             source=left_out.source,
+            template=left_out.template,
             requests=left_out.requests,
             prompt_tokens=left_out.prompt_tokens,
             hits=left_out.hits,

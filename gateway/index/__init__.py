@@ -1,5 +1,6 @@
 """Who holds which prefix."""
 
+from gateway.index.hot import HotPrefix, HotPrefixes
 from gateway.index.replicas import ReplicaIndex
 
-__all__ = ["ReplicaIndex"]
+__all__ = ["HotPrefix", "HotPrefixes", "ReplicaIndex"]

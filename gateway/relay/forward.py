@@ -51,6 +51,7 @@ class Forwarder:
         *,
         salt: str | None,
         own_headers: Sequence[tuple[bytes, bytes]],
+        trace_headers: Sequence[tuple[bytes, bytes]] | None,
         on_first_byte: Callable[[], None],
     ) -> Outcome:
         """Forward one request; never raises for what the replica or the client does.
@@ -65,6 +66,7 @@ class Forwarder:
             sink: Where the answer goes.
             salt: Sent as ``cache_salt``, in place of the client's own; None leaves the body as it is.
             own_headers: Headers the gateway adds to the answer.
+            trace_headers: Sent in place of the client's ``traceparent`` and ``tracestate``; None leaves those.
             on_first_byte: Called once when the first byte of a stream has come.
         """
         attempt = _Attempt(sink, own_headers, on_first_byte, request, self._max_answer_bytes)
@@ -76,6 +78,7 @@ class Forwarder:
             request.request_id.encode(),
             replica.authorization,
             replica.rank_header(rank),
+            trace_headers,
             forward_authorization=self._forward_authorization,
         )
         path = f"{request.endpoint}?{request.query.decode('latin-1')}" if request.query else request.endpoint

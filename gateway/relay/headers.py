@@ -28,6 +28,9 @@ _REQUEST_DROPPED = _HOP_BY_HOP | {b"accept-encoding", b"content-length", b"expec
 _RESPONSE_DROPPED = _HOP_BY_HOP | {b"content-length", b"date"}
 
 
+# W3C Trace Context.
+_TRACE = frozenset({b"traceparent", b"tracestate"})
+
 _RANK = b"x-data-parallel-rank"
 """By which vLLM and SGLang let a request choose the data-parallel rank that computes it."""
 
@@ -42,7 +45,13 @@ def asked_rank(headers: Headers) -> int | None:
 
 
 def upstream_headers(
-    headers: Headers, request_id: bytes, authorization: bytes | None, rank: bytes | None, *, forward_authorization: bool
+    headers: Headers,
+    request_id: bytes,
+    authorization: bytes | None,
+    rank: bytes | None,
+    trace: Sequence[tuple[bytes, bytes]] | None,
+    *,
+    forward_authorization: bool,
 ) -> list[tuple[bytes, bytes]]:
     """Headers of the request to the replica.
 
@@ -52,17 +61,22 @@ def upstream_headers(
         authorization: The replica's own credential; goes before the client's.
         rank: The data-parallel rank that has been chosen, None if there is nothing to choose; the client's own choice
             goes before it.
+        trace: Go in place of the client's trace context; None if that travels on as it came.
         forward_authorization: Whether the client's credential travels on when the replica has none of its own.
     """
     dropped = _REQUEST_DROPPED | _named_by_connection(headers)
     if authorization is not None or not forward_authorization:
         dropped |= {b"authorization"}
+    if trace is not None:
+        dropped |= _TRACE
     kept = [header for header in headers if header[0] not in dropped]
     kept.append((b"x-request-id", request_id))
     if authorization is not None:
         kept.append((b"authorization", authorization))
     if rank is not None and all(name != _RANK for name, _ in headers):
         kept.append((_RANK, rank))
+    if trace is not None:
+        kept.extend(trace)
     return kept
 
 

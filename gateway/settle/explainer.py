@@ -22,6 +22,7 @@ from gateway.values.explain import (
     Holder,
     ReferenceShown,
     Reply,
+    TokenWindows,
 )
 from gateway.values.prompt import TOKEN_BYTES
 from gateway.values.reasons import REASONS, Reason, Rung
@@ -35,6 +36,11 @@ _BARRED = {
 
 _NO_TEXT = PromptText(())
 
+_EQUAL_SHOWN = 16
+"""Tokens shown in front of the first differing one."""
+_DIFFERING_SHOWN = 24
+"""Tokens shown from the first differing one on."""
+
 
 class _Compared(NamedTuple):
     """A request beside its reference, in the gateway's own tokens.
@@ -44,12 +50,14 @@ class _Compared(NamedTuple):
         equal: Equal tokens from the first on.
         behind: Tokens behind those, and behind what else was computed before, that stand in the reference, too.
         difference: Why they are behind, and not among the first; None if there are none, or nothing is known of it.
+        tokens: Both around the first differing token; None where their tokens cannot be compared.
     """
 
     found: Found
     equal: int
     behind: int
     difference: Difference | None
+    tokens: TokenWindows | None = None
 
 
 class Explainer:
@@ -220,7 +228,24 @@ def _compared(finished: Finished, kept: Kept, found: Found | None, known: int) -
     else:
         # What is known of several prompts is not one beginning, but so many tokens of all that stand in both.
         behind = max(equal + tokens_behind(ids, kept.ids, equal) - known, 0)
-    return _Compared(found, equal, behind, _cause(finished, reference, difference))
+    windows = _windows(ids, kept.ids, equal, [len(part) // TOKEN_BYTES for part in finished.parts])
+    return _Compared(found, equal, behind, _cause(finished, reference, difference), windows)
+
+
+def _windows(before: bytes, after: bytes, equal: int, lengths: Sequence[int]) -> TokenWindows:
+    """Both token sequences around the first differing token; of several prompts only the one that has it."""
+    begin, end = 0, 0
+    for length in lengths:
+        begin, end = end, end + length
+        if equal < end:
+            break
+    first = min(equal - begin, _EQUAL_SHOWN)
+    start, stop = equal - first, equal + _DIFFERING_SHOWN
+    return TokenWindows(
+        before[start * TOKEN_BYTES : stop * TOKEN_BYTES],
+        after[start * TOKEN_BYTES : min(stop, end) * TOKEN_BYTES],
+        first,
+    )
 
 
 def _sequences(reference: Kept) -> list[bytes]:
@@ -329,6 +354,7 @@ def _explanation(
     confirmed = finished.cached_tokens is not None
     missed = sorted(ladder.missed.items(), key=lambda item: -item[1])
     difference = compared.difference if compared and compared.behind else None
+    tokens = compared.tokens if compared and difference else None
     reference = None
     if compared is not None:
         kept = compared.found.reference
@@ -343,4 +369,5 @@ def _explanation(
         difference=difference,
         turn=turn,
         was_skipped=was_skipped,
+        tokens=tokens,
     )

@@ -1,18 +1,23 @@
-"""Metrics, logs and the audit log."""
+"""Metrics, logs, the audit log and traces."""
 
 from gateway.telemetry.audit import AuditLog, check_writable
 from gateway.telemetry.catalog import Catalog
 from gateway.telemetry.logs import configure_logs
 from gateway.telemetry.metrics import MetricsObserver, ReplicaGauges, set_replica_gauges
+from gateway.telemetry.predictions import RecentPredictions
 from gateway.telemetry.requestlog import RequestLog
+from gateway.telemetry.tracing import Tracing, start_tracing
 
 __all__ = [
     "AuditLog",
     "Catalog",
     "MetricsObserver",
+    "RecentPredictions",
     "ReplicaGauges",
     "RequestLog",
+    "Tracing",
     "check_writable",
     "configure_logs",
     "set_replica_gauges",
+    "start_tracing",
 ]

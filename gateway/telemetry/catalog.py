@@ -2,7 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Bounds of the histograms of whole requests."""
 _STAGE_SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 
 
@@ -48,14 +49,14 @@ class Catalog:
             "gateway_ttft_seconds",
             "Seconds from a streaming request's arrival to the first byte of its answer, by decision.",
             ("model", "decision"),
-            buckets=_SECONDS,
+            buckets=REQUEST_SECONDS,
             registry=registry,
         )
         self.request_seconds = Histogram(
             "gateway_request_seconds",
             "Seconds from a request's arrival to the end of its answer.",
             ("model", "endpoint"),
-            buckets=_SECONDS,
+            buckets=REQUEST_SECONDS,
             registry=registry,
         )
         self.overhead_seconds = Histogram(
@@ -135,8 +136,8 @@ class Catalog:
         )
         self.state_errors = Counter(
             "gateway_state_errors",
-            "Times that something the gateway keeps could not be written or read: audit (the audit log), spaces_file"
-            " (the file of prefix spaces).",
+            "Times that something the gateway keeps or sends could not be written or read: audit (the audit log),"
+            " spaces_file (the file of prefix spaces), tracing (traces for the collector).",
             ("backend",),
             registry=registry,
         )
@@ -145,6 +146,11 @@ class Catalog:
             "Times the configuration was read again. taken: it is in force, but for what needs a restart; refused: a"
             " mistake, the one before stays in force.",
             ("result",),
+            registry=registry,
+        )
+        self.config_last_reload_successful = Gauge(
+            "gateway_config_last_reload_successful",
+            "1 while the configuration in force is the one that was read last, 0 while that one was refused.",
             registry=registry,
         )
         self.personal_data_skipped = Counter(

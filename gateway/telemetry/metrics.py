@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Histogram
 
-from gateway.telemetry.catalog import Catalog
+from gateway.telemetry.catalog import REQUEST_SECONDS, Catalog
+from gateway.telemetry.exemplars import ExemplarHistogram
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.kv_events import IndexSource
 from gateway.values.outcome import Ending
@@ -14,10 +15,15 @@ from gateway.values.personal import Finding
 from gateway.values.reasons import Reason
 from gateway.values.request import ChatRequest
 from gateway.values.settlement import Refusal, Settlement
-from gateway.values.space import SpaceEnd
+from gateway.values.space import ResetCause, SpaceEnd
 from gateway.values.tenant import Tenant
 
 _UNKNOWN = "unknown"
+_FAILOVER_STAGES = ("connect", "first_byte", "stream")
+_RELOAD_RESULTS = ("taken", "refused")
+_BACKENDS = ("audit", "spaces_file")
+_PARITY_RESULTS = ("equal", "different")
+_DIRECTIONS = ("over", "under")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,17 @@ class MetricsObserver:
         # Finding a labelled child costs more than counting; label values are few, so every child is kept.
         self._counter = functools.cache(_counter_child)
         self._histogram = functools.cache(_histogram_child)
+        self._named = functools.cache(_exemplar_child)
+        catalog.config_last_reload_successful.set(1)
+        # Prometheus sees no increase in a series that begins with 1: what alerts wait for has to be there as 0 before.
+        for metric, values in (
+            (catalog.failovers, _FAILOVER_STAGES),
+            (catalog.config_reloads, _RELOAD_RESULTS),
+            (catalog.state_errors, _BACKENDS),
+            (catalog.resets, ResetCause),
+        ):
+            for value in values:
+                self._counter(metric, str(value))
 
     def on_settled(self, settlement: Settlement) -> None:
         """See ``Observer``."""
@@ -55,7 +72,7 @@ class MetricsObserver:
         tenant = s.caller.tenant.label
         count(c.requests, s.model, tenant, str(s.endpoint), str(s.status)).inc()
         count(c.encodings, s.model, s.token_source).inc()
-        time(c.request_seconds, s.model, str(s.endpoint)).observe(s.seconds)
+        self._named(c.request_seconds, s.model, str(s.endpoint)).observe(s.seconds, s.request_id)
         for stage, seconds in s.stages:
             time(c.overhead_seconds, stage).observe(seconds)
         if s.failed_attempts:
@@ -65,7 +82,7 @@ class MetricsObserver:
         if s.decision is None:
             return
         if s.ttft_seconds is not None:
-            time(c.ttft_seconds, s.model, s.decision.kind).observe(s.ttft_seconds)
+            self._named(c.ttft_seconds, s.model, s.decision.kind).observe(s.ttft_seconds, s.request_id)
         if s.ending in (Ending.BROKEN, Ending.TIMED_OUT):
             count(c.failovers, "first_byte" if s.ttft_seconds is None else "stream").inc()
         if not _computed(s):
@@ -126,6 +143,7 @@ class MetricsObserver:
     def on_reload(self, *, taken: bool) -> None:
         """The configuration was read again."""
         self._counter(self._catalog.config_reloads, "taken" if taken else "refused").inc()
+        self._catalog.config_last_reload_successful.set(taken)
 
     def on_state_error(self, backend: str) -> None:
         """Something the gateway keeps (``audit``, ``spaces_file``) could not be written or read. From any thread."""
@@ -149,11 +167,23 @@ def _histogram_child(metric: Histogram, *labels: str) -> Histogram:
     return metric.labels(*labels)
 
 
+def _exemplar_child(metric: Histogram, *labels: str) -> ExemplarHistogram:
+    return ExemplarHistogram(metric.labels(*labels), REQUEST_SECONDS)
+
+
 def set_replica_gauges(catalog: Catalog, states: Iterable[ReplicaGauges]) -> None:
-    """Bring the replica gauges up to date; called when the metrics are scraped."""
+    """Bring the replica gauges up to date; called when the metrics are scraped.
+
+    What is counted for replicas and their models begins with 0, so that the first increase can be seen.
+    """
     for gauge in (catalog.replica_up, catalog.replica_inflight, catalog.index_blocks):
         gauge.clear()
     for state in states:
         catalog.replica_up.labels(state.model, state.replica).set(state.up)
         catalog.replica_inflight.labels(state.replica).set(state.requests)
         catalog.index_blocks.labels(state.replica, str(state.index_source)).set(state.index_blocks)
+        catalog.kv_event_gaps.labels(state.replica)
+        for direction in _DIRECTIONS:
+            catalog.prediction_error_tokens.labels(state.replica, direction)
+        for result in _PARITY_RESULTS:
+            catalog.token_parity.labels(state.model, result)

@@ -1,8 +1,7 @@
 """The admin port: metrics for Prometheus, what the gateway knows, and what operators can have it do."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,19 +11,24 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from gateway.keys import redacted
-from gateway.ui.access import AdminAccess, Operator, TokenExpired, check_host, check_role, check_same_site
+from gateway.ui.access import AdminAccess
 from gateway.ui.explained import show_explained
+from gateway.ui.fleet import show_fleet
+from gateway.ui.guard import BROWSER_HEADERS, Guard, operator_of, path_of
+from gateway.ui.live import LiveFeed
+from gateway.ui.live_stream import show_live
 from gateway.ui.orders import RESET_BYTES, WARM_BYTES, parse_selection, read_order
 from gateway.ui.problems import problem_response
+from gateway.ui.query import read_filters
+from gateway.ui.site import show_dashboard
+from gateway.ui.tokens import Decoders
 from gateway.values.audit import AuditEvent
 from gateway.values.errors import (
     BadRequest,
     ClientGone,
-    Forbidden,
     GatewayError,
     MethodNotAllowed,
     NotFound,
-    Unauthorized,
 )
 from gateway.values.ports import Auditor, ExplainDesk, SpaceDesk, WarmDesk
 from gateway.values.space import SpaceEnd
@@ -47,23 +51,29 @@ class AdminState:
     Attributes:
         metrics: Renders the metrics page.
         replicas: One object per replica.
+        prefixes: The hottest prefixes of a model (empty for all), at most so many.
         config: The configuration in force, secrets masked.
         personal_data: What was found in the prompts of a space, given by its id.
         named_owners: Under which names the spaces of a tenant stand.
         desk: Ends the lives of spaces.
         warm: Fills caches.
         explain: Says why tokens were computed again.
+        decoders: The models' own tokenizers, to show where prompts differ.
+        live: Tells what happens as it happens.
         audit: Told of what was done, and of who was not let in.
     """
 
     metrics: MetricsPage
     replicas: Callable[[], Sequence[Mapping[str, Any]]]
+    prefixes: Callable[[str, int], Mapping[str, Any]]
     config: Callable[[], Mapping[str, Any]]
     personal_data: Callable[[str], Sequence[Mapping[str, object]]]
     named_owners: Callable[[str], Sequence[str]]
     desk: SpaceDesk
     warm: WarmDesk
     explain: ExplainDesk
+    decoders: Decoders
+    live: LiveFeed
     audit: Auditor
 
 
@@ -75,44 +85,27 @@ def build_admin(state: AdminState, access: AdminAccess) -> FastAPI:
         access: Who may look, and who may do something.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    _guard(app, access, state.audit)
-    _show(app, state)
-    show_explained(app, state.explain)
+    app.add_middleware(Guard, access=access, audit=state.audit)
+    _show(app, state, access)
+    show_explained(app, state.explain, state.decoders)
+    show_fleet(app, state.replicas, state.prefixes)
+    show_live(app, state.live, access)
+    show_dashboard(app)
     _operate(app, state)
     _explain(app)
     return app
 
 
-def _guard(app: FastAPI, access: AdminAccess, audit: Auditor) -> None:
-    @app.middleware("http")
-    async def let_in(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
-        if _path(request) == "/healthz":
-            return await proceed(request)
-        known = ""
-        try:
-            operator = access.operator(_authorization(request), time.time())
-            known = operator.id
-            if access.is_open:
-                check_host(request.headers.getlist("host"))
-            if request.method == "POST":
-                check_same_site(request.headers)
-            check_role(operator, request.method)
-        except (Unauthorized, Forbidden) as error:
-            audit.record(_refusal(request, error, known))
-            return problem_response(error)
-        request.state.operator = operator
-        return await proceed(request)
+def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
+    @app.get("/admin/api/me")
+    async def me(request: Request) -> Response:
+        operator = operator_of(request)
+        return JSONResponse({"id": operator.id, "role": operator.role, "asks_for_token": not access.is_open})
 
-
-def _show(app: FastAPI, state: AdminState) -> None:
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:
         page, content_type = state.metrics(request.headers.get("accept", ""))
         return Response(page, headers={"content-type": content_type})
-
-    @app.get("/admin/api/replicas")
-    async def replicas() -> Response:
-        return JSONResponse({"replicas": list(state.replicas())})
 
     @app.get("/admin/api/config")
     async def config() -> Response:
@@ -120,7 +113,7 @@ def _show(app: FastAPI, state: AdminState) -> None:
 
     @app.get("/admin/api/spaces")
     async def spaces(request: Request) -> Response:
-        wanted = _filters(request)
+        wanted = read_filters(request, _SPACE_FILTERS)
         limit = _limit(wanted.pop("limit", ""))
         owners = {wanted["tenant"], *state.named_owners(wanted["tenant"])} if "tenant" in wanted else None
         found: list[Mapping[str, object]] = []
@@ -133,6 +126,10 @@ def _show(app: FastAPI, state: AdminState) -> None:
                     break
                 found.append(dict(space) | {"personal_data": list(state.personal_data(str(space["id"])))})
         return JSONResponse({"spaces": found, "more": more})
+
+    @app.get("/admin/api/warm")
+    async def warm_desk() -> Response:
+        return JSONResponse(dict(await state.warm.overview()))
 
     @app.get("/admin/api/warm/{job}")
     async def warm_job(job: str) -> Response:
@@ -153,13 +150,18 @@ def _show(app: FastAPI, state: AdminState) -> None:
         return JSONResponse(
             {
                 "see": [
+                    "/dashboard",
                     "/metrics",
-                    "/admin/api/summary?window=&model=&tenant=&source=",
-                    "/admin/api/reasons?window=&model=&tenant=&source=&reason=",
-                    "/admin/api/requests?model=&tenant=&source=&reason=&session=&limit=",
+                    "/admin/api/me",
+                    "/admin/api/summary?window=&model=&tenant=&source=&template=",
+                    "/admin/api/reasons?window=&model=&tenant=&source=&template=&reason=&by=",
+                    "/admin/api/requests?model=&tenant=&source=&template=&reason=&session=&limit=",
                     "/admin/api/requests/{id}",
+                    "/admin/api/live?model=&tenant=&source=&template=&reason=",
                     "/admin/api/replicas",
+                    "/admin/api/prefixes?model=&limit=",
                     "/admin/api/spaces?model=&tenant=&state=&limit=",
+                    "/admin/api/warm",
                     "/admin/api/config",
                     "/healthz",
                 ],
@@ -175,7 +177,7 @@ def _operate(app: FastAPI, state: AdminState) -> None:
     @app.post("/admin/api/spaces/reset")
     async def reset(request: Request) -> Response:
         selection = parse_selection(await read_order(request, RESET_BYTES))
-        by = _operator(request).id
+        by = operator_of(request).id
         given = {key: value for key, value in asdict(selection).items() if value is not None}
         tenant = given.pop("tenant", "")
         if not given and not tenant:
@@ -188,7 +190,7 @@ def _operate(app: FastAPI, state: AdminState) -> None:
     @app.post("/admin/api/warm")
     async def warm(request: Request) -> Response:
         order = await read_order(request, WARM_BYTES)
-        by = _operator(request).id
+        by = operator_of(request).id
         job = state.warm.start(order, by)
         state.audit.record(AuditEvent("warm_asked", by, details={"job": job.get("id"), "requests": job.get("total")}))
         return JSONResponse(dict(job), 202)
@@ -206,7 +208,7 @@ def _explain(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def not_routed(request: Request, error: HTTPException) -> Response:
         if error.status_code == 404:
-            told = f"There is nothing at {_path(request)[:_SHOWN_CHARS]}; GET / lists what there is."
+            told = f"There is nothing at {path_of(request)[:_SHOWN_CHARS]}; GET / lists what there is."
             return problem_response(NotFound(told, code="unknown_path"))
         headers = tuple((error.headers or {}).items())
         told = f"{request.method} is not possible here."
@@ -214,51 +216,10 @@ def _explain(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        _log.error("admin_request_failed", path=_path(request)[:_SHOWN_CHARS], exc_info=error)
-        return problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
-
-
-def _path(request: Request) -> str:
-    """The path that is routed by. ``request.url`` is put together from the ``host`` header, too, which may hold any."""
-    return redacted(request.scope["path"])
-
-
-def _authorization(request: Request) -> bytes | None:
-    """The header; None also for several, of which nobody can say which one counts."""
-    given = request.headers.getlist("authorization")
-    return given[0].encode("latin-1") if len(given) == 1 else None
-
-
-def _operator(request: Request) -> Operator:
-    operator = request.state.operator
-    assert isinstance(operator, Operator)
-    return operator
-
-
-def _refusal(request: Request, error: GatewayError, known: str) -> AuditEvent:
-    return AuditEvent(
-        "admin_refused",
-        by=error.token_id if isinstance(error, TokenExpired) else known,
-        details={
-            "peer": request.client.host if request.client else "",
-            "method": request.method,
-            "path": _path(request)[:_SHOWN_CHARS],
-            "status": error.status,
-            "code": error.code,
-        },
-    )
-
-
-def _filters(request: Request) -> dict[str, str]:
-    for given in request.query_params:
-        name = redacted(given)
-        if name not in _SPACE_FILTERS:
-            raise BadRequest(
-                f"There is no filter {name[:_SHOWN_CHARS]!r}; there is {', '.join(_SPACE_FILTERS)}.",
-                param=name[:_SHOWN_CHARS],
-                code="unknown_parameter",
-            )
-    return {name: value for name, value in request.query_params.items() if value}
+        _log.error("admin_request_failed", path=path_of(request)[:_SHOWN_CHARS], exc_info=error)
+        told = problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
+        told.headers.update(BROWSER_HEADERS)  # this answer is given outside of the guard
+        return told
 
 
 def _limit(value: str) -> int:

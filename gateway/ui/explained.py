@@ -1,58 +1,64 @@
 """Why tokens were computed again, as the admin port shows it: questions to the explanation's desk, answered in JSON."""
 
 from collections.abc import Mapping
+from typing import Any
 
+import orjson
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from gateway.keys import redacted
-from gateway.values.errors import BadRequest
+from gateway.ui.query import read_filters
+from gateway.ui.tokens import Decoders, tokens_shown
+from gateway.values.errors import GatewayError
 from gateway.values.ports import ExplainDesk
+from gateway.values.prompt import TokenSource
 
-_FILTERS: Mapping[str, tuple[str, ...]] = {
-    "summary": ("window", "model", "tenant", "source"),
-    "reasons": ("window", "model", "tenant", "source", "reason"),
-    "requests": ("model", "tenant", "source", "reason", "session", "limit"),
-    "request": (),
-}
-_SHOWN_CHARS = 200
+_WHOSE = ("model", "tenant", "source", "template")
+_SUMMARY = ("window", *_WHOSE)
+_REASONS = ("window", *_WHOSE, "reason", "by")
+_REQUESTS = (*_WHOSE, "reason", "session", "limit")
 
 
-def show_explained(app: FastAPI, desk: ExplainDesk) -> None:
+def show_explained(app: FastAPI, desk: ExplainDesk, decoders: Decoders) -> None:
     """Add the paths."""
 
     @app.get("/admin/api/summary")
     async def summary(request: Request) -> Response:
-        return await _answer(desk, "summary", _filters(request, "summary"))
+        return _json(await desk.ask("summary", read_filters(request, _SUMMARY)))
 
     @app.get("/admin/api/reasons")
     async def reasons(request: Request) -> Response:
-        return await _answer(desk, "reasons", _filters(request, "reasons"))
+        return _json(await desk.ask("reasons", read_filters(request, _REASONS)))
 
     @app.get("/admin/api/requests")
     async def requests(request: Request) -> Response:
-        return await _answer(desk, "requests", _filters(request, "requests"))
+        return _json(await desk.ask("requests", read_filters(request, _REQUESTS)))
 
     # An id is whatever clients send as x-request-id, with slashes, too.
     @app.get("/admin/api/requests/{id:path}")
     async def one_request(request: Request) -> Response:
-        id_of_path = {"id": redacted(request.path_params["id"])}
-        return await _answer(desk, "request", _filters(request, "request") | id_of_path)
+        read_filters(request, ())
+        which = {"id": redacted(request.path_params["id"])}
+        found = orjson.loads(await desk.ask("request", which))
+        if found.get("difference") is not None:
+            found["difference"]["tokens"] = await _tokens(desk, decoders, which, found)
+        return _json(orjson.dumps(found, option=orjson.OPT_INDENT_2))
 
 
-async def _answer(desk: ExplainDesk, question: str, arguments: Mapping[str, str]) -> Response:
-    return Response(await desk.ask(question, arguments), media_type="application/json")
+async def _tokens(
+    desk: ExplainDesk, decoders: Decoders, which: Mapping[str, str], found: Mapping[str, Any]
+) -> Mapping[str, object] | None:
+    """The difference token by token; None where that cannot be told."""
+    decode = decoders(found["model"], found["space"]["tokenizer"])
+    if decode is None or found["tokens"]["source"] == TokenSource.TEXT:
+        return None
+    try:
+        window = orjson.loads(await desk.ask("tokens", which))
+    except GatewayError:
+        return None  # the rest is worth showing without it
+    return None if window is None else tokens_shown(window, decode)
 
 
-def _filters(request: Request, question: str) -> dict[str, str]:
-    """The query's parameters that are given and not empty; what looks like a key is not passed on."""
-    known = _FILTERS[question]
-    for given in request.query_params:
-        if given not in known:
-            name = redacted(given)[:_SHOWN_CHARS]
-            raise BadRequest(
-                f"There is no filter {name!r}; there is {', '.join(known) or 'none here'}.",
-                param=name,
-                code="unknown_parameter",
-            )
-    return {name: redacted(value) for name, value in request.query_params.items() if value}
+def _json(document: bytes) -> Response:
+    return Response(document, media_type="application/json")

@@ -121,6 +121,8 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, gc=False):
         seconds: As in ``Settlement``.
         failed_attempts: As in ``Settlement``.
         prefill_seconds_per_token: At the chosen replica, as learned.
+        sent_after_seconds: From its arrival until it was sent to the replica that answered.
+        stages: Of those, seconds spent in each room, by room.
         warming: Whether it was sent to fill a cache, and not by a client.
     """
 
@@ -160,6 +162,8 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, gc=False):
     seconds: float
     failed_attempts: int
     prefill_seconds_per_token: float
+    sent_after_seconds: float
+    stages: tuple[tuple[str, float], ...]
     warming: bool
 
 
@@ -254,6 +258,20 @@ class ReferenceShown(msgspec.Struct, frozen=True, array_like=True, gc=False):
     equal_tokens: int
 
 
+class TokenWindows(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Token ids around the first differing one. As good as the text: to be shown masked only.
+
+    Attributes:
+        before: The reference's, little-endian u32.
+        after: The request's, likewise.
+        first: How many in front are the same in both.
+    """
+
+    before: bytes
+    after: bytes
+    first: int
+
+
 class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where every prompt token of a request went.
 
@@ -267,6 +285,7 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
         difference: The first difference; None if there is none, or nothing to compare with.
         turn: Number of the conversation's turn from 1: how many messages of the user it has. 0 if it is none.
         was_skipped: Whether text and tokens were left out because the explanation was behind.
+        tokens: Token ids around the first differing one; None without a difference, or where ids cannot be compared.
     """
 
     prompt_tokens: int
@@ -278,3 +297,4 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     difference: Difference | None = None
     turn: int = 0
     was_skipped: bool = False
+    tokens: TokenWindows | None = None

@@ -6,10 +6,12 @@ from typing import NamedTuple, Protocol
 
 from gateway.values.audit import AuditEvent
 from gateway.values.blocks import BlockChain
+from gateway.values.decision import Decision
 from gateway.values.explain import Finished, Happened
 from gateway.values.ids import BlockHash, ModelId, ReplicaId, Target
 from gateway.values.kv_events import FeedState, IndexSource, KvEvent
 from gateway.values.load import Rates
+from gateway.values.outcome import Outcome
 from gateway.values.personal import Finding, FindingReport
 from gateway.values.reasons import Reason
 from gateway.values.request import ChatRequest
@@ -166,6 +168,37 @@ class PrefixIndex(Protocol):
         ...
 
 
+class PrefixUse(NamedTuple):
+    """A request that used a prefix, for people to recognize the prefix by.
+
+    Attributes:
+        model: Id of the model.
+        tenant: Id of the tenant.
+        source: Client family.
+        request_id: Its id.
+    """
+
+    model: str
+    tenant: str
+    source: str
+    request_id: str
+
+
+class PrefixUses(Protocol):
+    """Somebody who follows which prefixes requests have in common. Synchronous, without I/O."""
+
+    def note(self, chain: BlockChain, reused_tokens: int, use: PrefixUse, now: float) -> None:
+        """A request was answered.
+
+        Args:
+            chain: Its prompt.
+            reused_tokens: Prompt tokens that were not computed again: where it parts from those before it.
+            use: The request.
+            now: Unix seconds.
+        """
+        ...
+
+
 class EventIndex(Protocol):
     """The part of the index that KV events feed. Synchronous, without I/O."""
 
@@ -261,6 +294,58 @@ class Observer(Protocol):
 
     def on_refused(self, refusal: Refusal) -> None:
         """A request was answered before it got anywhere."""
+        ...
+
+
+class Trace(Protocol):
+    """One request, as it is told to whoever collects traces. Must not raise and must not wait.
+
+    Its clock runs from ``Tracer.begin``: a room begins where the one before ended.
+    """
+
+    def lap(self, room: str) -> None:
+        """The request leaves a room."""
+        ...
+
+    def resume(self) -> None:
+        """What went before belongs to no room."""
+        ...
+
+    def relay(self, decision: Decision, host: str, port: int) -> Sequence[tuple[bytes, bytes]] | None:
+        """An attempt at a replica begins.
+
+        Returns:
+            Headers that go to the replica in place of the client's ``traceparent`` and ``tracestate``; None leaves
+            those as they came.
+        """
+        ...
+
+    def relayed(self, outcome: Outcome) -> None:
+        """The attempt is over."""
+        ...
+
+    def settled(self, settlement: Settlement) -> None:
+        """The request is over, and this is what is known of it."""
+        ...
+
+    def refused(self, refusal: Refusal) -> None:
+        """The request was answered before it got anywhere."""
+        ...
+
+    def end(self) -> None:
+        """Nothing more will come, whether or not the request was answered. Call once."""
+        ...
+
+
+class Tracer(Protocol):
+    """Tells requests to whoever collects traces. Must not raise and must not wait."""
+
+    def begin(self, headers: Sequence[tuple[bytes, bytes]]) -> Trace:
+        """A request has come.
+
+        Args:
+            headers: Its headers, names in lower case.
+        """
         ...
 
 
@@ -430,6 +515,10 @@ class WarmDesk(Protocol):
         """How far a job is, JSON-ready; None if there is no such."""
         ...
 
+    async def overview(self) -> Mapping[str, object]:
+        """What the configuration declares and the last jobs, JSON-ready; as in ``GET /admin/api/warm``."""
+        ...
+
 
 class Explains(Protocol):
     """Somebody who explains requests, later and elsewhere. Must not raise and must not wait."""
@@ -467,8 +556,10 @@ class ExplainDesk(Protocol):
         """The answer as a JSON document.
 
         Args:
-            question: ``summary``, ``reasons``, ``requests`` or ``request``: paths below ``/admin/api/``.
-            arguments: The query's parameters; for ``request`` its ``id``.
+            question: ``summary``, ``reasons``, ``requests`` or ``request``: paths below ``/admin/api/``. Or ``tokens``,
+                whose answer holds token ids and must not be shown: ``{"model", "equal_tokens", "before": [ids],
+                "after": [ids], "first"}``, equal up to ``first``; ``null`` where there is nothing to compare.
+            arguments: The query's parameters; for ``request`` and ``tokens`` the request's ``id``.
 
         Raises:
             BadRequest: a parameter is wrong; message and param say how.

@@ -216,7 +216,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.SEEN,
         "Reset",
         "These tokens were computed before the prefix space was reset.",
-        "Meant so. See GET /admin/api/spaces for who reset it, and warm declared prefixes afterwards.",
+        "Meant so. The audit log has who reset it; warm declared prefixes afterwards.",
         _G,
     ),
     Reason.BLOCK_BOUNDARY: ReasonText(
@@ -358,4 +358,29 @@ REASONS: Mapping[Reason, ReasonText] = {
         "Nothing; declared prefixes (warm.file) make even the first request warm.",
         _N,
     ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RungText:
+    """What is said about the tokens between a rung and the one below.
+
+    Attributes:
+        title: A few words, for a chart's axis.
+        meaning: What they have in common, in one sentence.
+    """
+
+    title: str
+    meaning: str
+
+
+RUNGS: Mapping[Rung, RungText] = {
+    Rung.CONFIRMED: RungText("Served from cache", "Not computed again: what all of this is for."),
+    Rung.CHOSEN: RungText("Not where expected", "The chosen replica should have held them, and did not."),
+    Rung.ANYWHERE: RungText("On another replica", "Another replica held them, and the request did not go there."),
+    Rung.SEEN_HERE: RungText("No longer cached", "They were computed before, and no replica holds them any more."),
+    Rung.SEEN: RungText("Kept apart", "They were computed before, for somebody who shares no cache with this request."),
+    Rung.REFERENCE: RungText("Block rounding", "Equal to an earlier prompt, but not enough to fill a block."),
+    Rung.REUSABLE: RungText("Prompt changed", "They stand in an earlier prompt, too, behind something that changed."),
+    Rung.PROMPT: RungText("New", "Nobody sent them before."),
 }

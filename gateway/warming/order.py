@@ -8,7 +8,7 @@ from gateway.values.ids import ReplicaId
 from gateway.warming.declared import Declared, Malformed, declare, kind_of, replica_ids
 from gateway.warming.settings import SLOWEST
 
-_KEYS = ("prefixes", "replicas", "requests_per_second")
+_KEYS = ("prefixes", "declared", "replicas", "requests_per_second")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,12 @@ class Order:
     """What an operator wants sent.
 
     Attributes:
-        prefixes: What.
+        prefixes: What; None for what the configuration declares.
         replicas: To which replicas; None for all.
         requests_per_second: How fast; None for the configured rate.
     """
 
-    prefixes: list[Declared]
+    prefixes: list[Declared] | None
     replicas: frozenset[ReplicaId] | None
     requests_per_second: float | None
 
@@ -35,6 +35,18 @@ def parse_order(body: Mapping[str, object]) -> Order:
     for key in body:
         if key not in _KEYS:
             raise Malformed((key,), f"unknown key, expected one of {', '.join(_KEYS)}", "unknown_parameter")
+    return Order(
+        _prefixes(body), replica_ids(body.get("replicas"), ("replicas",)), _rate(body.get("requests_per_second"))
+    )
+
+
+def _prefixes(body: Mapping[str, object]) -> list[Declared] | None:
+    if "declared" in body:
+        if body["declared"] is not True:
+            raise Malformed(("declared",), "can only be true")
+        if "prefixes" in body:
+            raise Malformed(("declared",), "stands alone: what is declared, or the prefixes given here", "conflict")
+        return None
     entries = body.get("prefixes")
     if not isinstance(entries, list) or not entries:
         raise Malformed(("prefixes",), f"expected a list of prefixes, got {kind_of(entries)}", "invalid_type")
@@ -44,7 +56,7 @@ def parse_order(body: Mapping[str, object]) -> Order:
             prefixes.append(declare(entry))
         except Malformed as error:
             raise error.within("prefixes", position) from None
-    return Order(prefixes, replica_ids(body.get("replicas"), ("replicas",)), _rate(body.get("requests_per_second")))
+    return prefixes
 
 
 def _rate(value: object) -> float | None:

@@ -135,11 +135,7 @@ class Planner:
         Raises:
             Malformed: something does not exist or is down, or there is nothing to send; with the location in the order.
         """
-        known = {replica.id: replica for replica in self._fleet.replicas}
-        for name in sorted(only or ()):
-            if name not in known:
-                message = f"there is no replica {name!r}. Known replicas: {', '.join(known)}."
-                raise Malformed(("replicas",), message, "unknown_replica")
+        self._check_known(only)
         steps: list[Step] = []
         down: dict[ReplicaId, None] = {}
         for index, prefix in enumerate(prefixes):
@@ -164,6 +160,38 @@ class Planner:
             raise Malformed(("replicas",), "none of them serves the model of any of the prefixes.", "nothing_to_send")
         return Plan(steps, list(down))
 
+    def declared(self, prefixes: Sequence[Declared], only: frozenset[ReplicaId] | None) -> Plan:
+        """What an operator asks for who wants everything sent that the configuration declares.
+
+        As for a replica that joins, what cannot be sent any more is left out.
+
+        Args:
+            prefixes: What is declared.
+            only: To which replicas; None for all that are up.
+
+        Raises:
+            Malformed: a replica does not exist or is down, or there is nothing to send.
+        """
+        if not prefixes:
+            message = "nothing is declared: name a file of prefixes as warm.file in the configuration"
+            raise Malformed(("declared",), message, "nothing_declared")
+        self._check_known(only)
+        steps: list[Step] = []
+        down: list[ReplicaId] = []
+        for replica in self._fleet.replicas:
+            if only is not None and replica.id not in only:
+                continue
+            own = self.joined(prefixes, replica.id)
+            if replica.up:
+                steps += own
+            elif only is not None:
+                raise Malformed(("replicas",), f"{replica.id} is down; nothing was sent.", "replica_down")
+            elif own:
+                down.append(replica.id)
+        if not steps:
+            raise Malformed(("declared",), "no replica is up that any of it could be sent to.", "nothing_to_send")
+        return Plan(steps, down)
+
     def joined(self, prefixes: Sequence[Declared], replica_id: ReplicaId) -> Sequence[Step]:
         """What a replica gets that has just come up. Prefixes that cannot be sent any more are logged and left out."""
         replica = next((replica for replica in self._fleet.replicas if replica.id == replica_id), None)
@@ -181,6 +209,13 @@ class Planner:
             if _admits(caller.tenant, replica):
                 steps += [Step(index, prefix, caller, target) for target in replica.targets()]
         return steps
+
+    def _check_known(self, names: frozenset[ReplicaId] | None) -> None:
+        known = [replica.id for replica in self._fleet.replicas]
+        for name in sorted(names or ()):
+            if name not in known:
+                message = f"there is no replica {name!r}. Known replicas: {', '.join(known)}."
+                raise Malformed(("replicas",), message, "unknown_replica")
 
     def _chosen(self, prefix: Declared, caller: Caller, only: frozenset[ReplicaId] | None) -> list[FleetReplica]:
         asked = [

@@ -3,14 +3,16 @@
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from gateway.tasks import TaskGroupOwner
 from gateway.values.errors import BadRequest, ConfigInvalid, ShuttingDown
-from gateway.values.ids import ReplicaId
+from gateway.values.ids import ModelId, ReplicaId
+from gateway.values.request import Endpoint
 from gateway.warming.declared import Declared, Location, Malformed
 from gateway.warming.document import read_prefixes
 from gateway.warming.job import Job, JobState
@@ -52,6 +54,7 @@ class Warmer:
         isolated: Whether tenants have prefixes of their own, so that a prefix has to say whose it is.
         hold: Called with true when a replica should take requests only for want of others, and with false when that is
             over, however it ended.
+        count: From a prefix's model, endpoint and fields to its prompt tokens; None where nobody can tell.
         settings: The configuration.
         clock: Monotonic seconds.
         sleep: Waits.
@@ -68,6 +71,7 @@ class Warmer:
         *,
         isolated: Callable[[], bool],
         hold: Callable[[ReplicaId, bool], None],
+        count: Callable[[ModelId, Endpoint, Mapping[str, Any]], Awaitable[int | None]],
         settings: WarmSettings,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
@@ -75,6 +79,8 @@ class Warmer:
         self._planner = Planner(fleet, tenants, isolated)
         self._runner = Runner(service, clock, sleep)
         self._hold = hold
+        self._count = count
+        self._counted: dict[int, int] = {}
         self._settings = settings
         self._clock = clock
         self._tasks = TaskGroupOwner()
@@ -90,7 +96,10 @@ class Warmer:
             raise ShuttingDown("The gateway is shutting down.", code="shutting_down")
         try:
             wanted = parse_order(order)
-            plan = self._planner.order(wanted.prefixes, wanted.replicas)
+            if wanted.prefixes is None:
+                plan = self._planner.declared(self._declared, wanted.replicas)
+            else:
+                plan = self._planner.order(wanted.prefixes, wanted.replicas)
         except Malformed as error:
             param = _param(error.location)
             raise BadRequest(f"`{param}`: {error.message}", param=param, code=error.code) from None
@@ -108,6 +117,33 @@ class Warmer:
         """See ``WarmDesk``. The last jobs are kept, and all that run."""
         known = self._jobs.get(job)
         return None if known is None else known.shown(self._clock())
+
+    async def overview(self) -> Mapping[str, object]:
+        """See ``WarmDesk``. Prompts are counted the first time only."""
+        declared, counted = self._declared, self._counted
+        for position, prefix in enumerate(declared):
+            if position not in counted:
+                tokens = await self._count(prefix.model, prefix.endpoint, prefix.fields)
+                if tokens is not None:
+                    counted[position] = tokens
+        now = self._clock()
+        return {
+            "declared": [
+                {
+                    "model": prefix.model,
+                    "tenant": prefix.tenant,
+                    "scope": prefix.scope,
+                    "replicas": None if prefix.replicas is None else sorted(prefix.replicas),
+                    "tokens": counted.get(position),
+                }
+                for position, prefix in enumerate(declared)
+            ],
+            "jobs": [job.shown(now) for job in reversed(self._jobs.values())],
+        }
+
+    def recount(self) -> None:
+        """A tokenizer or a template is another one: what was counted by the one before does not hold any more."""
+        self._counted = {}
 
     def start_background(self) -> None:
         """Fill the replicas that have joined so far, and from now on every one that does.
@@ -153,6 +189,7 @@ class Warmer:
             _log.error("warm_file_invalid", problems=invalid.problems, instead="the prefixes read before stay in use")
         else:
             self._declared = [] if file is None else file.declared
+            self.recount()
             _log.info("warm_file_read", prefixes=len(self._declared))
 
     async def stop(self) -> None:

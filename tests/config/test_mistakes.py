@@ -47,7 +47,7 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         (
             "quotas: []",
             "quotas: unknown key, expected one of server, log, models, admission, tenants, spaces, personal_data, "
-            "explain, audit, warm, encode, index, ingest, placement, relay",
+            "explain, audit, tracing, warm, encode, index, ingest, placement, relay",
         ),
         # addresses and ports
         ("server: {port: 9000, admin_port: 9000}", "server.admin_port: the same as server.port"),

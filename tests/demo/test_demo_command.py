@@ -37,6 +37,8 @@ def test_ctrl_c_ends_it_with_a_summary_and_leaves_no_process(demo, left_behind):
     public = run.wait_for(r"gateway +(http://\S+)")[1]
     assert time.monotonic() - began < 10
     admin = run.wait_for(r"admin +(http://\S+)/metrics")[1]
+    assert run.wait_for(r"Dashboard: (\S+)\n")[1] == f"{admin}/dashboard"
+    assert "<main>" in httpx.get(f"{admin}/dashboard").text
     run.wait_for(r" [1-9]\d* requests, 0 errors, hit rate")
 
     # It is a gateway that one can use while it runs.

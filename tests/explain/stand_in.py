@@ -1,7 +1,7 @@
 """The process that explains, with a simple worker in place of the real one: ``stand_in.py LOG FD``.
 
 Every missed token of a request with tokens is ``new_content``, of one without ``unclassified``. Texts are orders:
-``poison`` raises, ``slow`` takes 0.2 s, ``die`` ends the process at once. What it was told is appended to LOG.
+``poison`` raises, ``slow`` means 0.2 s of work, ``die`` ends the process at once. What it was told is appended to LOG.
 """
 
 import json
@@ -16,6 +16,12 @@ from gateway.values.explain import Attribution, Explanation
 from gateway.values.reasons import Reason
 
 LOG = sys.argv[1]
+
+
+def work(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
 
 
 class StandIn:
@@ -33,7 +39,7 @@ class StandIn:
         if b"poison" in finished.body:
             raise ValueError(f"cannot make sense of {finished.body.decode()}")
         if b"slow" in finished.body:
-            time.sleep(0.2)
+            work(0.2)
         if b"die" in finished.body:
             os._exit(3)
         missed = finished.prompt_tokens - finished.cached_tokens

@@ -10,7 +10,7 @@ from gateway.explain.left_out import Sums, share_of
 from gateway.explain.link import Answer, Frames, LeftOut, Notice, Question, Ready, Terms, pack
 from gateway.explain.office import Office
 from gateway.values.errors import BadRequest
-from gateway.values.explain import Attribution, Explanation, Happened, Past
+from gateway.values.explain import Attribution, Explanation, Happened, Past, Where
 from gateway.values.reasons import Reason, Rung
 
 TERMS = Terms(1_000_000, 10, 60.0, 1_000_000, 60.0, 1000, None, "USD", {"demo": 8})
@@ -161,6 +161,13 @@ def test_hits_and_missed_of_what_is_left_out_are_the_prompt(prompt, own, predict
         request(None, prompt_tokens=prompt, own_tokens=own, predicted_tokens=predicted, cached_tokens=cached)
     )
     assert 0 <= share.hits <= share.prompt_tokens == max(prompt, 0)
+
+
+def test_sums_tell_template_versions_apart():
+    sums = Sums()
+    for version in ("v3", "v4", "v4"):
+        sums.add(share_of(request(None, where=Where("demo", template=version))))
+    assert {each.template: each.requests for each in sums.take()} == {"v3": 1, "v4": 2}
 
 
 def test_sums_lose_nothing_however_many_sources_there_are():

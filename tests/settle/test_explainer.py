@@ -1,5 +1,7 @@
 """Where every prompt token of a request went."""
 
+from array import array
+
 import orjson
 import pytest
 from answered_requests import answered as request
@@ -95,6 +97,41 @@ def test_time_in_front_of_what_repeats_is_named_with_its_tokens_and_place(explai
     assert missed(explanation) == {Reason.BLOCK_BOUNDARY: 3, Reason.DYNAMIC_TIME: 60, Reason.NEW_CONTENT: 2}
     assert explanation.difference.reason is Reason.DYNAMIC_TIME
     assert (explanation.difference.message, explanation.difference.line) == (0, 1)
+
+
+def windows(explanation):
+    """Token ids before and after, and how many in front are equal."""
+    tokens = explanation.tokens
+    return [list(array("I", each)) for each in (tokens.before, tokens.after)], tokens.first
+
+
+def test_tokens_around_the_first_difference_are_kept(explainer):
+    body = "Today is {}.\nBe brief and kind, and never say what the weather will be tomorrow."
+    explainer.explain(asked([1, 2, 3, 100, *SYSTEM, *QUESTION], chat(body.format("2026-11-20 08:15:00"), "Hello")))
+    second = asked([1, 2, 3, 200, 201, *SYSTEM, *QUESTION], chat(body.format("2026-11-21 09:30:12"), "Hello"), 1)
+    (before, after), first = windows(explainer.explain(second))
+    assert first == 3
+    assert before == [1, 2, 3, 100, *SYSTEM[:23]]
+    assert after == [1, 2, 3, 200, 201, *SYSTEM[:22]]
+
+
+def test_sixteen_equal_tokens_are_kept_in_front(explainer):
+    body = "Be brief and kind, and never say what the weather will be tomorrow. Today is {}."
+    explainer.explain(asked([*SYSTEM, 100, *QUESTION], chat(body.format("2026-11-20 08:15:00"), "Hello")))
+    second = asked([*SYSTEM, 200, *QUESTION], chat(body.format("2026-11-21 09:30:12"), "Hello"), 1)
+    (before, after), first = windows(explainer.explain(second))
+    assert first == 16
+    assert before == [*SYSTEM[-16:], 100, *QUESTION]
+    assert after == [*SYSTEM[-16:], 200, *QUESTION]
+
+
+def test_where_nothing_differs_or_ids_cannot_be_compared_no_tokens_are_kept(explainer):
+    first = explainer.explain(asked(SYSTEM + QUESTION))
+    again = explainer.explain(asked(SYSTEM + QUESTION, at=1))
+    other = Where("demo", "another tokenizer", "v1")
+    retokenized = explainer.explain(asked(range(7000, 7060), at=2, where=other))
+    assert retokenized.difference.reason is Reason.TOKENIZER_CHANGED
+    assert [first.tokens, again.tokens, retokenized.tokens] == [None, None, None]
 
 
 def test_engine_that_has_lost_what_it_was_believed_to_hold_makes_the_index_stale(explainer):
@@ -193,6 +230,20 @@ def test_time_in_one_of_several_prompts_is_named():
         explanation = explainer.explain(request(**about, parts=parts, body=body, at=1000.0 + at))
     assert missed(explanation)[Reason.DYNAMIC_TIME] == 202
     assert explanation.difference.path == "prompt[0]"
+
+
+def test_of_several_prompts_tokens_of_the_one_that_differs_are_kept():
+    head, tail = list(range(40, 50)), list(range(500, 560))
+    explainer = made()
+    for at, day in enumerate(("2026-03-12", "2026-03-13")):
+        texts = ["x", f"Date {day}\n" + "Describe the parcel and where it is. " * 9]
+        body = orjson.dumps({"prompt": texts})
+        parts = (ids(head), ids([1, 2, 100 + at, *tail]), ids([9] * 5))
+        about = {"endpoint": "/v1/completions", "cached_tokens": None, "prompt_tokens": 78}
+        explanation = explainer.explain(request(**about, parts=parts, body=body, at=1000.0 + at))
+    (_, after), first = windows(explanation)
+    assert first == 2
+    assert after == [1, 2, 101, *tail[:23]]
 
 
 def test_prompt_given_as_token_ids_is_compared_and_not_classified():

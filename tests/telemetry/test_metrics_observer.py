@@ -12,6 +12,8 @@ from gateway.values.personal import Finding
 from gateway.values.space import ResetCause
 from gateway.values.tenant import Caller, Tenant
 
+_AT_THE_START = {"gateway_config_last_reload_successful"}
+
 
 class Counted:
     def __init__(self) -> None:
@@ -26,6 +28,10 @@ class Counted:
         page = generate_latest(self.catalog.registry).decode()
         lines = [line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")]
         return {name: float(value) for name, value in lines if float(value)}
+
+    def counts(self) -> dict[str, float]:
+        """The same, without what is so from the start."""
+        return {name: value for name, value in self.samples().items() if name not in _AT_THE_START}
 
 
 @pytest.fixture
@@ -72,7 +78,7 @@ def test_warming_counts_nowhere_else(counted, status, ending, result):
     counted.observer.on_settled(
         settlement(warming=True, status=status, ending=ending, decision=decision, failed_attempts=2, parity=False)
     )
-    assert counted.samples() == {f'gateway_warm_requests_total{{model="m",result="{result}"}}': 1}
+    assert counted.counts() == {f'gateway_warm_requests_total{{model="m",result="{result}"}}': 1}
 
 
 def test_ended_spaces_count_by_cause(counted):
@@ -97,6 +103,57 @@ def test_reloads_count_by_their_result(counted):
         counted.observer.on_reload(taken=taken)
     assert counted.value("gateway_config_reloads_total", result="taken") == 1
     assert counted.value("gateway_config_reloads_total", result="refused") == 2
+
+
+def test_whether_the_newest_configuration_is_in_force_is_told(counted):
+    told = []
+    for taken in (None, True, False, True):
+        if taken is not None:
+            counted.observer.on_reload(taken=taken)
+        told.append(counted.value("gateway_config_last_reload_successful"))
+    assert told == [1, 1, 0, 1]
+
+
+def exemplars(counted: Counted, family: str) -> dict[str, str]:
+    """The request that each bucket of a histogram names, by the bucket's bound."""
+    return {
+        sample.labels["le"]: sample.exemplar.labels["request_id"]
+        for metric in counted.catalog.registry.collect()
+        if metric.name == family
+        for sample in metric.samples
+        if sample.exemplar
+    }
+
+
+def test_every_bucket_names_a_request_of_its_own(counted):
+    for number, seconds in enumerate((0.004, 0.2, 0.2, 400.0)):
+        counted.observer.on_settled(settlement(request_id=f"req-{number}", seconds=seconds, ttft_seconds=seconds))
+    named = {"0.005": "req-0", "0.25": "req-1", "+Inf": "req-3"}
+    assert exemplars(counted, "gateway_request_seconds") == exemplars(counted, "gateway_ttft_seconds") == named
+    assert counted.value("gateway_request_seconds_count", model="m", endpoint="/v1/chat/completions") == 4
+
+
+def test_a_value_on_a_bound_shares_its_bucket_with_those_below(counted):
+    counted.observer.on_settled(settlement(request_id="on-the-bound", seconds=0.25))
+    counted.observer.on_settled(settlement(request_id="below", seconds=0.2))
+    assert exemplars(counted, "gateway_request_seconds") == {"0.25": "on-the-bound"}
+
+
+def test_a_bucket_names_a_newer_request_after_a_while(counted, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr("gateway.telemetry.exemplars.time.monotonic", lambda: now)
+    for request_id, later in (("first", 0.0), ("too-soon", 0.5), ("newer", 60.0)):
+        now = 1000.0 + later
+        counted.observer.on_settled(settlement(request_id=request_id, seconds=0.2))
+    assert exemplars(counted, "gateway_request_seconds") == {"0.25": "newer"}
+
+
+def test_an_id_too_long_for_an_exemplar_is_counted_without_it(counted):
+    counted.observer.on_settled(settlement(request_id="y" * 119, seconds=0.2))
+    assert exemplars(counted, "gateway_request_seconds") == {}
+    assert counted.value("gateway_request_seconds_count", model="m", endpoint="/v1/chat/completions") == 1
+    counted.observer.on_settled(settlement(request_id="x" * 118, seconds=0.2))
+    assert exemplars(counted, "gateway_request_seconds") == {"0.25": "x" * 118}
 
 
 def test_skipped_searches_count_by_tenant(counted):

@@ -1,15 +1,17 @@
 """An admin port with rooms behind it that only write down what they are asked."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import orjson
 
-from gateway.ui import AdminAccess, AdminState, build_admin
+from gateway.ui import AdminAccess, AdminState, LiveFeed, build_admin
 from gateway.values.audit import AuditEvent
 from gateway.values.errors import BadRequest
+from gateway.values.ports import ExplainDesk
 from gateway.values.space import PrefixSpace, ResetCause, SpaceEnd, SpaceSelection
 
 PLAIN, READER, OPERATOR, LATE = "plain-t0ken", "reader-t0ken", "operator-t0ken", "late-t0ken"
@@ -50,6 +52,7 @@ class Rooms:
     resets: list[tuple[SpaceSelection, str]] = field(default_factory=list)
     orders: list[tuple[Mapping[str, Any], str]] = field(default_factory=list)
     questions: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
+    answers: dict[str, Any] = field(default_factory=dict)
     failure: Exception | None = None
 
     def shown(self) -> Sequence[Mapping[str, object]]:
@@ -63,7 +66,7 @@ class Rooms:
         return [SpaceEnd(space, "k3v9", ResetCause.MANUAL, by)]
 
     def start(self, order: Mapping[str, object], by: str) -> Mapping[str, object]:
-        if "prefixes" not in order:
+        if not {"prefixes", "declared"} & order.keys():
             raise BadRequest("`prefixes` is missing.", param="prefixes", code="missing")
         self.orders.append((order, by))
         return {"id": "j1", "state": "running", "total": 2}
@@ -71,11 +74,17 @@ class Rooms:
     def job(self, job: str) -> Mapping[str, object] | None:
         return {"id": "j1", "state": "done", "total": 2} if job == "j1" else None
 
+    async def overview(self) -> Mapping[str, object]:
+        return {"declared": [{"model": "m", "tokens": 12}], "jobs": []}
+
     async def ask(self, question: str, arguments: Mapping[str, str]) -> bytes:
         if self.failure:
             raise self.failure
         self.questions.append((question, arguments))
-        return b'{"told": ["asked"]}'
+        answer = self.answers.get(question, {"told": ["asked"]})
+        if isinstance(answer, Exception):
+            raise answer
+        return orjson.dumps(answer)
 
     def record(self, event: AuditEvent) -> None:
         self.events.append(event)
@@ -84,20 +93,27 @@ class Rooms:
 class AdminPort:
     """The application, asked without a network."""
 
-    def __init__(self, access: AdminAccess) -> None:
+    def __init__(self, access: AdminAccess, journal: ExplainDesk | None = None) -> None:
         self.access = access
         self.rooms = Rooms()
         self.config: dict[str, Any] = {"version": 1}
+        self.replicas = [{"id": "r0", "model": "m", "state": "ready", "url": "http://r0"}]
+        self.decode: Callable[[list[int]], str] | None = None
+        desk = journal or self.rooms
+        self.live = LiveFeed(desk, lambda: self.replicas, look_seconds=0.005)
         self.app = build_admin(
             AdminState(
                 metrics=lambda _: (b"gateway_up 1\n", "text/plain"),
-                replicas=lambda: [{"id": "r0"}],
+                replicas=lambda: self.replicas,
+                prefixes=lambda model, limit: {"prefixes": [{"model": model}] * limit},
                 config=lambda: self.config,
                 personal_data=lambda space: [{"kind": "email"}] if space == "a" else [],
                 named_owners=lambda tenant: [f"tenant:{tenant}"] + (["group:retail"] if tenant == "shop" else []),
                 desk=self.rooms,
                 warm=self.rooms,
-                explain=self.rooms,
+                explain=desk,
+                decoders=lambda model, tokenizer: self.decode if (model, tokenizer) == ("m", "tok") else None,
+                live=self.live,
                 audit=self.rooms,
             ),
             access,

@@ -20,14 +20,19 @@ class Off(GatewayError):
     ("path", "question", "arguments"),
     [
         ("summary", "summary", {}),
-        ("summary?window=1h&model=m&tenant=acme&source=web", "summary", "window=1h model=m tenant=acme source=web"),
+        (
+            "summary?window=1h&model=m&tenant=acme&source=web&template=v3",
+            "summary",
+            "window=1h model=m tenant=acme source=web template=v3",
+        ),
         ("reasons?window=7d&reason=evicted", "reasons", "window=7d reason=evicted"),
+        ("reasons?by=source&template=v3", "reasons", "by=source template=v3"),
         ("reasons?model=&tenant=&source=", "reasons", {}),
         ("requests?session=s%201&limit=5", "requests", {"session": "s 1", "limit": "5"}),
         (
-            "requests?model=m&tenant=acme&source=web&reason=evicted",
+            "requests?model=m&tenant=acme&source=web&template=v3&reason=evicted",
             "requests",
-            "model=m tenant=acme source=web reason=evicted",
+            "model=m tenant=acme source=web template=v3 reason=evicted",
         ),
         ("requests/r1", "request", {"id": "r1"}),
         ("requests/a/b%2Fc", "request", {"id": "a/b/c"}),
@@ -39,7 +44,7 @@ async def test_questions_are_passed_on(unguarded, path, question, arguments):
     answer = await unguarded.get(f"/admin/api/{path}")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
-    assert answer.content == b'{"told": ["asked"]}'
+    assert answer.json() == {"told": ["asked"]}
     if isinstance(arguments, str):
         arguments = dict(each.split("=") for each in arguments.split())
     assert unguarded.rooms.questions == [(question, arguments)]
@@ -65,9 +70,9 @@ async def test_an_unknown_parameter_is_refused(unguarded, path, param):
 @pytest.mark.parametrize(
     "path",
     [
-        "summary?window=15m&model=m&tenant=t&source=s",
-        "reasons?window=15m&model=m&tenant=t&source=s&reason=evicted",
-        "requests?model=m&tenant=t&source=s&reason=evicted&session=x&limit=5",
+        "summary?window=15m&model=m&tenant=t&source=s&template=v",
+        "reasons?window=15m&model=m&tenant=t&source=s&template=v&reason=evicted&by=source",
+        "requests?model=m&tenant=t&source=s&template=v&reason=evicted&session=x&limit=5",
     ],
 )
 async def test_what_the_port_lets_through_the_journal_knows(unguarded, path):

@@ -89,7 +89,7 @@ async def test_replicas_that_are_down_are_left_out_and_told(world):
     [
         ({}, "prefixes", "invalid_type", "expected a list of prefixes, got nothing"),
         (order(), "prefixes", "invalid_type", "expected a list of prefixes, got an empty list"),
-        (order(CHAT, prefix=1), "prefix", "unknown_parameter", "expected one of prefixes, replicas, requests_per_sec"),
+        (order(CHAT, prefix=1), "prefix", "unknown_parameter", "expected one of prefixes, declared, replicas, req"),
         (order(CHAT, {**CHAT, "messages": 3}), "prefixes[1].messages", "invalid_type", "a list of messages, got a num"),
         (order(CHAT, {**CHAT, "model": "z"}), "prefixes[1].model", "model_not_found", "Known models: m, other."),
         (order({**CHAT, "tenant": "zed"}), "prefixes[0].tenant", "unknown_tenant", "there is no tenant 'zed'."),

@@ -39,6 +39,8 @@ class World:
         self.clock = FakeClock()
         self.held = {}
         self.holds = []
+        self.tokens = {}
+        self.counted = []
 
     def tenant(self, name):
         return self.tenants.get(name)
@@ -50,6 +52,10 @@ class World:
         self.holds.append((replica, held))
         self.held[replica] = held
 
+    async def count(self, model, endpoint, fields):
+        self.counted.append((model, endpoint, fields))
+        return self.tokens.get(fields.get("prompt"))
+
     def warmer(self, *, started=True, **settings):
         self.flow.clock = self.clock
         warmer = Warmer(
@@ -58,6 +64,7 @@ class World:
             self,
             isolated=lambda: self.isolated,
             hold=self.hold,
+            count=self.count,
             settings=WarmSettings(**{"requests_per_second": 1000.0} | settings),
             clock=self.clock,
             sleep=self.clock.sleep,

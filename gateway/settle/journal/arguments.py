@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from gateway.settle.journal.windows import DEFAULT_WINDOW, WINDOWS, Window
 from gateway.values.errors import BadRequest
@@ -9,6 +10,10 @@ from gateway.values.reasons import Reason
 
 DEFAULT_LIMIT = 100
 LARGEST_LIMIT = 1000
+
+Part = Literal["model", "tenant", "source", "template"]
+"""What figures can be told apart by, and requests chosen by."""
+PARTS: tuple[Part, ...] = get_args(Part)
 
 _SHOWN_CHARS = 200
 
@@ -22,21 +27,28 @@ class Selection:
         model: Id of the model.
         tenant: Id of the tenant.
         source: Client family.
+        template: Version of the template.
     """
 
     window: Window
     model: str | None = None
     tenant: str | None = None
     source: str | None = None
+    template: str | None = None
 
-    def takes(self, model: str, tenant: str, source: str) -> bool:
+    def takes(self, model: str, tenant: str, source: str, template: str) -> bool:
         """Whether it is about such a request."""
-        return self.model in (None, model) and self.tenant in (None, tenant) and self.source in (None, source)
+        return (
+            self.model in (None, model)
+            and self.tenant in (None, tenant)
+            and self.source in (None, source)
+            and self.template in (None, template)
+        )
 
     @property
     def shown(self) -> dict[str, str | None]:
         """JSON-ready."""
-        return {"window": self.window.name, "model": self.model, "tenant": self.tenant, "source": self.source}
+        return {"window": self.window.name} | {part: getattr(self, part) for part in PARTS}
 
 
 def read_names(arguments: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
@@ -70,7 +82,22 @@ def read_selection(given: Mapping[str, str]) -> Selection:
             param="window",
             code="invalid_value",
         )
-    return Selection(WINDOWS[name], given.get("model"), given.get("tenant"), given.get("source"))
+    return Selection(WINDOWS[name], **{part: given.get(part) for part in PARTS})
+
+
+def read_part(given: Mapping[str, str]) -> Part | None:
+    """What a series is told apart by; None for nothing.
+
+    Raises:
+        BadRequest: It cannot be told apart by that.
+    """
+    name = given.get("by")
+    found = next((part for part in PARTS if part == name), None)
+    if name is not None and found is None:
+        raise BadRequest(
+            f"`by` must be one of {', '.join(PARTS)}, not {name[:_SHOWN_CHARS]!r}.", param="by", code="invalid_value"
+        )
+    return found
 
 
 def read_reason(given: Mapping[str, str]) -> Reason | None:

@@ -1,6 +1,6 @@
-"""The table of reasons, JSON-ready, so that a page needs no other source for its texts."""
+"""The tables of reasons and rungs, JSON-ready, so that a page needs no other source for its texts."""
 
-from gateway.values.reasons import REASONS
+from gateway.values.reasons import REASONS, RUNGS, Rung
 
 
 def catalog() -> list[dict[str, object]]:
@@ -16,3 +16,8 @@ def catalog() -> list[dict[str, object]]:
         }
         for reason, text in REASONS.items()
     ]
+
+
+def rungs() -> list[dict[str, object]]:
+    """Every rung, in the order of the ladder."""
+    return [{"rung": rung, "title": RUNGS[rung].title, "meaning": RUNGS[rung].meaning} for rung in Rung]

@@ -43,6 +43,8 @@ def request_shown(entry: Entry, price: Price) -> dict[str, object]:
         "timings": {
             "ttft_seconds": finished.ttft_seconds,
             "seconds": seconds(finished.seconds),
+            "sent_after_seconds": seconds(finished.sent_after_seconds),
+            "stages": {stage: seconds(spent) for stage, spent in finished.stages},
             "prefill_seconds_per_token": finished.prefill_seconds_per_token,
         },
         "value": {

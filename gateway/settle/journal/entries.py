@@ -14,7 +14,7 @@ _OVERHEAD_BYTES = 600
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One request. Holds no text but the masked windows of the difference.
+    """One request. Holds no text but the masked windows of the difference, and the token ids around it.
 
     Attributes:
         finished: The request, without body, token ids and replies.
@@ -32,6 +32,7 @@ class _Kept(msgspec.Struct, frozen=True, gc=False):
     model: str
     tenant: str
     source: str
+    template: str
     session: str
     reasons: frozenset[Reason]
     packed: bytes
@@ -74,6 +75,7 @@ class Entries:
             model=finished.model,
             tenant=finished.tenant,
             source=finished.source,
+            template=finished.where.template,
             session=finished.session,
             reasons=frozenset(each.reason for each in explanation.missed if each.tokens),
             packed=_pack(Entry(bare, explanation, gpus)),
@@ -108,6 +110,7 @@ class Entries:
         model: str | None = None,
         tenant: str | None = None,
         source: str | None = None,
+        template: str | None = None,
         session: str | None = None,
         reason: Reason | None = None,
     ) -> Iterator[Entry]:
@@ -117,6 +120,7 @@ class Entries:
                 model in {None, kept.model}
                 and tenant in {None, kept.tenant}
                 and source in {None, kept.source}
+                and template in {None, kept.template}
                 and session in {None, kept.session}
                 and (reason is None or reason in kept.reasons)
             ):

@@ -1,11 +1,13 @@
 """Figures of a sum of requests, JSON-ready."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from gateway.settle.journal.cell import TURNS, Cell
+from gateway.settle.journal.arguments import Part
+from gateway.settle.journal.cell import Cell
+from gateway.settle.journal.columns import TURNS
 from gateway.settle.journal.histogram import Bins, percentiles
 from gateway.settle.journal.limits import Price
-from gateway.values.reasons import REASONS, Reason, Remedy, Rung
+from gateway.values.reasons import REASONS, RUNGS, Reason, Remedy, Rung
 
 _AVOIDABLE = (Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY)
 _SECONDS_DIGITS = 6
@@ -39,7 +41,7 @@ def ladder(cell: Cell) -> list[dict[str, object]]:
     below = 0
     shown: list[dict[str, object]] = []
     for rung, tokens in zip(Rung, cell.rungs, strict=True):
-        shown.append({"rung": rung, "tokens": tokens, "more": tokens - below})
+        shown.append({"rung": rung, "title": RUNGS[rung].title, "tokens": tokens, "more": tokens - below})
         below = tokens
     return shown
 
@@ -104,23 +106,20 @@ def rerendered_tokens(cell: Cell) -> int:
     return cell.tokens_of(Reason.REPLY_RERENDERED)
 
 
-def apart(cells: Iterable[tuple[str, Cell]], name: str, price: Price) -> list[dict[str, object]]:
-    """Sums by a name, most prompt tokens first."""
-    sums: dict[str, Cell] = {}
-    for each, cell in cells:
-        sums.setdefault(each, Cell()).add(cell)
+def apart(cells: Mapping[str, Cell], part: Part, price: Price) -> list[dict[str, object]]:
+    """Sums by a part of their keys, most prompt tokens first."""
     return [
-        {name: each}
+        {part: name}
         | totals(cell)
-        | {"reasons": {reason.value: tokens for reason, (tokens, _) in cell.missed.items()}}
+        | {"reasons": {reason.value: tokens for reason, tokens in cell.missed_tokens.items()}}
         | value(cell, price)
-        for each, cell in sorted(sums.items(), key=lambda each: (-each[1].prompt_tokens, each[0]))
+        for name, cell in sorted(cells.items(), key=lambda each: (-each[1].prompt_tokens, each[0]))
     ]
 
 
 def _spread(bins: Bins) -> dict[str, object]:
-    p50, p90, p99 = percentiles(bins, (0.5, 0.9, 0.99))
-    return {"requests": sum(bins.values()), "p50": p50, "p90": p90, "p99": p99}
+    p50, p90, p95, p99 = percentiles(bins, (0.5, 0.9, 0.95, 0.99))
+    return {"requests": sum(bins.values()), "p50": p50, "p90": p90, "p95": p95, "p99": p99}
 
 
 def _worth(tokens: int, gpu_seconds: float, price: Price) -> dict[str, object]:

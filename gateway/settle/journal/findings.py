@@ -4,7 +4,7 @@ What nobody can do anything about is no finding.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -12,9 +12,10 @@ import msgspec
 
 from gateway.settle.journal.amounts import costs, per_day
 from gateway.settle.journal.arguments import Selection
+from gateway.settle.journal.figures import share
 from gateway.settle.journal.keys import Key
 from gateway.settle.journal.limits import JournalLimits, Price
-from gateway.settle.journal.windows import FINDINGS, Ring
+from gateway.settle.journal.windows import FINDINGS, Resolution, Ring, fewest
 from gateway.values.explain import Attribution, Difference, Explanation
 from gateway.values.reasons import REASONS, Reason, Remedy
 
@@ -101,7 +102,7 @@ class Findings:
 
     def __init__(self, limits: JournalLimits) -> None:
         self._limits = limits
-        self._rings = tuple(_FindingRing(Ring(resolution, _Bucket)) for resolution in FINDINGS)
+        self._rings = tuple(_FindingRing(resolution) for resolution in FINDINGS)
 
     def configure(self, limits: JournalLimits) -> None:
         """Go by other bounds from now on."""
@@ -118,16 +119,30 @@ class Findings:
             for ring in self._rings:
                 ring.add(cause, at, toll, self._limits.findings)
 
-    def shown(self, selection: Selection, now: float, since: float, price: Price) -> list[dict[str, object]]:
-        """The causes that cost most in a window, JSON-ready; ``since`` is when counting began."""
-        ring = self._rings[selection.window.ring]
-        covered_seconds = max(now - max(ring.first_start(now, selection.window.seconds), since), 0.0)
+    def shown(
+        self, selection: Selection, now: float, *, since: float, prompt_tokens: int, price: Price
+    ) -> list[dict[str, object]]:
+        """The causes that cost most in a window, JSON-ready.
+
+        Args:
+            selection: The window, and whose.
+            now: The time.
+            since: When counting began.
+            prompt_tokens: All of the selection.
+            price: What computing costs.
+        """
+        rings = [each.ring for each in self._rings[selection.window.ring :]]
+        covered_seconds = max(now - max(rings[0].first_start(now, selection.window.seconds), since), 0.0)
         totals: dict[Cause, Toll] = {}
-        for cause, toll in ring.between(now, selection.window.seconds):
-            if selection.takes(*cause.key):
-                totals.setdefault(cause, Toll()).add(toll)
+        for bucket in fewest(rings, now, selection.window.seconds):
+            for cause, toll in bucket.items():
+                if selection.takes(*cause.key):
+                    totals.setdefault(cause, Toll()).add(toll)
         top = nlargest(_SHOWN, totals.items(), key=lambda each: (each[1].gpu_seconds, each[1].tokens))
-        return [_shown(cause, toll, covered_seconds, price) for cause, toll in top]
+        return [
+            _shown(cause, toll, covered_seconds, price) | {"share": share(toll.tokens, prompt_tokens)}
+            for cause, toll in top
+        ]
 
 
 class _Bucket:
@@ -154,25 +169,18 @@ class _Bucket:
 class _FindingRing:
     """One resolution. The bucket that was written last is open."""
 
-    def __init__(self, ring: Ring[_Bucket]) -> None:
-        self._ring = ring
+    def __init__(self, resolution: Resolution) -> None:
+        self.ring = Ring(resolution, _Bucket)
         self._open = _Bucket()
 
     def add(self, cause: Cause, at: float, toll: Toll, most: int) -> None:
-        bucket = self._ring.bucket(at)
+        bucket = self.ring.bucket(at)
         if bucket is None:
             return
         if bucket is not self._open:
             self._open.close(most)
             self._open = bucket
         bucket.add(cause, toll, most)
-
-    def first_start(self, now: float, seconds: float) -> int:
-        return self._ring.first_start(now, seconds)
-
-    def between(self, now: float, seconds: float) -> Iterator[tuple[Cause, Toll]]:
-        for _, bucket in self._ring.between(now, seconds):
-            yield from bucket.items()
 
 
 def _largest(tolls: Mapping[Cause, Toll], most: int) -> list[tuple[Cause, Toll]]:
@@ -201,6 +209,7 @@ def _shown(cause: Cause, toll: Toll, covered_seconds: float, price: Price) -> di
         "model": cause.key.model,
         "tenant": cause.key.tenant,
         "source": cause.key.source,
+        "template": cause.key.template,
         "reason": cause.reason,
         "title": text.title,
         "detail": cause.detail,

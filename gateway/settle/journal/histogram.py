@@ -8,7 +8,10 @@ _SMALLEST_SECONDS = 1e-4
 _LARGEST = 8 * 28
 """Bins up to 2^28 times the smallest: seven hours."""
 
-Bins = dict[int, int]
+BINS = _LARGEST + 1
+"""How many bins there are."""
+
+Bins = Mapping[int, int]
 """How many durations are in each bin. A bin is 9 % wide, so a percentile is right within 4.5 %."""
 
 
@@ -19,7 +22,7 @@ def bin_of(seconds: float) -> int:
     return min(ceil(log2(seconds / _SMALLEST_SECONDS) * _PER_DOUBLING), _LARGEST)
 
 
-def percentiles(bins: Mapping[int, int], shares: tuple[float, ...]) -> Iterator[float | None]:
+def percentiles(bins: Bins, shares: tuple[float, ...]) -> Iterator[float | None]:
     """The durations, in seconds, below which the given shares of all are; None if there are none at all."""
     total = sum(bins.values())
     for share in shares:

@@ -5,22 +5,22 @@ from typing import Protocol
 
 import orjson
 
-from gateway.settle.journal import figures
-from gateway.settle.journal.arguments import Selection, read_names, read_reason, read_selection
-from gateway.settle.journal.catalog import catalog
-from gateway.settle.journal.cell import Cell, cell_left_out, cell_of, sum_of
+from gateway.settle.journal.arguments import PARTS, read_names, read_part, read_reason, read_selection
 from gateway.settle.journal.counts import Counts
 from gateway.settle.journal.detail import request_shown
 from gateway.settle.journal.entries import Entries
 from gateway.settle.journal.findings import Findings
-from gateway.settle.journal.keys import Key, KeyBook
+from gateway.settle.journal.keys import KeyBook
 from gateway.settle.journal.limits import JournalLimits, Price
 from gateway.settle.journal.listing import requests_shown
+from gateway.settle.journal.row import row_left_out, row_of
+from gateway.settle.journal.series import series_shown
+from gateway.settle.journal.summary import summary_shown
+from gateway.settle.journal.tokens import tokens_shown
 from gateway.values.errors import NotFound
 from gateway.values.explain import Explanation, Finished
 
 _SHOWN_CHARS = 200
-_WHOSE = ("model", "tenant", "source")
 _NO_PRICE = Price()
 
 
@@ -85,8 +85,8 @@ class Journal:
         """
         if finished.warming:
             return
-        key = self._keys.key(finished.model, finished.tenant, finished.source, finished.at)
-        self._counts.add(key, finished.at, cell_of(finished, explanation, gpus))
+        key = self._keys.key(finished.model, finished.tenant, finished.source, finished.where.template, finished.at)
+        self._counts.add(key, finished.at, row_of(finished, explanation, gpus))
         per_token = finished.prefill_seconds_per_token * gpus
         self._findings.add(key, finished.request_id, finished.at, explanation, per_token)
         self._entries.add(finished, explanation, gpus)
@@ -98,6 +98,7 @@ class Journal:
         model: str,
         tenant: str,
         source: str,
+        template: str,
         requests: int,
         prompt_tokens: int,
         hits: int,
@@ -113,6 +114,7 @@ class Journal:
             model: As in ``Finished``, for all of them.
             tenant: Likewise.
             source: Likewise.
+            template: As ``Finished.where.template``, likewise.
             requests: How many.
             prompt_tokens: Of all.
             hits: Of those, how many were not computed again.
@@ -120,16 +122,17 @@ class Journal:
             prefill_seconds: What all prompt tokens would take, none of them reused.
             gpus: GPUs of a replica.
         """
-        key = self._keys.key(model, tenant, source, at)
+        key = self._keys.key(model, tenant, source, template, at)
         per_token = prefill_seconds / prompt_tokens if prompt_tokens else 0.0
-        cell = cell_left_out(requests, prompt_tokens, hits, per_token, gpus=gpus, confirmed=hits_confirmed)
-        self._counts.add(key, at, cell)
+        row = row_left_out(requests, prompt_tokens, hits, per_token, gpus=gpus, confirmed=hits_confirmed)
+        self._counts.add(key, at, row)
 
     def answer(self, question: str, arguments: Mapping[str, str], now: float) -> bytes:
         """The answer to a question of the admin port, JSON. Arguments that are empty count as left out.
 
         Args:
-            question: ``summary``, ``reasons``, ``requests`` or ``request``.
+            question: ``summary``, ``reasons``, ``requests`` or ``request``; or ``tokens``, whose answer is not to be
+                shown as it is: token ids are as good as text.
             arguments: As in ``ExplainDesk.ask``.
             now: The time.
 
@@ -140,70 +143,39 @@ class Journal:
         self._entries.expire(now)
         match question:
             case "summary":
-                return orjson.dumps(self._summary(read_names(arguments, ("window", *_WHOSE)), now))
+                return orjson.dumps(self._summary(read_names(arguments, ("window", *PARTS)), now))
             case "reasons":
-                return orjson.dumps(self._series(read_names(arguments, ("window", *_WHOSE, "reason")), now))
+                return orjson.dumps(self._series(read_names(arguments, ("window", *PARTS, "reason", "by")), now))
             case "requests":
-                given = read_names(arguments, (*_WHOSE, "reason", "session", "limit"))
+                given = read_names(arguments, (*PARTS, "reason", "session", "limit"))
                 return orjson.dumps(requests_shown(self._entries, given))
             case "request":
                 return self._request(read_names(arguments, ("id",)).get("id", ""))
+            case "tokens":
+                return orjson.dumps(tokens_shown(self._entries.get(read_names(arguments, ("id",)).get("id", ""))))
         raise NotFound(f"There is no question {question[:_SHOWN_CHARS]!r}.", code="unknown_question")
 
     def _summary(self, given: Mapping[str, str], now: float) -> dict[str, object]:
         selection = read_selection(given)
-        sums: dict[Key, Cell] = {}
-        for _, key, cell in self._counts.cells(selection, now):
-            sums.setdefault(key, Cell()).add(cell)
-        total = sum_of(sums.values())
-        covered = self._covered(selection, now)
-        price = self._price
-        return {
-            **selection.shown,
-            "covered_seconds": round(covered, 3),
-            "since": now - covered,
-            "price": {"per_gpu_hour": price.per_gpu_hour, "currency": price.currency},
-            **figures.totals(total),
-            "ladder": figures.ladder(total),
-            "reasons": figures.reasons(total, price),
-            "ttft": figures.first_tokens(total),
-            **figures.value(total, price),
-            "by_source": figures.apart(((key.source, cell) for key, cell in sums.items()), "source", price),
-            "by_model": figures.apart(((key.model, cell) for key, cell in sums.items()), "model", price),
-            "by_tenant": figures.apart(((key.tenant, cell) for key, cell in sums.items()), "tenant", price),
-            "turns": figures.turns(total),
-            "rounding_tokens": figures.rounding_tokens(total),
-            "rerendered_tokens": figures.rerendered_tokens(total),
-            "findings": self._findings.shown(selection, now, self._since, price),
-            "families": list(self._families(now, model=selection.model, tenant=selection.tenant)),
-        }
+        return summary_shown(
+            self._counts,
+            self._findings,
+            selection,
+            now,
+            since=self._since,
+            price=self._price,
+            families=list(self._families(now, model=selection.model, tenant=selection.tenant)),
+        )
 
     def _series(self, given: Mapping[str, str], now: float) -> dict[str, object]:
-        selection, only = read_selection(given), read_reason(given)
-        step = self._counts.step(selection)
-        first = self._counts.first_start(selection, now)
-        buckets = {start: Cell() for start in range(first, int(now) + 1, step) if start + step > self._since}
-        for start, _, cell in self._counts.cells(selection, now):
-            buckets.setdefault(start, Cell()).add(cell)
-        return {
-            **selection.shown,
-            "reason": only,
-            "step_seconds": step,
-            "covered_seconds": round(self._covered(selection, now), 3),
-            "buckets": [
-                {
-                    "start": start,
-                    "requests": cell.requests,
-                    "prompt_tokens": cell.prompt_tokens,
-                    "hits": cell.hits,
-                    "reasons": {
-                        reason.value: tokens for reason, (tokens, _) in cell.missed.items() if only in {None, reason}
-                    },
-                }
-                for start, cell in sorted(buckets.items(), key=lambda each: each[0])
-            ],
-            "catalog": catalog(),
-        }
+        return series_shown(
+            self._counts,
+            read_selection(given),
+            now,
+            since=self._since,
+            only=read_reason(given),
+            by=read_part(given),
+        )
 
     def _request(self, request_id: str) -> bytes:
         entry = self._entries.get(request_id)
@@ -214,7 +186,3 @@ class Journal:
                 code="unknown_request",
             )
         return orjson.dumps(request_shown(entry, self._price), option=orjson.OPT_INDENT_2)
-
-    def _covered(self, selection: Selection, now: float) -> float:
-        """Seconds of the window for which there was a journal."""
-        return max(now - max(self._counts.first_start(selection, now), self._since), 0.0)

@@ -11,8 +11,9 @@ class JournalLimits:
         requests: Requests whose details are kept.
         ttl_seconds: For how long.
         request_bytes: How much memory those details may take, all together.
-        keys: Combinations of model, tenant and source that are counted apart; what comes beyond is ``(other)``.
-        sources: Of those, how many sources of one tenant and model.
+        keys: Combinations of model, tenant, source and template version that are counted apart; what comes beyond is
+            ``(other)``.
+        sources: Of those, how many sources of one tenant, model and template version.
         findings: Findings told apart in one stretch of time.
     """
 

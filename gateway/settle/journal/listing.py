@@ -19,6 +19,7 @@ def requests_shown(entries: Entries, given: Mapping[str, str]) -> dict[str, obje
         model=given.get("model"),
         tenant=given.get("tenant"),
         source=given.get("source"),
+        template=given.get("template"),
         session=given.get("session"),
         reason=read_reason(given),
     )
@@ -36,6 +37,7 @@ def _line(entry: Entry) -> dict[str, object]:
         "model": finished.model,
         "tenant": finished.tenant,
         "source": finished.source,
+        "template": finished.where.template,
         "session": finished.session,
         "turn": explanation.turn or None,
         "replica": finished.replica,

@@ -20,6 +20,8 @@ def introduction(public: str, admin: str) -> str:
     return f"""
 {REPLICAS} simulated replicas behind the gateway, {REPLICAS} more behind round robin, and the same traffic to both.
 
+  Dashboard: {admin}/dashboard
+
   gateway   {public}   model "{MODEL}"; send it your own requests, too:
             OpenAI(base_url="{public}/v1", api_key="none")
             curl -i {public}/v1/chat/completions -H 'content-type: application/json' -d '{_CURL_BODY}'

@@ -5,6 +5,7 @@ import tracemalloc
 from written_requests import NOON, ask, difference, explanation, finished
 
 from gateway.settle.journal import Journal, JournalLimits
+from gateway.values.explain import Where
 from gateway.values.reasons import Reason
 
 
@@ -89,6 +90,43 @@ def test_one_tenants_flood_of_names_leaves_room_for_other_tenants():
     journal.add(finished("shop", tenant="shop", source="web"), explanation(), 1)
     shown = {each["source"] for each in ask(journal, "summary", tenant="shop")["by_source"]}
     assert shown == {"web"}
+
+
+def test_a_new_version_of_the_template_takes_the_place_of_the_old_one():
+    journal = Journal(NOON, JournalLimits(keys=10, sources=10))
+    for at, version in ((NOON, "v3"), (NOON + 90, "v4")):
+        for number in range(10):
+            told = finished(f"{version}-{number}", at, source=f"app-{number}", where=Where("m", template=version))
+            journal.add(told, explanation(), 1)
+    shown = ask(journal, "summary", NOON + 90)
+    assert {each["template"]: each["requests"] for each in shown["by_template"]} == {"v3": 10, "v4": 10}
+    assert {each["source"] for each in shown["by_source"]} == {f"app-{number}" for number in range(10)}
+
+
+def test_versions_beyond_the_bound_are_folded_last():
+    journal = Journal(NOON, JournalLimits(keys=4, sources=4))
+    for number in range(200):
+        where = Where("m", template=f"v{number}")
+        journal.add(
+            finished(f"r{number}", NOON, tenant=f"t{number}", source=f"s{number}", where=where), explanation(), 1
+        )
+    shown = ask(journal, "summary")
+    assert {each["model"] for each in shown["by_model"]} <= {"m", "(other)"}
+    assert len(shown["by_template"]) <= 8
+    assert sum(each["requests"] for each in shown["by_template"]) == 200
+
+
+def test_a_week_of_new_names_has_a_bounded_summary():
+    journal = Journal(NOON, JournalLimits(keys=30, sources=30))
+    for number in range(24 * 6 * 30):
+        told = finished(f"r{number}", NOON + number * 120, tenant=f"t{number}", source=f"s{number}")
+        journal.add(told, explanation(), 1)
+    for hour in range(24 * 6):
+        journal.add(finished(f"mine-{hour}", NOON + hour * 3600, source="mine"), explanation(), 1)
+    shown = ask(journal, "summary", NOON + 24 * 6 * 3600, window="7d")
+    assert shown["requests"] == 24 * 6 * 31
+    assert len(shown["by_source"]) <= 1001
+    assert {each["source"]: each["requests"] for each in shown["by_source"]}["mine"] == 24 * 6
 
 
 def test_names_that_are_not_used_any_more_make_room():

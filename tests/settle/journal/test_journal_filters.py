@@ -5,6 +5,7 @@ from written_requests import NOON, ask, asked, explanation, finished
 
 from gateway.settle.journal import Journal
 from gateway.values.errors import BadRequest, NotFound
+from gateway.values.explain import Where
 from gateway.values.reasons import Reason
 
 
@@ -15,7 +16,10 @@ def journal() -> Journal:
     made.add(finished("a", NOON - 3, model="m", tenant="acme", source="web", session="s1"), explanation(), 1)
     evicted = explanation(0, {Reason.EVICTED: 10})
     made.add(finished("b", NOON - 2, model="n", tenant="acme", source="mobile", session="s2"), evicted, 1)
-    made.add(finished("c", NOON - 1, model="m", tenant="shop", source="web", session="s1"), evicted, 1)
+    rolled_out = Where("m", template="v4")
+    made.add(
+        finished("c", NOON - 1, model="m", tenant="shop", source="web", session="s1", where=rolled_out), evicted, 1
+    )
     return made
 
 
@@ -26,8 +30,11 @@ def journal() -> Journal:
         ({"model": "m"}, "ca"),
         ({"tenant": "acme"}, "ba"),
         ({"source": "web"}, "ca"),
-        ({"model": "m", "tenant": "acme", "source": "web"}, "a"),
-        ({"model": "", "tenant": "", "source": ""}, "cba"),
+        ({"template": "v3"}, "ba"),
+        ({"template": "v4"}, "c"),
+        ({"model": "m", "tenant": "acme", "source": "web", "template": "v3"}, "a"),
+        ({"model": "m", "tenant": "acme", "source": "web", "template": "v4"}, ""),
+        ({"model": "", "tenant": "", "source": "", "template": ""}, "cba"),
         ({"model": "nobody"}, ""),
         ({"tenant": "ACME"}, ""),
     ],
@@ -64,6 +71,8 @@ def test_a_list_is_as_long_as_asked_for_and_says_whether_there_is_more(journal):
         ("summary", {"window": "15M"}, "window", "invalid_value", "15m"),
         ("reasons", {"window": "week"}, "window", "invalid_value", "7d"),
         ("reasons", {"reason": "eviction"}, "reason", "invalid_value", "evicted"),
+        ("reasons", {"by": "session"}, "by", "invalid_value", "model, tenant, source, template"),
+        ("summary", {"by": "source"}, "by", "unknown_parameter", "template"),
         ("requests", {"reason": "eviction"}, "reason", "invalid_value", "evicted"),
         ("requests", {"limit": "0"}, "limit", "invalid_value", "1 to 1000"),
         ("requests", {"limit": "1001"}, "limit", "invalid_value", "1 to 1000"),

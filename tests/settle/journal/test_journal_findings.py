@@ -26,12 +26,30 @@ def test_a_finding_says_what_it_costs_a_day():
     assert found["gpu_seconds_per_day"] == pytest.approx(14760)
     assert found["covered_seconds"] == 600
     assert (found["requests"], found["tokens"], found["example"]) == (41, 102500, "r40")
-    assert (found["model"], found["tenant"], found["source"]) == ("m", "acme", "mobile")
+    assert (found["model"], found["tenant"], found["source"], found["template"]) == ("m", "acme", "mobile", "v3")
     assert (found["reason"], found["detail"]) == ("dynamic_time", "iso_datetime")
     assert (found["path"], found["line"]) == ("messages[0].content", 2)
     assert found["said"] == "The time changed."
     assert found["advice"] == REASONS[Reason.DYNAMIC_TIME].advice
     assert (found["money"], found["money_per_day"]) == (None, None)
+
+
+def test_a_finding_says_what_share_of_the_prompts_it_is():
+    journal = Journal(NOON - 600)
+    journal.add(finished("a", source="web"), timed(160), 1)
+    journal.add(finished("b", source="mobile"), explanation(600, {Reason.NEW_CONTENT: 600}), 1)
+    (found,) = ask(journal, "summary")["findings"]
+    assert found["share"] == 0.08
+    (found,) = ask(journal, "summary", source="web")["findings"]
+    assert found["share"] == 0.2
+
+
+def test_findings_of_a_week_are_all_there_and_once():
+    journal = Journal(NOON - 8 * 86400)
+    for hour in reversed(range(24 * 7 - 1)):
+        journal.add(finished(f"r{hour}", NOON + 5000 - 3600 * hour), timed(100), 1)
+    found = {w: ask(journal, "summary", NOON + 5000, window=w)["findings"][0]["requests"] for w in ("1h", "24h", "7d")}
+    assert found == {"1h": 1, "24h": 24, "7d": 24 * 7 - 1}
 
 
 def test_a_finding_says_the_money_where_there_is_a_price():

@@ -1,14 +1,16 @@
 """The last requests, one by one: what is listed, what one is told in detail, and when it is forgotten."""
 
+import msgspec
 import orjson
 import pytest
+from answered_requests import ids as ids_of
 from hypothesis import given
 from hypothesis import strategies as st
 from written_requests import NOON, ask, difference, explanation, finished, reference
 
 from gateway.settle.journal import Journal, JournalLimits, Price
 from gateway.values.errors import NotFound
-from gateway.values.explain import Attribution, Explanation, Holder, Reply
+from gateway.values.explain import Attribution, Explanation, Holder, Reply, TokenWindows
 from gateway.values.reasons import REASONS, Reason, Remedy, Rung
 
 
@@ -41,6 +43,7 @@ def test_a_line_says_what_one_looks_for():
         "model": "m",
         "tenant": "acme",
         "source": "web",
+        "template": "v3",
         "session": "s1",
         "turn": 3,
         "replica": "r0:8000",
@@ -169,21 +172,52 @@ def test_everything_of_a_request_is_told():
         "barred": "",
         "chosen": True,
     }
-    assert shown["timings"] == {"ttft_seconds": 0.1, "seconds": 1.5, "prefill_seconds_per_token": 0.001}
+    assert shown["timings"] == {
+        "ttft_seconds": 0.1,
+        "seconds": 1.5,
+        "sent_after_seconds": 0.004,
+        "stages": {"encode": 0.002, "hash": 0.0005, "place": 0.0002},
+        "prefill_seconds_per_token": 0.001,
+    }
     assert shown["value"]["saved"] == {"gpu_seconds": 1.28, "money": 0.00128}
     assert (shown["space"]["owner"], shown["space"]["life"]) == ("tenant:acme", "k3v9")
     assert (shown["tokens"]["predicted"], shown["tokens"]["cached"]) == (640, 640)
 
 
-def test_no_text_and_no_token_of_the_prompt_or_the_answer_is_kept():
+def test_no_text_and_no_token_of_the_prompt_or_the_answer_is_shown():
     journal = Journal(NOON - 60)
     told_by_engine = Reply("the secret answer", b"secret-reply-ids")
-    journal.add(finished(replies=(told_by_engine,)), explanation(), 1)
+    windows = TokenWindows(ids_of([7, 987654321]), ids_of([7, 987654322]), 1)
+    explained = explanation(640, {Reason.DYNAMIC_TIME: 360}, reference=reference(), difference=difference())
+    journal.add(finished(replies=(told_by_engine,)), msgspec.structs.replace(explained, tokens=windows), 1)
     answered = b"".join(
         journal.answer(question, arguments, NOON)
         for question, arguments in (("summary", {}), ("reasons", {}), ("requests", {}), ("request", {"id": "r1"}))
     )
     assert b"secret" not in answered
+    assert b"98765432" not in answered
+
+
+def test_token_ids_around_the_first_difference_are_told_to_who_asks_for_them():
+    journal = Journal(NOON - 60)
+    windows = TokenWindows(ids_of([5, 7, 100_000, 4]), ids_of([5, 7, 4294967295]), 2)
+    explained = explanation(640, {Reason.DYNAMIC_TIME: 360}, reference=reference(), difference=difference())
+    journal.add(finished(), msgspec.structs.replace(explained, tokens=windows), 1)
+    assert ask(journal, "tokens", id="r1") == {
+        "model": "m",
+        "equal_tokens": 650,
+        "before": [5, 7, 100_000, 4],
+        "after": [5, 7, 4294967295],
+        "first": 2,
+    }
+
+
+def test_without_such_tokens_there_are_none():
+    journal = Journal(NOON - 60)
+    journal.add(finished(), explanation(), 1)
+    assert journal.answer("tokens", {"id": "r1"}, NOON) == b"null"
+    assert journal.answer("tokens", {"id": "nobody"}, NOON) == b"null"
+    assert journal.answer("tokens", {}, NOON) == b"null"
 
 
 def test_the_answer_is_made_to_be_read_in_a_terminal():

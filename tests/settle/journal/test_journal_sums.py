@@ -6,9 +6,12 @@ from hypothesis import strategies as st
 from written_requests import NOON, ask, difference, explanation, explanations, finished
 
 from gateway.settle.journal import Journal, Price
-from gateway.values.reasons import REASONS, Reason, Rung
+from gateway.values.explain import Where
+from gateway.values.reasons import REASONS, RUNGS, Reason, Rung
 
 WEEK = 7 * 86400
+LEAST_SECONDS = {"15m": 890, "1h": 3590, "24h": 86400 - 300, "7d": WEEK - 3600}
+"""Of which a window has everything."""
 
 
 def make(**fields) -> Journal:
@@ -23,22 +26,26 @@ def check_identity(figures: dict, missed: int) -> None:
 answered = st.lists(
     st.tuples(
         explanations,
-        st.floats(0, 3600),
+        st.floats(0, 3600) | st.floats(0, 86400) | st.floats(0, 8 * 86400),
         st.sampled_from(["m", "n"]),
         st.sampled_from(["acme", "shop"]),
         st.sampled_from(["web", "mobile", "curl"]),
+        st.sampled_from(["v3", "v4"]),
     ),
     max_size=25,
 )
 
 
-@given(answered, st.sampled_from(["15m", "1h", "24h", "7d"]))
-def test_hits_and_reasons_are_the_prompt_tokens_in_every_sum(requests, window):
+@given(answered, st.sampled_from(["15m", "1h", "24h", "7d"]), st.integers(0, 86400))
+def test_hits_and_reasons_are_the_prompt_tokens_in_every_sum(requests, window, later):
+    now = NOON + later
     journal = make()
-    for number, (explained, age, model, tenant, source) in enumerate(requests):
-        told = finished(f"r{number}", NOON - age, model=model, tenant=tenant, source=source)
+    oldest_first = sorted(requests, key=lambda each: -each[1])
+    for number, (explained, age, model, tenant, source, template) in enumerate(oldest_first):
+        where = Where(model, template=template)
+        told = finished(f"r{number}", now - age, model=model, tenant=tenant, source=source, where=where)
         journal.add(told, explained, 1)
-    whole = ask(journal, "summary", window=window)
+    whole = ask(journal, "summary", now, window=window)
     check_identity(whole, sum(each["tokens"] for each in whole["reasons"]))
     assert whole["ladder"][0]["tokens"] == whole["hits"]
     assert whole["ladder"][-1]["tokens"] == whole["prompt_tokens"]
@@ -48,22 +55,21 @@ def test_hits_and_reasons_are_the_prompt_tokens_in_every_sum(requests, window):
             more = next(each["more"] for each in whole["ladder"] if each["rung"] == rung)
             missed = sum(each["tokens"] for each in whole["reasons"] if REASONS[each["code"]].rung is rung)
             assert more == missed
-    for name in ("source", "model", "tenant"):
+    for name in ("source", "model", "tenant", "template"):
         parts = whole[f"by_{name}"]
         for part in parts:
             check_identity(part, sum(part["reasons"].values()))
-            alone = ask(journal, "summary", window=window, **{name: part[name]})
+            alone = ask(journal, "summary", now, window=window, **{name: part[name]})
             assert alone["prompt_tokens"] == part["prompt_tokens"]
             assert alone["hits"] == part["hits"]
         assert sum(part["prompt_tokens"] for part in parts) == whole["prompt_tokens"]
         assert sum(part["requests"] for part in parts) == whole["requests"]
-    series = ask(journal, "reasons", window=window)
+    series = ask(journal, "reasons", now, window=window)
     for bucket in series["buckets"]:
         assert bucket["hits"] + sum(bucket["reasons"].values()) == bucket["prompt_tokens"]
     assert sum(bucket["prompt_tokens"] for bucket in series["buckets"]) == whole["prompt_tokens"]
-    if window != "15m":
-        kept = [explained for explained, age, *_ in requests if age < 3590]
-        assert whole["prompt_tokens"] >= sum(explained.prompt_tokens for explained in kept)
+    kept = [explained for explained, age, *_ in requests if age < LEAST_SECONDS[window]]
+    assert whole["prompt_tokens"] >= sum(explained.prompt_tokens for explained in kept)
 
 
 @given(
@@ -79,6 +85,7 @@ def test_requests_that_were_only_counted_are_in_the_sums(sums, explained):
             model="m",
             tenant="acme",
             source="web",
+            template="v3",
             requests=requests,
             prompt_tokens=hits + missed,
             hits=hits,
@@ -102,6 +109,13 @@ def test_requests_that_were_only_counted_are_in_the_sums(sums, explained):
     mine = sum(each.tokens for each in explained.missed if each.reason is Reason.UNCLASSIFIED)
     found = {each["code"]: each["tokens"] for each in whole["reasons"]}
     assert found.get("unclassified", 0) == mine + sum(missed for _, _, missed, _ in sums)
+
+
+def test_a_rung_has_its_title():
+    journal = make()
+    journal.add(finished(), explanation(), 1)
+    shown = ask(journal, "summary")["ladder"]
+    assert [(each["rung"], each["title"]) for each in shown] == [(rung, RUNGS[rung].title) for rung in Rung]
 
 
 def test_requests_that_fill_caches_are_in_no_figure():
@@ -134,7 +148,7 @@ def test_hit_rate_tells_confirmed_from_predicted():
 def test_nothing_yet_is_no_division_by_zero():
     shown = ask(make(), "summary")
     assert (shown["requests"], shown["prompt_tokens"], shown["hit_rate"]) == (0, 0, None)
-    assert shown["ttft"]["cold"] == {"requests": 0, "p50": None, "p90": None, "p99": None}
+    assert shown["ttft"]["cold"] == {"requests": 0, "p50": None, "p90": None, "p95": None, "p99": None}
     assert shown["reasons"] == shown["findings"] == shown["by_source"] == shown["turns"] == []
 
 
@@ -197,6 +211,7 @@ def test_first_tokens_are_told_apart_by_whether_anything_was_reused():
     assert shown["warm"]["requests"] == 100
     assert shown["warm"]["p50"] == pytest.approx(0.1, rel=0.05)
     assert shown["warm"]["p90"] == pytest.approx(0.1, rel=0.05)
+    assert shown["warm"]["p95"] == pytest.approx(1.0, rel=0.05)
     assert shown["warm"]["p99"] == pytest.approx(1.0, rel=0.05)
     assert shown["cold"]["requests"] == 1
     assert shown["cold"]["p50"] == pytest.approx(4.0, rel=0.05)
@@ -209,7 +224,7 @@ def test_percentiles_are_right_within_five_percent(times):
         journal.add(finished(f"r{number}", ttft_seconds=ttft), explanation(0, {Reason.FIRST_SEEN: 1}), 1)
     shown = ask(journal, "summary")["ttft"]["cold"]
     ranked = sorted(times)
-    for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+    for name, part in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99)):
         exact = next(each for rank, each in enumerate(ranked, 1) if rank >= part * len(times))
         assert shown[name] == pytest.approx(exact, rel=0.05, abs=1e-6)
 

@@ -4,7 +4,7 @@ import pytest
 from written_requests import NOON, ask, explanation, finished
 
 from gateway.settle.journal import Journal
-from gateway.values.reasons import Reason
+from gateway.values.reasons import RUNGS, Reason, Rung
 
 DAY = 86400
 LENGTHS = {"15m": 900, "1h": 3600, "24h": DAY, "7d": 7 * DAY}
@@ -80,6 +80,12 @@ def test_a_series_brings_the_texts_of_all_reasons():
     catalog = {each["code"]: each for each in ask(make(), "reasons")["catalog"]}
     assert set(catalog) == set(Reason)
     assert catalog["evicted"].keys() == {"code", "title", "meaning", "advice", "rung", "remedy"}
+
+
+def test_a_series_brings_the_texts_of_all_rungs():
+    shown = ask(make(), "reasons")["rungs"]
+    assert shown == [{"rung": rung, "title": text.title, "meaning": text.meaning} for rung, text in RUNGS.items()]
+    assert [each["rung"] for each in shown] == list(Rung)
 
 
 def test_what_comes_late_is_counted_where_it_belongs():

@@ -1,0 +1,94 @@
+"""How well predictions hold at each replica, over the last minutes."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.values.ids import ReplicaId
+from gateway.values.settlement import Refusal, Settlement
+
+_STEP_SECONDS = 30
+_STEPS = 30
+
+
+@dataclass(slots=True)
+class PredictionFigures:
+    """Answers of one replica for which the engine told what it had cached.
+
+    Attributes:
+        requests: How many.
+        prompt_tokens: Their prompts' tokens.
+        predicted_tokens: Those predicted to be cached.
+        confirmed_tokens: Those that the engine reported as cached.
+        over_tokens: Predicted beyond what was reported, summed over the answers that had less.
+        under_tokens: Reported beyond what was predicted, summed over the answers that had more.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    predicted_tokens: int = 0
+    confirmed_tokens: int = 0
+    over_tokens: int = 0
+    under_tokens: int = 0
+
+    def add(self, other: "PredictionFigures") -> None:
+        """Count what another one counted."""
+        self.requests += other.requests
+        self.prompt_tokens += other.prompt_tokens
+        self.predicted_tokens += other.predicted_tokens
+        self.confirmed_tokens += other.confirmed_tokens
+        self.over_tokens += other.over_tokens
+        self.under_tokens += other.under_tokens
+
+
+class RecentPredictions:
+    """An ``Observer`` that compares predictions with reports. Clients' requests only, as the metrics do.
+
+    Args:
+        clock: Monotonic seconds.
+
+    Attributes:
+        window_seconds: What figures cover: the present step of 30 seconds, and those before it.
+    """
+
+    window_seconds = _STEPS * _STEP_SECONDS
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._steps: dict[ReplicaId, deque[tuple[int, PredictionFigures]]] = {}
+
+    def on_settled(self, settlement: Settlement) -> None:
+        """See ``Observer``."""
+        s = settlement
+        if s.warming or s.status != 200 or s.decision is None or s.cached_tokens is None:
+            return
+        error = s.cached_tokens - s.predicted_tokens
+        self._present_step(s.decision.replica).add(
+            PredictionFigures(1, s.prompt_tokens, s.predicted_tokens, s.cached_tokens, max(-error, 0), max(error, 0))
+        )
+
+    def on_refused(self, refusal: Refusal) -> None:
+        """See ``Observer``."""
+
+    def figures(self, replica: ReplicaId) -> PredictionFigures:
+        """What there was at a replica within the window."""
+        total = PredictionFigures()
+        for _, figures in self._current_steps(replica):
+            total.add(figures)
+        return total
+
+    def _present_step(self, replica: ReplicaId) -> PredictionFigures:
+        steps = self._current_steps(replica)
+        present = int(self._clock() // _STEP_SECONDS)
+        if not steps or steps[-1][0] != present:
+            steps.append((present, PredictionFigures()))
+        return steps[-1][1]
+
+    def _current_steps(self, replica: ReplicaId) -> deque[tuple[int, PredictionFigures]]:
+        """A replica's steps, without those that are too old."""
+        steps = self._steps.setdefault(replica, deque())
+        first = int(self._clock() // _STEP_SECONDS) - _STEPS + 1
+        while steps and steps[0][0] < first:
+            steps.popleft()
+        return steps

@@ -1,0 +1,17 @@
+"""What takes finished traces."""
+
+from typing import Protocol
+
+from gateway.telemetry.tracing.request import FinishedTrace
+
+
+class TraceSink(Protocol):
+    """Takes finished traces. Must not raise and must not wait."""
+
+    def write(self, trace: FinishedTrace) -> None:
+        """A request is over."""
+        ...
+
+    async def stop(self) -> None:
+        """Send what is waiting, within some seconds."""
+        ...
