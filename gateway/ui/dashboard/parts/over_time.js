@@ -1,0 +1,136 @@
+// Tokens that had to be computed, over time: one bar for each stretch, stacked by what they are told apart by, and the
+// hit rate as a line over it.
+
+import { html } from "../vendor/ui.js";
+import { here } from "../core/address.js";
+import { columnsOf, narrow } from "../core/columns.js";
+import { colour, group, groupMark } from "../core/colours.js";
+import { brief, clock, count, moment, percent } from "../core/format.js";
+import { ChartBox } from "./chart.js";
+
+/**
+ * @typedef {object} Layer
+ * @property {string} name what it is in the columns
+ * @property {string} title
+ * @property {() => string} fill its colour on the canvas
+ * @property {string} mark the same colour, as a style
+ * @property {string|null} href where its name leads
+ *
+ * @param {object} props
+ * @param {string} props.title
+ * @param {object} props.series as `GET reasons` answers
+ * @param {"reasons"|"groups"} props.of what of a column the layers are
+ * @param {Layer[]} props.layers from the bottom up
+ */
+export function OverTime({ title, series, of, layers, height = 280 }) {
+  const { width, columns } = columnsOf(series);
+  const time = width < 300 ? clock : moment;
+  const labels = columns.map((column) => time(column.start));
+  const rates = columns.map((column) => (column.prompt_tokens ? column.hits / column.prompt_tokens : null));
+  const amounts = layers.map((layer) => columns.map((column) => column[of][layer.name] ?? 0));
+  return html`
+    <${ChartBox}
+      title=${title}
+      height=${height}
+      drawn=${JSON.stringify([labels, rates, amounts, layers.map((layer) => layer.title)])}
+      config=${() => config(labels, rates, amounts, layers)}
+      table=${{
+        head: ["From", "Hit rate", "Prompt tokens", ...layers.map((layer) => layer.title)],
+        rows: columns.map((column, at) => [
+          labels[at],
+          percent(rates[at]),
+          count(column.prompt_tokens),
+          ...amounts.map((each) => count(each[at])),
+        ]),
+      }}
+    />
+    <ul class="legend">
+      ${layers.map(
+        (layer) =>
+          html`<li key=${layer.name}>
+            <i class="dot" style=${{ background: layer.mark }}></i>${layer.href
+              ? html`<a href=${layer.href}>${layer.title}</a>`
+              : layer.title}
+          </li>`,
+      )}
+      <li><i class="stroke"></i>Hit rate</li>
+    </ul>
+  `;
+}
+
+/** Layers of a series told apart `by` models, tenants, sources or templates. */
+export function groupLayers(series) {
+  const missing = new Set();
+  // Buckets have none while nothing was sent.
+  for (const { groups = {} } of series.buckets) {
+    for (const [name, sums] of Object.entries(groups)) if (sums.missed) missing.add(name);
+  }
+  const layers = series.groups.map((name, at) => ({
+    name,
+    title: name || "(none)",
+    fill: () => group(at),
+    mark: groupMark(at),
+    href: name && name !== "(other)" ? here({ [series.by]: name }) : null,
+  }));
+  return layers.filter((layer) => missing.has(layer.name));
+}
+
+function config(labels, rates, amounts, layers) {
+  const line = {
+    type: "line",
+    label: "Hit rate",
+    data: rates,
+    yAxisID: "rate",
+    order: 0,
+    borderColor: colour("hits"),
+    backgroundColor: colour("hits"),
+    borderWidth: 2.5,
+    pointRadius: labels.length < 4 ? 3 : 0,
+    pointHitRadius: 8,
+    spanGaps: true,
+  };
+  const bars = layers.map((layer, at) => ({
+    label: layer.title,
+    data: amounts[at],
+    order: 1,
+    stack: "missed",
+    backgroundColor: layer.fill(),
+    hoverBackgroundColor: layer.fill(),
+    maxBarThickness: 28,
+    categoryPercentage: 1,
+    barPercentage: 0.86,
+  }));
+  return {
+    type: "bar",
+    data: { labels, datasets: [line, ...bars] },
+    options: {
+      interaction: { mode: "index", intersect: false },
+      scales: {
+        x: { stacked: true, grid: { display: false }, ticks: { maxRotation: 0, autoSkipPadding: 20 } },
+        y: {
+          stacked: true,
+          beginAtZero: true,
+          title: { display: !narrow(), text: "tokens computed" },
+          ticks: { callback: brief, maxTicksLimit: 6 },
+        },
+        rate: {
+          position: "right",
+          min: 0,
+          max: 1,
+          grid: { display: false },
+          title: { display: !narrow(), text: "hit rate" },
+          ticks: { callback: (share) => percent(share, 0), maxTicksLimit: 6 },
+        },
+      },
+      plugins: {
+        legend: { display: false },
+        tooltip: {
+          filter: (item) => item.dataset.yAxisID === "rate" || item.raw > 0,
+          callbacks: {
+            label: ({ dataset, raw }) => ` ${dataset.label}: ${dataset.yAxisID === "rate" ? percent(raw) : `${count(raw)} tokens`}`,
+          },
+        },
+      },
+    },
+  };
+}
