@@ -27,7 +27,7 @@ def costs(gpu_seconds: float, covered_seconds: float, price: Price) -> str:
     shown = gpu_seconds if daily is None else daily
     money = price.of(shown)
     told = gpu_time(shown) + ("" if money is None else f" ({_money(money)} {price.currency})")
-    return f"costs {told} a day" if daily is not None else f"cost {told} in {covered_seconds:.0f} seconds"
+    return f"costs {told} a day" if daily is not None else f"cost {told} in {covered_seconds:.0f} s"
 
 
 def _money(value: float) -> str:

@@ -64,7 +64,7 @@ def test_less_than_a_minute_is_not_drawn_out_to_a_day():
     journal = Journal(NOON - 59)
     journal.add(finished(), timed(1000), 1)
     (found,) = ask(journal, "summary")["findings"]
-    assert found["sentence"] == "The time in messages[0].content, line 2 (web) cost 1.0 GPU seconds in 59 seconds."
+    assert found["sentence"] == "The time in messages[0].content, line 2 (web) cost 1.0 GPU seconds in 59 s."
     assert found["gpu_seconds_per_day"] is None
     (later,) = ask(journal, "summary", NOON + 1)["findings"]
     assert later["gpu_seconds_per_day"] == pytest.approx(1440)

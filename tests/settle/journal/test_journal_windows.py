@@ -96,6 +96,23 @@ def test_what_comes_late_is_counted_where_it_belongs():
     assert [bucket["requests"] for bucket in buckets[-4:]] == [2, 0, 1, 2]
 
 
+def test_figures_stay_as_they_are_when_time_goes_on():
+    journal = make()
+    for number in range(50):
+        told = finished(f"r{number}", ttft_seconds=0.01 * number, prefill_seconds_per_token=1.23456789)
+        journal.add(told, explanation(640 + number, {Reason.EVICTED: 10**9 + number}, turn=number % 13), 3)
+    before = ask(journal, "summary", window="7d", source="web")
+    reused = sum(640 + number for number in range(50))
+    assert before["saved"]["prefill_seconds"] == pytest.approx(reused * 1.23456789, rel=1e-9)
+    for at in (NOON + 10, NOON + 300, NOON + 3600, NOON + 12 * 3600):
+        journal.add(finished("later", at, source="mobile"), explanation(), 1)
+    after = ask(journal, "summary", NOON + 12 * 3600, window="7d", source="web")
+    changing = ("covered_seconds", "since", "findings")
+    assert {name: before[name] for name in before if name not in changing} == {
+        name: after[name] for name in after if name not in changing
+    }
+
+
 def test_what_comes_an_hour_late_does_not_push_out_what_is_new():
     journal = make()
     journal.add(finished("new", NOON), explanation(), 1)

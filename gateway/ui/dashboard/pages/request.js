@@ -89,16 +89,22 @@ function Known({ request }) {
 function WhatWasAsked({ request }) {
   const { session, turn, source, model, tenant, endpoint, streamed, at } = request;
   const rows = [
-    ["Model", html`<a href=${link(["requests"], { model })}>${model}</a>`],
-    ["Tenant", html`<a href=${link(["requests"], { tenant })}>${tenant}</a>`],
-    ["Source", source && html`<a href=${link(["requests"], { source })}>${source}</a>`],
-    ["Session", session && html`<a href=${link(["requests"], { session })}>${session}</a>`],
+    ["Model", named({ model })],
+    ["Tenant", named({ tenant })],
+    ["Source", source && named({ source })],
+    ["Session", session && named({ session })],
     ["Turn", turn],
     ["Endpoint", html`<code>${endpoint}</code>${streamed ? ", streamed" : ""}`],
     ["Over at", html`<time datetime=${request.time} title=${request.time}>${moment(at)}</time>`],
     ["Left out", request.skipped && "Its text was not looked at: the explanation was behind."],
   ];
   return html`<${Facts} rows=${rows} />`;
+}
+
+/** A name that leads to the requests which have it, too. Clients choose some of them, at any length. */
+function named(filter) {
+  const [name] = Object.values(filter);
+  return html`<a class="clamp" title=${name} href=${link(["requests"], filter)}>${name}</a>`;
 }
 
 function Reference({ reference, prompt }) {

@@ -1,0 +1,58 @@
+"""In which order the process that explains does what it is sent."""
+
+import socket
+from itertools import count
+
+import pytest
+from explained_requests import request
+
+from gateway.explain.link import Question, pack
+from gateway.explain.process import Gone, Session
+from gateway.values.explain import Finished
+
+
+class Office:
+    """Notes what it is to do, and goes home after so many messages."""
+
+    def __init__(self, messages):
+        self.messages = messages
+        self.handled = []
+
+    def handle(self, message):
+        self.handled.append("request" if isinstance(message, Finished) else "question")
+        if len(self.handled) == self.messages:
+            raise Gone
+        return []
+
+    def counted(self):
+        return None
+
+
+def handled_before_a_question(requests, worked=lambda: 0.0):
+    """Of requests that all came in front of it."""
+    sent = bytearray()
+    for number in range(requests):
+        pack(request(None, request_id=str(number)), sent)
+    pack(Question(1, "summary", {}), sent)
+    ours, theirs = socket.socketpair()
+    office = Office(requests + 1)
+    with ours, theirs:
+        ours.sendall(sent)
+        with pytest.raises(Gone):
+            Session(theirs, office, worked=worked).run()
+    assert len(office.handled) == requests + 1
+    return office.handled.index("question")
+
+
+def test_a_question_waits_for_a_few_requests():
+    assert handled_before_a_question(100) == 100
+
+
+def test_a_question_does_not_wait_for_many():
+    assert handled_before_a_question(101) == 0
+
+
+def test_a_question_does_not_wait_for_long():
+    # Every look at the clock is 10 ms of work later: one when it comes, one before each request.
+    ticks = count()
+    assert handled_before_a_question(100, lambda: next(ticks) * 0.0101) == 4
