@@ -10,7 +10,7 @@ class DecisionKind(StrEnum):
     """The decision in one word, as ``x-gateway-decision`` shows it."""
 
     WARM = "warm"
-    """To the replica that holds most of the prefix."""
+    """To the replica that holds more of the prompt than any other, or as much."""
     COLD = "cold"
     """No replica holds any of it."""
     BALANCED = "balanced"

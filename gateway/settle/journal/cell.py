@@ -92,12 +92,12 @@ class Cell:
 
     @property
     def cold(self) -> Bins:
-        """Times to first token of requests without hits."""
+        """Times to first token of requests of which less than half was reused."""
         return self._bins(columns.COLD)
 
     @property
     def warm(self) -> Bins:
-        """Those of requests with hits."""
+        """Those of requests of which at least half was."""
         return self._bins(columns.WARM)
 
     @property

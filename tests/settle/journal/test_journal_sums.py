@@ -200,12 +200,12 @@ def test_replicas_of_different_sizes_and_speeds_are_added_up_each_with_its_own()
 # Times, turns, and what conversations lose
 
 
-def test_first_tokens_are_told_apart_by_whether_anything_was_reused():
+def test_first_tokens_are_told_apart_by_whether_half_was_reused():
     journal = make()
     for number in range(100):
         warm = finished(f"w{number}", ttft_seconds=0.1 if number < 90 else 1.0)
-        journal.add(warm, explanation(16, {Reason.NEW_CONTENT: 10}), 1)
-    journal.add(finished("c", ttft_seconds=4.0), explanation(0, {Reason.FIRST_SEEN: 10}), 1)
+        journal.add(warm, explanation(16, {Reason.NEW_CONTENT: 16}), 1)
+    journal.add(finished("c", ttft_seconds=4.0), explanation(15, {Reason.NEW_CONTENT: 17}), 1)
     journal.add(finished("d", ttft_seconds=None), explanation(0, {Reason.FIRST_SEEN: 10}), 1)
     shown = ask(journal, "summary")["ttft"]
     assert shown["warm"]["requests"] == 100

@@ -8,8 +8,8 @@ export const narrow = () => narrowScreen.matches;
 const WIDTHS = [10, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 14400];
 
 /**
- * Buckets put together until there are at most 90, or 45 on a narrow screen. Columns begin at whole multiples of their width, so that they stay
- * where they are while time goes on.
+ * Buckets put together until there are at most 90, or 45 on a narrow screen. Columns begin at whole multiples of their
+ * width, so that they stay where they are while time goes on.
  * @param {{step_seconds: number, buckets: object[]}} series as `GET reasons` answers
  * @returns {{width: number, columns: {start: number, prompt_tokens: number, hits: number,
  *   reasons: Record<string, number>, groups: Record<string, number>}[]}} width: seconds; groups: missed tokens
@@ -22,7 +22,7 @@ export function columnsOf(series) {
   for (const bucket of series.buckets) {
     const start = Math.floor(bucket.start / width) * width;
     let column = byStart.get(start);
-    if (!column) byStart.set(start, (column = { start, prompt_tokens: 0, hits: 0, reasons: {}, groups: {} }));
+    if (!column) byStart.set(start, (column = { start, prompt_tokens: 0, hits: 0, reasons: sums(), groups: sums() }));
     column.prompt_tokens += bucket.prompt_tokens;
     column.hits += bucket.hits;
     for (const [code, tokens] of Object.entries(bucket.reasons)) add(column.reasons, code, tokens);
@@ -42,8 +42,11 @@ export function halves(buckets) {
   return first === null || second === null ? null : { first, second };
 }
 
-function add(sums, name, tokens) {
-  sums[name] = (sums[name] ?? 0) + tokens;
+/** Sums by name. Clients choose some names, "constructor" if they like, so there is nothing in it but what was put there. */
+const sums = () => Object.create(null);
+
+function add(to, name, tokens) {
+  to[name] = (to[name] ?? 0) + tokens;
 }
 
 function rate(buckets) {

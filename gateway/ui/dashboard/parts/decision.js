@@ -4,7 +4,7 @@ import { html } from "../vendor/ui.js";
 
 /** What the words mean. */
 export const DECISIONS = {
-  warm: "to the replica that holds most of the prompt",
+  warm: "to the replica that holds most of what is cached of the prompt",
   cold: "no replica holds any of the prompt",
   balanced: "another replica holds more, and would have answered later",
   failover: "the first choice could not be reached",

@@ -13,6 +13,7 @@ import { Remedy } from "./reason.js";
  */
 export function Finding({ finding, price, ofReason = false }) {
   const { reason, title, source, model, tenant, template, example, said } = finding;
+  const whose = { source, model, tenant, template };
   return html`<li>
     <p class="gain">
       <strong>${points(finding.share)}</strong>
@@ -29,9 +30,9 @@ export function Finding({ finding, price, ofReason = false }) {
         ${" "}${model}${template && `, template ${template}`}.
       </p>
       <p class="links">
-        ${!ofReason && html`<a href=${link(["reasons", reason], { source })}>${title}: examples</a>`}
+        ${!ofReason && html`<a href=${link(["reasons", reason], whose)}>${title}: examples</a>`}
         ${example && html`<a href=${link(["requests", example])}>One such request</a>`}
-        <a href=${link([], { source })}>All of ${source}</a>
+        <a href=${link([], whose)}>All of ${source}</a>
       </p>
     </div>
   </li>`;

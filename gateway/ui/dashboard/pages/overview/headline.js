@@ -17,8 +17,8 @@ export function Headline({ summary, series }) {
         note=${html`<${Trend} halves=${series && halves(series.buckets)} />`}
       />
       <${Figure} name="Served from cache" value=${brief(hits)} exact=${count(hits)} note=${served(summary)} />
-      <${Figure} name="First token warm, p50" value=${seconds(ttft.warm.p50)} note=${tail(ttft.warm)} />
-      <${Figure} name="First token cold, p50" value=${seconds(ttft.cold.p50)} note=${tail(ttft.cold)} />
+      <${Figure} name="First token warm, p50" value=${seconds(ttft.warm.p50)} note=${tail(ttft.warm, "at least half of the prompt came from the cache")} />
+      <${Figure} name="First token cold, p50" value=${seconds(ttft.cold.p50)} note=${tail(ttft.cold, "less than half of the prompt came from the cache")} />
       <${Figure} name="GPU time saved" value=${gpu(saved.gpu_seconds)} note=${html`${paid(saved)}by the cache`} />
       <${Figure}
         name="GPU time still lost"
@@ -53,7 +53,9 @@ function served({ prompt_tokens, hits, hits_predicted }) {
   return html`${total}; ${percent(hits_predicted / hits, 0)} of it predicted, the engine does not report`;
 }
 
-function tail({ requests, p95, p99 }) {
-  if (!requests) return "no streams";
-  return html`<span class="one">p95 ${seconds(p95)}</span> · <span class="one">p99 ${seconds(p99)}</span>`;
+function tail({ requests, p95, p99 }, which) {
+  if (!requests) return html`<span title=${`Streams of which ${which}`}>no streams</span>`;
+  return html`<span title=${`${count(requests)} streams of which ${which}`}>
+    <span class="one">p95 ${seconds(p95)}</span> · <span class="one">p99 ${seconds(p99)}</span>
+  </span>`;
 }

@@ -34,7 +34,7 @@ function Table({ prefixes, replicas }) {
     <caption class="sr">Share of each prefix that each replica holds</caption>
     <thead>
       <tr>
-        <th scope="col">Prefix of</th>
+        <th scope="col">Prefix, last asked for by</th>
         <th scope="col" class="number">Tokens</th>
         <th scope="col" class="number">Requests</th>
         <th scope="col" class="number roomy">Last used</th>

@@ -18,6 +18,7 @@ const COLUMNS = [
   { title: "Held tokens", number: true },
   { title: "Queue", number: true },
   { title: "Prefill", number: true },
+  { title: "Base and others", number: true },
   { title: "Cost", number: true },
   { title: "Outcome" },
 ];
@@ -33,7 +34,7 @@ export function Candidates({ decision, promptTokens }) {
     cells: [
       ranked ? `${target.replica}, rank ${target.rank}` : target.replica,
       `${count(target.held_tokens)} of ${count(promptTokens)}`,
-      ...[target.queue_seconds, target.prefill_seconds, target.cost_seconds].map((term) => (target.barred ? "–" : seconds(term))),
+      ...terms(target).map((term) => (target.barred ? "–" : seconds(term))),
       target.chosen ? html`<strong>chosen</strong>` : target.barred ? (BARRED[target.barred] ?? target.barred) : "not chosen",
     ],
   }));
@@ -49,7 +50,13 @@ export function Candidates({ decision, promptTokens }) {
     html`<${StackTable} caption="Replicas that could have taken it" columns=${COLUMNS} rows=${rows} />
       <p class="hint">
         Held: what the replica was believed to hold when this was decided. Queue: prefill in flight there, and the wait for a place.
-        Prefill: what it does not hold, by its learned rate. Cost: what the policy compares${least && "; it also counts what the prefill costs those behind it"}.
+        Prefill: what it does not hold, by its learned rate. Base and others: what comes before any first
+        token, and what the prefill costs those behind it (<code>placement.miss_weight</code>). Cost: the sum, which ${least ? "the policy compares" : "this policy does not look at"}.
       </p>`}
   `;
+}
+
+/** What a target's cost is made of, and the cost. */
+function terms({ queue_seconds: queue, prefill_seconds: prefill, cost_seconds: cost }) {
+  return [queue, prefill, Math.max(cost - queue - prefill, 0), cost];
 }
