@@ -59,7 +59,8 @@ function covered({ window, covered_seconds, requests }) {
   const told = counted(requests, "request");
   // A window is up to one step shorter than its name says.
   if (covered_seconds > whole * 0.9) return `${told} in the last ${WINDOW_WORDS[window]}.`;
-  const whence = `since the gateway started: there is no more of the last ${WINDOW_WORDS[window]} yet`;
+  // Also after the explaining process was lost: what it had counted is gone with it.
+  const whence = `since counting began: there is no more of the last ${WINDOW_WORDS[window]} yet`;
   return `${told} in ${seconds(covered_seconds)}, ${whence}.`;
 }
 
