@@ -1,4 +1,4 @@
-.PHONY: demo test check test-engine bench bench-index bench-isolation bench-explain format
+.PHONY: demo test check test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard format
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -39,6 +39,14 @@ bench-isolation: .venv/installed
 # What it costs to explain requests, in the gateway's process and beside it, and what requests notice of it.
 bench-explain: .venv/installed
 	$(BIN)/python -m benchmarks.explain
+
+# What the admin port's questions take with a full journal, alone and while requests come in.
+bench-journal: .venv/installed
+	$(BIN)/python -m benchmarks.journal
+
+# How soon the dashboard is there in Chromium, and how many bytes it takes.
+bench-dashboard: .venv/installed
+	$(BIN)/python -m benchmarks.dashboard
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.11")'
