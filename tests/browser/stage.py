@@ -125,12 +125,13 @@ class Stage:
 
 
 @contextlib.contextmanager
-def staged(folder: Path, label: str = "support-v3") -> Iterator[Stage]:
+def staged(folder: Path, label: str = "support-v3", declared: Sequence[Mapping[str, Any]] = ()) -> Iterator[Stage]:
     """A gateway in front of two engines, with tenants and tokens; nothing was sent yet.
 
     Args:
         folder: For everything it writes.
         label: The operator's name for the template version.
+        declared: Prefixes that replicas get when they come up.
     """
     with contextlib.ExitStack() as stack:
         engines = []
@@ -138,6 +139,10 @@ def staged(folder: Path, label: str = "support-v3") -> Iterator[Stage]:
             engines.append(Engine(folder / f"engine-{number}", *ENGINE))
             stack.callback(engines[-1].end)
         configuration = _configuration([engine.ready().url for engine in engines], label)
+        if declared:
+            file = folder / "prefixes.json"
+            file.write_text(json.dumps(declared))
+            configuration["warm"] = {"file": str(file), "requests_per_second": 50}
         stage = Stage(Gateway(folder / "gateway", configuration), engines, configuration, folder)
         stack.callback(stage.end)
         stage.gateway.ready()

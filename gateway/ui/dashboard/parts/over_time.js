@@ -85,7 +85,7 @@ function config(labels, rates, amounts, layers) {
     borderColor: colour("hits"),
     backgroundColor: colour("hits"),
     borderWidth: 2.5,
-    pointRadius: labels.length < 4 ? 3 : 0,
+    pointRadius: rates.filter((rate) => rate !== null).length < 4 ? 3 : 0,
     pointHitRadius: 8,
     spanGaps: true,
   };
