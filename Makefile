@@ -1,4 +1,4 @@
-.PHONY: demo test check test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard format
+.PHONY: demo test test-processes test-rest check test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard format
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,8 +6,18 @@ BIN := .venv/bin
 demo: .venv/installed
 	$(BIN)/prefix-gateway demo
 
+# Two halves side by side: each keeps about one core busy. The first half starts whole processes (a gateway for every
+# scenario, the demo, browsers, Prometheus); a failure in either fails both.
+STARTS_PROCESSES := tests/scenarios tests/browser tests/observability tests/demo
+
 test: .venv/installed
-	$(BIN)/pytest
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=line test-processes test-rest
+
+test-processes: .venv/installed
+	$(BIN)/pytest $(STARTS_PROCESSES)
+
+test-rest: .venv/installed
+	$(BIN)/pytest tests $(STARTS_PROCESSES:%=--ignore=%)
 
 check: .venv/installed
 	$(BIN)/ruff format --check .
