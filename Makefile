@@ -11,7 +11,7 @@ demo: .venv/installed
 STARTS_PROCESSES := tests/scenarios tests/browser tests/observability tests/demo
 
 test: .venv/installed
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=line test-processes test-rest
+	$(MAKE) --no-print-directory --jobs=2 test-processes test-rest
 
 test-processes: .venv/installed
 	$(BIN)/pytest $(STARTS_PROCESSES)

@@ -7,6 +7,7 @@ import { THEME_CHANGED, theme, toggleTheme } from "./core/theme.js";
 import { useAsked } from "./core/use.js";
 import { Filters } from "./parts/filters.js";
 import { Guard } from "./parts/guard.js";
+import { Loading } from "./parts/states.js";
 import { Overview } from "./pages/overview.js";
 import { ReasonPage } from "./pages/reason.js";
 import { Replicas } from "./pages/replicas.js";
@@ -35,6 +36,11 @@ export function Shell() {
   if (signIn) {
     return html`<${Bar} page=${page} bare />
       <main id="content"><${SignIn} onDone=${() => askSignIn(false)} /></main>`;
+  }
+  if (me.value === null && me.problem === null) {
+    // Nothing else is asked before it is known whether somebody has to sign in.
+    return html`<${Bar} page=${page} bare />
+      <main id="content"><${Loading} what="the dashboard" /></main>`;
   }
   return html`
     <${Bar} page=${page} me=${me.value} onSignOut=${() => (setToken(""), askSignIn(true))} />
