@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 from gateway.keys import redacted
-from gateway.settle import bypasses_cache, client_family
+from gateway.settle import bypasses_cache
 from gateway.trip import Trip
 from gateway.values.decision import Candidate
 from gateway.values.engine import EngineKind
@@ -42,7 +42,7 @@ def finished(trip: Trip, settled: Settlement, *, with_text: bool) -> Finished:
         endpoint=settled.endpoint,
         tenant=request.caller.tenant.id,
         tenant_label=request.caller.tenant.label,
-        source=client_family(request.headers),
+        source=trip.source,
         # Keys sent in the wrong place are not to be shown either.
         session=redacted(request.session or ""),
         where=_where(trip.space, settled.model, prompt.variant),

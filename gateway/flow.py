@@ -105,7 +105,7 @@ class Flow:
         Raises:
             GatewayError: nothing was sent to the client, and this is what it should be told.
         """
-        trip = Trip(request, request, self._models[request.model], grant, trace)
+        trip = Trip(request, request, self._models[request.model], grant, client_family(request.headers), trace)
         try:
             trip.space = self._spaces.enter(request.caller, trip.model.version(), request.fields, time.time())
             trip.request = await self._inspect(trip)
@@ -332,7 +332,7 @@ class Flow:
         if request.warms is not None or not chains:
             return
         try:
-            use = PrefixUse(request.model, request.caller.tenant.id, client_family(request.headers), request.request_id)
+            use = PrefixUse(request.model, request.caller.tenant.id, trip.source, request.request_id)
             # Of several prompts only the sum is known; they mostly begin alike.
             self._uses.note(chains[0], reused_tokens // len(chains), use, time.time())
         except Exception:  # noqa: BLE001 - whatever it is, the client has its answer and must not hear of it

@@ -61,6 +61,8 @@ class Trip:
     """As the client sent it."""
     model: ServedModel
     grant: Grant
+    source: str = ""
+    """The client family it came from."""
     trace: Trace | None = None
     """Where it is told to whoever collects traces; None if nobody does."""
     space: SpacePass = NO_SPACE

@@ -124,7 +124,7 @@ MARKER = "XYZZY-prompt-marker"
 
 async def test_every_request_is_one_line_and_no_text_is_logged(serve, start_engine):
     engine = await start_engine()
-    serving = await serve(engine.url, relay={"first_byte_timeout_seconds": 0.3})
+    serving = await serve(engine.url, relay={"first_byte_timeout_seconds": 3})
     good = {"model": "demo", "messages": [{"role": "user", "content": MARKER}], "max_tokens": 60, "ignore_eos": True}
     answers = []
     async with httpx.AsyncClient(base_url=serving.url, verify=False, headers={"x-session-id": MARKER}) as client:
