@@ -11,7 +11,7 @@ from gateway.admission import Gatekeeper
 from gateway.api import PublicApp
 from gateway.api.routes import Catalog as ModelCatalog
 from gateway.api.settings import AdminTokenSettings
-from gateway.canon import PersonalDataScreen
+from gateway.canon.personal import PersonalDataScreen
 from gateway.epochs import PrefixSpaces, SpaceKeeper, SpaceRules, SpacesFile
 from gateway.explain import ExplainFront
 from gateway.flow import Flow, FlowLimits

@@ -26,7 +26,7 @@ from gateway.admission.mistakes import Mistake
 from gateway.admission.names import check_name
 from gateway.admission.settings import AdmissionSettings, TenantSettings, is_open
 from gateway.api.settings import ServerSettings, is_loopback
-from gateway.canon.settings import PersonalDataSettings
+from gateway.canon.personal.settings import PersonalDataSettings
 from gateway.config_file import read_config
 from gateway.encode.settings import EncodeSettings
 from gateway.epochs.settings import SpacesSettings

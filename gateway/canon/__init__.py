@@ -1,6 +1,1 @@
-"""What is done to a prompt before it goes on: personal data in its leading messages is found, masked or refused."""
-
-from gateway.canon.screen import PersonalDataScreen
-from gateway.canon.settings import PersonalDataSettings
-
-__all__ = ["PersonalDataScreen", "PersonalDataSettings"]
+"""What is done to a prompt before it goes on: canonicalization, and personal data in its leading messages."""

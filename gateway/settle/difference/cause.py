@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from gateway.settle.difference.kinds import ids, people, times
-from gateway.settle.difference.kinds.shape import Shape
 from gateway.settle.difference.same_json import json_sameness
 from gateway.settle.difference.same_text import sameness
 from gateway.settle.difference.slot import Slot, common_length, slot_at, window_at
+from gateway.shapes import ids, people, times
+from gateway.shapes.shape import Shape
 from gateway.values.reasons import Reason
 
 _SHAPES: tuple[Shape, ...] = (

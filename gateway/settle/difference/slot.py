@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from gateway.settle.difference.kinds.shape import Window
+from gateway.shapes.shape import Window
 
 _BEHIND, _AHEAD = 160, 240
 _SLOT_AHEAD = 600

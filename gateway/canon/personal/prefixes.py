@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import xxhash
 
-from gateway.canon.passages import Beginning, Passage
-from gateway.canon.patterns import Hit
-from gateway.canon.shared import Conversation
+from gateway.canon.personal.passages import Beginning, Passage
+from gateway.canon.personal.patterns import Hit
+from gateway.canon.personal.shared import Conversation
 
 
 def beginning_of_findings(

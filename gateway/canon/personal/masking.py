@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from gateway.canon.passages import Passage
-from gateway.canon.patterns import Hit
+from gateway.canon.personal.passages import Passage
+from gateway.canon.personal.patterns import Hit
 from gateway.json_bytes import Path, replaced
 from gateway.values.request import ChatRequest
 

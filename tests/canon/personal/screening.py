@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 
-from gateway.canon import PersonalDataScreen, PersonalDataSettings
+from gateway.canon.personal import PersonalDataScreen, PersonalDataSettings
 from gateway.values.ids import ModelId, RequestId, TenantId
 from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.tenant import Caller, PersonalDataMode, Tenant

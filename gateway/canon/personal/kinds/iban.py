@@ -6,7 +6,7 @@ Taken: with or without single spaces or dashes between the characters, in either
 import re
 from collections.abc import Iterator
 
-from gateway.canon.kinds.view import Span, TextView
+from gateway.canon.personal.kinds.view import Span, TextView
 
 # SWIFT, IBAN Registry, release 99: characters in all.
 _LENGTHS = {

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from gateway.settle.difference.kinds.calendar_words import marked
+from gateway.shapes.calendar_words import marked
 from gateway.values.reasons import Reason
 
 _LABEL = re.compile(r"([^\W\d_][\w\- .]{0,40}+)[\"'`*]{0,3}\s?[:=#：]{1,2}\s?[\"'`*<(\[]{0,3}$")

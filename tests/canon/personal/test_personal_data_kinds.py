@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from gateway.canon.kinds.view import TextView
-from gateway.canon.patterns import BUILT_IN_KINDS, Hit, Patterns
+from gateway.canon.personal.kinds.view import TextView
+from gateway.canon.personal.patterns import BUILT_IN_KINDS, Hit, Patterns
 
 ALL = Patterns(BUILT_IN_KINDS)
 

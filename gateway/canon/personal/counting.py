@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import structlog
 
-from gateway.canon.passages import Beginning, Passage, beginnings
-from gateway.canon.patterns import Hit
-from gateway.canon.prefixes import beginning_of_findings, conversation_of
-from gateway.canon.scanner import Scanner
-from gateway.canon.shared import SharedPrefixes
-from gateway.canon.tally import Tally
+from gateway.canon.personal.passages import Beginning, Passage, beginnings
+from gateway.canon.personal.patterns import Hit
+from gateway.canon.personal.prefixes import beginning_of_findings, conversation_of
+from gateway.canon.personal.scanner import Scanner
+from gateway.canon.personal.shared import SharedPrefixes
+from gateway.canon.personal.tally import Tally
 from gateway.values.personal import Finding
 from gateway.values.ports import PersonalDataObserver
 from gateway.values.request import ChatRequest

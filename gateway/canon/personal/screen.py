@@ -7,14 +7,14 @@ from concurrent.futures import Executor
 
 import structlog
 
-from gateway.canon.counting import Counting
-from gateway.canon.masking import masked
-from gateway.canon.passages import Passage, leading
-from gateway.canon.patterns import Hit, Patterns
-from gateway.canon.scanner import Scanner
-from gateway.canon.settings import PersonalDataSettings
-from gateway.canon.shared import SharedPrefixes
-from gateway.canon.tally import Tally
+from gateway.canon.personal.counting import Counting
+from gateway.canon.personal.masking import masked
+from gateway.canon.personal.passages import Passage, leading
+from gateway.canon.personal.patterns import Hit, Patterns
+from gateway.canon.personal.scanner import Scanner
+from gateway.canon.personal.settings import PersonalDataSettings
+from gateway.canon.personal.shared import SharedPrefixes
+from gateway.canon.personal.tally import Tally
 from gateway.tasks import TaskGroupOwner
 from gateway.values.errors import BadRequest, GatewayError
 from gateway.values.personal import FindingReport

@@ -6,7 +6,7 @@ Every function takes digits only, but for those whose ids have letters: they tak
 from collections.abc import Sequence
 from itertools import pairwise
 
-from gateway.canon.kinds.card import luhn
+from gateway.canon.personal.kinds.card import luhn
 
 _SPANISH_LETTERS = "TRWAGMYFPDXBNJZSQVHLCKE"
 _FINNISH_CHARACTERS = "0123456789ABCDEFHJKLMNPRSTUVWXY"

@@ -5,8 +5,8 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from gateway.canon.kinds import card, email, iban, ipv4, national_id, phone
-from gateway.canon.kinds.view import Span, TextView
+from gateway.canon.personal.kinds import card, email, iban, ipv4, national_id, phone
+from gateway.canon.personal.kinds.view import Span, TextView
 
 # The more specific a kind is, the earlier it stands: of findings that overlap, the first one's kind is told.
 _BUILT_IN: dict[str, Callable[[TextView], Iterator[Span]]] = {

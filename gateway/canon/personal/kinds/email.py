@@ -7,7 +7,7 @@ host (``https://bot@host.example``, ``git@host.example:team/project``), pictures
 import re
 from collections.abc import Iterator
 
-from gateway.canon.kinds.view import Span, TextView
+from gateway.canon.personal.kinds.view import Span, TextView
 
 _LETTER = "A-Za-z\u00c0-\u024f\u0370-\u052f"
 _DOMAIN = re.compile(rf"@[{_LETTER}0-9][{_LETTER}0-9_\-]*+(?:\.[{_LETTER}0-9][{_LETTER}0-9_\-]*+)++")

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
-from gateway.canon.memo import Memo
-from gateway.canon.patterns import Hit, Patterns
+from gateway.canon.personal.memo import Memo
+from gateway.canon.personal.patterns import Hit, Patterns
 
 _INLINE_COST = 32 * 1024
 """What is searched on the event loop: 32 Ki characters of prose take 0.2 ms."""

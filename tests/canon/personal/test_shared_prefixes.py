@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 from screening import SECRET, chat, request, screening, system
 
-from gateway.canon.shared import Conversation, SharedPrefixes
+from gateway.canon.personal.shared import Conversation, SharedPrefixes
 from gateway.values.request import Endpoint
 
 

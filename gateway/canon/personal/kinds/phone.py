@@ -18,7 +18,7 @@ Not taken: other numbers, and those without ``+`` right behind a word such as or
 import re
 from collections.abc import Iterator
 
-from gateway.canon.kinds.view import END, START, Span, TextView, digits_of
+from gateway.canon.personal.kinds.view import END, START, Span, TextView, digits_of
 
 _CALLING_CODE = re.compile(
     "1|7|2[07]|3[0-469]|4[013-9]|5[1-8]|6[0-6]|8[1246]|9[0-58]"

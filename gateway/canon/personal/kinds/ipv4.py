@@ -9,7 +9,7 @@ word such as version, build or section, or behind a product's name and a slash o
 import re
 from collections.abc import Iterator
 
-from gateway.canon.kinds.view import Span, TextView
+from gateway.canon.personal.kinds.view import Span, TextView
 
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _ADDRESS = re.compile(

@@ -6,9 +6,9 @@ The patterns are for text with calendar words marked.
 import re
 from collections.abc import Callable
 
-from gateway.settle.difference.kinds.calendar_words import HALF, MONTH, RELATIVE, SHORT_DAY, UNIT, WEEKDAY
-from gateway.settle.difference.kinds.labels import ID_WORDS, TIME_WORDS
-from gateway.settle.difference.kinds.shape import Found, Shape
+from gateway.shapes.calendar_words import HALF, MONTH, RELATIVE, SHORT_DAY, UNIT, WEEKDAY
+from gateway.shapes.labels import ID_WORDS, TIME_WORDS
+from gateway.shapes.shape import Found, Shape
 from gateway.values.reasons import Reason
 
 _START, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"

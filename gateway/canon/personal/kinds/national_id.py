@@ -15,8 +15,8 @@ Taken are those whose form or check digits leave little room for chance:
 import re
 from collections.abc import Callable, Iterator
 
-from gateway.canon.kinds import national_checks as checks
-from gateway.canon.kinds.view import END, START, Span, TextView, digits_of
+from gateway.canon.personal.kinds import national_checks as checks
+from gateway.canon.personal.kinds.view import END, START, Span, TextView, digits_of
 
 _NUMBER = re.compile(
     rf"{START}(?:"

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable
 
-from gateway.settle.difference.kinds.labels import ID_WORDS, LANGUAGE_NAMES, LOCALE_WORDS, PERSON_WORDS
-from gateway.settle.difference.kinds.shape import Found, Shape, Window
+from gateway.shapes.labels import ID_WORDS, LANGUAGE_NAMES, LOCALE_WORDS, PERSON_WORDS
+from gateway.shapes.shape import Found, Shape, Window
 from gateway.values.reasons import Reason
 
 _PHONE_WORDS = frozenset(

@@ -6,8 +6,8 @@ A plain number is a ``counter`` only as an integer: a price, a share or a measur
 import re
 from collections.abc import Callable
 
-from gateway.settle.difference.kinds.labels import ID_WORDS
-from gateway.settle.difference.kinds.shape import Found, Shape
+from gateway.shapes.labels import ID_WORDS
+from gateway.shapes.shape import Found, Shape
 from gateway.values.reasons import Reason
 
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"

@@ -3,7 +3,7 @@
 import sys
 from collections import OrderedDict
 
-from gateway.canon.patterns import Hit
+from gateway.canon.personal.patterns import Hit
 
 _LARGEST_SHARE = 4
 

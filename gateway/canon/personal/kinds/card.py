@@ -7,7 +7,7 @@ dashes.
 import re
 from collections.abc import Iterator
 
-from gateway.canon.kinds.view import END, START, Span, TextView, digits_of
+from gateway.canon.personal.kinds.view import END, START, Span, TextView, digits_of
 
 _CARD = re.compile(
     rf"{START}(?:[2-6][0-9]{{12,18}}"

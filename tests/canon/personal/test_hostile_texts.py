@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from gateway.canon.patterns import BUILT_IN_KINDS, Patterns
+from gateway.canon.personal.patterns import BUILT_IN_KINDS, Patterns
 
 MEBIBYTE = 1 << 20
 

@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from gateway.canon import PersonalDataSettings
-from gateway.canon.patterns import BUILT_IN_KINDS, Hit, Patterns
-from gateway.canon.settings import PatternSettings
+from gateway.canon.personal import PersonalDataSettings
+from gateway.canon.personal.patterns import BUILT_IN_KINDS, Hit, Patterns
+from gateway.canon.personal.settings import PatternSettings
 
 
 def mistake(**pattern):

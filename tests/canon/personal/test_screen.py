@@ -8,10 +8,10 @@ import pytest
 import structlog
 from screening import SECRET, Remembering, chat, request, screening, system
 
-from gateway.canon import PersonalDataScreen, PersonalDataSettings
-from gateway.canon.memo import Memo
-from gateway.canon.patterns import Hit, Patterns
-from gateway.canon.tally import Tally
+from gateway.canon.personal import PersonalDataScreen, PersonalDataSettings
+from gateway.canon.personal.memo import Memo
+from gateway.canon.personal.patterns import Hit, Patterns
+from gateway.canon.personal.tally import Tally
 from gateway.values.errors import BadRequest, GatewayError
 from gateway.values.ids import ReplicaId, Target
 from gateway.values.personal import Finding, FindingReport
@@ -137,7 +137,7 @@ class Broken:
 @pytest.mark.parametrize("mode", ["mask", "block"])
 @pytest.mark.parametrize("length", [10, 50_000])
 async def test_what_cannot_be_searched_does_not_go_on(mode, length, monkeypatch):
-    monkeypatch.setattr("gateway.canon.screen.Patterns", Broken)
+    monkeypatch.setattr("gateway.canon.personal.screen.Patterns", Broken)
     async with screening() as (screen, _):
         with structlog.testing.capture_logs() as logs, pytest.raises(GatewayError) as failed:
             await screen.inspect(chat(system(TEXT + "x" * length), mode=mode))
@@ -149,7 +149,7 @@ async def test_what_cannot_be_searched_does_not_go_on(mode, length, monkeypatch)
 
 
 async def test_what_cannot_be_searched_is_no_matter_in_report_mode(monkeypatch):
-    monkeypatch.setattr("gateway.canon.screen.Patterns", Broken)
+    monkeypatch.setattr("gateway.canon.personal.screen.Patterns", Broken)
     async with screening() as (screen, observer):
         original = chat(system(TEXT))
         with structlog.testing.capture_logs() as logs:
@@ -300,7 +300,7 @@ async def test_nothing_the_screen_holds_shows_a_text():
         await screen.inspect(original)
         screen.answered(original, "s")
         await idle(screen, observer, 1)
-        from gateway.canon.passages import leading
+        from gateway.canon.personal.passages import leading
 
         assert SECRET not in repr(screen.reports("s")) + repr(observer.seen) + repr(leading(original))
 
