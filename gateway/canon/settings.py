@@ -1,91 +1,218 @@
-"""Settings of personal data in prompts."""
+"""Settings of canonicalization."""
 
 import re
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gateway.canon.patterns import BUILT_IN_KINDS, compiled
+from gateway.values.canonical import RuleMode, RuleName
 
-_KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+_STRICT = ConfigDict(
+    frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
+)
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+_NUMBER = "{number}"
+
+RuleModes = dict[RuleName, RuleMode]
+"""Modes of some rules."""
 
 
-class PatternSettings(BaseModel):
-    """A kind of personal data of your own."""
+class OwnPatternSettings(BaseModel):
+    """A pattern of your own: what it finds is replaced, or taken out. What should be moved and kept is a slot of
+    `dynamic_suffix`."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = _STRICT
 
-    kind: str
-    """What it is called in metrics, in the audit log and in place of masked text (`[employee-id]`): up to 40 lower-case
-    letters, digits, dashes and underscores, beginning with a letter. Several patterns may share a kind; the built-in
-    kinds' names are taken."""
+    name: str
+    """What it is called on the dashboard and in reports: up to 40 lower-case letters, digits, dashes and underscores,
+    beginning with a letter."""
 
     regex: str
-    r"""Regular expression in Python's syntax, such as `'EMP-\d{6}'`; upper and lower case differ unless it begins with
-    `(?i)`. It is searched in every new text while requests wait: one that goes back and forth (`(a+)+b`) costs the
-    whole gateway its time, on a text somebody else chooses. Where it overlaps a built-in kind, this one is told."""
+    r"""Regular expression in Python's syntax, such as `'^Build: \S+\n'`; `^` and `$` match at every line. It is
+    searched in every new text while requests wait: one that goes back and forth (`(a+)+b`) costs the whole gateway
+    its time."""
 
-    @field_validator("kind")
+    replacement: str = ""
+    """What takes its place, as it stands here; empty takes it out. Unlike all other rules this one loses text: what it
+    finds is not told to the model any more."""
+
+    roles: tuple[Literal["system", "developer", "user", "tool"], ...] = ("system", "developer")
+    """In whose messages it is searched."""
+
+    @field_validator("name")
     @classmethod
-    def _is_a_new_name(cls, kind: str) -> str:
-        if not _KIND.fullmatch(kind):
+    def _is_a_name(cls, name: str) -> str:
+        if not _NAME.fullmatch(name):
             raise ValueError(
-                "expected up to 40 lower-case letters, digits, dashes and underscores, beginning with a letter "
-                "(such as employee-id)"
+                "expected up to 40 lower-case letters, digits, dashes and underscores, beginning with a letter"
             )
-        if kind in BUILT_IN_KINDS:
-            raise ValueError(f"{kind} is built in (choose another name)")
-        return kind
+        return name
 
     @field_validator("regex")
     @classmethod
     def _is_usable(cls, regex: str) -> str:
-        compiled(regex)
+        _check_regex(regex)
         return regex
 
 
-class PersonalDataSettings(BaseModel):
-    """Personal data in the leading messages of prompts (those before the first one of the user), which many requests
-    may share: what is looked for, and what becomes of it. It is told by kind and position, never by its text."""
+class SlotSettings(BaseModel):
+    """A place in the leading messages where every request has another value."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = _STRICT
 
-    mode: Literal["off", "report", "mask", "block"] = "report"
-    """What becomes of it, unless `tenants[].personal_data` says otherwise. `off`: it is not looked for. `report`: it is
-    counted and shown, after the answer, and the request goes on as it came. `mask`: reported, and replaced by its kind
-    in brackets (`[email]`) before the request goes on. `block`: reported, and the request is refused with 400 and code
-    `personal_data_in_prefix`. Looked at is the text of the messages before the first one with the role `user` (content,
-    name, reasoning, refusal); tools, tool calls, `documents`, template arguments and media are not. The prompt of
-    `/v1/completions` is reported only, also with `mask` and `block`: it holds the user's own words. If the search
-    itself fails, a request that should be masked or blocked is answered with 500 and does not go on."""
+    name: str
+    """What it is called in reports: up to 40 lower-case letters, digits, dashes and underscores, beginning with a
+    letter."""
 
-    kinds: tuple[Literal["email", "phone", "card", "iban", "ipv4", "national_id"], ...] = (
-        "email",
-        "phone",
-        "card",
-        "iban",
-        "ipv4",
-        "national_id",
-    )
-    """Built-in kinds to look for. `phone`: international numbers with `+`, common national forms, and any number right
-    behind a word such as phone or call. `card`: known issuers, with a right check digit. `iban`: known countries and
-    lengths, with right check digits. `ipv4`: without loopback, networks and what looks like a version. `national_id`:
-    forms of some twenty countries that have check digits, or stand behind their name."""
+    regex: str
+    r"""Regular expression in Python's syntax that finds it; `^` and `$` match at every line. The first group is the
+    value, such as `'^Customer: (.+)$'`; without a group, all that is found."""
 
-    patterns: tuple[PatternSettings, ...] = ()
-    """Kinds of your own."""
+    varies: Literal["conversation", "request"] = "conversation"
+    """Whether it is the same in all turns of a conversation (a customer's name) or another one in every request (a
+    ticket number that counts up). What belongs to a conversation is put back only where it is the same: nobody finds
+    another customer's name in an earlier turn."""
 
-    shared_by: int = Field(default=3, ge=1, le=100)
-    """Conversations whose prompts must begin with the same text, up to the end of what was found, before it counts as
-    standing in a shared prefix. A conversation is told by `x-session-id`, else by everything up to its first user
-    message. Too small: what one user has in two windows is called shared; too large: a rare shared prompt is not."""
+    models: tuple[str, ...] = ()
+    """For which models; empty for all."""
 
-    max_characters: int = Field(default=500_000, ge=1000)
-    """Longest leading text of a prompt that is searched, in characters. A longer one is not reported, but counted in
-    `gateway_personal_data_skipped_total`; with `mask` or `block` it is refused. Searching takes 10 ms a million
-    characters of prose, and up to two seconds of what is made to look like card numbers. Too small: long system prompts
-    are not looked at; too large: a hostile tenant can keep the gateway busy."""
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                "expected up to 40 lower-case letters, digits, dashes and underscores, beginning with a letter"
+            )
+        return name
+
+    @field_validator("regex")
+    @classmethod
+    def _is_usable(cls, regex: str) -> str:
+        _check_regex(regex)
+        return regex
+
+
+class RoleOrderSettings(BaseModel):
+    """How `role-order` brings messages into order."""
+
+    model_config = _STRICT
+
+    merge: Literal["none", "same_role", "all"] = "none"
+    """Whether the leading messages become one: `same_role` joins neighbours of one role, `all` joins all under the
+    role of the first. Only messages that are plain text are joined, with an empty line between them."""
+
+    later: bool = False
+    """Whether messages of the system behind the first answer are moved to the front, too. They were sent in the middle
+    of a conversation: moved, they are read as if they had always been there, and what was computed before them is
+    computed again."""
+
+
+class DynamicSuffixSettings(BaseModel):
+    """How `dynamic-suffix` moves what varies out of the leading messages."""
+
+    model_config = _STRICT
+
+    built_in: tuple[Literal["time", "id"], ...] = ("time", "id")
+    """What is found by itself. `time`: the current date and time, where a line or sentence says that it is the current
+    one. `id`: UUIDs, and ids of a request, session, trace, run and the like, where a label says so. What stands in
+    quotations, code, tables, examples and documents stays where it is."""
+
+    slots: tuple[SlotSettings, ...] = ()
+    """Places of your own. The admin port suggests some that it saw varying."""
+
+    pointer: str = "[context {number}]"
+    """What is left in a value's place, and stands in front of it in the block; `{number}` is the value's number."""
+
+    opening: str = "[Current context: what the marks above stand for]"
+    """First line of the block that is put behind the last message of the user or a tool."""
+
+    closing: str = "[End of context]"
+    """Its last line."""
+
+    @field_validator("pointer")
+    @classmethod
+    def _has_a_number(cls, pointer: str) -> str:
+        if pointer.count(_NUMBER) != 1 or "\n" in pointer:
+            raise ValueError("expected one line with {number} in it once, such as [context {number}]")
+        return pointer
+
+    @field_validator("opening", "closing")
+    @classmethod
+    def _is_a_line(cls, line: str) -> str:
+        if not line.strip() or "\n" in line:
+            raise ValueError("expected one line that is not empty")
+        return line
+
+
+class HistoryTrimSettings(BaseModel):
+    """When and how `history-trim` shortens a conversation."""
+
+    model_config = _STRICT
+
+    start: float = Field(default=0.9, gt=0.1, le=1)
+    """Share of the model's context (less what the answer may take) from which on messages are left out. Too small:
+    answers know less than they could; too large: counted a few tokens wrong, and the engine refuses the request."""
+
+    step: float = Field(default=0.3, ge=0.05, le=0.8)
+    """Share of it that goes at a time: the front stays where it is until as much has come again. Too small: every few
+    turns the whole prompt is computed anew; too large: more is forgotten than needs be."""
+
+
+class CanonSettings(BaseModel):
+    """Prompts changed so that what repeats stands in front of what varies. Each rule is `off`, `observe` (nothing is
+    changed; what it would save is worked out beside the gateway and shown) or `apply`. A tenant's modes
+    (`tenants[].canon`) go before a route's, those before a model's (`models[].canon`), and those before `rules`."""
+
+    model_config = _STRICT
+
+    rules: RuleModes = {}
+    """Mode by rule: `unicode`, `whitespace`, `pattern`, `role-order`, `tool-order`, `json-keys`, `dynamic-suffix`,
+    `history-trim`. A rule that is not named is observed."""
+
+    routes: dict[Literal["/v1/chat/completions", "/v1/completions"], RuleModes] = {}
+    """The same for one path of the API. Prompts of `/v1/completions` have no messages: there only `unicode`,
+    `whitespace` and `pattern` find anything."""
+
+    role_order: RoleOrderSettings = RoleOrderSettings()
+    """How `role-order` brings messages into order."""
+
+    dynamic_suffix: DynamicSuffixSettings = DynamicSuffixSettings()
+    """How `dynamic-suffix` moves what varies."""
+
+    history_trim: HistoryTrimSettings = HistoryTrimSettings()
+    """When and how `history-trim` shortens a conversation."""
+
+    patterns: tuple[OwnPatternSettings, ...] = ()
+    """Patterns of your own: the rule `pattern`."""
+
+    prompt_cache_key: Literal["pass", "strip"] = "pass"
+    """What becomes of OpenAI's `prompt_cache_key`. Requests with the same one go to the same replica where nothing else
+    decides, as with `x-session-id`. `pass`: the engine gets it, too; `strip`: it does not."""
+
+    cache_control: Literal["pass", "strip"] = "pass"
+    """What becomes of Anthropic's `cache_control` in messages, content parts and tools. `strip` takes it out: some chat
+    templates print tools as they come, and a mark that moves from turn to turn is then a difference."""
+
+    billing_header: Literal["pass", "strip"] = "pass"
+    """What becomes of lines such as `x-anthropic-billing-header: ...` that coding assistants put in front of the system
+    prompt, with another value in every request. `strip` takes them out; where they pass, `dynamic-suffix` moves
+    them."""
+
+    memory_mib: int = Field(default=64, ge=1, le=65536)
+    """Memory for the context blocks of conversations, each about 200 bytes a turn. Too small: blocks of conversations
+    that are still going on are forgotten, which costs each of them one miss."""
+
+    memory_ttl_seconds: float = Field(default=86400, ge=60)
+    """How long a conversation's blocks are remembered after its last turn."""
+
+
+def _check_regex(regex: str) -> None:
+    try:
+        pattern = re.compile(regex, re.MULTILINE)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"not a regular expression as Python has them: {error} (in YAML, single quotes leave backslashes alone)"
+        ) from None
+    if pattern.search("") or pattern.search("a"):
+        # What matches nothing, or everything, would be moved out of every prompt.
+        raise ValueError("it matches the empty text or any letter (say more of what stands around the value)")

@@ -1,11 +1,12 @@
 """The protocols through which rooms see each other."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from gateway.values.audit import AuditEvent
 from gateway.values.blocks import BlockChain
+from gateway.values.canonical import Canonicalized, RuleName
 from gateway.values.decision import Decision
 from gateway.values.explain import Finished, Happened
 from gateway.values.ids import BlockHash, ModelId, ReplicaId, Target
@@ -436,6 +437,58 @@ class Screen(Protocol):
 
     def reports(self, space: str) -> Sequence[FindingReport]:
         """What was found in the prompts of a space, most frequent first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CanonicalRequest:
+    """A request after canonicalization.
+
+    Attributes:
+        request: As it goes on; the very object that was given if nothing was changed.
+        told: What is handed over to be explained.
+        edits: How many places each applied rule changed.
+        cut_messages: Messages left out of a conversation that became too long.
+        affinity: Requests of one go to one replica where nothing else decides; None if the client says nothing.
+    """
+
+    request: ChatRequest
+    told: Canonicalized
+    edits: Mapping[RuleName, int] = field(default_factory=dict)
+    cut_messages: int = 0
+    affinity: str | None = None
+
+
+class Canonicalizes(Protocol):
+    """Puts what repeats in prompts in front of what varies, where that is configured."""
+
+    async def canonical(self, request: ChatRequest) -> CanonicalRequest:
+        """The request as it may go on. Never fails: what cannot be canonicalized goes on as it came."""
+        ...
+
+
+class ContextStore(Protocol):
+    """Context blocks of conversations, for several gateways. Must not raise; nobody waits for it longer than it takes
+    to answer without them."""
+
+    async def fetch(self, keys: Sequence[bytes]) -> Mapping[bytes, str]:
+        """Those that are there; empty also if the store cannot be reached in time."""
+        ...
+
+    def keep(self, blocks: Mapping[bytes, str]) -> None:
+        """Keep some, later. Returns at once."""
+        ...
+
+
+class ModelTexts(Protocol):
+    """What is known of models' texts."""
+
+    def token_counter(self, model: ModelId) -> Callable[[str], int] | None:
+        """Counts a text's tokens; None where no tokenizer in this process can. Safe to use from several threads."""
+        ...
+
+    def context_limit(self, model: ModelId) -> int:
+        """Most tokens of prompt and answer it takes; 0 if unknown."""
         ...
 
 

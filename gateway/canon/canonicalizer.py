@@ -1,0 +1,179 @@
+"""The room's front: applies the rules that are in force for a request, and remembers what its next turn needs."""
+
+import asyncio
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping
+from concurrent.futures import Executor
+
+import structlog
+
+from gateway.canon.building import rulebook
+from gateway.canon.hints import hinted
+from gateway.canon.memory import ContextMemory
+from gateway.canon.modes import ALL_OFF, Modes, ModeTable, rules_in
+from gateway.canon.rewrite import rewritten
+from gateway.canon.rule import Given
+from gateway.canon.rulebook import Canonical
+from gateway.canon.settings import CanonSettings, RuleModes
+from gateway.values.canonical import Canonicalized, RuleMode, RuleName
+from gateway.values.ports import CanonicalRequest, ContextStore, ModelTexts
+from gateway.values.request import ChatRequest
+
+SWITCH = b"x-gateway-canonical"
+"""Request header by which a client turns canonicalization off, and response header that names the rules applied."""
+
+_INLINE_BYTES = 64 * 1024
+"""Bodies up to this size are worked on between two turns of the event loop."""
+
+_MIB = 1024 * 1024
+
+_log = structlog.get_logger("gateway.canon")
+
+
+class Canonicalizer:
+    """Canonicalizes requests. Used from the event loop's thread alone.
+
+    Args:
+        settings: The rules' settings.
+        models: Modes by model.
+        tenants: Modes by tenant.
+        texts: Knows the models' tokens and limits.
+        store: Where blocks are kept for other gateways, too; None for nowhere.
+        executor: Threads for long prompts.
+    """
+
+    def __init__(
+        self,
+        settings: CanonSettings,
+        models: Mapping[str, RuleModes],
+        tenants: Mapping[str, RuleModes],
+        *,
+        texts: ModelTexts,
+        store: ContextStore | None,
+        executor: Executor,
+    ) -> None:
+        self._texts = texts
+        self._store = store
+        self._executor = executor
+        self._memory = ContextMemory(settings.memory_mib * _MIB, settings.memory_ttl_seconds)
+        self.configure(settings, models, tenants)
+
+    def configure(
+        self, settings: CanonSettings, models: Mapping[str, RuleModes], tenants: Mapping[str, RuleModes]
+    ) -> None:
+        """Go by other settings from now on. What is remembered of conversations stays, as far as there is room."""
+        self._settings = settings
+        self._modes = ModeTable(
+            settings.rules, models, {str(route): modes for route, modes in settings.routes.items()}, tenants
+        )
+        self._rulebook = rulebook(settings)
+        self._memory.max_bytes = settings.memory_mib * _MIB
+        self._memory.ttl_seconds = settings.memory_ttl_seconds
+
+    async def canonical(self, request: ChatRequest) -> CanonicalRequest:
+        """The request as it may go on. Never fails: what cannot be canonicalized goes on as it came."""
+        modes = self._modes.modes(request.model, request.endpoint, request.caller.tenant.id)
+        if request.warms is not None or _is_off(request):
+            modes = ALL_OFF
+        try:
+            hints = hinted(request, self._settings)
+            names = rules_in(modes, RuleMode.APPLY)
+            if not names and hints.request is request:
+                return CanonicalRequest(request, Canonicalized(modes), affinity=hints.affinity)
+            return await self._applied(request, hints.request, names, modes, hints.affinity)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the prompt is as good as it came
+            # The type alone: a message may quote what it choked on, a prompt.
+            _log.error("canonicalization_failed", request_id=request.request_id, error=type(error).__name__)
+            return CanonicalRequest(request, Canonicalized(modes))
+
+    async def _applied(
+        self,
+        asked: ChatRequest,
+        hinted_request: ChatRequest,
+        names: Collection[RuleName],
+        modes: Modes,
+        affinity: str | None,
+    ) -> CanonicalRequest:
+        blocks, missed = _Blocks(self._memory, time.time()), set[bytes]()
+        found = await self._run(hinted_request, names, self._given(asked, blocks, missed))
+        if missed and self._store is not None:
+            stored = await self._store.fetch(sorted(missed))
+            if stored:
+                for key, block in stored.items():
+                    self._memory.put(key, block, time.time())
+                found = await self._run(hinted_request, names, self._given(asked, blocks, missed))
+        for key, block in found.remember.items():
+            self._memory.put(key, block, time.time())
+        if found.remember and self._store is not None:
+            self._store.keep(found.remember)
+        request = hinted_request
+        if found.fields is not hinted_request.fields:
+            request = await self._rewritten(hinted_request, found)
+        return CanonicalRequest(
+            request,
+            Canonicalized(modes, b"" if request is asked else asked.body, found.context_lost),
+            edits=Counter(edit.rule for edit in found.edits),
+            cut_messages=found.cut_messages,
+            affinity=affinity,
+        )
+
+    async def _run(self, request: ChatRequest, names: Collection[RuleName], given: Given) -> Canonical:
+        if len(request.body) <= _INLINE_BYTES:
+            return self._rulebook.canonical(request.fields, names, given)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, self._rulebook.canonical, request.fields, names, given)
+
+    async def _rewritten(self, request: ChatRequest, found: Canonical) -> ChatRequest:
+        if len(request.body) <= _INLINE_BYTES:
+            body = rewritten(request.body, request.fields, found.fields)
+        else:
+            loop = asyncio.get_running_loop()
+            body = await loop.run_in_executor(self._executor, rewritten, request.body, request.fields, found.fields)
+        return dataclasses.replace(request, body=body, fields=found.fields)
+
+    def _given(self, request: ChatRequest, blocks: "_Blocks", missed: set[bytes]) -> Given:
+        def recall(key: bytes) -> str | None:
+            block = blocks.get(key)
+            if block is None:
+                missed.add(key)
+            return block
+
+        return Given(
+            now=blocks.now,
+            endpoint=request.endpoint,
+            owner=owner_of(request),
+            recall=recall,
+            count_tokens=self._texts.token_counter(request.model),
+            context_limit=self._texts.context_limit(request.model),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Blocks:
+    """The memory, as it is read in one request."""
+
+    memory: ContextMemory
+    now: float
+
+    def get(self, key: bytes) -> str | None:
+        return self.memory.get(key, self.now)
+
+
+def owner_of(request: ChatRequest) -> str:
+    """Whose context blocks may come into a request: the tenant's own, and of those only what belongs to the same
+    session, user and cache scope, as far as the client tells."""
+    user = request.fields.get("user")
+    scope = next((value for name, value in request.headers if name == b"x-cache-scope"), b"")
+    parts = (
+        request.caller.tenant.id,
+        request.session or "",
+        user if isinstance(user, str) else "",
+        scope.decode("latin-1"),
+    )
+    return "\0".join(parts)
+
+
+def _is_off(request: ChatRequest) -> bool:
+    return any(name == SWITCH and value.strip().lower() == b"off" for name, value in request.headers)

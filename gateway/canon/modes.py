@@ -1,0 +1,58 @@
+"""Which rules are in which mode for a request: the most specific word counts."""
+
+from collections.abc import Mapping, Sequence
+
+from gateway.canon.settings import RuleModes
+from gateway.values.canonical import RuleMode, RuleName
+
+RULES = tuple(RuleName)
+
+Modes = tuple[RuleMode, ...]
+"""Mode of every rule, in the order of ``RuleName``."""
+
+ALL_OFF: Modes = (RuleMode.OFF,) * len(RULES)
+
+
+class ModeTable:
+    """Modes by model, route and tenant.
+
+    Args:
+        rules: Those of everybody.
+        models: By id of the model.
+        routes: By path.
+        tenants: By id of the tenant.
+    """
+
+    def __init__(
+        self,
+        rules: RuleModes,
+        models: Mapping[str, RuleModes],
+        routes: Mapping[str, RuleModes],
+        tenants: Mapping[str, RuleModes],
+    ) -> None:
+        self._rules = rules
+        self._models = models
+        self._routes = routes
+        self._tenants = tenants
+        self._known: dict[tuple[str, str, str], Modes] = {}
+
+    def modes(self, model: str, route: str, tenant: str) -> Modes:
+        """Modes for a request. Tenants without a word of their own are not told apart."""
+        key = (model, route, tenant if tenant in self._tenants else "")
+        known = self._known.get(key)
+        if known is None:
+            layers: Sequence[RuleModes] = (
+                self._tenants.get(tenant, {}),
+                self._routes.get(route, {}),
+                self._models.get(model, {}),
+                self._rules,
+            )
+            known = self._known[key] = tuple(
+                next((layer[rule] for layer in layers if rule in layer), RuleMode.OBSERVE) for rule in RULES
+            )
+        return known
+
+
+def rules_in(modes: Modes, mode: RuleMode) -> frozenset[RuleName]:
+    """The rules that are in a mode."""
+    return frozenset(rule for rule, each in zip(RULES, modes, strict=False) if each is mode)
