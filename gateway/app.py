@@ -11,6 +11,7 @@ from gateway.admission import Gatekeeper
 from gateway.api import PublicApp
 from gateway.api.routes import Catalog as ModelCatalog
 from gateway.api.settings import AdminTokenSettings
+from gateway.canon.canonicalizer import Canonicalizer
 from gateway.canon.personal import PersonalDataScreen
 from gateway.epochs import PrefixSpaces, SpaceKeeper, SpaceRules, SpacesFile
 from gateway.explain import ExplainFront
@@ -34,6 +35,7 @@ from gateway.telemetry import (
 )
 from gateway.ui import AdminAccess, AdminState, LiveFeed, build_admin
 from gateway.values.audit import AuditEvent
+from gateway.values.canonical import RuleModes
 from gateway.values.explain import Happened, Past
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.kv_events import Medium
@@ -108,6 +110,10 @@ class Gateway:
         self._keeper.load()
         self._screen = PersonalDataScreen(
             settings.personal_data, self._models.threads, _FindingsTold([counts, self._audit])
+        )
+
+        self._canon = Canonicalizer(
+            settings.canon, _canon_modes(settings), texts=self._models, store=None, executor=self._models.threads
         )
 
         predictions = RecentPredictions()
@@ -216,6 +222,7 @@ class Gateway:
         self._gate.replace(settings.tenants, settings.admission, personal_data=mode)
         self._admin_access.replace(*_admin_tokens(settings))
         self._screen.configure(settings.personal_data)
+        self._canon.configure(settings.canon, _canon_modes(settings))
         self._spaces.configure(_rules(settings), time.time())
         await self._explain.configure(settings.explain, _gpus(settings))
         await self._warmer.reload(settings.warm)
@@ -269,6 +276,7 @@ class Gateway:
             ),
             spaces=self._spaces,
             screen=self._screen,
+            canon=self._canon,
             observers=observers,
             explains=self._explain,
             limits=FlowLimits(
@@ -428,6 +436,11 @@ def _admin_tokens(settings: Settings) -> tuple[str | None, Sequence[AdminTokenSe
 
 def _gpus(settings: Settings) -> dict[str, float]:
     return {model.id: model.gpus_per_replica for model in settings.models}
+
+
+def _canon_modes(settings: Settings) -> dict[str, RuleModes]:
+    """Modes of canonicalization rules by model, where it has any of its own."""
+    return {model.id: model.canon for model in settings.models if model.canon}
 
 
 def _personal_data(settings: Settings) -> PersonalDataMode:

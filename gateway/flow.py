@@ -22,6 +22,7 @@ from gateway.values.explain import Holder, Reply
 from gateway.values.ids import ModelId, Target
 from gateway.values.outcome import Ending, Outcome
 from gateway.values.ports import (
+    Canonicalizes,
     Explains,
     Grant,
     Holding,
@@ -76,6 +77,7 @@ class Flow:
         forwarder: Forwarder,
         spaces: PrefixSpaces,
         screen: Screen,
+        canon: Canonicalizes,
         observers: Sequence[Observer],
         explains: Explains,
         limits: FlowLimits,
@@ -89,6 +91,7 @@ class Flow:
         self._forwarder = forwarder
         self._spaces = spaces
         self._screen = screen
+        self._canon = canon
         self._observers = observers
         self._explains = explains
         self._limits = limits
@@ -109,6 +112,8 @@ class Flow:
         try:
             trip.space = self._spaces.enter(request.caller, trip.model.version(), request.fields, time.time())
             trip.request = await self._inspect(trip)
+            trip.canonical = await self._canon.canonical(trip.request)
+            trip.request = trip.canonical.request
             trip.lap("canon")
             trip.prompt = await self._encode(trip, sink)
             trip.lap("encode")
@@ -210,7 +215,7 @@ class Flow:
             [replica.load(target.rank, now) for target, replica in targets.items()],
             holdings,
             trip.prompt.tokens,
-            Affinity(trip.beginning, trip.request.session),
+            Affinity(trip.beginning, trip.affinity),
             retried=bool(trip.tried),
             blind=trip.prompt.source is TokenSource.TEXT or not trip.indexed,
         )
@@ -418,6 +423,10 @@ def _own_headers(trip: Trip) -> list[tuple[bytes, bytes]]:
         (b"x-gateway-prefix-tokens", str(decision.held_tokens).encode()),
         *trip.grant.headers(time.monotonic()),
     ]
+    if rules := trip.applied_rules:
+        headers.append((b"x-gateway-canonical", ",".join(rules).encode()))
+    if trip.canonical is not None and trip.canonical.cut_messages:
+        headers.append((b"x-gateway-cut-messages", str(trip.canonical.cut_messages).encode()))
     if trip.prompt.source is TokenSource.TEXT:
         # The counts above are then counts of stand-ins; nobody should take them for the model's.
         headers.append((b"x-gateway-tokens", b"estimated"))

@@ -119,6 +119,15 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         local = None if served is None else served.encoder.local
         return local.decode if local is not None and local.tokenizer_id == tokenizer_id else None
 
+    def token_counter(self, model: ModelId) -> Callable[[str], int] | None:
+        """See ``ModelTexts``."""
+        local = self._served[model].encoder.local
+        return None if local is None else lambda text: len(local.encode_text(text)) // TOKEN_BYTES
+
+    def context_limit(self, model: ModelId) -> int:
+        """See ``ModelTexts``."""
+        return self._fleet.context_limit(model)
+
     async def count_tokens(self, model: ModelId, endpoint: Endpoint, fields: Mapping[str, Any]) -> int | None:
         """Prompt tokens of a request; None where no tokenizer in this process can tell."""
         local = self._served[model].encoder.local

@@ -19,9 +19,17 @@ _LOOK_SECONDS = 2.0
 
 _log = structlog.get_logger("gateway.reload")
 
-_LIVE_SECTIONS = frozenset({"admission", "explain", "personal_data", "tenants", "warm"})
+_LIVE_SECTIONS = frozenset({"admission", "canon", "explain", "personal_data", "tenants", "warm"})
 _LIVE_OF_MODELS = frozenset(
-    {"chat_template", "chat_template_kwargs", "content_format", "gpus_per_replica", "template_version", "tokenizer"}
+    {
+        "canon",
+        "chat_template",
+        "chat_template_kwargs",
+        "content_format",
+        "gpus_per_replica",
+        "template_version",
+        "tokenizer",
+    }
 )
 _LIVE_OF_SERVER = frozenset({"admin_token", "admin_tokens"})
 _FIXED_OF_SPACES = frozenset({"file"})

@@ -27,6 +27,7 @@ from gateway.admission.names import check_name
 from gateway.admission.settings import AdmissionSettings, TenantSettings, is_open
 from gateway.api.settings import ServerSettings, is_loopback
 from gateway.canon.personal.settings import PersonalDataSettings
+from gateway.canon.settings import CanonSettings
 from gateway.config_file import read_config
 from gateway.encode.settings import EncodeSettings
 from gateway.epochs.settings import SpacesSettings
@@ -37,6 +38,7 @@ from gateway.placement.settings import PlacementSettings
 from gateway.relay.settings import RelaySettings
 from gateway.telemetry.settings import AuditSettings, LogSettings
 from gateway.telemetry.tracing.settings import TracingSettings
+from gateway.values.canonical import RuleModes
 from gateway.warming.settings import WarmSettings
 
 _VISIBLE_ASCII = re.compile(r"[!-~]+")
@@ -171,6 +173,10 @@ class ModelSettings(BaseModel):
     """Label of the operator for the template in use. A new label makes prefixes count as different from those before.
     Null: only the template's own hash tells versions apart."""
 
+    canon: RuleModes = {}
+    """Modes of canonicalization rules for this model's requests, such as `{dynamic-suffix: apply}`; they go before
+    `canon.rules`. A rule that is not named is as there."""
+
     gpus_per_replica: float = Field(default=1, gt=0, le=1024)
     """GPUs of one replica (tensor times pipeline parallelism): by them prefill seconds become GPU seconds and money."""
 
@@ -235,6 +241,9 @@ class Settings(BaseModel):
 
     personal_data: PersonalDataSettings = PersonalDataSettings()
     """Personal data in the leading messages of prompts."""
+
+    canon: CanonSettings = CanonSettings()
+    """What repeats in prompts, put in front of what varies."""
 
     explain: ExplainSettings = ExplainSettings()
     """Why prompt tokens were computed again."""

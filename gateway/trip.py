@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from gateway.encode import Encoder
 from gateway.relay import Replica
 from gateway.values.blocks import BlockChain
+from gateway.values.canonical import RuleName
 from gateway.values.decision import Decision
 from gateway.values.errors import GatewayError, NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
 from gateway.values.explain import Holder, Reply
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.outcome import Ending, Outcome
-from gateway.values.ports import Grant, Lease, Trace
+from gateway.values.ports import CanonicalRequest, Grant, Lease, Trace
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest
 from gateway.values.space import NO_SPACE, ModelVersion, SpacePass
@@ -56,7 +57,7 @@ class Trip:
     """Everything known of a request so far; each room's result is added as it comes."""
 
     request: ChatRequest
-    """As it goes on: what was to be masked in it is masked."""
+    """As it goes on: what was to be masked in it is masked, and its prompt canonicalized."""
     asked: ChatRequest
     """As the client sent it."""
     model: ServedModel
@@ -67,6 +68,8 @@ class Trip:
     """Where it is told to whoever collects traces; None if nobody does."""
     space: SpacePass = NO_SPACE
     """The prefix space it was led into."""
+    canonical: CanonicalRequest | None = None
+    """What canonicalization did; None before it had its turn."""
     prompt: TokenizedPrompt = field(default_factory=lambda: TokenizedPrompt((), TokenSource.TEXT))
     chains: dict[int, list[BlockChain]] = field(default_factory=dict)
     """The prompt's block chains, by block size: replicas of a model may differ in theirs."""
@@ -109,6 +112,16 @@ class Trip:
         """Hash that the prompts' chains start from."""
         salt = self.space.salt if self.space.salt is not None else self.request.fields.get("cache_salt")
         return self.model.roots(salt if isinstance(salt, str) else "", self.prompt.variant)
+
+    @property
+    def affinity(self) -> str | None:
+        """What the client says that it belongs together with."""
+        return self.request.session or (self.canonical.affinity if self.canonical is not None else None)
+
+    @property
+    def applied_rules(self) -> Sequence[RuleName]:
+        """The canonicalization rules that changed it, in their order."""
+        return [rule for rule in RuleName if self.canonical is not None and rule in self.canonical.edits]
 
     @property
     def sequences(self) -> int:

@@ -18,6 +18,7 @@ from pydantic import (
 from gateway.admission.names import ANYBODY, check_name, check_name_or_any
 from gateway.admission.proxies import check_network
 from gateway.keys import hash_key, parse_expiry, parse_hash, short_id
+from gateway.values.canonical import RuleModes
 
 _STRICT = ConfigDict(
     frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
@@ -167,6 +168,10 @@ class TenantSettings(BaseModel):
 
     personal_data: Literal["off", "report", "mask", "block"] | None = None
     """What becomes of personal data found in the leading messages of its requests. Null: `personal_data.mode`."""
+
+    canon: RuleModes = {}
+    """Modes of canonicalization rules for its requests; they go before those of `canon` and of the model. A rule that
+    is not named is as there."""
 
     idle_ttl_seconds: float | None = Field(default=None, gt=0)
     """Seconds without a request after which its prefix spaces end, and what is cached for them cannot be reached any

@@ -72,6 +72,7 @@ class Tenants:
             personal_data=mode,
             idle_ttl_seconds=entry.idle_ttl_seconds,
             max_age_seconds=entry.max_age_seconds,
+            canon=tuple(sorted(entry.canon.items())),
         )
         return Caller(tenant, models=_models(entry.models))
 

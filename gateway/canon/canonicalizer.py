@@ -16,8 +16,8 @@ from gateway.canon.modes import ALL_OFF, Modes, ModeTable, rules_in
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import Given
 from gateway.canon.rulebook import Canonical
-from gateway.canon.settings import CanonSettings, RuleModes
-from gateway.values.canonical import Canonicalized, RuleMode, RuleName
+from gateway.canon.settings import CanonSettings
+from gateway.values.canonical import Canonicalized, RuleMode, RuleModes, RuleName
 from gateway.values.ports import CanonicalRequest, ContextStore, ModelTexts
 from gateway.values.request import ChatRequest
 
@@ -38,7 +38,6 @@ class Canonicalizer:
     Args:
         settings: The rules' settings.
         models: Modes by model.
-        tenants: Modes by tenant.
         texts: Knows the models' tokens and limits.
         store: Where blocks are kept for other gateways, too; None for nowhere.
         executor: Threads for long prompts.
@@ -48,7 +47,6 @@ class Canonicalizer:
         self,
         settings: CanonSettings,
         models: Mapping[str, RuleModes],
-        tenants: Mapping[str, RuleModes],
         *,
         texts: ModelTexts,
         store: ContextStore | None,
@@ -58,23 +56,20 @@ class Canonicalizer:
         self._store = store
         self._executor = executor
         self._memory = ContextMemory(settings.memory_mib * _MIB, settings.memory_ttl_seconds)
-        self.configure(settings, models, tenants)
+        self.configure(settings, models)
 
-    def configure(
-        self, settings: CanonSettings, models: Mapping[str, RuleModes], tenants: Mapping[str, RuleModes]
-    ) -> None:
+    def configure(self, settings: CanonSettings, models: Mapping[str, RuleModes]) -> None:
         """Go by other settings from now on. What is remembered of conversations stays, as far as there is room."""
         self._settings = settings
-        self._modes = ModeTable(
-            settings.rules, models, {str(route): modes for route, modes in settings.routes.items()}, tenants
-        )
+        routes = {str(route): modes for route, modes in settings.routes.items()}
+        self._modes = ModeTable(settings.rules, models, routes)
         self._rulebook = rulebook(settings)
         self._memory.max_bytes = settings.memory_mib * _MIB
         self._memory.ttl_seconds = settings.memory_ttl_seconds
 
     async def canonical(self, request: ChatRequest) -> CanonicalRequest:
         """The request as it may go on. Never fails: what cannot be canonicalized goes on as it came."""
-        modes = self._modes.modes(request.model, request.endpoint, request.caller.tenant.id)
+        modes = self._modes.modes(request.model, request.endpoint, request.caller.tenant.canon)
         if request.warms is not None or _is_off(request):
             modes = ALL_OFF
         try:
@@ -165,14 +160,8 @@ def owner_of(request: ChatRequest) -> str:
     """Whose context blocks may come into a request: the tenant's own, and of those only what belongs to the same
     session, user and cache scope, as far as the client tells."""
     user = request.fields.get("user")
-    scope = next((value for name, value in request.headers if name == b"x-cache-scope"), b"")
-    parts = (
-        request.caller.tenant.id,
-        request.session or "",
-        user if isinstance(user, str) else "",
-        scope.decode("latin-1"),
-    )
-    return "\0".join(parts)
+    caller = request.caller
+    return "\0".join((caller.tenant.id, caller.scope, request.session or "", user if isinstance(user, str) else ""))
 
 
 def _is_off(request: ChatRequest) -> bool:

@@ -2,25 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 
-from gateway.canon.settings import RuleModes
-from gateway.values.canonical import RuleMode, RuleName
+from gateway.values.canonical import RuleMode, RuleModes, RuleName
 
 RULES = tuple(RuleName)
 
 Modes = tuple[RuleMode, ...]
 """Mode of every rule, in the order of ``RuleName``."""
 
+TenantModes = tuple[tuple[RuleName, RuleMode], ...]
+"""As ``Tenant.canon``."""
+
 ALL_OFF: Modes = (RuleMode.OFF,) * len(RULES)
 
 
 class ModeTable:
-    """Modes by model, route and tenant.
+    """Modes by model and route.
 
     Args:
         rules: Those of everybody.
         models: By id of the model.
         routes: By path.
-        tenants: By id of the tenant.
     """
 
     def __init__(
@@ -28,21 +29,19 @@ class ModeTable:
         rules: RuleModes,
         models: Mapping[str, RuleModes],
         routes: Mapping[str, RuleModes],
-        tenants: Mapping[str, RuleModes],
     ) -> None:
         self._rules = rules
         self._models = models
         self._routes = routes
-        self._tenants = tenants
-        self._known: dict[tuple[str, str, str], Modes] = {}
+        self._known: dict[tuple[str, str, TenantModes], Modes] = {}
 
-    def modes(self, model: str, route: str, tenant: str) -> Modes:
-        """Modes for a request. Tenants without a word of their own are not told apart."""
-        key = (model, route, tenant if tenant in self._tenants else "")
+    def modes(self, model: str, route: str, tenant: TenantModes) -> Modes:
+        """Modes for a request; ``tenant``: those of its tenant's own."""
+        key = (model, route, tenant)
         known = self._known.get(key)
         if known is None:
             layers: Sequence[RuleModes] = (
-                self._tenants.get(tenant, {}),
+                dict(tenant),
                 self._routes.get(route, {}),
                 self._models.get(model, {}),
                 self._rules,

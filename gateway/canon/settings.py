@@ -5,16 +5,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gateway.values.canonical import RuleMode, RuleName
+from gateway.values.canonical import RuleModes
 
 _STRICT = ConfigDict(
     frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
 )
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _NUMBER = "{number}"
-
-RuleModes = dict[RuleName, RuleMode]
-"""Modes of some rules."""
 
 
 class OwnPatternSettings(BaseModel):

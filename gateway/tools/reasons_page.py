@@ -63,6 +63,9 @@ def _section(rung: Rung) -> Iterator[str]:
     for reason, text in reasons.items():
         yield from (f"### `{reason}`", "", f"**{text.title}.** {text.meaning}", "")
         yield from (f"What to do: {text.advice}", "", f"Who can: {_REMEDIES[text.remedy]}.", "")
+        if text.rules:
+            names = ", ".join(f"`{rule}`" for rule in text.rules)
+            yield from (f"In the gateway: {names}, see [canonicalization](../canonicalization.md).", "")
 
 
 def main(arguments: list[str]) -> None:

@@ -29,6 +29,9 @@ class RuleMode(StrEnum):
     """Prompts are changed by it."""
 
 
+RuleModes = dict[RuleName, RuleMode]
+"""Modes of some rules."""
+
 ALL_RULES = "all"
 """Stands for all observed rules together, where rules are told of: two faults in one prompt hide each other's cost."""
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gateway.values.canonical import RuleName
+
 
 class Rung(StrEnum):
     """A prefix of the prompt, by what is known of it."""
@@ -97,6 +99,7 @@ class ReasonText:
         meaning: What happened, in one or two sentences.
         advice: What to do about it, in one line.
         remedy: Who can.
+        rules: Rules of canonicalization that mend it in the gateway; which to try first comes first.
     """
 
     rung: Rung
@@ -104,6 +107,7 @@ class ReasonText:
     meaning: str
     advice: str
     remedy: Remedy
+    rules: tuple[RuleName, ...] = ()
 
 
 _A, _G, _C, _N = Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY, Remedy.NOBODY
@@ -237,36 +241,46 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.REUSABLE,
         "A time in the prompt",
         "A date or a time that changes from request to request stands in front of text that repeats.",
-        "Move it behind what repeats (into the last user message), or round it to the day.",
+        "Move it behind what repeats (into the last user message), or round it to the day; or set canon: {rules: "
+        "{dynamic-suffix: apply}}, and the gateway moves it.",
         _A,
+        (RuleName.DYNAMIC_SUFFIX, RuleName.PATTERN),
     ),
     Reason.DYNAMIC_ID: ReasonText(
         Rung.REUSABLE,
         "An id in the prompt",
         "An id, a token or a counter that changes from request to request stands in front of text that repeats.",
-        "Take it out of the prompt, or move it behind what repeats.",
+        "Take it out of the prompt, or move it behind what repeats; or set canon: {rules: {dynamic-suffix: apply}}, "
+        "and the gateway moves it.",
         _A,
+        (RuleName.DYNAMIC_SUFFIX, RuleName.PATTERN),
     ),
     Reason.USER_DATA: ReasonText(
         Rung.REUSABLE,
         "User data in the template",
         "Data of one user (a name, an address, their own words) stands in front of text that all users share.",
-        "Put the shared text first and the user's data behind it.",
+        "Put the shared text first and the user's data behind it; or declare its place as a slot and set canon: "
+        "{rules: {dynamic-suffix: apply}}, and the gateway moves it.",
         _A,
+        (RuleName.DYNAMIC_SUFFIX,),
     ),
     Reason.WHITESPACE: ReasonText(
         Rung.REUSABLE,
         "Whitespace or Unicode form",
         "The text is the same but for blanks, line ends, quotes or the Unicode form of its letters.",
-        "Build the prompt from one template in one place.",
+        "Build the prompt from one template in one place; or set canon: {rules: {unicode: apply, whitespace: apply}}, "
+        "and the gateway evens it out.",
         _A,
+        (RuleName.UNICODE, RuleName.WHITESPACE),
     ),
     Reason.ROLE_ORDER: ReasonText(
         Rung.REUSABLE,
         "Messages in another order",
         "The same messages come in another order, such as a system message behind the user's.",
-        "Send messages in one order, the system message first.",
+        "Send messages in one order, the system message first; or set canon: {rules: {role-order: apply}}, and the "
+        "gateway orders them.",
         _A,
+        (RuleName.ROLE_ORDER,),
     ),
     Reason.TOOLS_CHANGED: ReasonText(
         Rung.REUSABLE,
@@ -279,8 +293,10 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.REUSABLE,
         "Tools in another order",
         "The same tools come in another order, or with the keys of their schemas in another order.",
-        "Sort tools by name and dump their schemas with sorted keys.",
+        "Sort tools by name and dump their schemas with sorted keys; or set canon: {rules: {tool-order: apply, "
+        "json-keys: apply}}, and the gateway does.",
         _A,
+        (RuleName.TOOL_ORDER, RuleName.JSON_KEYS),
     ),
     Reason.SYSTEM_CHANGED: ReasonText(
         Rung.REUSABLE,
@@ -294,8 +310,10 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.REUSABLE,
         "History trimmed",
         "Messages were cut from the front of the conversation, so that everything behind them moved.",
-        "Trim rarely and in large steps, not a message with every turn.",
+        "Trim rarely and in large steps, not a message with every turn; or send all of it and set canon: {rules: "
+        "{history-trim: apply}}.",
         _A,
+        (RuleName.HISTORY_TRIM,),
     ),
     Reason.HISTORY_EDITED: ReasonText(
         Rung.REUSABLE,
@@ -309,8 +327,10 @@ REASONS: Mapping[Reason, ReasonText] = {
         "Reply sent back differently",
         "The model's answer comes back in the history in another form than it was generated in: reasoning dropped, "
         "tool arguments dumped again, text stripped.",
-        "Send answers back exactly as they came; where the template drops reasoning, this is what it costs.",
+        "Send answers back exactly as they came; where the template drops reasoning, this is what it costs. Order of "
+        "keys only: canon: {rules: {json-keys: apply}}.",
         _A,
+        (RuleName.JSON_KEYS,),
     ),
     Reason.TEMPLATE_CHANGED: ReasonText(
         Rung.REUSABLE,

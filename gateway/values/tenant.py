@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gateway.values.canonical import RuleMode, RuleName
 from gateway.values.ids import TenantId
 
 
@@ -32,6 +33,7 @@ class Tenant:
         personal_data: What becomes of personal data in its leading messages.
         idle_ttl_seconds: Unused for so long, its prefix spaces end; None for the common value.
         max_age_seconds: At this age its prefix spaces end in any case; None for the common value.
+        canon: Modes of canonicalization rules, where it has any of its own.
     """
 
     id: TenantId
@@ -41,6 +43,7 @@ class Tenant:
     personal_data: PersonalDataMode = PersonalDataMode.REPORT
     idle_ttl_seconds: float | None = None
     max_age_seconds: float | None = None
+    canon: tuple[tuple[RuleName, RuleMode], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

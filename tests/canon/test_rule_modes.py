@@ -1,0 +1,34 @@
+"""Which mode a rule is in for a request: the most specific word counts."""
+
+from gateway.canon.modes import ModeTable, rules_in
+from gateway.values.canonical import RuleMode, RuleName
+
+OFF, OBSERVE, APPLY = RuleMode.OFF, RuleMode.OBSERVE, RuleMode.APPLY
+SPACE, SUFFIX = RuleName.WHITESPACE, RuleName.DYNAMIC_SUFFIX
+CHAT = "/v1/chat/completions"
+
+
+def mode(table, rule, *, model="m", route=CHAT, tenant=()):
+    return table.modes(model, route, tenant)[tuple(RuleName).index(rule)]
+
+
+def test_rules_nobody_speaks_of_are_observed():
+    table = ModeTable({}, {}, {})
+    assert set(table.modes("m", CHAT, ())) == {OBSERVE}
+    assert rules_in(table.modes("m", CHAT, ()), APPLY) == frozenset()
+
+
+def test_tenant_goes_before_route_before_model_before_everybody():
+    table = ModeTable({SPACE: OFF, SUFFIX: OFF}, {"m": {SPACE: OBSERVE}}, {CHAT: {SPACE: APPLY}})
+    assert mode(table, SPACE, tenant=((SPACE, OFF),)) is OFF
+    assert mode(table, SPACE) is APPLY
+    assert mode(table, SPACE, route="/v1/completions") is OBSERVE
+    assert mode(table, SPACE, route="/v1/completions", model="other") is OFF
+    assert mode(table, SUFFIX, tenant=((SPACE, OFF),)) is OFF
+
+
+def test_tenants_are_told_apart_by_what_they_say_only():
+    table = ModeTable({}, {}, {})
+    assert mode(table, SPACE, tenant=((SPACE, APPLY),)) is APPLY
+    assert mode(table, SPACE, tenant=((SUFFIX, APPLY),)) is OBSERVE
+    assert mode(table, SUFFIX, tenant=((SUFFIX, APPLY),)) is APPLY
