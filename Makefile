@@ -1,4 +1,4 @@
-.PHONY: demo test test-processes test-rest check test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard format
+.PHONY: demo test test-processes test-rest check test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon format
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -48,6 +48,10 @@ bench-index: .venv/installed
 # Whether one tenant can tell by the time an answer takes that another one sent the same prompt.
 bench-isolation: .venv/installed
 	$(BIN)/python -m benchmarks.isolation
+
+# What the rules of canonicalization cost, each alone, all together, and a whole gateway with them.
+bench-canon: .venv/installed
+	$(BIN)/python -m benchmarks.canon
 
 # What it costs to explain requests, in the gateway's process and beside it, and what requests notice of it.
 bench-explain: .venv/installed

@@ -13,6 +13,7 @@ _COMMANDS = {
     "demo": ("gateway.tools.demo", "see it work: simulated replicas, the gateway, and traffic"),
     "engine": ("gateway.simulator.cli", "run one simulated engine"),
     "check": ("gateway.tools.check", "check a configuration file"),
+    "canon": ("gateway.tools.canon", "show what canonicalization does to a request, rule by rule"),
     "key": ("gateway.tools.key", "make an API key or an admin token"),
     "reset": ("gateway.tools.reset", "make cached prefixes unreachable"),
     "warm": ("gateway.tools.warm", "fill the replicas' caches with declared prefixes"),

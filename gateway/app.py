@@ -24,6 +24,7 @@ from gateway.placement import Chooser, LearnedRates
 from gateway.relay import EngineCalls, Fleet, Forwarder, HealthEvents, HealthMonitor, HttpClient, Replica
 from gateway.settings import ModelSettings, Settings
 from gateway.snapshots import Snapshots
+from gateway.state import RedisContextStore
 from gateway.telemetry import (
     AuditLog,
     Catalog,
@@ -112,8 +113,13 @@ class Gateway:
             settings.personal_data, self._models.threads, _FindingsTold([counts, self._audit])
         )
 
+        self._contexts = _contexts(settings, counts)
         self._canon = Canonicalizer(
-            settings.canon, _canon_modes(settings), texts=self._models, store=None, executor=self._models.threads
+            settings.canon,
+            _canon_modes(settings),
+            texts=self._models,
+            store=self._contexts,
+            executor=self._models.threads,
         )
 
         predictions = RecentPredictions()
@@ -195,6 +201,8 @@ class Gateway:
         """Load the tokenizers and begin watching the replicas. Returns when both are done once."""
         self._audit.start()
         self._screen.start()
+        if self._contexts is not None:
+            self._contexts.start()
         self._explain.start()
         self._feeds.start()
         self._health.start()
@@ -223,6 +231,8 @@ class Gateway:
         self._admin_access.replace(*_admin_tokens(settings))
         self._screen.configure(settings.personal_data)
         self._canon.configure(settings.canon, _canon_modes(settings))
+        if self._contexts is not None:
+            self._contexts.configure(settings.canon.memory_ttl_seconds)
         self._spaces.configure(_rules(settings), time.time())
         await self._explain.configure(settings.explain, _gpus(settings))
         await self._warmer.reload(settings.warm)
@@ -245,6 +255,8 @@ class Gateway:
         await self._health.stop()
         await self._feeds.stop()
         await self._screen.stop()
+        if self._contexts is not None:
+            await self._contexts.stop()
         await self._explain.stop()
         await self._keeper.stop()
         self._client.close()
@@ -436,6 +448,18 @@ def _admin_tokens(settings: Settings) -> tuple[str | None, Sequence[AdminTokenSe
 
 def _gpus(settings: Settings) -> dict[str, float]:
     return {model.id: model.gpus_per_replica for model in settings.models}
+
+
+def _contexts(settings: Settings, counts: MetricsObserver) -> RedisContextStore | None:
+    """Where context blocks are kept for other gateways, too; None for nowhere."""
+    if settings.state is None or settings.spaces.secret is None:
+        return None
+    return RedisContextStore(
+        settings.state,
+        settings.spaces.secret,
+        ttl_seconds=settings.canon.memory_ttl_seconds,
+        on_error=counts.on_state_error,
+    )
 
 
 def _canon_modes(settings: Settings) -> dict[str, RuleModes]:

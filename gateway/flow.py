@@ -396,6 +396,7 @@ class Flow:
             stages=tuple(trip.stages),
             space=trip.space.id,
             code=code,
+            canonical=tuple(trip.applied_rules),
         )
         for observer in self._observers:
             observer.on_settled(settled)

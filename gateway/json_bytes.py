@@ -30,9 +30,32 @@ def inserted(document: bytes, member: bytes) -> bytes:
 
 def member_values(body: bytes, name: str) -> Iterator[tuple[int, int]]:
     """Where the values of an object's members of one name stand."""
-    for key, start, end in _members(body, _skip(body, 0)):
+    for key, _, start, end in _members(body, _skip(body, 0)):
         if key == name:
             yield start, end
+
+
+def without(document: bytes, name: str) -> bytes:
+    """An object without its members of one name, each with one comma and the space behind that.
+
+    The very document that was given if it has none.
+    """
+    starts: list[int] = []
+    ends: list[int] = []
+    gone: list[bool] = []
+    for key, start, _, end in _members(document, _skip(document, 0)):
+        starts.append(start)
+        ends.append(end)
+        gone.append(key == name)
+    if True not in gone:
+        return document
+    kept = [number for number, each in enumerate(gone) if not each]
+    if not kept:
+        return document[: starts[0]] + document[ends[-1] :]
+    # Each of them up to where the next one begins; the last one without the comma, where something stood behind it.
+    pieces = [document[starts[number] : starts[number + 1]] for number in kept[:-1]]
+    pieces.append(document[starts[kept[-1]] : ends[kept[-1]]])
+    return b"".join((document[: starts[0]], *pieces, document[ends[-1] :]))
 
 
 def replaced(document: bytes, values: Mapping[Path, bytes]) -> bytes:
@@ -75,7 +98,7 @@ def _children(
 ) -> Iterator[tuple[int, list[tuple[Path, bytes]]]]:
     """Where the values begin whose name or position is in ``inside``, and what is there."""
     if document[start : start + 1] == b"{":
-        last = {name: begin for name, begin, _ in _members(document, start) if name in inside}
+        last = {name: begin for name, _, begin, _ in _members(document, start) if name in inside}
         for name, begin in last.items():
             yield begin, inside[name]
         return
@@ -88,15 +111,15 @@ def _children(
                 return
 
 
-def _members(body: bytes, start: int) -> Iterator[tuple[str, int, int]]:
-    """Name and place of value of every member of the object that begins at ``start``."""
+def _members(body: bytes, start: int) -> Iterator[tuple[str, int, int, int]]:
+    """Of every member of the object that begins at ``start``: name, where it and its value begin, where both end."""
     position = _skip(body, start + 1)
     while body[position : position + 1] != b"}":
         key_end = _string_end(body, position)
         colon = _skip(body, key_end)
         begin = _skip(body, colon + 1)
         end = _value_end(body, begin)
-        yield orjson.loads(body[position:key_end]), begin, end
+        yield orjson.loads(body[position:key_end]), position, begin, end
         position = _skip(body, end)
         if body[position : position + 1] == b",":
             position = _skip(body, position + 1)

@@ -4,11 +4,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -36,9 +37,10 @@ from gateway.index.settings import IndexSettings
 from gateway.ingest.settings import IngestSettings
 from gateway.placement.settings import PlacementSettings
 from gateway.relay.settings import RelaySettings
+from gateway.state.settings import State
 from gateway.telemetry.settings import AuditSettings, LogSettings
 from gateway.telemetry.tracing.settings import TracingSettings
-from gateway.values.canonical import RuleModes
+from gateway.values.canonical import RuleModes, read_modes
 from gateway.warming.settings import WarmSettings
 
 _VISIBLE_ASCII = re.compile(r"[!-~]+")
@@ -173,7 +175,7 @@ class ModelSettings(BaseModel):
     """Label of the operator for the template in use. A new label makes prefixes count as different from those before.
     Null: only the template's own hash tells versions apart."""
 
-    canon: RuleModes = {}
+    canon: Annotated[RuleModes, BeforeValidator(read_modes)] = {}
     """Modes of canonicalization rules for this model's requests, such as `{dynamic-suffix: apply}`; they go before
     `canon.rules`. A rule that is not named is as there."""
 
@@ -272,6 +274,12 @@ class Settings(BaseModel):
     relay: RelaySettings = RelaySettings()
     """Connections to the replicas, and their health."""
 
+    state: State = None
+    """Where several gateways keep what they share, the context blocks of conversations: `memory` (each its own) or the
+    URL of a Redis, `redis://:PASSWORD@redis:6379/0` (`rediss://` for TLS, with `?ssl_ca_certs=FILE` for an authority of
+    your own). What is written there is encrypted with `spaces.secret`, which it needs. Null: `memory`. Requests never
+    wait for it longer than 20 ms, and not at all while it is away."""
+
     @field_validator("models", mode="wrap")
     @classmethod
     def _names_are_unique(cls, value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
@@ -334,6 +342,12 @@ class Settings(BaseModel):
                 ("spaces", "secret"),
                 f"required, because salts made with it keep prefixes apart (isolation: {self.isolation}; make one with"
                 " `openssl rand -hex 32`; or, where all may share, set spaces.isolation: none)",
+            )
+        elif self.state is not None and self.spaces.secret is None:
+            yield (
+                ("spaces", "secret"),
+                "required, because what is kept in Redis is encrypted with it (make one with `openssl rand -hex 32`,"
+                " the same for all gateways)",
             )
 
     def masked(self) -> dict[str, Any]:

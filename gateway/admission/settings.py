@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -18,7 +19,7 @@ from pydantic import (
 from gateway.admission.names import ANYBODY, check_name, check_name_or_any
 from gateway.admission.proxies import check_network
 from gateway.keys import hash_key, parse_expiry, parse_hash, short_id
-from gateway.values.canonical import RuleModes
+from gateway.values.canonical import RuleModes, read_modes
 
 _STRICT = ConfigDict(
     frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
@@ -169,7 +170,7 @@ class TenantSettings(BaseModel):
     personal_data: Literal["off", "report", "mask", "block"] | None = None
     """What becomes of personal data found in the leading messages of its requests. Null: `personal_data.mode`."""
 
-    canon: RuleModes = {}
+    canon: Annotated[RuleModes, BeforeValidator(read_modes)] = {}
     """Modes of canonicalization rules for its requests; they go before those of `canon` and of the model. A rule that
     is not named is as there."""
 

@@ -1,9 +1,28 @@
 """The rules of a configuration, built."""
 
 from gateway.canon.rulebook import Rulebook
+from gateway.canon.rules.dynamic import DynamicSuffix
+from gateway.canon.rules.history_trim import HistoryTrim
+from gateway.canon.rules.json_keys import JsonKeys
+from gateway.canon.rules.pattern import OwnPatterns
+from gateway.canon.rules.role_order import RoleOrder
+from gateway.canon.rules.tool_order import ToolOrder
+from gateway.canon.rules.unicode import Unicode
+from gateway.canon.rules.whitespace import Whitespace
 from gateway.canon.settings import CanonSettings
 
 
 def rulebook(settings: CanonSettings) -> Rulebook:
     """All rules, in their order."""
-    raise NotImplementedError
+    return Rulebook(
+        (
+            Unicode(),
+            Whitespace(),
+            OwnPatterns(settings.patterns),
+            RoleOrder(settings.role_order),
+            ToolOrder(),
+            JsonKeys(),
+            DynamicSuffix(settings.dynamic_suffix),
+            HistoryTrim(settings.history_trim),
+        )
+    )

@@ -61,7 +61,7 @@ class Canonicalizer:
     def configure(self, settings: CanonSettings, models: Mapping[str, RuleModes]) -> None:
         """Go by other settings from now on. What is remembered of conversations stays, as far as there is room."""
         self._settings = settings
-        routes = {str(route): modes for route, modes in settings.routes.items()}
+        routes = settings.routes
         self._modes = ModeTable(settings.rules, models, routes)
         self._rulebook = rulebook(settings)
         self._memory.max_bytes = settings.memory_mib * _MIB

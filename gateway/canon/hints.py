@@ -1,9 +1,23 @@
 """What clients say for other vendors' caches: used, and passed on or taken out as configured."""
 
-from typing import NamedTuple
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
+from gateway.canon.fences import fenced, touched
+from gateway.canon.rewrite import rewritten
+from gateway.canon.rule import Fields
 from gateway.canon.settings import CanonSettings
+from gateway.canon.texts import LEADING_ROLES
+from gateway.json_bytes import without
 from gateway.values.request import ChatRequest
+
+_CACHE_KEY = "prompt_cache_key"
+_CACHE_CONTROL = "cache_control"
+_BILLING_HEADER = "x-anthropic-billing-header:"
+_BILLING_LINE = re.compile(rf"^[ \t]*{_BILLING_HEADER}.*\n?", re.MULTILINE)
+_LONGEST_KEY = 512
 
 
 class Hints(NamedTuple):
@@ -21,4 +35,106 @@ class Hints(NamedTuple):
 
 def hinted(request: ChatRequest, settings: CanonSettings) -> Hints:
     """Take out what is to be taken out, and read the rest."""
-    raise NotImplementedError
+    affinity = None
+    fields, body = request.fields, request.body
+    if settings.cache_control == "strip" or settings.billing_header == "strip":
+        fields = _without_marks(request, settings)
+        body = rewritten(body, request.fields, fields)
+    if _CACHE_KEY in fields:
+        key = fields[_CACHE_KEY]
+        if isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY:
+            affinity = key
+        if settings.prompt_cache_key == "strip":
+            fields = {name: value for name, value in fields.items() if name != _CACHE_KEY}
+            body = without(body, _CACHE_KEY)
+    if fields is not request.fields:
+        request = dataclasses.replace(request, fields=fields, body=body)
+    return Hints(request, affinity)
+
+
+def _without_marks(request: ChatRequest, settings: CanonSettings) -> Fields:
+    """The fields without marks in messages and tools; the very object that was given if there are none.
+
+    What the body does not hold as plain bytes is not looked for: no client writes these names in escapes.
+    """
+    fields = request.fields
+    if settings.billing_header == "strip" and _BILLING_HEADER.encode() in request.body:
+        fields = _with(fields, "messages", list(_without_billing(fields.get("messages"))))
+    if settings.cache_control == "strip" and f'"{_CACHE_CONTROL}"'.encode() in request.body:
+        messages = [_without_control(each, "content") for each in _list(fields.get("messages"))]
+        fields = _with(fields, "messages", messages)
+        tools = [_without_control(each, "function") for each in _list(fields.get("tools"))]
+        fields = _with(fields, "tools", tools)
+    return fields
+
+
+def _without_control(value: Any, inside: str) -> Any:
+    """A message, a part or a tool without its mark, and without those of what is inside it."""
+    if not isinstance(value, Mapping):
+        return value
+    value = _unmarked(value)
+    inner = value.get(inside)
+    if isinstance(inner, list):
+        return _with(value, inside, [_without_control(each, inside) for each in inner])
+    return _with(value, inside, _unmarked(inner)) if isinstance(inner, Mapping) else value
+
+
+def _unmarked(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    if _CACHE_CONTROL not in value:
+        return value
+    return {name: each for name, each in value.items() if name != _CACHE_CONTROL}
+
+
+def _without_billing(messages: Any) -> Iterator[Any]:
+    leading = True
+    for message in _list(messages):
+        leading = leading and isinstance(message, Mapping) and message.get("role") in LEADING_ROLES
+        yield _without_lines(message) if leading else message
+
+
+def _without_lines(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return _with(message, "content", _unbilled(content))
+    parts = [(part, _part_without_lines(part)) for part in _list(content)]
+    left = [new for part, new in parts if new is part or not _is_blank(new)]
+    # A message without any part is refused.
+    return _with(message, "content", left or [new for _, new in parts[:1]])
+
+
+def _part_without_lines(part: Any) -> Any:
+    if isinstance(part, str):
+        return _unbilled(part)
+    if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        return _with(part, "text", _unbilled(part["text"]))
+    return part
+
+
+def _is_blank(part: Any) -> bool:
+    text: str = part if isinstance(part, str) else part["text"]
+    return not text.strip()
+
+
+def _unbilled(text: str) -> str:
+    """A text without the lines of the header, but for those in code; the very object that was given if none is."""
+    if _BILLING_HEADER not in text:
+        return text
+    code = fenced(text)
+    left = _BILLING_LINE.sub(lambda line: line[0] if touched(code, *line.span()) else "", text)
+    return text if left == text else left
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _with(value: Mapping[str, Any], name: str, new: Any) -> Mapping[str, Any]:
+    """An object with another member; the very object that was given if the member is the same, or is not there."""
+    old = value.get(name)
+    if old is new or name not in value:
+        return value
+    if isinstance(old, list) and isinstance(new, list):
+        same = len(old) == len(new) and all(one is other for one, other in zip(old, new, strict=True))
+        if same:
+            return value
+    return {**value, name: new}

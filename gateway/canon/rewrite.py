@@ -1,14 +1,162 @@
-"""A body with other messages and tools: what was changed is written anew, everything else stays byte for byte."""
+"""A body with other messages and tools: what was changed is written anew, everything else stays byte for byte.
 
+What two versions of a request share as the very same object is not looked at, only copied: a message that moved keeps
+its own bytes, and of a message with another text the text alone is replaced.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from gateway.canon.raw import Child, Raw
 from gateway.canon.rule import Fields
 
 
+class _Piece(NamedTuple):
+    """A member or an item of what is written.
+
+    Attributes:
+        origin: Which child of the old object or array it was made of; None if it is new.
+        text: It, as JSON.
+    """
+
+    origin: int | None
+    text: bytes
+
+
 def rewritten(body: bytes, before: Fields, after: Fields) -> bytes:
-    """The body of a request after its fields were changed.
+    """The body of a request after its fields were changed. Members keep the order they have in ``after``.
 
     Args:
         body: The body of ``before``.
         before: Its fields.
         after: The fields it is to have; what was not changed is the very same object in both.
     """
-    raise NotImplementedError
+    if before is after:
+        return body
+    raw = Raw(body)
+    root = raw.root()
+    return body[: root.value] + _value(raw, root, before, after) + body[root.end :]
+
+
+def _value(raw: Raw, old: Child, before: Any, after: Any) -> bytes:
+    if before is after or (type(before) is type(after) and isinstance(before, (str, int)) and before == after):
+        return raw.document[old.value : old.end]
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return _object(raw, old, before, after)
+    if isinstance(before, list) and isinstance(after, list):
+        return _array(raw, old, before, after)
+    return _new(after)
+
+
+def _object(raw: Raw, old: Child, before: Mapping[str, Any], after: Mapping[str, Any]) -> bytes:
+    members = raw.members(old.value)
+    last = {member.name: number for number, member in enumerate(members)}  # of members of one name it counts
+
+    def piece(number: int) -> _Piece:
+        member = members[number]
+        if number != last[member.name]:
+            return _Piece(number, raw.document[member.start : member.end])
+        value = _value(raw, member, before[member.name], after[member.name])
+        return _Piece(number, raw.document[member.start : member.value] + value)
+
+    names = list(after)
+    kept = [name for name in before if name in after]
+    if names[: len(kept)] == kept:
+        pieces = [piece(number) for number, member in enumerate(members) if member.name in after]
+        names = names[len(kept) :]
+    else:
+        pieces = []
+    pieces += (
+        piece(last[name]) if name in before else _Piece(None, _new(name) + b":" + _new(after[name])) for name in names
+    )
+    return _joined(raw, old, members, pieces)
+
+
+def _array(raw: Raw, old: Child, before: Sequence[Any], after: Sequence[Any]) -> bytes:
+    items = raw.items(old.value)
+    pieces = [
+        _Piece(origin, _new(item) if origin is None else _value(raw, items[origin], before[origin], item))
+        for origin, item in zip(_origins(before, after), after, strict=True)
+    ]
+    return _joined(raw, old, items, pieces)
+
+
+def _joined(raw: Raw, old: Child, children: Sequence[Child], pieces: Sequence[_Piece]) -> bytes:
+    """An object or array of some pieces. Each is set apart from the one in front of it as it was before."""
+    document = raw.document
+    opening, closing = document[old.value : old.value + 1], document[old.end - 1 : old.end]
+    if not pieces:
+        return opening + closing
+    if not children:
+        return opening + b",".join(piece.text for piece in pieces) + closing
+    usual = document[children[0].end : children[1].start] if len(children) > 1 else b","
+    out = [document[old.value : children[0].start], pieces[0].text]
+    for piece in pieces[1:]:
+        gap = document[children[piece.origin - 1].end : children[piece.origin].start] if piece.origin else usual
+        out += (gap, piece.text)
+    out.append(document[children[-1].end : old.end])
+    return b"".join(out)
+
+
+def _origins(before: Sequence[Any], after: Sequence[Any]) -> list[int | None]:
+    """For every item, which one it was made of: the very same, or one that it shares a member with, or the one that
+    stood in its place. Whatever is found, what is written is right; the right ones keep the most bytes."""
+    origins: list[int | None] = [
+        number if number < len(before) and item is before[number] else None for number, item in enumerate(after)
+    ]
+    free = dict.fromkeys(range(len(before)))
+    for found in origins:
+        if found is not None:
+            del free[found]
+    for marks_of in (_itself, _members, _place):
+        missing = [number for number, origin in enumerate(origins) if origin is None]
+        if not missing or not free:
+            break
+        places: dict[object, list[int]] = {}
+        for number in reversed(free):
+            for mark in marks_of(number, before[number]):
+                places.setdefault(mark, []).append(number)
+        for number in missing:
+            origins[number] = found = _first(places, marks_of(number, after[number]), free)
+            if found is not None:
+                del free[found]
+    return origins
+
+
+def _first(places: Mapping[object, list[int]], marks: Sequence[object], free: Mapping[int, None]) -> int | None:
+    """The first free place that has one of the marks."""
+    for mark in marks:
+        numbers = places.get(mark, [])
+        while numbers:
+            number = numbers.pop()
+            if number in free:
+                return number
+    return None
+
+
+def _itself(_: int, item: Any) -> Sequence[object]:
+    return (id(item),)
+
+
+def _members(_: int, item: Any) -> Sequence[object]:
+    if not isinstance(item, Mapping):
+        return ()
+    # Numbers, true, false and null are the same objects everywhere.
+    return [(name, id(value)) for name, value in item.items() if isinstance(value, (str, Mapping, list))]
+
+
+def _place(number: int, _: Any) -> Sequence[object]:
+    return (number,)
+
+
+def _new(value: Any) -> bytes:
+    try:
+        if isinstance(value, str):
+            return orjson.dumps(value)
+        # Not orjson: it writes null for what is no number, and knows none beyond 64 bits.
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except (orjson.JSONEncodeError, UnicodeEncodeError):  # half a surrogate pair
+        return json.dumps(value, separators=(",", ":")).encode()

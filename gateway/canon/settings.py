@@ -1,17 +1,33 @@
 """Settings of canonicalization."""
 
 import re
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from gateway.values.canonical import RuleModes
+from gateway.values.canonical import RuleModes, read_modes
+from gateway.values.request import Endpoint
 
 _STRICT = ConfigDict(
     frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
 )
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _NUMBER = "{number}"
+_ROUTES = tuple(str(endpoint) for endpoint in Endpoint)
+
+
+def _read_routes(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected a mapping of paths to modes, such as {{{_ROUTES[0]}: {{dynamic-suffix: apply}}}}")
+    for route in value:
+        if route not in _ROUTES:
+            raise ValueError(f"expected as a path {' or '.join(_ROUTES)}, got {str(route)[:60]!r}")
+    return {route: read_modes(modes) for route, modes in value.items()}
+
+
+_Modes = Annotated[RuleModes, BeforeValidator(read_modes)]
+_Routes = Annotated[dict[str, RuleModes], BeforeValidator(_read_routes)]
 
 
 class OwnPatternSettings(BaseModel):
@@ -162,11 +178,11 @@ class CanonSettings(BaseModel):
 
     model_config = _STRICT
 
-    rules: RuleModes = {}
+    rules: _Modes = {}
     """Mode by rule: `unicode`, `whitespace`, `pattern`, `role-order`, `tool-order`, `json-keys`, `dynamic-suffix`,
     `history-trim`. A rule that is not named is observed."""
 
-    routes: dict[Literal["/v1/chat/completions", "/v1/completions"], RuleModes] = {}
+    routes: _Routes = {}
     """The same for one path of the API. Prompts of `/v1/completions` have no messages: there only `unicode`,
     `whitespace` and `pattern` find anything."""
 

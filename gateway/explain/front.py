@@ -17,7 +17,7 @@ import structlog
 
 from gateway.explain.keeper import Keeper, Patience
 from gateway.explain.left_out import Sums
-from gateway.explain.link import Answer, Counted, Frame, Notice, Terms, ToChild, pack
+from gateway.explain.link import Answer, CanonTerms, Counted, Frame, Notice, Terms, ToChild, pack
 from gateway.explain.outbox import Held, Outbox, held_of
 from gateway.explain.questions import OpenQuestions
 from gateway.explain.refusals import ExplainUnavailable, explain_off
@@ -43,6 +43,7 @@ class ExplainFront:
         settings: The settings.
         observer: Is told what was counted.
         gpus: GPUs of a replica, by model; 1 where it is not said.
+        canon: For telling what canonicalization saves; None: that is not worked out.
         command: What to start; the number of the file descriptor of the connection is appended.
         patience: How long things may take.
     """
@@ -52,12 +53,13 @@ class ExplainFront:
         settings: ExplainSettings,
         observer: ExplainObserver,
         gpus: Mapping[str, float],
+        canon: CanonTerms | None = None,
         *,
         command: Sequence[str] = COMMAND,
         patience: Patience = Patience(),  # noqa: B008 - frozen
     ) -> None:
         self._enabled = settings.enabled
-        self._terms = _terms(settings, gpus)
+        self._terms = _terms(settings, gpus, canon)
         self._observer = observer
         self._farewell_seconds = patience.farewell_seconds
         self._keeper = Keeper(command, patience, self)
@@ -81,9 +83,11 @@ class ExplainFront:
         await self._keeper.stop()
         self._give_up()
 
-    async def configure(self, settings: ExplainSettings, gpus: Mapping[str, float]) -> None:
+    async def configure(
+        self, settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonTerms | None = None
+    ) -> None:
         """Go by other settings from now on. The process goes on with what it knows, unless it is turned on or off."""
-        before, self._terms = self._terms, _terms(settings, gpus)
+        before, self._terms = self._terms, _terms(settings, gpus, canon)
         self._outbox.most_bytes = self._terms.max_waiting_bytes
         if settings.enabled != self._enabled:
             self._enabled = settings.enabled
@@ -229,6 +233,8 @@ class ExplainFront:
                 self._leave_out(held)
         for model, tenant_label, reason, tokens in counted.missed:
             self._observer.on_missed(model, tenant_label, reason, tokens)
+        for rule, mode, edits, saved, lost in counted.canonical:
+            self._observer.on_canonical(rule, mode, edits, saved, lost)
         self._progress.set()
         if self._left_out and self._outbox.is_roomy:
             self._hand_over_left_out()
@@ -252,7 +258,7 @@ class ExplainFront:
             self._outbox.add(share)
 
 
-def _terms(settings: ExplainSettings, gpus: Mapping[str, float]) -> Terms:
+def _terms(settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonTerms | None) -> Terms:
     return Terms(
         max_waiting_bytes=settings.max_waiting_mib * _MIB,
         journal_requests=settings.journal_requests,
@@ -263,4 +269,5 @@ def _terms(settings: ExplainSettings, gpus: Mapping[str, float]) -> Terms:
         gpu_hour_price=settings.gpu_hour_price,
         currency=settings.currency,
         gpus=dict(gpus),
+        canon=canon,
     )

@@ -8,12 +8,41 @@ Messages about requests are *work*: they are handled in their order, and what be
 
 from collections.abc import Iterator, Mapping
 from struct import Struct
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from gateway.values.canonical import RuleMode
 from gateway.values.explain import Finished, Happened
 from gateway.values.reasons import Reason
+
+
+class ModelTerms(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How a model's prompts become tokens.
+
+    Attributes:
+        tokenizer: As in ``ModelSettings``; not ``engine``.
+        chat_template: Text of the chat template, where it is not the tokenizer's own.
+        template_arguments: Default variables of the template, JSON.
+        content_format: ``string`` or ``openai``; None finds it out.
+    """
+
+    tokenizer: str
+    chat_template: str | None = None
+    template_arguments: bytes = b"{}"
+    content_format: Literal["string", "openai"] | None = None
+
+
+class CanonTerms(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What rules are, and what it takes to try them.
+
+    Attributes:
+        settings: ``CanonSettings`` as JSON.
+        models: By id; those that only the engine has tokens for are missing.
+    """
+
+    settings: bytes
+    models: Mapping[str, ModelTerms]
 
 
 class Terms(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -29,6 +58,7 @@ class Terms(msgspec.Struct, frozen=True, array_like=True, gc=False):
         gpu_hour_price: Likewise.
         currency: Likewise.
         gpus: GPUs of a replica, by model; 1 where it is not said.
+        canon: For telling what rules save; None: that is not worked out.
     """
 
     max_waiting_bytes: int
@@ -40,6 +70,7 @@ class Terms(msgspec.Struct, frozen=True, array_like=True, gc=False):
     gpu_hour_price: float | None
     currency: str
     gpus: Mapping[str, float]
+    canon: CanonTerms | None = None
 
 
 class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -91,11 +122,13 @@ class Counted(msgspec.Struct, frozen=True, array_like=True, gc=False):
         handled: How many messages, since it was last told.
         unread: Which of them could not be decoded, from 0.
         missed: Tokens by model, tenant label and reason.
+        canonical: Edits, saved and lost tokens, by rule and mode.
     """
 
     handled: int
     unread: tuple[int, ...]
     missed: tuple[tuple[str, str, Reason, int], ...]
+    canonical: tuple[tuple[str, RuleMode, int, int, int], ...] = ()
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):

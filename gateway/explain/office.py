@@ -11,6 +11,7 @@ from typing import Protocol
 
 from gateway.explain.left_out import share_of
 from gateway.explain.link import Answer, Counted, FromChild, LeftOut, Notice, Question, Ready, Terms, ToChild, Work
+from gateway.values.canonical import RuleMode
 from gateway.values.errors import GatewayError
 from gateway.values.explain import Attribution, Explanation, Finished, Happened
 from gateway.values.reasons import Reason, Rung
@@ -27,6 +28,14 @@ class Staff(Protocol):
 
     def explain(self, finished: Finished) -> Explanation:
         """Explain a request, and remember it."""
+        ...
+
+    def observe(self, finished: Finished, explanation: Explanation) -> Explanation:
+        """Add what rules did to a request, or would have done."""
+        ...
+
+    def notices(self) -> Sequence[Notice]:
+        """What is to be logged since this was last asked."""
         ...
 
     def expire(self, now: float) -> None:
@@ -56,6 +65,9 @@ class Office:
     Args:
         hire: Gives those who do the work; called with the first terms, and the Unix time.
         clock: Unix seconds.
+
+    Attributes:
+        is_behind: Whether so much waits that what rules save is not worked out.
     """
 
     def __init__(self, hire: Callable[[Terms, float], Staff], clock: Callable[[], float] = time.time) -> None:
@@ -66,6 +78,8 @@ class Office:
         self._handled = 0
         self._unread: list[int] = []
         self._missed: dict[tuple[str, str, Reason], int] = {}
+        self._canonical: dict[tuple[str, RuleMode], tuple[int, int, int]] = {}
+        self.is_behind = False
         self._noticed: dict[tuple[str, str], tuple[float, int]] = {}
 
     def handle(self, message: ToChild) -> Sequence[FromChild]:
@@ -81,7 +95,9 @@ class Office:
     def expire(self) -> Sequence[FromChild]:
         """Let go of what is too old to be kept, also while no requests come; returns what is to be sent."""
         staff = self._staff
-        return () if staff is None else self._attempt("forgetting", lambda: staff.expire(self._clock()))
+        if staff is None:
+            return ()
+        return [*self._attempt("forgetting", lambda: staff.expire(self._clock())), *staff.notices()]
 
     def unreadable(self) -> None:
         """A message about a request came that cannot be decoded."""
@@ -93,10 +109,12 @@ class Office:
         if not self._handled:
             return None
         missed = tuple((*key, tokens) for key, tokens in self._missed.items())
-        counted = Counted(self._handled, tuple(self._unread), missed)
+        canonical = tuple((*key, *figures) for key, figures in self._canonical.items())
+        counted = Counted(self._handled, tuple(self._unread), missed, canonical)
         self._handled = 0
         self._unread = []
         self._missed = {}
+        self._canonical = {}
         return counted
 
     def _take_terms(self, terms: Terms) -> Sequence[FromChild]:
@@ -127,13 +145,29 @@ class Office:
         except Exception as error:  # noqa: BLE001 - one odd prompt must not cost all others their reasons
             notices = self._notice("explaining", error)
             explanation = _unclassified(finished)
+        if not self.is_behind:
+            try:
+                explanation = staff.observe(finished, explanation)
+            except Exception as error:  # noqa: BLE001 - likewise
+                notices = [*notices, *self._notice("observing", error)]
+        notices = [*notices, *staff.notices()]
         if finished.warming:
             return notices
+        self._count(finished, explanation)
+        gpus = self._gpus.get(finished.model, 1)
+        return [*notices, *self._attempt("writing down", lambda: staff.write_down(finished, explanation, gpus))]
+
+    def _count(self, finished: Finished, explanation: Explanation) -> None:
         for each in explanation.missed:
             key = (finished.model, finished.tenant_label, each.reason)
             self._missed[key] = self._missed.get(key, 0) + each.tokens
-        gpus = self._gpus.get(finished.model, 1)
-        return [*notices, *self._attempt("writing down", lambda: staff.write_down(finished, explanation, gpus))]
+        for outcome in explanation.canonical:
+            edits, saved, lost = self._canonical.get((outcome.rule, outcome.mode), (0, 0, 0))
+            self._canonical[outcome.rule, outcome.mode] = (
+                edits + outcome.edits,
+                saved + outcome.saved_tokens,
+                lost + outcome.lost_tokens,
+            )
 
     def _attempt(self, step: str, call: Callable[[], None]) -> Sequence[FromChild]:
         try:

@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.explain.left_out import share_of
 from gateway.explain.link import LeftOut, Work, pack
+from gateway.values.canonical import Canonicalized
 from gateway.values.explain import Finished, Happened
 
 _PLAIN_BYTES = 1000
@@ -21,6 +22,8 @@ _HELD_BYTES = 350
 """Of what is remembered of a message that was sent."""
 _ENOUGH_BYTES = 128 * 1024
 """Encoded in one go; more would keep requests waiting."""
+_OBSERVED_PART = 4
+"""Prompts as they were before rules changed them may come while a quarter is held."""
 
 
 class Held(NamedTuple):
@@ -90,12 +93,16 @@ class Outbox:
         Returns:
             Whether it is held, and whether it is without text and tokens.
         """
-        text = len(finished.body) + sum(map(len, finished.parts))
+        asked = len(finished.canonical.asked)
+        if asked and self._held > self.most_bytes // _OBSERVED_PART:
+            # What rules bring is left out before anything else is.
+            finished, asked = msgspec.structs.replace(finished, canonical=bare(finished.canonical)), 0
+        text = asked + len(finished.body) + sum(map(len, finished.parts))
         for reply in finished.replies:
             text += len(reply.text or "") + len(reply.ids or b"")
         plain = _PLAIN_BYTES + _HOLDER_BYTES * len(finished.holders)
         if text and (not with_text or self._held + plain + text > self.most_bytes):
-            finished, text = msgspec.structs.replace(finished, body=b"", parts=(), replies=()), 0
+            finished, text = without_text(finished), 0
         if self._held + plain + text > self.most_bytes:
             return False, not finished.parts
         self.add(finished, plain + text)
@@ -144,6 +151,16 @@ class Outbox:
         self._unsent.clear()
         self._held = self._unsent_bytes = 0
         return lost
+
+
+def without_text(finished: Finished) -> Finished:
+    """A request without all that would tell what its prompt was."""
+    return msgspec.structs.replace(finished, body=b"", parts=(), replies=(), canonical=bare(finished.canonical))
+
+
+def bare(canonical: Canonicalized) -> Canonicalized:
+    """What is known of it where rules are not looked at."""
+    return Canonicalized(context_lost=canonical.context_lost)
 
 
 def held_of(work: Work) -> Held:

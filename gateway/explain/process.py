@@ -28,6 +28,8 @@ _EXPIRE_SECONDS = 5.0
 _REPORT_SECONDS = 0.1
 _REPORTS_WHEN_FULL = 16
 """Reports for as much as may wait: the gateway learns early enough that there is room again."""
+_BEHIND_PART = 8
+"""An eighth of what may wait does: explaining comes first then, and what rules save is left out."""
 _BEFORE_QUESTION_SECONDS = 0.05
 """How long, by its own CPU time, it works on what came before a question. That then overtakes what is left."""
 _MOST_BEFORE_QUESTION = 100
@@ -69,6 +71,8 @@ class Session:
         self._questions: deque[tuple[Frame, float, int]] = deque()
         self._done = 0
         self._stride = 0
+        self._waiting_bytes = 0
+        self._behind_bytes = 0
         self._unreported_bytes = 0
         self._reported_at = 0.0
 
@@ -86,6 +90,8 @@ class Session:
                 frame = self._work.popleft()
                 self._done += 1
                 self._unreported_bytes += frame.size
+                self._waiting_bytes -= frame.size
+                self._office.is_behind = self._waiting_bytes > self._behind_bytes
                 self._handle(frame)
             else:
                 for notice in self._office.expire():
@@ -112,6 +118,7 @@ class Session:
         for frame in self._frames.feed(data):
             if frame.is_work:
                 self._work.append(frame)
+                self._waiting_bytes += frame.size
             elif frame.is_question:
                 waits = len(self._work) <= _MOST_BEFORE_QUESTION
                 most = self._worked() + (_BEFORE_QUESTION_SECONDS if waits else 0)
@@ -129,6 +136,7 @@ class Session:
             return
         if isinstance(message, Terms):
             self._stride = message.max_waiting_bytes // _REPORTS_WHEN_FULL
+            self._behind_bytes = message.max_waiting_bytes // _BEHIND_PART
         for reply in self._office.handle(message):
             self._send(reply)
 

@@ -34,8 +34,8 @@ class ExplainSettings(BaseModel):
     """Seconds after which an earlier prompt is forgotten, text and tokens."""
 
     seen_blocks: int = Field(default=1_000_000, ge=1000, le=100_000_000)
-    """Cache blocks remembered as computed before, so that what was evicted or lost can be told from what is new; 32
-    to 64 bytes each. Too small: tokens that were evicted long ago count as new."""
+    """Cache blocks remembered as computed before, so that what was evicted or lost can be told from what is new; 48
+    to 96 bytes each. Too small: tokens that were evicted long ago count as new."""
 
     gpu_hour_price: float | None = Field(default=None, ge=0)
     """What one GPU costs an hour, for the money that reuse saves and misses cost. None: no money is shown. How many

@@ -1,14 +1,20 @@
 """Who does the work in the process that explains: the explainer and the journal, built from the terms."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from gateway.explain.link import LeftOut, Terms
+import msgspec
+
+from gateway.explain.link import CanonTerms, LeftOut, Notice, Terms
 from gateway.hashing import ChainHasher
 from gateway.settle.difference import find_difference
 from gateway.settle.explainer import Explainer
 from gateway.settle.journal import Journal, JournalLimits, Price
 from gateway.settle.reference import Families, Frames, References
 from gateway.values.explain import Explanation, Finished, Happened
+
+if TYPE_CHECKING:
+    from gateway.explain.shadow.shadow import Shadow
 
 _FRAMES_BYTES = 16 * 1024 * 1024
 """Leading messages remembered in pieces."""
@@ -27,6 +33,9 @@ class ExplainStaff:
 
     def __init__(self, terms: Terms, now: float) -> None:
         self._terms = terms
+        self._chains = ChainHasher()
+        self._shadow: Shadow | None = None
+        self._notices: list[Notice] = []
         self._frames = Frames(_FRAMES_BYTES)
         self._families = Families(find_difference, self._frames)
         self._begin(terms)
@@ -37,11 +46,24 @@ class ExplainStaff:
         before, self._terms = self._terms, terms
         if _bounds(terms) != _bounds(before):
             self._begin(terms)
+        elif terms.canon != before.canon:
+            self._observe_by(terms)
         self._journal.configure(_limits(terms), _price(terms), now)
 
     def explain(self, finished: Finished) -> Explanation:
         """See ``Staff``."""
         return self._explainer.explain(finished)
+
+    def observe(self, finished: Finished, explanation: Explanation) -> Explanation:
+        """See ``Staff``."""
+        if self._shadow is not None:
+            return self._shadow.observed(finished, explanation)
+        return explanation if explanation.slot is None else msgspec.structs.replace(explanation, slot=None)
+
+    def notices(self) -> Sequence[Notice]:
+        """See ``Staff``."""
+        notices, self._notices = self._notices, []
+        return [*notices, *(self._shadow.notices() if self._shadow is not None else ())]
 
     def expire(self, now: float) -> None:
         """See ``Staff``."""
@@ -77,7 +99,28 @@ class ExplainStaff:
 
     def _begin(self, terms: Terms) -> None:
         references = References(terms.reference_bytes, terms.reference_ttl_seconds, self._frames)
-        self._explainer = Explainer(ChainHasher(), references, self._families, terms.seen_blocks)
+        self._explainer = Explainer(self._chains, references, self._families, terms.seen_blocks)
+        self._shadow = None
+        self._observe_by(terms)
+
+    def _observe_by(self, terms: Terms) -> None:
+        """Take other rules. Whatever is wrong with them, reasons are told."""
+        try:
+            self._shadow = None if terms.canon is None else self._observer(terms, terms.canon)
+        except Exception as error:  # noqa: BLE001 - rules are no reason to explain nothing
+            self._shadow = None
+            told = {"problem": type(error).__name__, "instead": "what rules would save is not worked out"}
+            self._notices.append(Notice("canon_not_observed", told))
+
+    def _observer(self, terms: Terms, canon: CanonTerms) -> "Shadow":
+        if self._shadow is not None:
+            # What was sent before still counts.
+            self._shadow.configure(canon)
+            return self._shadow
+        # Takes a moment to load, which a process that observes nothing need not spend.
+        from gateway.explain.shadow.shadow import Shadow
+
+        return Shadow(canon, self._chains, seen_blocks=terms.seen_blocks, ttl_seconds=terms.reference_ttl_seconds)
 
 
 def _bounds(terms: Terms) -> tuple[float, ...]:

@@ -7,12 +7,16 @@ hand, a template that differs), they are scaled to the engine's count, which is 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from gateway.settle.difference import find_difference
+from gateway.settle.difference.learned import learned_slot
 from gateway.settle.ladder import RUNGS, Ladder
 from gateway.settle.past import Chains, Fates, Memory, Seen
 from gateway.settle.past.memory import changed
-from gateway.settle.prompt_text import PromptText, prompt_text
+from gateway.settle.prompt_text import LEADING_ROLES, PromptText, prompt_text
 from gateway.settle.reference import Families, Found, Kept, References, common_tokens, tokens_behind
+from gateway.settle.turns import SlotTurns
 from gateway.values.explain import (
     Attribution,
     Difference,
@@ -40,6 +44,9 @@ _EQUAL_SHOWN = 16
 """Tokens shown in front of the first differing one."""
 _DIFFERING_SHOWN = 24
 """Tokens shown from the first differing one on."""
+_CONTEXT_LOST = (
+    "Context blocks of earlier turns were not remembered any more, so the conversation's prompt changed once."
+)
 
 
 class _Compared(NamedTuple):
@@ -75,6 +82,7 @@ class Explainer:
         self._memory = Memory(chains, self._fates, seen_blocks)
         self._references = references
         self._families = families
+        self._turns = SlotTurns()
 
     def happened(self, event: Happened) -> None:
         """Something happened to what is cached, after all requests so far."""
@@ -97,7 +105,9 @@ class Explainer:
         seen = [self._memory.seen(finished, part, held) for part in finished.parts]
         explanation = _explained(finished, kept, seen, found)
         self._remember(finished, kept)
-        return explanation
+        slot = learned_slot(found.reference.text, kept.text, explanation.difference) if found else None
+        slot = self._turns.take(finished.request_id, found, slot)
+        return explanation if slot is None else msgspec.structs.replace(explanation, slot=slot)
 
     def _remember(self, finished: Finished, kept: Kept) -> None:
         replies = [reply.ids for reply in finished.replies if reply.ids] if len(finished.parts) == 1 else []
@@ -267,6 +277,10 @@ def _cause(finished: Finished, reference: Kept, difference: Difference | None) -
     reason = changed(reference.where, finished.where)
     if reason is not None and (difference is None or reason is Reason.TEMPLATE_CHANGED):
         return _elsewhere(reason)
+    if finished.canonical.context_lost and difference is not None and _is_behind_the_leading(difference):
+        return msgspec.structs.replace(
+            difference, reason=Reason.HISTORY_EDITED, detail="context_lost", said=_CONTEXT_LOST
+        )
     if difference is None and finished.template_tells_time:
         return Difference(
             Reason.DYNAMIC_TIME,
@@ -275,6 +289,10 @@ def _cause(finished: Finished, reference: Kept, difference: Difference | None) -
             said="The chat template itself prints the time (strftime_now).",
         )
     return difference
+
+
+def _is_behind_the_leading(difference: Difference) -> bool:
+    return difference.message is not None and difference.role not in LEADING_ROLES
 
 
 def _of_ids(difference: Difference) -> Difference:

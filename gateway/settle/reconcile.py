@@ -1,5 +1,6 @@
 """Put prediction and report side by side. Pure."""
 
+from gateway.values.canonical import RuleName
 from gateway.values.decision import Decision
 from gateway.values.load import Rates
 from gateway.values.outcome import Outcome
@@ -49,6 +50,7 @@ def settlement(
     stages: tuple[tuple[str, float], ...],
     space: str,
     code: str | None,
+    canonical: tuple[RuleName, ...] = (),
 ) -> Settlement:
     """The whole request in one value; the arguments are as in ``Settlement``.
 
@@ -65,6 +67,7 @@ def settlement(
         stages: Seconds per room.
         space: Short name of its prefix space.
         code: Code of the error by which the gateway refused it; None if it did not.
+        canonical: The canonicalization rules that changed it.
     """
     usage = outcome.usage if outcome else None
     cached = usage.cached_tokens if usage else None
@@ -95,4 +98,5 @@ def settlement(
         peer=request.peer,
         space=space,
         warming=request.warms is not None,
+        canonical=canonical,
     )

@@ -36,6 +36,7 @@ class RequestLog:
             ttft_ms=None if s.ttft_seconds is None else round(s.ttft_seconds * 1e3, 2),
             ms=round(s.seconds * 1e3, 2),
             warming=s.warming,
+            canonical=list(s.canonical),
         )
 
     def on_refused(self, refusal: Refusal) -> None:

@@ -1,8 +1,15 @@
 """What canonicalization may do to a prompt, and what it did."""
 
+from collections.abc import Mapping
+from difflib import get_close_matches
 from enum import StrEnum
+from typing import Any, TypeVar
 
 import msgspec
+
+_SHOWN_CHARS = 60
+
+_E = TypeVar("_E", bound=StrEnum)
 
 
 class RuleName(StrEnum):
@@ -31,6 +38,29 @@ class RuleMode(StrEnum):
 
 RuleModes = dict[RuleName, RuleMode]
 """Modes of some rules."""
+
+
+def read_modes(value: Any) -> Any:
+    """Modes as they stand in a file, such as ``{"dynamic-suffix": "apply"}``.
+
+    Raises:
+        ValueError: there is no such rule or mode; the message says what there is.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError("expected a mapping of rules to modes, such as {dynamic-suffix: apply}")
+    return {
+        _choice(RuleName, rule, "rule"): _choice(RuleMode, mode, f"mode for {rule}") for rule, mode in value.items()
+    }
+
+
+def _choice(choices: type[_E], value: Any, what: str) -> _E:
+    names = [str(choice) for choice in choices]
+    if value in names:
+        return choices(value)
+    close = get_close_matches(str(value).lower().replace("_", "-"), names, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    raise ValueError(f"expected as a {what} one of {', '.join(names)}, got {str(value)[:_SHOWN_CHARS]!r}{hint}")
+
 
 ALL_RULES = "all"
 """Stands for all observed rules together, where rules are told of: two faults in one prompt hide each other's cost."""
@@ -86,8 +116,10 @@ class Canonicalized(msgspec.Struct, frozen=True, array_like=True, gc=False):
         asked: The body as the client sent it, JSON, if it was changed; empty if it was not, or is not to be looked at.
         context_lost: Whether blocks that stood in earlier turns of the conversation could not be put back, because
             nobody remembers them.
+        owner: Whose context blocks may be put back into it: the tenant, and what else keeps conversations apart.
     """
 
     modes: tuple[RuleMode, ...] = ()
     asked: bytes = b""
     context_lost: bool = False
+    owner: str = ""

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
+from gateway.values.canonical import Canonicalized, EditShown, RuleOutcome
 from gateway.values.reasons import Reason
 
 
@@ -124,6 +125,8 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, gc=False):
         sent_after_seconds: From its arrival until it was sent to the replica that answered.
         stages: Of those, seconds spent in each room, by room.
         warming: Whether it was sent to fill a cache, and not by a client.
+        canonical: What canonicalization did to it. ``body`` and ``parts`` are as it was sent on; without modes, nothing
+            is to be told of rules.
     """
 
     request_id: str
@@ -165,6 +168,7 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sent_after_seconds: float
     stages: tuple[tuple[str, float], ...]
     warming: bool
+    canonical: Canonicalized = Canonicalized()
 
 
 class Past(StrEnum):
@@ -272,6 +276,29 @@ class TokenWindows(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first: int
 
 
+class VaryingSlot(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A place in the leading messages that had another value than in an earlier request, as a rule could find it.
+
+    Attributes:
+        regex: Finds it; the first group is the value. Holds only text that both requests have in common.
+        name: What it may be called: as the name of a slot in the configuration.
+        reason: What the difference was classified as.
+        message: Number of the message.
+        start: Where the value begins in the message's text.
+        end: Where it ends.
+        is_kept: Whether this request is no case of it, but has the same value there as the turn before: so the value
+            belongs to the conversation. Nothing but the regex and the reason count then.
+    """
+
+    regex: str
+    name: str
+    reason: Reason
+    message: int = 0
+    start: int = 0
+    end: int = 0
+    is_kept: bool = False
+
+
 class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where every prompt token of a request went.
 
@@ -286,6 +313,10 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
         turn: Number of the conversation's turn from 1: how many messages of the user it has. 0 if it is none.
         was_skipped: Whether text and tokens were left out because the explanation was behind.
         tokens: Token ids around the first differing one; None without a difference, or where ids cannot be compared.
+        canonical: What rules did, or would have done; only those that change anything.
+        edits: Their first edits.
+        observed: Whether it was worked out what rules save; without it, ``canonical`` has no saved and lost tokens.
+        slot: The place that makes the difference, where a rule could find it that is not there yet.
     """
 
     prompt_tokens: int
@@ -298,3 +329,7 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     turn: int = 0
     was_skipped: bool = False
     tokens: TokenWindows | None = None
+    canonical: tuple[RuleOutcome, ...] = ()
+    edits: tuple[EditShown, ...] = ()
+    observed: bool = False
+    slot: VaryingSlot | None = None

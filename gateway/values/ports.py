@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from gateway.values.audit import AuditEvent
 from gateway.values.blocks import BlockChain
-from gateway.values.canonical import Canonicalized, RuleName
+from gateway.values.canonical import Canonicalized, RuleMode, RuleName
 from gateway.values.decision import Decision
 from gateway.values.explain import Finished, Happened
 from gateway.values.ids import BlockHash, ModelId, ReplicaId, Target
@@ -599,6 +599,18 @@ class ExplainObserver(Protocol):
 
     def on_explain_skipped(self, count: int) -> None:
         """Requests were counted without looking at their text, because the explanation was behind."""
+        ...
+
+    def on_canonical(self, rule: str, mode: RuleMode, edits: int, saved: int, lost: int) -> None:
+        """A rule changed prompts, or would have.
+
+        Args:
+            rule: As in ``RuleOutcome``.
+            mode: Likewise.
+            edits: How many places.
+            saved: Prompt tokens that were, or would be, reused by that.
+            lost: Those that were, or would be, computed again by that.
+        """
         ...
 
 

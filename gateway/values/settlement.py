@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gateway.values.canonical import RuleName
 from gateway.values.decision import Decision
 from gateway.values.ids import ModelId, RequestId
 from gateway.values.outcome import Ending
@@ -38,6 +39,7 @@ class Settlement:
         peer: Address it came from.
         space: Short name of its prefix space; empty if it did not get that far.
         warming: Whether it was sent to fill a cache, and not by a client.
+        canonical: The canonicalization rules that changed it, in their order.
     """
 
     request_id: RequestId
@@ -63,6 +65,7 @@ class Settlement:
     peer: str = ""
     space: str = ""
     warming: bool = False
+    canonical: tuple[RuleName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Changes to a prompt, made on a copy that shares everything else."""
 
 import pytest
+
 from gateway.canon.edits import REMOVED, Edit, applied
 from gateway.values.canonical import RuleName
 

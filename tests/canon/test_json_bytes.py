@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.json_bytes import inserted, member_values, replaced
+from gateway.json_bytes import inserted, member_values, replaced, without
 
 
 @pytest.mark.parametrize(
@@ -115,3 +115,39 @@ def test_the_last_of_two_members_is_the_one_that_counts(first, last, data):
     result = replaced(document, {("k", *path): b'"new"'})
     assert json.loads(result) == {"k": put(last, path, "new"), "x": []}
     assert result.startswith(b'{"k":' + json.dumps(first).encode() + b',"x":[],"k":')
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (b'{"k":1}', b"{}"),
+        (b' { "k" : [1, {"k":2}] } ', b" {  } "),
+        (b'{"k":1, "a":2}', b'{"a":2}'),
+        (b'{"a":2 , "k":"}"\n}', b'{"a":2\n}'),
+        (b'{"a":2, "k":1 , "b":{"k":3}}', b'{"a":2, "b":{"k":3}}'),
+        (b'{"k":1,"k":2,"a":0,"k":3, "b":1,"\\u006b":[],"k":{}}', b'{"a":0,"b":1}'),
+        (b'{"k":1,"k":2}', b"{}"),
+    ],
+)
+def test_an_object_without_a_member(document, expected):
+    assert without(document, "k") == expected
+
+
+@pytest.mark.parametrize("document", [b"{}", b'{"a":{"k":1},"kk":"k"}', b' {"a" : "k"} '])
+def test_an_object_that_has_no_such_member_is_the_very_same(document):
+    assert without(document, "k") is document
+
+
+@given(
+    members=st.lists(st.tuples(st.sampled_from(["k", "a", "b", "\u212a", ""]), SCALARS), max_size=6),
+    spaces=st.sampled_from(["", " ", "\n\t", " \r\n "]),
+)
+def test_without_a_member_the_others_keep_their_bytes(members, spaces):
+    def written(some):
+        pairs = [f"{json.dumps(name)}{spaces}:{json.dumps(value)}" for name, value in some]
+        return f"{{{spaces}{f',{spaces}'.join(pairs)}{spaces}}}".encode()
+
+    left = [member for member in members if member[0] != "k"]
+    if left:
+        assert without(written(members), "k") == written(left)
+    assert json.loads(without(written(members), "k")) == dict(left)

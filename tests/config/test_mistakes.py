@@ -47,8 +47,20 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         (
             "quotas: []",
             "quotas: unknown key, expected one of server, log, models, admission, tenants, spaces, personal_data, "
-            "explain, audit, tracing, warm, encode, index, ingest, placement, relay",
+            "canon, explain, audit, tracing, warm, encode, index, ingest, placement, relay, state",
         ),
+        # canonicalization
+        ("canon: {rules: {whitespce: apply}}", "canon.rules: expected as a rule one of unicode, "),
+        ("canon: {rules: {whitespace: on}}", "canon.rules: expected as a mode for whitespace one of off, observe"),
+        ("canon: {routes: {/v1/embeddings: {}}}", "canon.routes: expected as a path /v1/chat/completions or"),
+        ("canon: {dynamic_suffix: {pointer: here}}", "canon.dynamic_suffix.pointer: expected one line with {number}"),
+        ("canon: {dynamic_suffix: {opening: ''}}", "canon.dynamic_suffix.opening: expected one line that is not empty"),
+        ("canon: {patterns: [{name: a, regex: '('}]}", "canon.patterns[0].regex: not a regular expression"),
+        ("canon: {patterns: [{name: a, regex: 'x*'}]}", "canon.patterns[0].regex: it matches the empty text"),
+        ("canon: {patterns: [{name: A, regex: x}]}", "canon.patterns[0].name: expected up to 40 lower-case letters"),
+        ("canon: {dynamic-suffix: apply}", "canon.dynamic-suffix: unknown key (did you mean dynamic_suffix?)"),
+        # shared state
+        ("state: redis+sentinel://h:1", "state: Redis Sentinel and Redis Cluster are not supported yet"),
         # addresses and ports
         ("server: {port: 9000, admin_port: 9000}", "server.admin_port: the same as server.port"),
         ("server: {port: 8081}", "server.admin_port: the same as server.port"),

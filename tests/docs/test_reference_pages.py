@@ -7,14 +7,17 @@ from typing import Any
 
 import orjson
 import pytest
+import yaml
 from answered_requests import answered
 from fastapi.routing import APIRoute
 
+from gateway.canon.settings import CanonSettings
 from gateway.settle.journal import Journal
 from gateway.telemetry import Catalog, MetricsObserver
 from gateway.tools.reasons_page import page
 from gateway.ui import AdminAccess, AdminState, build_admin
-from gateway.values.explain import Attribution, Difference, Explanation, ReferenceShown, Where
+from gateway.values.canonical import EditShown, RuleMode, RuleOutcome
+from gateway.values.explain import Attribution, Difference, Explanation, ReferenceShown, VaryingSlot, Where
 from gateway.values.reasons import REASONS, Reason, Remedy, Rung
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -63,6 +66,24 @@ def test_every_reason_has_all_its_texts_and_stands_on_the_page():
         assert text.meaning.endswith(".")
         assert text.advice.endswith(".")
         assert re.fullmatch("[a-z]+(_[a-z]+)*", reason)
+
+
+def test_advice_turns_on_rules_that_mend_the_reason_in_words_that_the_configuration_takes():
+    for reason, text in REASONS.items():
+        lines = re.findall(r"canon: \{.*\}", text.advice)
+        assert bool(lines) == bool(text.rules), reason
+        for line in lines:
+            modes = CanonSettings.model_validate(yaml.safe_load(line)["canon"]).rules
+            assert set(modes.values()) == {RuleMode.APPLY}
+            assert text.rules[0] in modes
+            assert set(modes) <= set(text.rules)
+
+
+def test_the_page_names_the_rules_that_mend_a_reason():
+    parts = re.split(r"^### `(\w+)`$", page(), flags=re.MULTILINE)
+    for reason, part in zip(parts[1::2], parts[2::2], strict=True):
+        told = re.search(r"^In the gateway: (.*), see", part, flags=re.MULTILINE)
+        assert re.findall("`([a-z-]+)`", told[1] if told else "") == list(REASONS[Reason(reason)].rules)
 
 
 def test_every_title_is_one_reasons_only():
@@ -132,6 +153,10 @@ def journal() -> Journal:
         reference=ReferenceShown("r0", NOON - 1, "web", "session", 40),
         difference=Difference(Reason.DYNAMIC_TIME, "iso_datetime", "messages[0].content", 0, "system", 2, 1),
         turn=1,
+        canonical=(RuleOutcome("dynamic-suffix", RuleMode.OBSERVE, 1, 64, 0),),
+        edits=(EditShown("dynamic-suffix", RuleMode.OBSERVE, "moved", "messages[0].content", "moved", 4, "xx", "x"),),
+        observed=True,
+        slot=VaryingSlot("^On (.+)$", "on", Reason.DYNAMIC_TIME),
     )
     made.add(finished, explanation, 1)
     return made

@@ -13,6 +13,7 @@ class Finding:
         limit: What it has to be.
         met: Whether it is.
         exceptions: The single cases behind a number that is not perfect.
+        section: Name of the part of the report it belongs to; empty for its main table.
     """
 
     check: str
@@ -20,3 +21,4 @@ class Finding:
     limit: str
     met: bool
     exceptions: list[str] = field(default_factory=list)
+    section: str = ""

@@ -1,6 +1,7 @@
 """The gateway against real vLLM replicas: run every check, print a table, exit 1 if a limit is not met.
 
-``make test-engine``, or ``python -m tests.engine.report [--write-docs] [--keep-logs FOLDER] [--only PART]``.
+``make test-engine``, or ``python -m tests.engine.report [--write-docs] [--keep-logs FOLDER] [--only PART]``. What is
+found of canonicalization is a section of its own: with ``--only canon --write-docs`` it alone is written anew.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tests.engine import eviction, latency, mix, parity, trouble
+from tests.engine.canonical import canonical
 from tests.engine.exact import exact
 from tests.engine.explained import explained
 from tests.engine.findings import Finding
@@ -39,8 +41,11 @@ from tests.engine.texts import prose
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "engine-test.md"
 
+_CANON = "canon"
+_CANON_HEADING = "## Canonicalization"
+
 _Part = Callable[[Path, list[Process]], AsyncIterator[Finding]]
-_PARTS: dict[str, _Part] = {"isolation": isolation, "explained": explained}
+_PARTS: dict[str, _Part] = {"isolation": isolation, "explained": explained, _CANON: canonical}
 
 _console = Console(width=160 if not sys.stdout.isatty() else None)
 
@@ -50,10 +55,10 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write-docs", action="store_true", help=f"write the table to {DOCS.name}")
     arguments.add_argument("--keep-logs", type=Path, metavar="FOLDER", help="where the servers' logs go")
-    arguments.add_argument("--only", choices=list(_PARTS), help="only these checks; the docs are not written then")
+    arguments.add_argument("--only", choices=list(_PARTS), help="only these checks")
     given = arguments.parse_args()
-    if given.only and given.write_docs:
-        arguments.error("--write-docs needs every check")
+    if given.only not in (None, _CANON) and given.write_docs:
+        arguments.error(f"--write-docs needs every check, or --only {_CANON}")
     if not (HOME / "venv" / "bin" / "vllm").is_file():
         _console.print(f"no vLLM in {HOME}: run tests/engine/install.sh", highlight=False)
         return 2
@@ -65,7 +70,8 @@ def main() -> int:
     seconds = time.monotonic() - started
     _print(findings, version, seconds)
     if given.write_docs:
-        DOCS.write_text(_document(findings, version, seconds), encoding="utf-8")
+        kept = DOCS.read_text(encoding="utf-8").partition(_CANON_HEADING)[0] if given.only else None
+        DOCS.write_text(_document(findings, version, seconds, kept), encoding="utf-8")
         _console.print(f"written: {DOCS}")
     return 0 if all(finding.met for finding in findings) else 1
 
@@ -157,8 +163,28 @@ def _print(findings: list[Finding], version: str, seconds: float) -> None:
     _console.print(table)
 
 
-def _document(findings: list[Finding], version: str, seconds: float) -> str:
-    return "\n".join(_lines(findings, version, seconds)) + "\n"
+def _document(findings: list[Finding], version: str, seconds: float, kept: str | None) -> str:
+    """The whole page; what stands before canonicalization is kept where it was not looked at."""
+    canon = [finding for finding in findings if finding.section == _CANON]
+    others = [finding for finding in findings if finding.section != _CANON]
+    page = "\n".join(_lines(others, version, seconds)) + "\n\n" if kept is None else kept
+    return page + "\n".join(_canon_lines(canon, version)) + "\n"
+
+
+def _canon_lines(findings: list[Finding], version: str) -> Iterator[str]:
+    yield f"{_CANON_HEADING}\n"
+    yield (
+        "Written by the same command (alone: `python -m tests.engine.report --only canon --write-docs`), against two"
+        f" vLLM {version} replicas as above. How much was reused is what the engine reports."
+    )
+    yield (
+        "\nAnswers of a model of 135 million parameters tell whether a prompt is the same, not whether it is as good:"
+        " it answers almost any change of its prompt with other words. So what counts is that rules which only take"
+        " out noise lead to the very tokens of the prompt without it, and with that to the same answer; for all other"
+        " rules the share of unchanged answers is given as it is. Try them with your own model and your own prompts"
+        " before you apply them.\n"
+    )
+    yield from _table(findings)
 
 
 def _lines(findings: list[Finding], version: str, seconds: float) -> Iterator[str]:
@@ -172,6 +198,10 @@ def _lines(findings: list[Finding], version: str, seconds: float) -> Iterator[st
     )
     flags = [*REPLICA_FLAGS, *event_flags("PORT", "PORT")]
     yield f"\nFlags of the replicas: `{' '.join(flags)}`; for the last checks also `{' '.join(SMALL_FLAGS)}`.\n"
+    yield from _table(findings)
+
+
+def _table(findings: list[Finding]) -> Iterator[str]:
     yield "| check | measured | limit | met |\n| --- | --- | --- | --- |"
     for finding in findings:
         cells = (finding.check, finding.measured, finding.limit, "yes" if finding.met else "**no**")

@@ -24,6 +24,7 @@ class Counts:
         self.missed: Counter[str] = Counter()
         self.labels: set[tuple[str, str]] = set()
         self.skipped = 0
+        self.canonical: Counter[tuple[str, str, str]] = Counter()
 
     def on_missed(self, model, tenant, reason, tokens):
         assert tokens > 0
@@ -32,6 +33,11 @@ class Counts:
 
     def on_explain_skipped(self, count):
         self.skipped += count
+
+    def on_canonical(self, rule, mode, edits, saved, lost):
+        self.canonical += Counter(
+            {(rule, mode, "edits"): edits, (rule, mode, "saved"): saved, (rule, mode, "lost"): lost}
+        )
 
 
 class World:

@@ -9,8 +9,11 @@ import os
 import sys
 import time
 
+import msgspec
+
 from gateway.explain.office import Office
 from gateway.explain.process import run
+from gateway.values.canonical import RuleMode, RuleOutcome
 from gateway.values.errors import BadRequest, NotFound
 from gateway.values.explain import Attribution, Explanation
 from gateway.values.reasons import Reason
@@ -47,6 +50,17 @@ class StandIn:
         return Explanation(
             finished.prompt_tokens, finished.cached_tokens, True, (), (Attribution(reason, missed, True),)
         )
+
+    def observe(self, finished, explanation):
+        if b"observe poison" in finished.body:
+            raise ValueError(f"cannot try {finished.body.decode()}")
+        if b"observe" not in finished.body:
+            return explanation
+        outcomes = (RuleOutcome("whitespace", RuleMode.APPLY, 2, 0, 16), RuleOutcome("all", RuleMode.OBSERVE, 0, 48, 0))
+        return msgspec.structs.replace(explanation, canonical=outcomes, observed=True)
+
+    def notices(self):
+        return ()
 
     def expire(self, now):
         pass

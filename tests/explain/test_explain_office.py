@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gateway.explain.left_out import Sums, share_of
 from gateway.explain.link import Answer, Frames, LeftOut, Notice, Question, Ready, Terms, pack
 from gateway.explain.office import Office
+from gateway.values.canonical import RuleMode, RuleOutcome
 from gateway.values.errors import BadRequest
 from gateway.values.explain import Attribution, Explanation, Happened, Past, Where
 from gateway.values.reasons import Reason, Rung
@@ -23,6 +24,7 @@ class Staff:
         self.written = []
         self.left_out = []
         self.events = []
+        self.told = []
 
     def configure(self, terms, now):
         self.terms.append(terms)
@@ -33,6 +35,15 @@ class Staff:
         return Explanation(
             finished.prompt_tokens, finished.cached_tokens, True, (), (Attribution(Reason.NEW_CONTENT, missed, True),)
         )
+
+    def observe(self, finished, explanation):
+        self._do("observe")
+        outcomes = (RuleOutcome("unicode", RuleMode.APPLY, 3, 0, 16), RuleOutcome("all", RuleMode.OBSERVE, 1, 32, 0))
+        return msgspec.structs.replace(explanation, canonical=outcomes, observed=True)
+
+    def notices(self):
+        told, self.told = self.told, []
+        return told
 
     def expire(self, now):
         self.expired = now
@@ -78,6 +89,53 @@ def test_requests_are_explained_written_down_and_counted():
     assert set(counted.missed) == {("demo", "shop", Reason.NEW_CONTENT, 204), ("other", "lab", Reason.NEW_CONTENT, 68)}
     assert [gpus for _, _, gpus in staff.written] == [8, 8, 8, 1]
     assert office.counted() is None
+
+
+def test_what_rules_did_is_counted_by_rule_and_mode():
+    staff = Staff()
+    office = opened(staff)
+    for number in range(3):
+        assert not office.handle(request(f"Hello {number}."))
+    counted = office.counted()
+    assert counted is not None
+    assert set(counted.canonical) == {("unicode", RuleMode.APPLY, 9, 0, 48), ("all", RuleMode.OBSERVE, 3, 96, 0)}
+    assert all(explanation.observed for _, explanation, _ in staff.written)
+    assert not office.handle(request("Hello.", warming=True))
+    counted = office.counted()
+    assert counted is not None
+    assert counted.canonical == ()
+
+
+def test_rules_are_left_out_before_reasons_are():
+    staff = Staff()
+    office = opened(staff)
+    office.is_behind = True
+    assert not office.handle(request("Hello."))
+    counted = office.counted()
+    assert counted is not None
+    assert (counted.missed, counted.canonical) == ((("demo", "shop", Reason.NEW_CONTENT, 68),), ())
+    assert [explanation.observed for _, explanation, _ in staff.written] == [False]
+
+
+def test_rules_that_fail_cost_no_reasons():
+    staff = Staff(fails={"observe"})
+    office = opened(staff)
+    [notice] = office.handle(request("Hello."))
+    assert isinstance(notice, Notice)
+    assert (notice.event, notice.fields["step"]) == ("explain_failed", "observing")
+    [(_, explanation, _)] = staff.written
+    assert explanation.missed == (Attribution(Reason.NEW_CONTENT, 68, True),)
+
+
+def test_what_is_to_be_logged_is_told_once_also_while_no_requests_come():
+    staff = Staff()
+    office = opened(staff)
+    notice = Notice("canon_not_observed", {"model": "demo"})
+    staff.told = [notice]
+    assert office.handle(request("Hello.")) == [notice]
+    assert not office.expire()
+    staff.told = [notice]
+    assert office.expire() == [notice]
 
 
 @pytest.mark.parametrize("step", ["explain", "write_down", "happened", "write_down_left_out"])

@@ -1,6 +1,7 @@
 """What was computed before, and what became of it."""
 
 import msgspec
+import numpy as np
 import pytest
 from answered_requests import answered as request
 from answered_requests import ids
@@ -147,3 +148,30 @@ def test_beginning_used_again_later_counts_as_of_then():
     table.put([1, 2, 3], 1, 0.0)
     table.put([1, 2, 9], 1, 100.0)
     assert [record.at for record in table.beginning([1, 2, 3])] == [100.0, 100.0, 0.0]
+
+
+def hashes(*blocks):
+    return np.array(blocks, np.uint64)
+
+
+def test_marks_of_a_block_are_collected():
+    table = BlockTable(1000)
+    assert table.mark(hashes(1, 2, 3), 0b001, at=10, since=0).tolist() == [0, 0, 0]
+    assert table.mark(hashes(2, 3, 4), 0b100, at=20, since=0).tolist() == [0b001, 0b001, 0]
+    assert table.mark(hashes(1, 2, 3, 4, 5), 0, at=30, since=0).tolist() == [0b001, 0b101, 0b101, 0b100, 0]
+
+
+def test_marks_that_are_too_old_do_not_count_and_do_not_come_back():
+    table = BlockTable(1000)
+    table.mark(hashes(1, 2), 0b001, at=10, since=0)
+    assert table.mark(hashes(1), 0b001, at=20, since=10).tolist() == [0b001]
+    assert table.mark(hashes(1, 2), 0b010, at=30, since=11).tolist() == [0b001, 0]
+    assert table.mark(hashes(1, 2), 0, at=30, since=11).tolist() == [0b011, 0b010]
+
+
+def test_a_full_table_forgets_the_marks_that_were_not_renewed_for_longest():
+    table = BlockTable(8)
+    for at in range(1000):
+        table.mark(hashes(at), 1, at=at, since=0)
+        table.mark(hashes(7), 2, at=at, since=0)
+    assert table.mark(hashes(7, 999, 0), 0, at=1000, since=0).tolist() == [0b11, 1, 0]

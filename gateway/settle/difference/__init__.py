@@ -9,7 +9,8 @@ A dynamic reason needs two values of the same shape in the same slot. Codes of `
   messages are others altogether), ``role``, ``content_form``, ``json_key_order``, ``attachments``, ``edited``.
 * ``history_trimmed``: ``trimmed``, ``summarized`` (a summary stands in place of what was cut).
 * ``history_edited``: ``message_added``, ``message_removed``, ``role``, ``content_form``, ``json_key_order``,
-  ``attachments``, ``tool_calls``, ``name``, ``tool_call_id``, ``edited``.
+  ``attachments``, ``tool_calls``, ``name``, ``tool_call_id``, ``edited``; ``context_lost``: context blocks that rules
+  had put behind earlier turns were not remembered any more.
 * ``reply_rerendered``: ``reasoning_dropped``, ``tool_calls_dropped``, ``tool_calls_redumped`` (the same arguments
   written differently), ``parsed`` (a parser took the answer apart, so that it cannot come back as generated), ``role``,
   ``stripped``, ``whitespace``, ``unicode_form``, ``truncated``, ``edited``.

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from gateway.settle.journal import columns
 from gateway.settle.journal.histogram import BINS, Bins
+from gateway.values.canonical import RuleMode
 from gateway.values.reasons import Reason
 
 _NUMBERS = {reason: number for number, reason in enumerate(columns.REASONS)}
@@ -108,6 +109,30 @@ class Cell:
             for number in range(columns.TURNS)
             if (tokens := self._count(columns.TURN_TOKENS + number))
         }
+
+    @property
+    def observed(self) -> tuple[int, int]:
+        """Requests for which it was worked out what rules save, and their prompt tokens."""
+        return self._count(columns.OBSERVED), self._count(columns.OBSERVED_TOKENS)
+
+    @property
+    def rules(self) -> Mapping[tuple[str, RuleMode], tuple[int, int, int]]:
+        """By rule and mode: requests it changes, tokens saved, tokens lost; only those that have any."""
+        found = {
+            rule: (
+                self._count(columns.CHANGED_BY_RULE + number),
+                self._count(columns.SAVED_BY_RULE + number),
+                self._count(columns.LOST_BY_RULE + number),
+            )
+            for number, rule in enumerate(columns.RULES)
+        }
+        return {rule: figures for rule, figures in found.items() if any(figures)}
+
+    @property
+    def gpu_seconds_per_token(self) -> float:
+        """What computing a prompt token takes, on an average."""
+        spent = self.saved_gpu_seconds + self.lost_gpu_seconds
+        return spent / self.prompt_tokens if self.prompt_tokens else 0.0
 
     def tokens_of(self, *reasons: Reason) -> int:
         """Tokens missed for any of some reasons."""

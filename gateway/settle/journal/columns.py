@@ -4,6 +4,7 @@ Columns that are needed together, and whose numbers are of like size, stand toge
 """
 
 from gateway.settle.journal.histogram import BINS
+from gateway.values.canonical import ALL_RULES, RuleMode, RuleName
 from gateway.values.reasons import Reason, Rung
 
 TURNS = 11
@@ -11,6 +12,11 @@ TURNS = 11
 
 REASONS = tuple(Reason)
 RUNGS = tuple(Rung)
+RULES: tuple[tuple[str, RuleMode], ...] = (
+    *((rule.value, mode) for mode in (RuleMode.OBSERVE, RuleMode.APPLY) for rule in RuleName),
+    (ALL_RULES, RuleMode.OBSERVE),
+)
+"""Rules and modes that are told apart."""
 
 REQUESTS, PROMPT_TOKENS, CONFIRMED, PREDICTED = range(4)
 """Requests; their prompt tokens; hits that engines reported; hits of requests of which they reported nothing."""
@@ -26,9 +32,20 @@ TURN_TOKENS = LADDER + len(RUNGS)
 TURN_HITS = TURN_TOKENS + TURNS
 """Likewise: hits."""
 
-SKIPPED = TURN_HITS + TURNS
+OBSERVED_TOKENS = TURN_HITS + TURNS
+"""Prompt tokens of requests for which it was worked out what rules save."""
+SAVED_BY_RULE = OBSERVED_TOKENS + 1
+"""The first of a column for each rule and mode: tokens saved."""
+LOST_BY_RULE = SAVED_BY_RULE + len(RULES)
+"""Likewise: tokens lost."""
+
+SKIPPED = LOST_BY_RULE + len(RULES)
 """Requests that were explained without their text."""
-COLD = SKIPPED + 1
+OBSERVED = SKIPPED + 1
+"""Requests for which it was worked out what rules save."""
+CHANGED_BY_RULE = OBSERVED + 1
+"""The first of a column for each rule and mode: requests in which it changes anything."""
+COLD = CHANGED_BY_RULE + len(RULES)
 """The first of a column for each bin of times to first token, of requests without hits."""
 WARM = COLD + BINS
 """Likewise, of requests with hits."""
@@ -44,8 +61,15 @@ LOST_GPU_SECONDS = LOST_SECONDS + 1
 WIDTH = LOST_GPU_SECONDS + len(REASONS)
 """How many columns there are."""
 
-SECTIONS = ((0, SERIES), (SERIES, SKIPPED), (SKIPPED, SAVED_SECONDS), (SAVED_SECONDS, WIDTH))
-"""Where each begins and ends: what series need, other tokens, requests, seconds. Only the last holds fractions."""
+SECTIONS = (
+    (0, SERIES),
+    (SERIES, OBSERVED_TOKENS),
+    (OBSERVED_TOKENS, SKIPPED),
+    (SKIPPED, SAVED_SECONDS),
+    (SAVED_SECONDS, WIDTH),
+)
+"""Where each begins and ends: what series need, other tokens, those of rules, requests, seconds. Only the last holds
+fractions."""
 
 Row = dict[int, float]
 """Figures by column; a column that is left out is 0."""

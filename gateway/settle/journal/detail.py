@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gateway.settle.journal.canonical import request_rules
 from gateway.settle.journal.entries import Entry
 from gateway.settle.journal.figures import seconds
 from gateway.settle.journal.limits import Price
@@ -39,6 +40,7 @@ def request_shown(entry: Entry, price: Price) -> dict[str, object]:
         "ladder": _ladder(explanation),
         "reference": _reference(explanation.reference, finished.at),
         "difference": _difference(explanation.difference),
+        "canonicalization": request_rules(entry),
         "decision": _decision(finished),
         "timings": {
             "ttft_seconds": finished.ttft_seconds,

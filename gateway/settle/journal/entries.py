@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gateway.settle.journal.limits import JournalLimits
+from gateway.values.canonical import Canonicalized
 from gateway.values.explain import Explanation, Finished
 from gateway.values.reasons import Reason
 
@@ -69,7 +70,8 @@ class Entries:
 
     def add(self, finished: Finished, explanation: Explanation, gpus: float) -> None:
         """Keep a request."""
-        bare = msgspec.structs.replace(finished, body=b"", parts=(), replies=())
+        canonical = Canonicalized(context_lost=finished.canonical.context_lost)
+        bare = msgspec.structs.replace(finished, body=b"", parts=(), replies=(), canonical=canonical)
         kept = _Kept(
             at=finished.at,
             model=finished.model,

@@ -4,8 +4,7 @@ What nobody can do anything about is no finding.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from heapq import nlargest
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -15,13 +14,12 @@ from gateway.settle.journal.arguments import Selection
 from gateway.settle.journal.figures import share
 from gateway.settle.journal.keys import Key
 from gateway.settle.journal.limits import JournalLimits, Price
-from gateway.settle.journal.windows import FINDINGS, Resolution, Ring, fewest
+from gateway.settle.journal.tolls import Packing, TollRing
+from gateway.settle.journal.windows import FINDINGS, fewest
 from gateway.values.explain import Attribution, Difference, Explanation
 from gateway.values.reasons import REASONS, Reason, Remedy
 
 _SHOWN = 20
-_OPEN_FACTOR = 4
-"""How many times as many are told apart while a bucket is open: the large ones are known only at its end."""
 _LONGEST_PATH = 200
 _LONGEST_SAID = 300
 
@@ -89,8 +87,12 @@ class Toll(msgspec.Struct, array_like=True):
         self.example, self.said = other.example, other.said
 
 
-_pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder(list[tuple[Cause, Toll]]).decode
+_PACKING = Packing(
+    msgspec.msgpack.Encoder().encode,
+    msgspec.msgpack.Decoder(list[tuple[Cause, Toll]]).decode,
+    Toll,
+    lambda toll: (toll.gpu_seconds, toll.tokens),
+)
 
 
 class Findings:
@@ -102,7 +104,7 @@ class Findings:
 
     def __init__(self, limits: JournalLimits) -> None:
         self._limits = limits
-        self._rings = tuple(_FindingRing(resolution) for resolution in FINDINGS)
+        self._rings = tuple(TollRing(resolution, _PACKING) for resolution in FINDINGS)
 
     def configure(self, limits: JournalLimits) -> None:
         """Go by other bounds from now on."""
@@ -138,53 +140,11 @@ class Findings:
             for cause, toll in bucket.items():
                 if selection.takes(*cause.key):
                     totals.setdefault(cause, Toll()).add(toll)
-        top = nlargest(_SHOWN, totals.items(), key=lambda each: (each[1].gpu_seconds, each[1].tokens))
+        top = _PACKING.largest(totals.items(), _SHOWN)
         return [
             _shown(cause, toll, covered_seconds, price) | {"share": share(toll.tokens, prompt_tokens)}
             for cause, toll in top
         ]
-
-
-class _Bucket:
-    """The causes of one stretch of time; packed while nothing is added."""
-
-    def __init__(self) -> None:
-        self._open: dict[Cause, Toll] = {}
-        self._packed = b""
-
-    def add(self, cause: Cause, toll: Toll, most: int) -> None:
-        if self._packed:
-            self._open, self._packed = dict(_unpack(self._packed)), b""
-        if cause in self._open or len(self._open) < most * _OPEN_FACTOR:
-            self._open.setdefault(cause, Toll()).add(toll)
-
-    def close(self, most: int) -> None:
-        if self._open:
-            self._packed, self._open = _pack(_largest(self._open, most)), {}
-
-    def items(self) -> Iterable[tuple[Cause, Toll]]:
-        return _unpack(self._packed) if self._packed else self._open.items()
-
-
-class _FindingRing:
-    """One resolution. The bucket that was written last is open."""
-
-    def __init__(self, resolution: Resolution) -> None:
-        self.ring = Ring(resolution, _Bucket)
-        self._open = _Bucket()
-
-    def add(self, cause: Cause, at: float, toll: Toll, most: int) -> None:
-        bucket = self.ring.bucket(at)
-        if bucket is None:
-            return
-        if bucket is not self._open:
-            self._open.close(most)
-            self._open = bucket
-        bucket.add(cause, toll, most)
-
-
-def _largest(tolls: Mapping[Cause, Toll], most: int) -> list[tuple[Cause, Toll]]:
-    return nlargest(most, tolls.items(), key=lambda each: (each[1].gpu_seconds, each[1].tokens))
 
 
 def _cause(key: Key, missed: Attribution, difference: Difference | None) -> tuple[Cause, str] | None:

@@ -15,6 +15,7 @@ from gateway.settle.journal.limits import JournalLimits, Price
 from gateway.settle.journal.listing import requests_shown
 from gateway.settle.journal.row import row_left_out, row_of
 from gateway.settle.journal.series import series_shown
+from gateway.settle.journal.suggestions import Suggestions
 from gateway.settle.journal.summary import summary_shown
 from gateway.settle.journal.tokens import tokens_shown
 from gateway.values.errors import NotFound
@@ -66,6 +67,7 @@ class Journal:
         self._keys = KeyBook(limits)
         self._counts = Counts()
         self._findings = Findings(limits)
+        self._suggestions = Suggestions(limits)
         self._entries = Entries(limits)
 
     def configure(self, limits: JournalLimits, price: Price, now: float) -> None:
@@ -73,6 +75,7 @@ class Journal:
         self._price = price
         self._keys.configure(limits)
         self._findings.configure(limits)
+        self._suggestions.configure(limits)
         self._entries.configure(limits, now)
 
     def add(self, finished: Finished, explanation: Explanation, gpus: float) -> None:
@@ -89,6 +92,7 @@ class Journal:
         self._counts.add(key, finished.at, row_of(finished, explanation, gpus))
         per_token = finished.prefill_seconds_per_token * gpus
         self._findings.add(key, finished.request_id, finished.at, explanation, per_token)
+        self._suggestions.add(key, finished.at, explanation)
         self._entries.add(finished, explanation, gpus)
 
     def add_left_out(
@@ -160,6 +164,7 @@ class Journal:
         return summary_shown(
             self._counts,
             self._findings,
+            self._suggestions,
             selection,
             now,
             since=self._since,

@@ -15,6 +15,7 @@ class JournalLimits:
             ``(other)``.
         sources: Of those, how many sources of one tenant, model and template version.
         findings: Findings told apart in one stretch of time.
+        suggestions: Likewise suggestions.
     """
 
     requests: int = 5000
@@ -23,6 +24,7 @@ class JournalLimits:
     keys: int = 200
     sources: int = 30
     findings: int = 200
+    suggestions: int = 40
 
 
 @dataclass(frozen=True, slots=True)

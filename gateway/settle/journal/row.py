@@ -12,6 +12,7 @@ from gateway.values.explain import Explanation, Finished
 from gateway.values.reasons import REASONS, Reason
 
 _NUMBERS = {reason: number for number, reason in enumerate(columns.REASONS)}
+_RULES = {rule: number for number, rule in enumerate(columns.RULES)}
 
 
 def row_of(finished: Finished, explanation: Explanation, gpus: float) -> Row:
@@ -34,6 +35,17 @@ def row_of(finished: Finished, explanation: Explanation, gpus: float) -> Row:
         turn = min(explanation.turn, columns.TURNS) - 1
         row[columns.TURN_TOKENS + turn] = explanation.prompt_tokens
         row[columns.TURN_HITS + turn] = explanation.hits
+    if explanation.observed:
+        row[columns.OBSERVED] = 1
+        row[columns.OBSERVED_TOKENS] = explanation.prompt_tokens
+    for outcome in explanation.canonical:
+        number = _RULES[outcome.rule, outcome.mode]
+        if outcome.edits:
+            row[columns.CHANGED_BY_RULE + number] = 1
+        if outcome.saved_tokens:
+            row[columns.SAVED_BY_RULE + number] = outcome.saved_tokens
+        if outcome.lost_tokens:
+            row[columns.LOST_BY_RULE + number] = outcome.lost_tokens
     return row
 
 

@@ -4,14 +4,17 @@ from collections.abc import Mapping, Sequence
 
 from gateway.settle.journal import figures
 from gateway.settle.journal.arguments import PARTS, Selection
+from gateway.settle.journal.canonical import rules_summed
 from gateway.settle.journal.counts import Counts
 from gateway.settle.journal.findings import Findings
 from gateway.settle.journal.limits import Price
+from gateway.settle.journal.suggestions import Suggestions
 
 
 def summary_shown(
     counts: Counts,
     findings: Findings,
+    suggestions: Suggestions,
     selection: Selection,
     now: float,
     *,
@@ -24,6 +27,7 @@ def summary_shown(
     Args:
         counts: What was counted.
         findings: What was found.
+        suggestions: What rules could be told of.
         selection: The window, and whose.
         now: The time.
         since: When the journal began.
@@ -49,4 +53,6 @@ def summary_shown(
         "rerendered_tokens": figures.rerendered_tokens(total),
         "findings": findings.shown(selection, now, since=since, prompt_tokens=total.prompt_tokens, price=price),
         "families": families,
+        "canonicalization": rules_summed(sums, price)
+        | {"suggestions": suggestions.shown(selection, now, total.observed[1])},
     }

@@ -125,8 +125,8 @@ def _lines(text: str, indent: int = 0, most: int = 2) -> list[str]:
     """The text on a few lines, all but the first indented; what does not fit is left out."""
     text = one_line(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
     return wrap(
-        text, WIDTH, subsequent_indent=" " * indent, replace_whitespace=False, drop_whitespace=True, max_lines=most,
-        placeholder=" …",
+        text, WIDTH, subsequent_indent=" " * indent, replace_whitespace=False, drop_whitespace=True,
+        break_on_hyphens=False, max_lines=most, placeholder=" …",
     )  # fmt: skip
 
 

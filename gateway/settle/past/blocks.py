@@ -1,8 +1,9 @@
 """Blocks that were computed once: a table of fixed size, in which the latest take the place of the oldest.
 
 Four places stand together, chosen by the block's hash; the one written longest ago is overwritten when all are taken.
-So the memory never grows, and what was not used for long is forgotten first. All blocks of a prompt are looked up and
-written at once, by array operations: one by one they would cost as much as everything else that is explained.
+So the memory never grows, and what was not used for long is forgotten first. Instead of the number of a place a block
+may have marks: bits that are collected. All blocks of a prompt are looked up and written at once, by array operations:
+one by one they would cost as much as everything else that is explained.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ _TICKS = 64
 _PLACE_BITS = 32
 _PLACES = (1 << _PLACE_BITS) - 1
 
-_Hashes = NDArray[np.uint64]
+Hashes = NDArray[np.uint64]
+Marks = NDArray[np.uint64]
 
 
 class BlockRecord(NamedTuple):
@@ -66,12 +68,38 @@ class BlockTable:
         """All blocks of a chain were computed, or used, at a place, ``at`` seconds after the table began."""
         if not chain:
             return
-        # An empty place has the time 0, and is taken first.
-        note = np.uint64((1 + int(at * _TICKS)) << _PLACE_BITS | place)
+        note = _note(at, place)
         hashes = np.array(chain, np.uint64)
         groups, ways, found = self._find(hashes)
         self._table[groups[found], ways[found] + _WAYS] = note
-        left = np.flatnonzero(~found)
+        self._insert(hashes, groups, np.flatnonzero(~found), note)
+
+    def mark(self, hashes: Hashes, bits: int, at: float, since: float) -> Marks:
+        """Mark blocks by bits, in place of the number of a place.
+
+        All bits of a block are as old as the latest of them: one that is renewed all the time stays with what else it
+        was marked by.
+
+        Args:
+            hashes: The blocks.
+            bits: The marks that are added.
+            at: As in ``put``.
+            since: Marks from before then are forgotten.
+
+        Returns:
+            By what each block was marked before; 0 where it was not.
+        """
+        groups, ways, found = self._find(hashes)
+        before = self._table[groups, ways + _WAYS]
+        before[~found | (before < _note(since, 0))] = 0
+        before &= np.uint64(_PLACES)
+        note = _note(at, bits)
+        self._table[groups[found], ways[found] + _WAYS] = note | before[found]
+        self._insert(hashes, groups, np.flatnonzero(~found), note)
+        return before
+
+    def _insert(self, hashes: Hashes, groups: NDArray[np.intp], left: NDArray[np.intp], note: np.uint64) -> None:
+        """Write blocks that are not there; ``left`` are their numbers."""
         while left.size:
             # Of several that belong into one group, one at a time: each takes the place of the oldest.
             own, first = np.unique(groups[left], return_index=True)
@@ -84,8 +112,13 @@ class BlockTable:
         """Forget all."""
         self._table.fill(0)
 
-    def _find(self, hashes: _Hashes) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
+    def _find(self, hashes: Hashes) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
         """For each block its group, its place in there if it has one, and whether it has."""
         groups = (hashes & self._mask).astype(np.intp)
         same = self._table[groups, :_WAYS] == hashes[:, None]
         return groups, same.argmax(1), same.any(1)
+
+
+def _note(at: float, place: int) -> np.uint64:
+    """Time and place in one number. An empty place has the time 0, and is taken first."""
+    return np.uint64((1 + int(max(at, 0.0) * _TICKS)) << _PLACE_BITS | place)

@@ -25,6 +25,9 @@ export function points(share) {
   return share > 0 && share < 0.0005 ? "under 0.1 points" : `${(share * 100).toFixed(1)} points`;
 }
 
+/** 0.181 -> +18.1 points: what a hit rate would gain */
+export const gained = (share) => (share > 0 && share < 0.0005 ? points(share) : `+${points(share)}`);
+
 /** Seconds as 412 µs, 75 ms, 1.30 s, 4 min 10 s, 2.5 h. */
 export function seconds(value) {
   if (missing(value)) return NONE;

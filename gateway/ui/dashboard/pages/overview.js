@@ -4,6 +4,7 @@ import { html } from "../vendor/ui.js";
 import { WINDOW_WORDS, count, counted, seconds } from "../core/format.js";
 import { useAsked, useTitle } from "../core/use.js";
 import { Asked } from "../parts/states.js";
+import { Canonical } from "./overview/canonical.js";
 import { FixFirst } from "./overview/fix_first.js";
 import { Applications, Group } from "./overview/groups.js";
 import { Headline } from "./overview/headline.js";
@@ -34,10 +35,12 @@ export function Overview({ at }) {
 function Page({ at, summary, series, by, quiet }) {
   const steps = summary.ladder.slice(1).map((rung) => rung.rung);
   const step = steps.find((rung) => rung === at.query.get("step")) ?? null;
+  const catalog = series.value?.catalog ?? [];
   return html`
     <p class="hint">${covered(summary)}${skipped(summary)}</p>
     <${Headline} summary=${summary} series=${series.value} />
-    <${FixFirst} summary=${summary} />
+    <${FixFirst} summary=${summary} catalog=${catalog} />
+    <${Canonical} summary=${summary} catalog=${catalog} />
     <${Asked} asked=${series} what="the reasons" quiet=${quiet}>
       ${(value) => html`
         <${Waterfall} summary=${summary} rungs=${value.rungs} step=${step} />

@@ -10,6 +10,7 @@ import { OverTime, groupLayers } from "../parts/over_time.js";
 import { Remedy } from "../parts/reason.js";
 import { Asked, Empty } from "../parts/states.js";
 import { Switch } from "../parts/switch.js";
+import { Canonical } from "./reason/canonical.js";
 import { Examples } from "./reason/examples.js";
 import { Shares } from "./reason/shares.js";
 
@@ -30,7 +31,10 @@ export function ReasonPage({ at, code }) {
       ${(value) => html`
         <${About} text=${text} rungs=${value.rungs} />
         <${Asked} asked=${summary} what="its figures" quiet=${Boolean(series.problem)}>
-          ${(figures) => html`<${Costs} at=${at} summary=${figures} series=${value} text=${text} by=${by} />`}
+          ${(figures) => html`
+            <${Costs} at=${at} summary=${figures} series=${value} text=${text} by=${by} />
+            <${Canonical} summary=${figures} text=${text} />
+          `}
         <//>
         <${Examples} at=${at} text=${text} quiet=${Boolean(series.problem)} />
       `}
@@ -99,7 +103,8 @@ function Costs({ at, summary, series, text, by }) {
     html`<section class="card" aria-labelledby="places">
       <h2 id="places">Where it comes from</h2>
       <ol class="fix">
-        ${findings.map((each) => html`<${Finding} key=${findingKey(each)} finding=${each} price=${summary.price} ofReason />`)}
+        ${findings.map((each) => html`<${Finding} key=${findingKey(each)} finding=${each} summary=${summary}
+          rules=${text.rules} ofReason />`)}
       </ol>
     </section>`}
     <section class="card" aria-labelledby="over-time">

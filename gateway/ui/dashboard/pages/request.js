@@ -12,6 +12,7 @@ import { Facts } from "../parts/facts.js";
 import { Figure, Figures } from "../parts/figure.js";
 import { Loading, ProblemNote } from "../parts/states.js";
 import { Candidates } from "./request/candidates.js";
+import { Canonical } from "./request/canonical.js";
 import { Ladder } from "./request/ladder.js";
 import { Missed } from "./request/missed.js";
 import { Timeline } from "./request/timeline.js";
@@ -79,6 +80,7 @@ function Known({ request }) {
         <${Reference} reference=${request.reference} prompt=${prompt} />
         <${DifferenceView} difference=${request.difference} reference=${request.reference} />
       </section>
+      <section class="card span-12"><${Canonical} canonicalization=${request.canonicalization} skipped=${request.skipped} /></section>
       <section class="card span-12"><${Candidates} decision=${request.decision} promptTokens=${prompt} /></section>
       <section class="card span-6"><h2>Prefix space</h2><${Space} space=${request.space} /></section>
       <section class="card span-6"><h2>How its tokens were counted</h2><${Tokens} tokens=${request.tokens} /></section>

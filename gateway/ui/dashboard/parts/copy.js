@@ -2,8 +2,34 @@
 
 import { html, useRef, useState } from "../vendor/ui.js";
 
-/** @param {{title: string, text: string}} props */
+/**
+ * A section's text.
+ * @param {{title: string, text: string}} props
+ */
 export function CopyText({ title, text }) {
+  const { shown, button } = useCopy(text, title);
+  return html`
+    <div class="titled">
+      <h2>${title}</h2>
+      ${button}
+    </div>
+    <pre class="told" ref=${shown}>${text}</pre>
+  `;
+}
+
+/**
+ * Lines for a file, within a text.
+ * @param {{name: string, text: string}} props name: what they are, for screen readers: there may be many on a page
+ */
+export function CopyLines({ name, text }) {
+  const { shown, button } = useCopy(text, name);
+  return html`<div class="lines">
+    <pre class="window" ref=${shown}>${text}</pre>
+    ${button}
+  </div>`;
+}
+
+function useCopy(text, name) {
   const shown = useRef(null);
   const [said, say] = useState("");
   const copy = async () => {
@@ -16,11 +42,8 @@ export function CopyText({ title, text }) {
       say("Selected: copy it with your keyboard.");
     }
   };
-  return html`
-    <div class="titled">
-      <h2>${title}</h2>
-      <span><span class="hint" role="status">${said}</span> <button class="quiet" onClick=${copy}>Copy</button></span>
-    </div>
-    <pre class="told" ref=${shown}>${text}</pre>
-  `;
+  const button = html`<span>
+    <span class="hint" role="status">${said}</span> <button class="quiet" aria-label=${`Copy: ${name}`} onClick=${copy}>Copy</button>
+  </span>`;
+  return { shown, button };
 }

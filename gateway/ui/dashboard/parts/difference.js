@@ -4,6 +4,7 @@
 import { html } from "../vendor/ui.js";
 import { link } from "../core/address.js";
 import { count, seconds } from "../core/format.js";
+import { Sides } from "./sides.js";
 
 /**
  * @param {object} props
@@ -13,14 +14,17 @@ import { count, seconds } from "../core/format.js";
 export function DifferenceView({ difference, reference }) {
   if (!difference) return html`<p class="hint">${noDifference(reference)}</p>`;
   const { before, after, tokens } = difference;
-  const windows = changedParts(before, after);
   return html`<div class="difference">
     <p><strong>${difference.said}</strong></p>
     <p class="hint">${place(difference)}</p>
-    <div class="sides">
-      <${Side} title=${beforeTitle(reference)} parts=${windows?.before} text=${before} tokens=${tokens?.before} />
-      <${Side} title="Now: this request" parts=${windows?.after} text=${after} tokens=${tokens?.after} />
-    </div>
+    <${Sides}
+      before=${before}
+      after=${after}
+      beforeTitle=${beforeTitle(reference)}
+      afterTitle="Now: this request"
+      belowBefore=${tokens && html`<${Tokens} tokens=${tokens.before} />`}
+      belowAfter=${tokens && html`<${Tokens} tokens=${tokens.after} />`}
+    />
     <p class="hint">
       Letters are shown as x, digits as 9, and what was recognized stands in ‹›.
       ${before && before === after && " Masked, the two texts look the same: what differs are the letters or digits themselves."}
@@ -30,16 +34,6 @@ export function DifferenceView({ difference, reference }) {
         : " There are no tokens to show beside them: the gateway no longer has them, or never made them itself."}
     </p>
   </div>`;
-}
-
-function Side({ title, parts, text, tokens }) {
-  return html`<section>
-    <h3>${title}</h3>
-    ${text
-      ? html`<pre class="window">${parts ? [lines(parts[0]), parts[1] && html`<mark>${lines(parts[1])}</mark>`, lines(parts[2])] : lines(text)}</pre>`
-      : html`<p class="hint">No text here.</p>`}
-    ${tokens && html`<${Tokens} tokens=${tokens} />`}
-  </section>`;
 }
 
 /** @param {{tokens: {text: string, state: "same"|"first"|"differs"}[]}} props */
@@ -69,24 +63,6 @@ function noDifference(reference) {
   if (!reference) return "It was compared with no earlier request: nothing comparable is known.";
   return "It does not differ from the earlier request, as far as that goes.";
 }
-
-/**
- * What two texts begin and end with is left unmarked; null if that leaves nothing in either.
- * @returns {{before: [string, string, string], after: [string, string, string]}|null} front, changed, back
- */
-function changedParts(before, after) {
-  if (!before || !after || before === after) return null;
-  const shorter = Math.min(before.length, after.length);
-  let front = 0;
-  while (front < shorter && before[front] === after[front]) front += 1;
-  let back = 0;
-  while (back < shorter - front && before.at(-1 - back) === after.at(-1 - back)) back += 1;
-  const cut = (text) => [text.slice(0, front), text.slice(front, text.length - back), text.slice(text.length - back)];
-  return { before: cut(before), after: cut(after) };
-}
-
-/** Line ends are seen, and still end the line. */
-const lines = (text) => text.replaceAll("\n", "⏎\n");
 
 /** Blanks within a token are part of it, so they are seen. */
 const visible = (text) => (text === "" ? "∅" : text.replaceAll(" ", "·").replaceAll("\n", "⏎").replaceAll("\t", "→"));

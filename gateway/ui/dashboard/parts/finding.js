@@ -2,16 +2,18 @@
 
 import { html } from "../vendor/ui.js";
 import { link } from "../core/address.js";
-import { counted, gpu, money, points } from "../core/format.js";
+import { mostOf } from "../core/canon.js";
+import { count, counted, gained, gpu, money, points } from "../core/format.js";
 import { Remedy } from "./reason.js";
 
 /**
  * @param {object} props
  * @param {object} props.finding one of the summary's `findings`
- * @param {{currency: string}} props.price the summary's
+ * @param {object} props.summary
+ * @param {string[]} [props.rules] of canonicalization, that mend its reason
  * @param {boolean} [props.ofReason] it stands on its reason's own page
  */
-export function Finding({ finding, price, ofReason = false }) {
+export function Finding({ finding, summary, rules = [], ofReason = false }) {
   const { reason, title, source, model, tenant, template, example, said } = finding;
   const whose = { source, model, tenant, template };
   return html`<li>
@@ -19,12 +21,13 @@ export function Finding({ finding, price, ofReason = false }) {
       <strong>${points(finding.share)}</strong>
       <span>more hit rate, at most</span>
       ${finding.gpu_seconds_per_day !== null && html`<span>${gpu(finding.gpu_seconds_per_day)} of GPU time a day</span>`}
-      ${finding.money_per_day !== null && html`<span>${money(finding.money_per_day, price.currency)} a day</span>`}
+      ${finding.money_per_day !== null && html`<span>${money(finding.money_per_day, summary.price.currency)} a day</span>`}
     </p>
     <div class="what">
       <p><span class="chip" title="Source: the client family">${source}</span> <strong>${finding.sentence}</strong></p>
       ${said && html`<p><b>What happens:</b> ${said}</p>`}
       <p><b>What to do:</b> ${finding.advice}</p>
+      <${InTheGateway} finding=${finding} rules=${rules} canonicalization=${summary.canonicalization} />
       <p class="hint">
         To be mended by <${Remedy} remedy=${finding.remedy} />. ${counted(finding.requests, "request")} of ${tenant} to
         ${" "}${model}${template && `, template ${template}`}.
@@ -36,6 +39,20 @@ export function Finding({ finding, price, ofReason = false }) {
       </p>
     </div>
   </li>`;
+}
+
+/** What of it the gateway could mend by itself, or mends already. */
+function InTheGateway({ finding, rules, canonicalization: { rules: rows, suggestions } }) {
+  const most = mostOf(rows, rules);
+  const on = rows.find((row) => row.mode === "apply" && row.net_tokens > 0 && rules.includes(row.rule));
+  const slot = suggestions.find((each) => ["reason", "model", "tenant", "source"].every((name) => each[name] === finding[name]));
+  if (!most && !on && !slot) return null;
+  return html`<p>
+    <b>In the gateway:</b>${" "}
+    ${most && html`<a href="#canonicalization">turn <code>${most.rule}</code> on</a>, ${gained(most.points / 100)} with all that it mends. `}
+    ${on && html`<a href="#canonicalization"><code>${on.rule}</code> is on</a>, and saves ${points(on.points / 100)} in all. `}
+    ${slot && html`<a href="#canonicalization">Declare the slot <code>${slot.name}</code></a>, ${count(slot.tokens)} tokens at most.`}
+  </p>`;
 }
 
 /** What tells it from all others. */

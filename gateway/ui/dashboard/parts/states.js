@@ -12,6 +12,15 @@ export const Empty = ({ title, children }) => html`<div class="empty">
   ${children}
 </div>`;
 
+/** No request was tried with the rules of canonicalization: why that may be. */
+export const NotLookedAt = () => html`<p>
+    <strong>Not known:</strong> none of these requests was tried with the rules.
+  </p>
+  <p class="hint">
+    That is so where every rule is <code>off</code> under <code>canon</code>, where the model has no tokenizer in the gateway
+    (<code>tokenizer: engine</code>), for the first seconds after a start, and while the explanation is behind: it leaves this out first.
+  </p>`;
+
 /** Something was not answered. With `at` (milliseconds) older figures are shown meanwhile. */
 export function ProblemNote({ problem, at, onRetry }) {
   if (!problem) return null;

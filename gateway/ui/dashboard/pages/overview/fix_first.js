@@ -8,7 +8,8 @@ import { Finding, findingKey } from "../../parts/finding.js";
 const AT_ONCE = 4;
 const WORTH_IT = 0.005;
 
-export function FixFirst({ summary }) {
+export function FixFirst({ summary, catalog }) {
+  const rules = new Map(catalog.map((text) => [text.code, text.rules]));
   const [all, showAll] = useState(false);
   // What nobody can do anything about is no advice; it comes last.
   const ranked = [...summary.findings].sort((one, other) => isIdle(one) - isIdle(other));
@@ -19,7 +20,8 @@ export function FixFirst({ summary }) {
     <h2 id="fix-first">Fix this first</h2>
     ${ranked.length
       ? html`<ol class="fix">
-          ${shown.map((finding) => html`<${Finding} key=${findingKey(finding)} finding=${finding} price=${summary.price} />`)}
+          ${shown.map((finding) => html`<${Finding} key=${findingKey(finding)} finding=${finding} summary=${summary}
+            rules=${rules.get(finding.reason)} />`)}
         </ol>`
       : html`<p>Nothing to fix: what was computed is new, or costs too little to be named.</p>`}
     ${ranked.length > first &&

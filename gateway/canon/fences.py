@@ -1,0 +1,153 @@
+"""Where a text is code: there every space counts, and a date is data.
+
+Made for whatever people send, not for a reader of Markdown: what looks like code is code. Takes time linear in the
+text, also for texts made to be slow.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+
+Ranges = Sequence[tuple[int, int]]
+"""Pieces of a text, each from its first character to before its end, in order, none reaching into another one."""
+
+_LINE_END = re.compile(r"\r\n?|\n")
+# Possessive throughout: nothing is ever gone back into. A fence may stand in a quotation or behind a list's bullet.
+_OPENING = re.compile(
+    r"([ \t]*+(?:>[ \t]*+|(?:[-*+]|[0-9]{1,9}[.)])[ \t]++)*+)(?:(`{3,}+)[^`\r\n]*+|(~{3,}+)[^\r\n]*+)(?=[\r\n]|\Z)"
+)
+_PLAIN = re.compile(r" {0,3}")
+_CLOSING = {
+    "`": re.compile(r"([ \t>]*+)(`{3,}+)[ \t]*+(?=[\r\n]|\Z)"),
+    "~": re.compile(r"([ \t>]*+)(~{3,}+)[ \t]*+(?=[\r\n]|\Z)"),
+}
+_TAG = re.compile(r"<(pre|code)(?:[ \t\r\n][^<>]*+)?>", re.IGNORECASE)
+_TAG_ENDS = {name: re.compile(rf"</{name}[ \t\r\n]*+>", re.IGNORECASE) for name in ("pre", "code")}
+
+
+def fenced(text: str) -> Ranges:
+    """Where a text's code stands: between fences of three or more backticks or tildes, and in ``<pre>`` and ``<code>``.
+
+    A range begins with the opening fence's line or the opening tag, and ends with the last character of the closing
+    fence or tag. A fence that is not closed goes to the text's end; a tag that is not closed is only a word.
+    """
+    # One sign is looked for many times faster than three.
+    ticks, tildes = "`" in text and "```" in text, "~" in text and "~~~" in text
+    if not ticks and not tildes and ("<" not in text or _TAG.search(text) is None):
+        return ()
+    ranges: list[tuple[int, int]] = []
+    fences, tags = _Fences(text), _Tags(text)
+    at = 0
+    while True:
+        fence, tag = fences.behind(at), tags.behind(at)
+        if fence is not None and (tag is None or fence.start() < tag[0]):
+            ranges.append((fence.start(), _fence_end(text, fence)))
+        elif tag is not None:
+            ranges.append(tag)
+        else:
+            return ranges
+        at = ranges[-1][1]
+
+
+def touched(ranges: Ranges, start: int, end: int) -> bool:
+    """Whether a character from ``start`` to before ``end`` stands in one of the ranges.
+
+    Of an empty piece: whether it stands between two characters of one.
+    """
+    before = bisect_left(ranges, (end,)) - 1
+    return before >= 0 and ranges[before][1] > start
+
+
+class _Fences:
+    """Finds opening fences, from the front to the back."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._found: re.Match[str] | None = None
+        # Where the next mark of each kind stands: looked for again only when it was passed.
+        self._marks = {"```": -1, "~~~": -1}
+
+    def behind(self, at: int) -> re.Match[str] | None:
+        """The next one on a line that begins at ``at`` or behind it."""
+        if self._found is None or self._found.start() < at:
+            self._found = self._next(at)
+        return self._found
+
+    def _next(self, at: int) -> re.Match[str] | None:
+        line = _line_start(self._text, at)
+        while (mark := self._mark(line)) < len(self._text):
+            # Only the line's beginning can be one, so every line is looked at once.
+            line = _line_of(self._text, line, mark)
+            opening = _OPENING.match(self._text, line)
+            if opening is not None:
+                return opening
+            line = _next_line(self._text, mark)
+        return None
+
+    def _mark(self, at: int) -> int:
+        for mark, place in self._marks.items():
+            if place < at:
+                found = self._text.find(mark, at)
+                self._marks[mark] = len(self._text) if found < 0 else found
+        return min(self._marks.values())
+
+
+class _Tags:
+    """Finds elements of code, from the front to the back."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._found: tuple[int, int] | None = None
+        self._done = False
+        # Where the next end of each kind begins and ends, likewise; None: there is none any more.
+        self._ends: dict[str, tuple[int, int] | None] = dict.fromkeys(_TAG_ENDS, (-1, -1))
+
+    def behind(self, at: int) -> tuple[int, int] | None:
+        """The next one that begins at ``at`` or behind it."""
+        if not self._done and (self._found is None or self._found[0] < at):
+            self._found = self._next(at)
+            self._done = self._found is None
+        return self._found
+
+    def _next(self, at: int) -> tuple[int, int] | None:
+        while any(self._ends.values()) and (tag := _TAG.search(self._text, at)) is not None:
+            end = self._end(tag[1].lower(), tag.end())
+            if end is not None:
+                return tag.start(), end
+            at = tag.end()
+        return None
+
+    def _end(self, name: str, at: int) -> int | None:
+        known = self._ends[name]
+        if known is not None and known[0] < at:
+            found = _TAG_ENDS[name].search(self._text, at)
+            known = self._ends[name] = found and found.span()
+        return known and known[1]
+
+
+def _fence_end(text: str, opening: re.Match[str]) -> int:
+    """Where the fence that closes it ends: on a line of its own, and at least as long."""
+    plain = _PLAIN.fullmatch(opening[1]) is not None
+    mark = opening[2] or opening[3]
+    line = _next_line(text, opening.end())
+    while (found := text.find(mark, line)) >= 0:
+        closing = _CLOSING[mark[0]].match(text, _line_of(text, line, found))
+        if closing is not None and len(closing[2]) >= len(mark) and (not plain or _PLAIN.fullmatch(closing[1])):
+            return closing.end(2)
+        line = _next_line(text, found)
+    return len(text)
+
+
+def _line_of(text: str, start: int, at: int) -> int:
+    """Where the line begins that ``at`` stands on, given where an earlier one does, or the same."""
+    return max(start, text.rfind("\n", start, at) + 1, text.rfind("\r", start, at) + 1)
+
+
+def _line_start(text: str, at: int) -> int:
+    """``at`` if a line begins there, or where the next one does."""
+    return at if at == 0 or text[at - 1] in "\r\n" else _next_line(text, at)
+
+
+def _next_line(text: str, at: int) -> int:
+    end = _LINE_END.search(text, at)
+    return len(text) if end is None else end.end()

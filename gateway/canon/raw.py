@@ -1,0 +1,122 @@
+"""Where the values of a JSON text stand, level by level.
+
+The text must be valid JSON (it was parsed before), also in the wider sense of Python's parser. One walk finds the end
+of every object, array and long string; after it each level costs as much as it has members, so that going deeper is not
+paid for with another walk over everything inside.
+"""
+
+import re
+from typing import NamedTuple
+
+import orjson
+
+_SPACE = re.compile(rb"[ \t\n\r]*")
+_SCALAR = re.compile(rb"[^\s,\]}]+")
+# Possessive, so that a string of megabytes costs no memory to go back into.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_NEXT = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]{0,100}+")*+(["\[\]{}])')
+"""The next bracket, or the next string that is long or has escapes."""
+_OPENING = (b"[", b"{")
+_BACKSLASH, _QUOTE, _COMMA, _CLOSED_ARRAY, _CLOSED_OBJECT = b'\\",]}'
+
+
+class Child(NamedTuple):
+    """A member of an object, or an item of an array.
+
+    Attributes:
+        name: Name of the member; empty for an item.
+        start: Where it begins: with its name, or with its value.
+        value: Where its value begins.
+        end: Where it ends.
+    """
+
+    name: str
+    start: int
+    value: int
+    end: int
+
+
+class Raw:
+    """A JSON text.
+
+    Args:
+        document: The text.
+    """
+
+    def __init__(self, document: bytes) -> None:
+        self.document = document
+        self._ends = _ends(document)
+
+    def root(self) -> Child:
+        """The value that the text is."""
+        return self._item(self._skip(0))
+
+    def members(self, start: int) -> list[Child]:
+        """The members of the object that begins at an offset; a name may be there more than once."""
+        found: list[Child] = []
+        position = self._skip(start + 1)
+        while self.document[position] != _CLOSED_OBJECT:
+            name_end = self._end(position)
+            value = self._skip(self._skip(name_end) + 1)
+            end = self._end(value)
+            found.append(Child(orjson.loads(self.document[position:name_end]), position, value, end))
+            position = self._next(end)
+        return found
+
+    def items(self, start: int) -> list[Child]:
+        """The items of the array that begins at an offset."""
+        found: list[Child] = []
+        position = self._skip(start + 1)
+        while self.document[position] != _CLOSED_ARRAY:
+            found.append(self._item(position))
+            position = self._next(found[-1].end)
+        return found
+
+    def _item(self, start: int) -> Child:
+        return Child("", start, start, self._end(start))
+
+    def _end(self, start: int) -> int:
+        end = self._ends.get(start)
+        if end is not None:
+            return end
+        if self.document[start] == _QUOTE:
+            return _string_end(self.document, start)
+        scalar = _SCALAR.match(self.document, start)
+        assert scalar is not None, "the text was parsed before"
+        return scalar.end()
+
+    def _next(self, end: int) -> int:
+        position = self._skip(end)
+        return self._skip(position + 1) if self.document[position] == _COMMA else position
+
+    def _skip(self, position: int) -> int:
+        space = _SPACE.match(self.document, position)
+        assert space is not None
+        return space.end()
+
+
+def _ends(document: bytes) -> dict[int, int]:
+    """Where every object, array and long string ends, by where it begins."""
+    ends: dict[int, int] = {}
+    begun: list[int] = []
+    position = 0
+    while found := _NEXT.match(document, position):
+        position = found.end()
+        if found[1] in _OPENING:
+            begun.append(position - 1)
+        elif found[1] != b'"':
+            ends[begun.pop()] = position
+        else:
+            start = position - 1
+            position = ends[start] = _string_end(document, start)
+    return ends
+
+
+def _string_end(document: bytes, start: int) -> int:
+    # Looking for the next quote is many times faster than looking at every byte.
+    quote = document.index(b'"', start + 1)
+    if document[quote - 1] != _BACKSLASH:
+        return quote + 1
+    string = _STRING.match(document, start)
+    assert string is not None, "the text was parsed before"
+    return string.end()

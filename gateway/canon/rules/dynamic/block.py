@@ -1,0 +1,55 @@
+"""The context block: what stands in it, and the pointers to it."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from gateway.canon.settings import DynamicSuffixSettings
+
+_NUMBER = "{number}"
+_DIGITS = "([0-9]{1,9})"
+
+
+class BlockForm:
+    """How pointers and blocks are written.
+
+    Args:
+        settings: Their parts.
+    """
+
+    def __init__(self, settings: DynamicSuffixSettings) -> None:
+        front, behind = settings.pointer.split(_NUMBER)
+        self._front, self._behind = front, behind
+        self._opening, self._closing = settings.opening, settings.closing
+        pattern = re.escape(front) + _DIGITS + re.escape(behind)
+        # A number is not a piece of a longer one, where nothing else ends it.
+        self.pattern = re.compile(f"(?<![0-9]){pattern}" if not front else f"{pattern}(?![0-9])")
+        self._entry = re.compile(rf"^{pattern} ", re.MULTILINE)
+
+    def pointer(self, number: int) -> str:
+        """What stands in a value's place."""
+        return f"{self._front}{number}{self._behind}"
+
+    def largest(self, texts: Iterable[str]) -> int:
+        """The largest number that a pointer in these texts has; 0 if there is none."""
+        return max((int(number) for text in texts for number in self.pattern.findall(text)), default=0)
+
+    def written(self, values: Mapping[int, str]) -> str:
+        """A block of values by their numbers."""
+        lines = [f"{self.pointer(number)} {value}" for number, value in sorted(values.items())]
+        return "\n".join((self._opening, *lines, self._closing))
+
+    def read(self, block: str, above: int) -> dict[int, str]:
+        """The values of a block by their numbers.
+
+        Args:
+            block: A block.
+            above: The largest number of the client's own pointers: a value may be a text with such in it.
+        """
+        inside = block.removeprefix(self._opening + "\n").removesuffix("\n" + self._closing)
+        found: list[tuple[int, int, int]] = []
+        for match in self._entry.finditer(inside):
+            number = int(match[1])
+            if number > max(above, found[-1][0] if found else 0):
+                found.append((number, match.start(), match.end()))
+        ends = [start - 1 for _, start, _ in found[1:]] + [len(inside)]
+        return {number: inside[start:end] for (number, _, start), end in zip(found, ends, strict=True)}

@@ -1,0 +1,181 @@
+"""What a rule's built-in kinds find in one line: times that are the current one, and ids. Lines are found out about alone,
+so that what was found in a line that comes again need not be searched again."""
+
+import re
+from functools import lru_cache
+
+from gateway.canon.rules.dynamic.ids import ids_in
+from gateway.canon.rules.dynamic.label_before import Label, label_before, opens_sentence
+from gateway.canon.rules.dynamic.labels import JOINING, LAST_WORDS, NOW_LABELS, WITHOUT_BLANKS, WORDS
+from gateway.canon.rules.dynamic.near import Moment, moment
+from gateway.canon.rules.dynamic.values import Finding, Need, lowered
+from gateway.shapes.calendar_words import WEEKDAY, marked
+from gateway.shapes.times import SHAPES
+
+_TIMES = [
+    each.pattern.pattern for each in SHAPES if each.detail in ("iso_datetime", "datetime", "date", "time", "epoch")
+]
+_TIMES += [r"令和\s?\d{1,2}\s?年\s?\d{1,2}\s?月\s?\d{1,2}\s?日", r"\d{1,2}\s[\u0e00-\u0e7f]{3,14}\s(?:พ\.ศ\.\s)?\d{4}"]
+_TIMES += [rf"(?<![^\W_]){WEEKDAY}{{2,14}}(?![^\W_])"]
+_VALUE = re.compile("|".join(f"(?:{each})" for each in _TIMES))
+_MORE = re.compile(
+    r"[,，、]?\s?(?:\(|（|\[|[\-–—|/]\s?|T)?(?:(?:at|um|à|a las|alle|alle ore|ore|às|om|o|o godz\.|v|в|saat|saati|kl\.?|klo|pukul|jam|"
+    r"lúc|on|am|um|der|den|dem|the|le|el|il|ngày|godz\.|الساعة|في|בשעה|को|समय|เวลา|und|and|et|y|e)\s)?"
+)
+_ZONE_NAMES = (
+    "UTC|GMT|CET|CEST|MEZ|MESZ|WET|WEST|EET|EEST|MSK|TRT|EST|EDT|CST|CDT|MST|MDT|PST|PDT|ET|CT|PT|AKST|HST|BST|IST|JST|KST|"
+    "AEST|AEDT|ACST|AWST|NZST|NZDT|SGT|HKT|PKT|WIB|WITA|WIT|ICT|BRT|ART|CLT|SAST|EAT|WAT|GST|PHT"
+)
+_BEHIND = re.compile(
+    r"(?:\s?(?:Uhr|uhr|h|hrs|hours|o'clock|hod\.|godz\.|น\.|बजे|года|год|г\.|року|р\.|roku|r\.)(?!\w))?"
+    rf"(?:,?\s?[(\[]?(?:(?:{_ZONE_NAMES})(?:\s?[+\-−]\d{{1,2}}(?::?\d{{2}})?)?|[A-Z][a-z]+/[A-Z][A-Za-z_]+(?:/[A-Z][A-Za-z_]+)?"
+    r"|[+\-−]\d{2}:?\d{2}|local time|server time|(?:[A-Z][a-z]+ ){1,3}Time|[А-ЯЁ]{2,5}|Ortszeit|heure locale|hora local)[)\]]?(?![\w/])){0,2}"
+    r"(?:\s?(?:です|でございます|になります|となります|だ|입니다|이다|이에요|예요|है|हैं|dır|dir|'dır|'dir))?"
+)
+_CASE = re.compile(
+    r"(?<!\w)(?:if|when|whenever|unless|suppose|assume|assuming|imagine|example|examples|e\.g|such as|format|formatted|was|were|"
+    r"wenn|falls|angenommen|beispiel|beispielsweise|z\.\s?b|si|quand|lorsque|supposons|exemple|ejemplo|cuando|esempio|quando|"
+    r"exemplo|caso|als|wanneer|bijvoorbeeld|jeśli|jeżeli|gdy|przykład|pokud|když|například|om|när|exempel|jos|kun|esimerkki|"
+    r"если|когда|пример|например|якщо|коли|приклад|наприклад|eğer|örnek|örneğin|nếu|khi|ví dụ|jika|kalau|contoh|"
+    r"إذا|عندما|مثال|مثلا|אם|כאשר|לדוגמה|דוגמה|अगर|यदि|उदाहरण)(?!\w)|例如|例えば|たとえば|例:|例：|如果|假如|もし|예를|예시|만약|예:"
+)
+_ALONE_DIGITS = re.compile(r"(?:\d\D*){4}")
+_HEAD = re.compile(r"[\s>#*•\-–]*(?P<label>[^:：=\n]{2,50}?)[\s*_]*[:：=][\s*_]*(?P<value>\S.{0,79}?)[\s*_]*$")
+_TELLING = re.compile(r"(?:19|20|25|1[34])\d\d|\d{1,2}[:.hH時时]\d{2}|\d+\D+\d+\D+\d+")
+_DIGIT = re.compile(r"\d")
+_LONGEST_ALONE = 60
+
+
+@lru_cache(maxsize=8192)
+def findings(chunk: str, is_first: bool, is_line: bool) -> tuple[Finding, ...]:
+    """What is found in a line, or in a sentence of a very long one.
+
+    Args:
+        chunk: The text.
+        is_first: Whether it begins where its line does.
+        is_line: Whether it is all of its line.
+    """
+    low = lowered(chunk)
+    digits = any(map(chunk.__contains__, "0123456789")) or (not chunk.isascii() and any(map(str.isdecimal, chunk)))
+    words = frozenset(WORDS.findall(low))
+    found: list[Finding] = []
+    if digits:
+        found += ids_in(chunk, low, words, is_line=is_line)
+    if _may_have_label(low, words):
+        found += _times(chunk, low, is_first=is_first)
+        if not found and digits and is_line:
+            found += _told(chunk, low)
+    if digits and is_line and not found:
+        found += _alone(chunk)
+    return tuple(sorted(found, key=lambda each: each.start))
+
+
+def _may_have_label(low: str, words: frozenset[str]) -> bool:
+    if not words.isdisjoint(LAST_WORDS):
+        return True
+    return not low.isascii() and max(low, default="") >= "\u0e00" and any(each in low for each in WITHOUT_BLANKS)
+
+
+def _times(chunk: str, low: str, *, is_first: bool) -> list[Finding]:
+    """Times with a label in front of them."""
+    marks = marked(chunk)
+    found: list[Finding] = []
+    at = 0
+    while match := _VALUE.search(marks, at):
+        at = match.end()
+        label = label_before(low, match.start())
+        if label is None:
+            continue
+        end, until = _whole(chunk, marks, match.end())
+        each = _judged(chunk, low, label, end, until, found, is_first=is_first)
+        if each is not None:
+            found.append(each)
+            at = max(at, each.until)
+    return found
+
+
+def _judged(
+    chunk: str, low: str, label: Label, end: int, until: int, found: list[Finding], *, is_first: bool
+) -> Finding | None:
+    """A labelled value, if its label is one of now, or stands where a label of now would."""
+    start = label.value
+    read = moment(chunk[start:end])
+    finding = Finding(start, end, label.start, until, "time", False, read)
+    between = low[found[-1].until : label.start] if found else "."
+    follows = all(word in JOINING for word in re.findall(r"[^\s,;|·•/()\-–—*_]+", between))
+    if label.is_now:
+        if _is_a_case(low, label.start):
+            return None
+        said = label.has_colon or label.has_verb
+        if read is not None:
+            if not label.is_adverb:
+                return finding
+            if said:
+                return finding if follows or opens_sentence(low, label.start, clause=True) else None
+            # Languages without a verb here say it in a sentence of its own.
+            ends = label.is_next and opens_sentence(low, label.start) and _ends_sentence(low, until)
+            return finding if ends else None
+        # A time of day, or a weekday: no date tells whether it is now.
+        if not (follows or opens_sentence(low, label.start)) or not (said or not label.is_adverb):
+            return None
+        return finding if _DIGIT.search(chunk, start, end) or _ends_sentence(low, until) else None
+    begins = is_first and not low[: label.start].strip(" \t>#*•-–_")
+    if not (label.has_colon and (begins or follows)):
+        return None
+    return finding.needing(Need.NEAR if read is not None else Need.COMPANION)
+
+
+def _ends_sentence(low: str, at: int) -> bool:
+    """Whether nothing follows, or the end of a sentence or of its part."""
+    behind = low[at : at + 8].lstrip(" *_)]）")
+    return not behind or behind[0] in ".!?。！？,，;；|\n"
+
+
+def _whole(chunk: str, marks: str, end: int) -> tuple[int, int]:
+    """Where a value ends that goes on with a time of day, a weekday or a time zone, and what only belongs to it."""
+    for _ in range(3):
+        more = _MORE.match(chunk, end)
+        at = more.end() if more else end
+        value = _VALUE.match(marks, at) if at > end else None
+        if value is None:
+            break
+        end = value.end()
+        opened = more is not None and any(each in more[0] for each in "([（")
+        if opened and chunk[end : end + 1] in (")", "]"):
+            end += 1
+    behind = _BEHIND.match(chunk, end)
+    return (behind.end(), behind.end()) if behind else (end, end)
+
+
+def _told(chunk: str, low: str) -> list[Finding]:
+    """A line with a label of now, and a time told in a way that nobody here can read."""
+    head = _HEAD.match(low)
+    if head is None or not _TELLING.search(low, head.start("value")):
+        return []
+    label = re.sub(r"\s*[(\[][^)\]]*[)\]]$", "", head["label"]).strip(" *_")
+    if label.replace("_", " ") not in NOW_LABELS or chunk.isascii():
+        return []
+    return [Finding(head.start("value"), head.end("value"), head.start("label"), head.end("value"), "time", False)]
+
+
+def _alone(chunk: str) -> list[Finding]:
+    """A line that is a date and time and nothing else."""
+    bare = chunk.strip(" \t*_.")
+    if not bare or len(bare) > _LONGEST_ALONE or not _ALONE_DIGITS.search(bare):
+        return []
+    start = chunk.index(bare)
+    marks = marked(chunk)
+    match = _VALUE.match(marks, start)
+    read: Moment | None = None
+    if match is not None:
+        end, _ = _whole(chunk, marks, match.end())
+        read = moment(chunk[start:end]) if end == start + len(bare) else None
+    if read is None or read.epoch is not None:
+        return []
+    return [Finding(start, start + len(bare), start, start + len(bare), "time", False, read, Need.NEAR)]
+
+
+def _is_a_case(low: str, start: int) -> bool:
+    """Whether the sentence up to there speaks of a case, or an example."""
+    sentence = max(low.rfind(each, 0, start) for each in (". ", "! ", "? ", "。", "！", "？"))
+    return _CASE.search(low, max(sentence, start - 160, 0), start) is not None

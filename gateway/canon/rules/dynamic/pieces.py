@@ -1,0 +1,145 @@
+"""What is moved: a line or a sentence that is about values alone, or else only the values."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gateway.canon.rules.dynamic.values import Finding
+
+_FRONT = re.compile(r"[ \t]*(?:(?:[-*+•–—]|\d{1,3}[.)]|#{1,6})[ \t]+)*")
+_WORD = re.compile(r"\w+")
+_JOINING = frozenset("and und et y e i a och og ja и та й і ve và dan و ו और और 和 及 및 と".split())
+_SENTENCE_END = re.compile(r"[.!?]+(?=\s|$)|[。！？]+")
+_LONGEST = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a text that is moved.
+
+    Attributes:
+        start: Where it begins.
+        end: Where it ends.
+        names: What the values in it are called.
+        lasting: Names and values of those that are the same in all turns of a conversation.
+    """
+
+    start: int
+    end: int
+    names: tuple[str, ...]
+    lasting: tuple[tuple[str, str], ...]
+
+
+def pieces(text: str, found: Sequence[Finding]) -> list[Piece]:
+    """What is moved for some values, in the text's order; no piece reaches into another one."""
+    out: list[Piece] = []
+    for start, end, values in _by_line(text, _merged(found)):
+        out += _of_line(text, start, end, values)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """Findings that overlap, as one."""
+
+    finding: Finding
+    parts: tuple[Finding, ...]
+
+
+def _merged(found: Sequence[Finding]) -> list[_Value]:
+    out: list[_Value] = []
+    for each in sorted(found, key=lambda one: (one.start, one.end)):
+        if out and each.start < out[-1].finding.end:
+            last = out.pop()
+            one = last.finding
+            union = dataclasses.replace(
+                one,
+                end=max(one.end, each.end),
+                about=min(one.about, each.about),
+                until=max(one.until, each.until),
+            )
+            out.append(_Value(union, (*last.parts, each)))
+        else:
+            out.append(_Value(each, (each,)))
+    return out
+
+
+def _by_line(text: str, values: Sequence[_Value]) -> Iterator[tuple[int, int, list[_Value]]]:
+    """Values that stand in one line, with its bounds; of one too long to be about them alone, each by itself."""
+    group: list[_Value] = []
+    bounds = (0, -1)
+    for value in values:
+        start, end = value.finding.start, value.finding.end
+        if start < bounds[1] and end <= bounds[1]:
+            group.append(value)
+            continue
+        if group:
+            yield (*bounds, group)
+        left = text.rfind("\n", max(0, start - _LONGEST), start)
+        right = text.find("\n", end, end + _LONGEST)
+        cut = left < 0 and start > _LONGEST
+        bounds = (start - _LONGEST if cut else left + 1, right if right >= 0 else min(len(text), end + _LONGEST))
+        group = [value]
+    if group:
+        yield (*bounds, group)
+
+
+def _of_line(text: str, start: int, end: int, values: Sequence[_Value]) -> Iterator[Piece]:
+    front = _FRONT.match(text, start, end)
+    begin = min(front.end() if front else start, values[0].finding.start)
+    line_end = max(begin + len(text[begin:end].rstrip()), values[-1].finding.end)
+    is_line = (start == 0 or text[start - 1] == "\n") and (end == len(text) or text[end] == "\n")
+    if is_line and _says_no_more(text, begin, line_end, values):
+        yield _piece(text, begin, line_end, values)
+        return
+    for left, right, inside in _sentences(text, begin, line_end, values):
+        if _says_no_more(text, left, right, inside):
+            yield _piece(text, left, right, inside)
+        else:
+            yield from (_piece(text, each.finding.start, each.finding.end, (each,)) for each in inside)
+
+
+def _says_no_more(text: str, start: int, end: int, values: Sequence[_Value]) -> bool:
+    """Whether nothing stands there but the values and what speaks of them."""
+    rest: list[str] = []
+    at = start
+    for value in values:
+        if value.finding.about < at and value.finding.about < start:
+            return False
+        rest.append(text[at : max(at, value.finding.about)])
+        at = max(at, value.finding.until)
+    if at > end:
+        return False
+    rest.append(text[at:end])
+    return all(word in _JOINING for piece in rest for word in _WORD.findall(piece)) and not any(
+        each in '<>{}="' for piece in rest for each in piece
+    )
+
+
+def _sentences(text: str, start: int, end: int, values: Sequence[_Value]) -> Iterator[tuple[int, int, list[_Value]]]:
+    """The sentences that have values, each with its bounds."""
+    ends = [
+        found.end()
+        for found in _SENTENCE_END.finditer(text, start, end)
+        if not any(each.finding.about <= found.start() < each.finding.until for each in values)
+    ]
+    left = start
+    remaining = list(values)
+    for right in (*ends, end):
+        inside = [each for each in remaining if each.finding.start < right]
+        if inside:
+            begin = left + len(text[left:right]) - len(text[left:right].lstrip())
+            yield begin, max(right, inside[-1].finding.end), inside
+            remaining = remaining[len(inside) :]
+        left = right
+
+
+def _piece(text: str, start: int, end: int, values: Sequence[_Value]) -> Piece:
+    parts = [part for value in values for part in value.parts]
+    return Piece(
+        start,
+        end,
+        tuple(dict.fromkeys(part.name for part in parts)),
+        tuple((part.name, text[part.start : part.end]) for part in parts if part.lasts),
+    )

@@ -1,0 +1,160 @@
+"""Searches texts for what varies, and remembers what it found in them: leading messages come again and again."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gateway.canon.rules.dynamic.finding import findings
+from gateway.canon.rules.dynamic.ids import BILLING
+from gateway.canon.rules.dynamic.neighbours import stands_in_data
+from gateway.canon.rules.dynamic.pieces import Piece, pieces
+from gateway.canon.rules.dynamic.slots import Slots
+from gateway.canon.rules.dynamic.values import Finding, Need
+from gateway.canon.rules.dynamic.zones import Zones
+from gateway.canon.settings import DynamicSuffixSettings
+
+_KNOWN_CHARS = 65_536
+_KNOWN_TEXTS = 256
+_LONG_LINE = 600
+_SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[。！？])")
+_FEW = 3
+_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A finding, and the number of its line."""
+
+    finding: Finding
+    line: int
+
+
+class Search:
+    """Finds what is to be moved out of a text. Safe to use from several threads.
+
+    Args:
+        settings: What is looked for.
+        pointer: What a pointer looks like.
+    """
+
+    def __init__(self, settings: DynamicSuffixSettings, pointer: re.Pattern[str]) -> None:
+        self._built_in = frozenset(settings.built_in)
+        self._slots = Slots(settings.slots) if settings.slots else None
+        self._pointer = pointer
+        # The cache is the one thing here that is not read only, and has its own lock.
+        self._known = lru_cache(maxsize=_KNOWN_TEXTS)(self._found)
+
+    def pieces(self, text: str, now: float, model: str, mark: str) -> list[Piece]:
+        """What is moved out of a text, in its order.
+
+        Searched again where it was taken out, there is nothing more: what a line says may depend on its neighbours, and
+        what an operator's pattern finds on anything.
+
+        Args:
+            text: The text.
+            now: Unix seconds.
+            model: The model it is for.
+            mark: A pointer.
+        """
+        out = self._once(text, now, model)
+        found: Sequence[Piece] = out
+        for _ in range(_ROUNDS):
+            if not found:
+                return out
+            found = self._more(text, out, now, model, mark)
+            out = sorted([*out, *found], key=lambda each: each.start)
+        return []
+
+    def _more(self, text: str, out: Sequence[Piece], now: float, model: str, mark: str) -> list[Piece]:
+        """What is found in the text without what was found, at its place in the whole text."""
+        kept: list[str] = []
+        shifts: list[tuple[int, int]] = []
+        at = length = 0
+        for piece in out:
+            kept += (text[at : piece.start], mark)
+            length += piece.start - at + len(mark)
+            at = piece.end
+            shifts.append((length, at - length))
+        kept.append(text[at:])
+        more: list[Piece] = []
+        for piece in self._once("".join(kept), now, model):
+            by = next((shift for front, shift in reversed(shifts) if front <= piece.start), 0)
+            if next((shift for front, shift in reversed(shifts) if front <= piece.end), 0) == by:
+                more.append(Piece(piece.start + by, piece.end + by, piece.names, piece.lasting))
+        return more
+
+    def _once(self, text: str, now: float, model: str) -> list[Piece]:
+        placed = self._known(text) if len(text) <= _KNOWN_CHARS else self._found(text)
+        found = _current(placed, now)
+        if self._slots is not None:
+            found += self._slots.find(text, model, self._pointer)
+        return pieces(text, found) if found else []
+
+    def _found(self, text: str) -> tuple[_Placed, ...]:
+        """All that the built-in kinds find, whatever the time is."""
+        lines = text.split("\n")
+        placed: list[_Placed] = []
+        at = 0
+        for number, line in enumerate(lines):
+            placed += (_Placed(each, number) for each in _in_line(line, at) if self._is_wanted(each))
+            at += len(line) + 1
+        if not placed:
+            return ()
+        zones = Zones(text)
+        placed = [each for each in placed if _may_go(zones, each.finding)]
+        marks = [found.span() for found in self._pointer.finditer(text)]
+        if marks:
+            placed = [each for each in placed if not _touches(marks, each.finding)]
+        few = sum(each.finding.need is Need.FEW for each in placed) <= _FEW
+        return tuple(
+            each
+            for each in placed
+            if (few or each.finding.need is not Need.FEW)
+            and not (
+                each.finding.need in (Need.NEAR, Need.COMPANION) and stands_in_data(lines, each.line, self._pointer)
+            )
+        )
+
+    def _is_wanted(self, finding: Finding) -> bool:
+        return ("time" if finding.name == "time" else "id") in self._built_in
+
+
+def _may_go(zones: Zones, finding: Finding) -> bool:
+    if finding.name == BILLING:
+        return True
+    if finding.need in (Need.NEAR, Need.COMPANION) and zones.is_strange(finding.about, finding.until):
+        return False
+    return not zones.hold(finding.about, finding.until)
+
+
+def _in_line(line: str, at: int) -> list[Finding]:
+    if not line or line.isspace():
+        return []
+    if len(line) <= _LONG_LINE:
+        found = findings(line, True, True)
+        return [each.moved(at) for each in found] if found else []
+    out: list[Finding] = []
+    start = 0
+    for end in (*(each.start() for each in _SENTENCE.finditer(line)), len(line)):
+        if end > start:
+            out += (each.moved(at + start) for each in findings(line[start:end], start == 0, False))
+        start = end
+    return out
+
+
+def _current(placed: Sequence[_Placed], now: float) -> list[Finding]:
+    """Those that are about now."""
+    if not placed:
+        return []
+    near = [each for each in placed if each.finding.read is None or each.finding.read.is_near(now)]
+    dated = {each.line for each in near if each.finding.read is not None}
+    return [
+        each.finding
+        for each in near
+        if each.finding.need is not Need.COMPANION or not dated.isdisjoint((each.line - 1, each.line, each.line + 1))
+    ]
+
+
+def _touches(marks: Sequence[tuple[int, int]], finding: Finding) -> bool:
+    return any(start < finding.until and finding.about < end for start, end in marks)

@@ -1,0 +1,76 @@
+"""Keys in one order: in the definitions of tools, and in the arguments of tool calls of earlier turns."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import orjson
+
+from gateway.canon.edits import Edit
+from gateway.canon.key_order import in_order, tool_in_order
+from gateway.canon.rewrite import rewritten
+from gateway.canon.rule import NOTHING, Detected, Fields, Given
+from gateway.canon.texts import messages
+from gateway.canon.tools import name_said
+from gateway.values.canonical import RuleName
+from gateway.values.request import Endpoint
+
+
+class JsonKeys:
+    """Puts the keys of tools into the order in which they are mostly written, and those of tool calls' arguments into
+    that of the alphabet. Lists keep their order, and numbers and texts the way they are written.
+
+    Codes of its edits: ``tool_sorted``, one a tool, and ``arguments_sorted``, one a tool call.
+    """
+
+    name: ClassVar[RuleName] = RuleName.JSON_KEYS
+
+    def detect(self, fields: Fields, given: Given) -> Detected:
+        """See ``Rule``."""
+        if given.endpoint is not Endpoint.CHAT:
+            return NOTHING
+        edits = [*self._of_tools(fields.get("tools")), *self._of_calls(fields)]
+        return Detected(edits) if edits else NOTHING
+
+    def _of_tools(self, tools: Any) -> Iterator[Edit]:
+        for number, tool in enumerate(tools if isinstance(tools, list) else ()):
+            after = tool_in_order(tool)
+            if after is not tool:
+                said = f"The keys of the tool {name_said(tool)} are put in order."
+                yield Edit(self.name, "tool_sorted", ("tools", number), tool, after, said=said)
+
+    def _of_calls(self, fields: Fields) -> Iterator[Edit]:
+        for number, message in enumerate(messages(fields)):
+            calls = message.get("tool_calls")
+            if message.get("role") != "assistant" or not isinstance(calls, list):
+                continue
+            for place, call in enumerate(calls):
+                function = call.get("function") if isinstance(call, Mapping) else None
+                before = function.get("arguments") if isinstance(function, Mapping) else None
+                after = _sorted_arguments(before) if isinstance(before, str) else before
+                if after is not before:
+                    path = ("messages", number, "tool_calls", place, "function", "arguments")
+                    said = f"The keys of the arguments of a call of {name_said(call)} are put in order."
+                    yield Edit(self.name, "arguments_sorted", path, before, after, said=said)
+
+
+def _sorted_arguments(text: str) -> str:
+    """An object's JSON text with its keys sorted; itself if they are, or if it is no such text."""
+    try:
+        body = text.encode()
+        before = orjson.loads(body)
+        after = in_order(before)
+        if after is before or not isinstance(before, dict):
+            return text
+        json.loads(body, object_pairs_hook=_refuse_doubles)
+    except (ValueError, RecursionError):
+        return text
+    return rewritten(body, before, after).decode()
+
+
+def _refuse_doubles(pairs: Sequence[tuple[str, Any]]) -> None:
+    """Raises:
+    ValueError: a name comes twice, and nobody knows which one is meant.
+    """
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("a name comes twice")

@@ -1,0 +1,89 @@
+"""What the operator's own patterns find is replaced, or taken out."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from gateway.canon.edits import Edit
+from gateway.canon.rule import NOTHING, Detected, Fields, Given
+from gateway.canon.rules.pieces import Piece, exchanged, text_edits, then
+from gateway.canon.settings import OwnPatternSettings
+from gateway.canon.texts import Text, texts
+from gateway.values.canonical import RuleName
+
+_MAX_ROUNDS = 8
+"""How often a text is gone through, because what is replaced may make up what is found. A text that still changes then
+is left alone: no prompt is to depend on how often it came by."""
+
+
+class OwnPatterns:
+    """Patterns in their order, each in the messages of its roles.
+
+    Args:
+        patterns: The patterns.
+    """
+
+    name: ClassVar[RuleName] = RuleName.PATTERN
+
+    def __init__(self, patterns: Sequence[OwnPatternSettings]) -> None:
+        self._by_role: dict[str, list[_Pattern]] = {}
+        for settings in patterns:
+            pattern = _Pattern(settings)
+            for role in dict.fromkeys(settings.roles):
+                self._by_role.setdefault(role, []).append(pattern)
+
+    def detect(self, fields: Fields, given: Given) -> Detected:  # noqa: ARG002 - the same whenever it is
+        """What is found in the messages of the patterns' roles."""
+        if not self._by_role:
+            return NOTHING
+        edits = [edit for text in texts(fields) for edit in _edits(text, self._by_role.get(text.role, ()))]
+        return Detected(edits) if edits else NOTHING
+
+
+class _Pattern:
+    """One pattern, ready for use."""
+
+    def __init__(self, settings: OwnPatternSettings) -> None:
+        self._name = settings.name
+        self._regex = re.compile(settings.regex, re.MULTILINE)
+        self._after = settings.replacement
+        # What it finds in its own replacement: found again, that stays.
+        self._own = {match.span() for match in self._regex.finditer(self._after)}
+
+    def pieces(self, text: str) -> list[Piece]:
+        """What is to be replaced. Of what is empty, nothing."""
+        return [
+            Piece(match.start(), match.end(), self._after, self._name)
+            for match in self._regex.finditer(text)
+            if match[0] not in ("", self._after) and not self._is_own(text, *match.span())
+        ]
+
+    def _is_own(self, text: str, start: int, end: int) -> bool:
+        return any(
+            end - start == last - first and first <= start and text.startswith(self._after, start - first)
+            for first, last in self._own
+        )
+
+
+def _edits(text: Text, patterns: Sequence[_Pattern]) -> Iterator[Edit]:
+    pieces: list[Piece] = []
+    now = text.text
+    for _ in range(_MAX_ROUNDS):
+        before = now
+        for pattern in patterns:
+            found = pattern.pieces(now)
+            if found:
+                pieces = then(text.text, pieces, found) if pieces else found
+                now = exchanged(now, found)
+        if now == before:
+            changed = [piece for piece in pieces if text.text[piece.start : piece.end] != piece.after]
+            # One pattern may undo what another one does.
+            if now != text.text:
+                yield from text_edits(RuleName.PATTERN, text, changed, _said)
+            return
+
+
+def _said(name: str) -> str:
+    if name == RuleName.PATTERN.value:
+        return "What your own patterns find is replaced or taken out."
+    return f"What your own pattern `{name}` finds is replaced or taken out."

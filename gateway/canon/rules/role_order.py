@@ -1,0 +1,117 @@
+"""Messages of the system and the developer in front of the conversation."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from gateway.canon.edits import Edit
+from gateway.canon.fences import fenced, touched
+from gateway.canon.rule import NOTHING, Detected, Fields, Given
+from gateway.canon.settings import RoleOrderSettings
+from gateway.canon.texts import LEADING_ROLES, messages
+from gateway.values.canonical import RuleName
+from gateway.values.request import Endpoint
+
+Message = Mapping[str, Any]
+
+_PLAIN = {"role", "content"}
+_EMPTY_LINE = "\n\n"
+
+
+class RoleOrder:
+    """Moves messages of the system and the developer to the front, and joins them as configured.
+
+    Codes of its edits: ``moved``, ``joined``, ``moved_and_joined``; there is one for all messages.
+
+    Args:
+        settings: How.
+    """
+
+    name: ClassVar[RuleName] = RuleName.ROLE_ORDER
+
+    def __init__(self, settings: RoleOrderSettings) -> None:
+        self._merge = settings.merge
+        self._later = settings.later
+
+    def detect(self, fields: Fields, given: Given) -> Detected:
+        """See ``Rule``."""
+        if given.endpoint is not Endpoint.CHAT:
+            return NOTHING
+        before = messages(fields)
+        front = [n for n in range(self._reach(before)) if before[n].get("role") in LEADING_ROLES]
+        moved = len([n for place, n in enumerate(front) if n != place])
+        leading = self._joined([before[n] for n in front])
+        joined = len(front) - len(leading)
+        if not moved and not joined:
+            return NOTHING
+        in_front = set(front)
+        after = [*leading, *(message for n, message in enumerate(before) if n not in in_front)]
+        return Detected(
+            [Edit(self.name, _what(moved, joined), ("messages",), before, after, said=_said(moved, joined))]
+        )
+
+    def _reach(self, found: Sequence[Message]) -> int:
+        """How many messages are looked at."""
+        if self._later:
+            return len(found)
+        return next((n for n, message in enumerate(found) if message.get("role") == "assistant"), len(found))
+
+    def _joined(self, leading: Sequence[Message]) -> list[Message]:
+        if self._merge == "none":
+            return list(leading)
+        runs: list[list[Message]] = []
+        for message in leading:
+            if runs and self._belong_together(runs[-1][-1], message):
+                runs[-1].append(message)
+            else:
+                runs.append([message])
+        return [message for run in runs for message in (_merged(run) if len(run) > 1 else run)]
+
+    def _belong_together(self, first: Message, second: Message) -> bool:
+        return _is_plain(first) and _is_plain(second) and (self._merge == "all" or first["role"] == second["role"])
+
+
+def _is_plain(message: Message) -> bool:
+    return isinstance(message.get("content"), str) and message.keys() == _PLAIN
+
+
+def _merged(run: Sequence[Message]) -> Iterator[Message]:
+    """Neighbours as one message; as several where code that one of them leaves open would take in the next."""
+    last, length = "", 0
+    pieces: list[str] = []
+    seams: list[int] = []
+    for message in run:
+        content = message["content"]
+        between = _between(last, content) if last and content else ""
+        pieces += (between, content)
+        seams.append(length + len(between))
+        length = seams[-1] + len(content)
+        last = content or last
+    code = fenced("".join(pieces))
+    firsts = [n for n, seam in enumerate(seams) if not n or touched(code, seam, seam)]
+    for first, end in zip(firsts, [*firsts[1:], len(run)], strict=True):
+        # In front of a part's first text stands what would have set it apart.
+        text = "".join(pieces[2 * first + 1 : 2 * end])
+        yield run[first] if end == first + 1 else {**run[first], "content": text}
+
+
+def _between(above: str, below: str) -> str:
+    """What makes an empty line between two texts, whatever line ends they bring along."""
+    there = len(above) - len(above.rstrip("\n")) + len(below) - len(below.lstrip("\n"))
+    return _EMPTY_LINE[there:]
+
+
+def _what(moved: int, joined: int) -> str:
+    return "_and_".join(["moved"] * bool(moved) + ["joined"] * bool(joined))
+
+
+def _said(moved: int, joined: int) -> str:
+    said = []
+    if moved:
+        said.append(f"{_count(moved)} of the system or developer put in front of the conversation.")
+    if joined:
+        said.append(f"{_count(joined)} joined to the one in front.")
+    return " ".join(said)
+
+
+def _count(number: int) -> str:
+    return "One message" if number == 1 else f"{number} messages"

@@ -1,0 +1,130 @@
+"""Space that nobody sees is made alike: line ends, what stands in front of them, and empty lines."""
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar
+
+from gateway.canon.edits import Edit
+from gateway.canon.fences import fenced, touched
+from gateway.canon.rule import NOTHING, Detected, Fields, Given
+from gateway.canon.rules.pieces import Piece, text_edits
+from gateway.canon.texts import LEADING_ROLES, Text, messages, texts
+from gateway.values.canonical import RuleName
+
+_ROLES = LEADING_ROLES | {"user", ""}
+_SPACE = " \t\r\n"
+# All that there may be to do, but for "\r" and a text's end: found from the line feed on, which is fast.
+_DIRTY = re.compile(r"\n(?:\n\n|(?<=[ \t]\n))")
+# From a line's end to the first line behind it that is not blank, without that one's indentation.
+_BREAK = re.compile(r"[\r\n](?:[ \t\r\n]*[\r\n])?")
+_LINE_END = re.compile(r"\r\n?|\n")
+_EMPTY_LINE = re.compile(r"(?:\r\n?|\n) *+[\r\n]")
+_INDENTED = re.compile(r" {4}| {0,3}\t")
+_CHANGES = re.compile(r"@@+ -[0-9]")
+_IN_CHANGES = re.compile(r"[ +\-\\@]|diff |index |new file|deleted file|rename |similarity |Binary ")
+_SAID = {
+    "line_ends": "Line ends become line feeds.",
+    "trailing_space": "Space at the end of a line is taken out.",
+    "blank_lines": "Several empty lines become one.",
+    "end": "Space at the end of the text is taken out.",
+    RuleName.WHITESPACE.value: "Line ends, the space in front of them and empty lines are made alike.",
+}
+
+
+class Whitespace:
+    """One kind of line end, no space in front of it, one empty line at a time, no space at the end of instructions.
+
+    Stays away from where space counts: code, changes to code, tables between tabs, the end of a text to be continued.
+    """
+
+    name: ClassVar[RuleName] = RuleName.WHITESPACE
+
+    def detect(self, fields: Fields, given: Given) -> Detected:  # noqa: ARG002 - the same whenever it is
+        """What is to be made alike."""
+        edits = [edit for text in texts(fields) if text.role in _ROLES for edit in _edits(fields, text)]
+        return Detected(edits) if edits else NOTHING
+
+
+def _edits(fields: Fields, text: Text) -> Iterator[Edit]:
+    said = text.text
+    ends = text.role in LEADING_ROLES and said[-1:] in _SPACE and _is_last(fields, text)
+    if ends or "\r" in said or _DIRTY.search(said) is not None:
+        yield from text_edits(RuleName.WHITESPACE, text, list(_pieces(text, ends)), _SAID.__getitem__)
+
+
+def _is_last(fields: Fields, text: Text) -> bool:
+    """Whether nothing stands behind it in its message: what does may be read as the same line."""
+    content = messages(fields)[text.message]["content"]
+    return isinstance(content, str) or text.path[3] == len(content) - 1
+
+
+def _pieces(text: Text, ends: bool) -> Iterator[Piece]:
+    said = text.text
+    gaps = list(_gaps(said))
+    end = len(said.rstrip(_SPACE))
+    behind = bool(gaps) and gaps[-1][0] == end
+    if behind and (text.role == "" or (ends and end)):
+        gaps.pop()
+    if ends and end:
+        gaps.append((end, len(said)))
+    code = fenced(said)
+    tables = _in_tables(said, gaps) if "\t" in said else set[int]()
+    has_changes = "@@ -" in said
+    changes, line = False, 0
+    for number, (start, stop) in enumerate(gaps):
+        if has_changes:
+            changes = (_IN_CHANGES if changes else _CHANGES).match(said, line, start) is not None
+        if changes or number in tables or (code and touched(code, start, stop)):
+            pass
+        elif ends and end and stop == len(said):
+            yield Piece(start, stop, "", "end")
+        elif stop - start > 1 or said[start] != "\n":
+            yield from _alike(said, line, start, stop)
+        line = stop
+
+
+def _gaps(said: str) -> Iterator[tuple[int, int]]:
+    """What stands between two lines that are not blank: the space behind the first one, line ends, blank lines."""
+    line = 0
+    for found in _BREAK.finditer(said):
+        start, end = found.span()
+        if said[start - 1] in " \t":
+            start = line + len(said[line:start].rstrip(" \t"))
+        yield start, end
+        line = end
+
+
+def _alike(said: str, line: int, start: int, stop: int) -> Iterator[Piece]:
+    """What becomes of the gap behind a line."""
+    gap = said[start:stop]
+    count = kept = len(_LINE_END.findall(gap))
+    # Between two indented lines stands code, or a list, with its own empty lines.
+    if count > 2 and not (_INDENTED.match(said, line) and _INDENTED.match(said, stop)):
+        kept = 2
+    after = "\n" * kept
+    if after != gap:
+        yield Piece(start, stop, after, _what(gap, kept < count))
+
+
+def _what(gap: str, fewer: bool) -> str:
+    if "\r" in gap:
+        return "line_ends"
+    return "blank_lines" if fewer else "trailing_space"
+
+
+def _in_tables(said: str, gaps: list[tuple[int, int]]) -> set[int]:
+    """The gaps with tabs that may be empty cells: a line near them, with no empty line between, has a tab inside."""
+    found, waiting = set[int](), list[int]()
+    row, line = False, 0
+    for number, (start, stop) in enumerate(gaps):
+        row = row or "\t" in said[line:start].lstrip(" \t")
+        gap = said[start:stop]
+        if "\t" in gap:
+            waiting.append(number)
+        if len(gap) > 1 and _EMPTY_LINE.search(gap):
+            found.update(waiting if row else ())
+            waiting, row = [], False
+        line = stop
+    if row or "\t" in said[line:].strip(" \t"):
+        found.update(waiting)
+    return found

@@ -1,0 +1,67 @@
+// Canonicalization in words: what each rule does, and the lines of the configuration that turn it on.
+
+/** Stands for all observed rules together. */
+export const ALL = "all";
+
+/**
+ * What a rule does to a prompt, and what to mind before it is turned on.
+ * @type {Record<string, {does: string, mind: string}>}
+ */
+const WORDS = {
+  unicode: {
+    does: "Letters that can be written in two ways get one form, and invisible characters are taken out.",
+    mind: "",
+  },
+  whitespace: {
+    does: "Line ends, blanks at the ends of lines and runs of empty lines become alike, but not in code.",
+    mind: "",
+  },
+  pattern: {
+    does: "What your own patterns (canon.patterns) find is replaced or taken out.",
+    mind: "What is taken out is not told to the model any more.",
+  },
+  "role-order": {
+    does: "System and developer messages move to the front.",
+    mind: "The model reads the same messages in another order.",
+  },
+  "tool-order": {
+    does: "Tools are sorted by name.",
+    mind: "The model reads the same tools in another order.",
+  },
+  "json-keys": {
+    does: "Keys of tool schemas, and of tool arguments in the history, are sorted.",
+    mind: "The model reads the same keys in another order.",
+  },
+  "dynamic-suffix": {
+    does: "Times, dates and ids that vary move from the front of the prompt to behind its last message; a mark stays in their place.",
+    mind: "The model reads the same values, further back.",
+  },
+  "history-trim": {
+    does: "Conversations that near the model's context limit are cut in large steps instead of with every turn.",
+    mind: "The oldest messages are not told to the model any more.",
+  },
+  [ALL]: {
+    does: "Two faults in one prompt hide each other's cost: mended one by one they show less than this.",
+    mind: "",
+  },
+};
+
+export const wordsOf = (rule) => WORDS[rule] ?? { does: "", mind: "" };
+
+/** Lines for the gateway's configuration that put rules into a mode, for everybody. */
+export function linesFor(rules, mode = "apply") {
+  return ["canon:", "  rules:", ...rules.map((rule) => `    ${rule}: ${mode}`), ""].join("\n");
+}
+
+/** The line for one model's or tenant's own entry, which goes before the lines for everybody. */
+export const ownLine = (rules) => `canon: {${rules.map((rule) => `${rule}: apply`).join(", ")}}`;
+
+/** Rules of a summary that are observed and changed something, without `all`. */
+export const observed = (rows) => rows.filter(({ rule, mode }) => mode === "observe" && rule !== ALL);
+
+/** Of rules that could be turned on, the one that would save most; undefined if none would. */
+export function mostOf(rows, rules) {
+  return observed(rows)
+    .filter(({ rule, net_tokens: net }) => rules.includes(rule) && net > 0)
+    .sort((one, other) => other.net_tokens - one.net_tokens)[0];
+}

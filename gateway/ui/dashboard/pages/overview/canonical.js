@@ -1,0 +1,72 @@
+// What the rules of canonicalization would bring, or bring now, and places that they could be told of.
+
+import { html } from "../../vendor/ui.js";
+import { ALL, observed } from "../../core/canon.js";
+import { count, counted, percent } from "../../core/format.js";
+import { Rule } from "../../parts/rule.js";
+import { NotLookedAt } from "../../parts/states.js";
+import { Suggestion, suggestionKey } from "../../parts/suggestion.js";
+
+const MOST_SUGGESTIONS = 5;
+
+export function Canonical({ summary, catalog }) {
+  const { looked_at: looked, rules, suggestions } = summary.canonicalization;
+  const titles = new Map(catalog.map((text) => [text.code, text.title]));
+  return html`<section class="card" aria-labelledby="canonicalization">
+    <h2 id="canonicalization" tabindex="-1">What canonicalization would bring</h2>
+    ${looked.requests ? html`<${Rules} summary=${summary} />` : html`<${NotLookedAt} />`}
+    ${suggestions.length > 0 &&
+    html`<h3>Places that vary, and no rule finds by itself</h3>
+      <ul class="rules">
+        ${suggestions
+          .slice(0, MOST_SUGGESTIONS)
+          .map((each) => html`<${Suggestion} key=${suggestionKey(each)} suggestion=${each} title=${titles.get(each.reason)} />`)}
+      </ul>
+      ${suggestions.length > MOST_SUGGESTIONS &&
+      html`<p class="hint">${count(suggestions.length - MOST_SUGGESTIONS)} more stand on the pages of their reasons.</p>`}`}
+    ${(rules.length > 0 || suggestions.length > 0) &&
+    html`<p class="hint">docs/canonicalization.md says exactly what each rule changes, docs/engine-test.md how often the answers of a real model changed.</p>`}
+  </section>`;
+}
+
+function Rules({ summary }) {
+  const { looked_at: looked, rules } = summary.canonicalization;
+  const worth = [...rules].sort((one, other) => rank(one) - rank(other)).filter((row) => row.net_tokens !== 0 && addsUp(row, rules));
+  const first = worth.find(({ mode, net_tokens: net }) => mode === "observe" && net > 0);
+  const idle = rules.filter((row) => row.net_tokens === 0 && row.rule !== ALL);
+  return html`
+    <p class="hint">
+      Rules make prompts begin alike, so that more of them comes from the cache. Each was tried beside the gateway on
+      ${" "}${counted(looked.requests, "request")}${looked.requests < summary.requests &&
+      ` (${percent(looked.requests / summary.requests, 0)} of all; the others could not be tried, or the explanation was behind)`};
+      no rule changes a prompt until it is turned on.
+    </p>
+    ${worth.length > 0 &&
+    html`<ul class="rules">
+      ${worth.map((row) => html`<${Rule} key=${`${row.rule} ${row.mode}`} row=${row} summary=${summary} open=${row === first} />`)}
+    </ul>`}
+    ${worth.length === 0 && html`<p><strong>Nothing would be saved:</strong> ${nothing(rules)}</p>`}
+    ${worth.length > 0 && idle.length > 0 &&
+    html`<p class="hint">
+      Change prompts, and save nothing in this window: ${idle.map((row, at) => html`${at > 0 && ", "}<code>${row.rule}</code> (${counted(row.requests, "request")})`)}.
+    </p>`}
+  `;
+}
+
+function nothing(rules) {
+  if (!rules.length) return "no rule found anything to change.";
+  const names = [...new Set(rules.filter(({ rule }) => rule !== ALL).map(({ rule }) => rule))].join(", ");
+  return `what the rules would change (${names}) is computed either way.`;
+}
+
+/** All together are worth a word where they bring more than the best of them alone. */
+function addsUp({ rule, net_tokens: net }, rules) {
+  return rule !== ALL || net < 0 || observed(rules).every((row) => row.net_tokens < net);
+}
+
+/** First what could be turned on, then all of that together, what is on, and last what would cost more than it saves. */
+function rank({ rule, mode, net_tokens: net }) {
+  if (net < 0) return mode === "apply" ? -1 : 3;
+  if (mode === "apply") return 2;
+  return rule === ALL ? 1 : 0;
+}

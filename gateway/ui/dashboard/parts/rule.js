@@ -1,0 +1,86 @@
+// One rule of canonicalization: what turning it on would bring, or what it brings now, in figures and in words.
+
+import { html } from "../vendor/ui.js";
+import { ALL, linesFor, observed, ownLine, wordsOf } from "../core/canon.js";
+import { count, counted, gained, gpu, money, points } from "../core/format.js";
+import { CopyLines } from "./copy.js";
+
+/**
+ * @param {object} props
+ * @param {object} props.row one of the summary's `canonicalization.rules`
+ * @param {object} props.summary
+ * @param {boolean} [props.open] the lines for the configuration are shown at once
+ */
+export function Rule({ row, summary, open = false }) {
+  const { does, mind } = wordsOf(row.rule);
+  const isOn = row.mode === "apply";
+  const { named, costly } = meant(row, summary);
+  return html`<li>
+    <h3><${Headline} row=${row} /></h3>
+    <p>${does}${mind && ` ${mind}`}</p>
+    <p class="hint"><${Worth} row=${row} summary=${summary} /></p>
+    ${row.net_tokens > 0 && !isOn && html`<${TurnOn} rules=${named} summary=${summary} open=${open}>${costly && leftOut(costly)}<//>`}
+    ${row.net_tokens < 0 && isOn && html`<${Lines} title="How to turn it off, and go on observing it" rules=${[row.rule]} mode="observe" />`}
+  </li>`;
+}
+
+/** The lines that turn rules on, ready to copy. */
+export function TurnOn({ rules, summary, open = false, children }) {
+  const { tenant, model } = summary;
+  const whose = tenant ? ["tenants", tenant] : model ? ["models", model] : null;
+  return html`<${Lines} title=${`How to turn ${rules.length > 1 ? "them" : "it"} on`} rules=${rules} open=${open}>
+    ${whose &&
+    html`<p class="hint">
+      These lines are for everybody, the figures for <span class="chip">${whose[1]}</span> only. To begin with that one, write
+      ${" "}<code>${ownLine(rules)}</code> into its entry of <code>${whose[0]}</code>.
+    </p>`}
+    ${children}
+  <//>`;
+}
+
+function Lines({ title, rules, mode = "apply", open = false, children }) {
+  return html`<details open=${open}>
+    <summary>${title}</summary>
+    <${CopyLines} name=${`lines for ${rules.join(", ")}`} text=${linesFor(rules, mode)} />
+    <p class="hint">For the gateway's configuration; it takes effect within seconds, without a restart.</p>
+    ${children}
+  </details>`;
+}
+
+function Headline({ row: { rule, mode, net_tokens: net, points: change } }) {
+  const name = rule === ALL ? "all observed rules together" : html`<code>${rule}</code>`;
+  const share = Math.abs(change) / 100;
+  if (net < 0) return html`<span class="badge bad">warning</span> ${name} <${Warning} isOn=${mode === "apply"} costs=${points(share)} />`;
+  if (mode === "apply") return net ? html`${name} is on: <span class="good">saves ${points(share)} now</span>` : html`${name} is on, and saves nothing now`;
+  return net ? html`Turn ${name} on: <span class="good">${gained(share)}</span> hit rate` : html`${name} would save nothing`;
+}
+
+function Warning({ isOn, costs }) {
+  if (isOn) return html`is on, and <span class="bad">costs ${costs} now</span>: turn it off`;
+  return html`<span class="bad">costs ${costs}</span>: leave it off`;
+}
+
+function Worth({ row, summary }) {
+  const { requests, saved_tokens: saved, lost_tokens: lost, net_tokens: net, gpu_seconds: worth, cost } = row;
+  const { looked_at: looked } = summary.canonicalization;
+  const told = [
+    net >= 0 ? `${count(net)} prompt tokens not computed again` : `${count(-net)} prompt tokens more to compute`,
+    lost > 0 && saved > 0 && `${count(saved)} saved, ${count(lost)} lost`,
+    net !== 0 && `${gpu(Math.abs(worth))} of GPU time`,
+    net !== 0 && cost !== null && money(Math.abs(cost), summary.price.currency),
+    `changes ${count(requests)} of ${counted(looked.requests, "request")}`,
+  ];
+  return told.filter(Boolean).join(" · ");
+}
+
+/** The rules that a row is about; of all together those are named apart that cost more than they save. */
+function meant({ rule }, { canonicalization: { rules } }) {
+  if (rule !== ALL) return { named: [rule], costly: "" };
+  const costs = observed(rules).filter((row) => row.net_tokens < 0);
+  const others = observed(rules).filter((row) => !costs.includes(row));
+  return { named: others.map((row) => row.rule), costly: costs.map((row) => row.rule).join(", ") };
+}
+
+const leftOut = (costly) => html`<p class="hint">
+  Left out is what costs more than it saves by itself: <code>${costly}</code>. The figure is with it.
+</p>`;

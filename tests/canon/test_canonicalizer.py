@@ -1,0 +1,155 @@
+"""The front of canonicalization: modes, context memory and a store that may fail, and what becomes of the request."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import pytest
+
+from gateway.canon.canonicalizer import Canonicalizer
+from gateway.canon.settings import CanonSettings
+from gateway.values.canonical import RuleMode, RuleName
+from gateway.values.ids import ModelId, RequestId, Target
+from gateway.values.request import ChatRequest, Endpoint
+from gateway.values.tenant import EVERYBODY
+
+MODEL = ModelId("m")
+SUFFIX = {"m": {RuleName.DYNAMIC_SUFFIX: RuleMode.APPLY}}
+
+
+class Texts:
+    def token_counter(self, model: ModelId) -> None:
+        return None
+
+    def context_limit(self, model: ModelId) -> int:
+        return 0
+
+
+class Store:
+    """A shared store, with what was asked of it."""
+
+    def __init__(self, blocks: Mapping[bytes, str] | None = None) -> None:
+        self.blocks = dict(blocks or {})
+        self.fetched: list[Sequence[bytes]] = []
+
+    async def fetch(self, keys: Sequence[bytes]) -> Mapping[bytes, str]:
+        self.fetched.append(keys)
+        await asyncio.sleep(0)
+        return {key: self.blocks[key] for key in keys if key in self.blocks}
+
+    def keep(self, blocks: Mapping[bytes, str]) -> None:
+        self.blocks |= blocks
+
+
+@pytest.fixture
+def build():
+    with ThreadPoolExecutor(1) as executor:
+        yield lambda store=None, **settings: Canonicalizer(
+            CanonSettings(**settings), SUFFIX, texts=Texts(), store=store, executor=executor
+        )
+
+
+def turn(number: int, *, padding: int = 0, headers: Sequence[tuple[bytes, bytes]] = ()) -> ChatRequest:
+    """The request of one turn of a conversation, each telling another second."""
+    messages = [
+        {"role": "system", "content": f"Current time: {datetime.now(UTC):%Y-%m-%d %H:%M}:{number:02}\nBe kind."},
+        *(
+            message
+            for past in range(number)
+            for message in (
+                {"role": "user", "content": f"Question {past}?" + "x" * padding},
+                {"role": "assistant", "content": f"Answer {past}."},
+            )
+        ),
+        {"role": "user", "content": f"Question {number}?" + "x" * padding},
+    ]
+    fields = {"model": "m", "messages": messages}
+    body = json.dumps(fields).encode()
+    return ChatRequest(
+        Endpoint.CHAT, b"", body, json.loads(body), list(headers), MODEL, False, False, RequestId("r"), None, 0.0
+    )
+
+
+def texts(request: ChatRequest) -> list[str]:
+    assert json.loads(request.body) == request.fields
+    return [message["content"] for message in request.fields["messages"]]
+
+
+async def test_what_was_put_behind_a_message_comes_back_there(build):
+    canonicalizer = build()
+    turns = [texts((await canonicalizer.canonical(turn(number))).request) for number in range(4)]
+    for before, after in itertools.pairwise(turns):
+        assert after[: len(before)] == before
+
+
+async def test_another_gateway_finds_it_in_the_store(build):
+    store = Store()
+    one, other = build(store), build(store)
+    first = texts((await one.canonical(turn(0))).request)
+    found = await other.canonical(turn(1))
+    assert texts(found.request)[:2] == first
+    assert not found.told.context_lost
+    # What is known by now is not asked for again.
+    asked = len(store.fetched)
+    await other.canonical(turn(1))
+    assert len(store.fetched) == asked
+
+
+async def test_without_what_was_lost_the_conversation_goes_on(build):
+    one, other = build(Store()), build(Store())
+    await one.canonical(turn(0))
+    lost = await other.canonical(turn(1))
+    assert lost.told.context_lost
+    again = await other.canonical(turn(2))
+    assert not again.told.context_lost
+    assert texts(again.request)[:4] == texts(lost.request)
+
+
+async def test_long_prompts_are_worked_on_elsewhere_with_the_same_result(build):
+    canonicalizer = build()
+    short = [texts((await canonicalizer.canonical(turn(number))).request)[-1][-60:] for number in range(2)]
+    long = [texts((await canonicalizer.canonical(turn(number, padding=90_000))).request)[-1][-60:] for number in (0, 1)]
+    assert short == long
+
+
+async def test_what_is_handed_over_has_the_body_that_was_asked_only_if_it_was_changed(build):
+    canonicalizer = build()
+    request = turn(0)
+    found = await canonicalizer.canonical(request)
+    assert found.told.asked == request.body
+    assert found.edits.keys() == {RuleName.DYNAMIC_SUFFIX}
+    off = turn(0, headers=[(b"x-gateway-canonical", b"OFF")])
+    found = await canonicalizer.canonical(off)
+    assert found.request is off
+    assert found.told.asked == b""
+    assert set(found.told.modes) == {RuleMode.OFF}
+
+
+async def test_what_the_gateway_sends_to_warm_a_cache_is_left_as_it_is(build):
+    request = turn(0)
+    warming = ChatRequest(
+        **{name: getattr(request, name) for name in ChatRequest.__slots__} | {"warms": Target("r0", 0)}
+    )
+    assert (await build().canonical(warming)).request is warming
+
+
+async def test_other_settings_are_taken_and_conversations_go_on(build):
+    canonicalizer = build()
+    first = texts((await canonicalizer.canonical(turn(0))).request)
+    canonicalizer.configure(CanonSettings(memory_mib=1), SUFFIX)
+    assert texts((await canonicalizer.canonical(turn(1))).request)[:2] == first
+    canonicalizer.configure(CanonSettings(), {})
+    request = turn(2)
+    assert (await canonicalizer.canonical(request)).request is request
+
+
+async def test_nothing_is_asked_of_the_store_where_nothing_varies(build):
+    store = Store()
+    request = turn(0)
+    request.fields["messages"][0]["content"] = "Be kind."  # type: ignore[index]
+    assert (await build(store).canonical(request)).request is request
+    assert store.fetched == []
+    assert request.caller is EVERYBODY

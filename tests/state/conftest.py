@@ -1,0 +1,90 @@
+"""A real Redis, and stores of gateways that use it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from pydantic import SecretStr
+from redis_server import SECRET, RedisServer
+
+from gateway.state import RedisContextStore
+
+PATIENT = 20.0
+"""A deadline for tests that are not about it: this machine may be busy."""
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Errors(list[str]):
+    """What ``on_error`` was told."""
+
+
+Open = Callable[..., RedisContextStore]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def errors() -> Errors:
+    return Errors()
+
+
+@pytest.fixture
+def logs() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs() as logs:
+        yield logs
+
+
+@pytest.fixture
+async def store_at(clock: Clock, errors: Errors) -> AsyncIterator[Open]:
+    """Opens stores, each that of one gateway, and closes them in the end."""
+    async with AsyncExitStack() as stack:
+
+        def opened(url: str, **options: Any) -> RedisContextStore:
+            chosen = {"ttl_seconds": 60.0, "on_error": errors.append, "deadline_seconds": PATIENT, "clock": clock}
+            store = RedisContextStore(SecretStr(url), SECRET, **(chosen | options))
+            store.start()
+            stack.push_async_callback(store.stop)
+            return store
+
+        yield opened
+
+
+@pytest.fixture
+def soon() -> Callable[[Callable[[], Any]], Awaitable[Any]]:
+    """Waits until something is so; returns it."""
+
+    async def wait(what: Callable[[], Any]) -> Any:
+        async with asyncio.timeout(30):
+            while True:
+                found = what()
+                if asyncio.iscoroutine(found):
+                    found = await found
+                if found:
+                    return found
+                await asyncio.sleep(0.01)
+
+    return wait
