@@ -4,9 +4,12 @@ import hashlib
 import time
 from collections.abc import Sequence
 
+import msgspec
+
 from gateway.keys import redacted
 from gateway.settle import bypasses_cache
 from gateway.trip import Trip
+from gateway.values.canonical import Canonicalized
 from gateway.values.decision import Candidate
 from gateway.values.engine import EngineKind
 from gateway.values.explain import Finished, Holder, Where
@@ -76,6 +79,7 @@ def finished(trip: Trip, settled: Settlement, *, with_text: bool) -> Finished:
         sent_after_seconds=trip.dispatched_at - request.received_at,
         stages=_until_sent(settled),
         warming=settled.warming,
+        canonical=_canonical(trip, with_text=with_text),
     )
 
 
@@ -97,6 +101,15 @@ def _candidate(candidate: Candidate) -> Holder:
         candidate.prefill_seconds,
         candidate.cost_seconds,
     )
+
+
+def _canonical(trip: Trip, *, with_text: bool) -> Canonicalized:
+    """What canonicalization has to do with it; the body as it was asked only along with the one that was sent."""
+    if trip.canonical is None:
+        return Canonicalized()
+    told = trip.canonical.told
+    asked = told.asked if with_text and len(told.asked) <= _LONGEST_BODY else b""
+    return msgspec.structs.replace(told, asked=asked)
 
 
 def _reported(trip: Trip) -> int | None:

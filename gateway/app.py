@@ -1,5 +1,6 @@
 """Builds the gateway from its settings. The only place that constructs the rooms and ties them together."""
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from gateway.canon.canonicalizer import Canonicalizer
 from gateway.canon.personal import PersonalDataScreen
 from gateway.epochs import PrefixSpaces, SpaceKeeper, SpaceRules, SpacesFile
 from gateway.explain import ExplainFront
+from gateway.explain.link import CanonTerms, ModelTerms
 from gateway.flow import Flow, FlowLimits
 from gateway.hashing import ChainHasher
 from gateway.index import HotPrefixes, ReplicaIndex
@@ -71,7 +73,7 @@ class Gateway:
         check_writable(settings.audit)
         self._audit = AuditLog(settings.audit, lambda: counts.on_state_error("audit"))
         self._tracing = start_tracing(settings.tracing, lambda: counts.on_state_error("tracing"))
-        self._explain = ExplainFront(settings.explain, counts, _gpus(settings))
+        self._explain = ExplainFront(settings.explain, counts, _gpus(settings), _canon_terms(settings))
         self._gate = Gatekeeper(settings.tenants, settings.admission, personal_data=_personal_data(settings))
 
         # The replicas, and what is known of them.
@@ -234,7 +236,7 @@ class Gateway:
         if self._contexts is not None:
             self._contexts.configure(settings.canon.memory_ttl_seconds)
         self._spaces.configure(_rules(settings), time.time())
-        await self._explain.configure(settings.explain, _gpus(settings))
+        await self._explain.configure(settings.explain, _gpus(settings), _canon_terms(settings))
         await self._warmer.reload(settings.warm)
         await self._models.reload(settings.models, isolated=settings.isolation != "none")
 
@@ -460,6 +462,19 @@ def _contexts(settings: Settings, counts: MetricsObserver) -> RedisContextStore 
         ttl_seconds=settings.canon.memory_ttl_seconds,
         on_error=counts.on_state_error,
     )
+
+
+def _canon_terms(settings: Settings) -> CanonTerms:
+    """What it takes to try rules in the process that explains. Reads the chat templates."""
+    models = {}
+    for model in settings.models:
+        if model.tokenizer == "engine":
+            continue  # nothing there knows its tokens
+        template = model.chat_template.read_text(encoding="utf-8") if model.chat_template else None
+        content_format = None if model.content_format == "auto" else model.content_format
+        arguments = json.dumps(model.chat_template_kwargs).encode()
+        models[model.id] = ModelTerms(model.tokenizer, template, arguments, content_format)
+    return CanonTerms(settings.canon.model_dump_json().encode(), models)
 
 
 def _canon_modes(settings: Settings) -> dict[str, RuleModes]:

@@ -76,7 +76,7 @@ class Canonicalizer:
             hints = hinted(request, self._settings)
             names = rules_in(modes, RuleMode.APPLY)
             if not names and hints.request is request:
-                return CanonicalRequest(request, Canonicalized(modes), affinity=hints.affinity)
+                return CanonicalRequest(request, Canonicalized(modes, owner=owner_of(request)), affinity=hints.affinity)
             return await self._applied(request, hints.request, names, modes, hints.affinity)
         except Exception as error:  # noqa: BLE001 - whatever it is, the prompt is as good as it came
             # The type alone: a message may quote what it choked on, a prompt.
@@ -108,7 +108,7 @@ class Canonicalizer:
             request = await self._rewritten(hinted_request, found)
         return CanonicalRequest(
             request,
-            Canonicalized(modes, b"" if request is asked else asked.body, found.context_lost),
+            Canonicalized(modes, b"" if request is asked else asked.body, found.context_lost, owner_of(asked)),
             edits=Counter(edit.rule for edit in found.edits),
             cut_messages=found.cut_messages,
             affinity=affinity,

@@ -45,6 +45,25 @@ class Catalog:
             "Requests counted without looking at their text, because the explanation was behind or not there.",
             registry=registry,
         )
+        self.canonical_edits = Counter(
+            "gateway_canonical_edits",
+            "Places in prompts that rules of canonicalization changed (mode apply) or would have changed (observe).",
+            ("rule", "mode"),
+            registry=registry,
+        )
+        self.canonical_saved_tokens = Counter(
+            "gateway_canonical_saved_tokens",
+            "Prompt tokens reused because of a rule (apply), or that would have been with it (observe). all: with all"
+            " observed rules together.",
+            ("rule", "mode"),
+            registry=registry,
+        )
+        self.canonical_lost_tokens = Counter(
+            "gateway_canonical_lost_tokens",
+            "Prompt tokens computed again because of a rule (apply), or that would have been with it (observe).",
+            ("rule", "mode"),
+            registry=registry,
+        )
         self.ttft_seconds = Histogram(
             "gateway_ttft_seconds",
             "Seconds from a streaming request's arrival to the first byte of its answer, by decision.",

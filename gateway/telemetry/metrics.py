@@ -8,6 +8,7 @@ from prometheus_client import Counter, Histogram
 
 from gateway.telemetry.catalog import REQUEST_SECONDS, Catalog
 from gateway.telemetry.exemplars import ExemplarHistogram
+from gateway.values.canonical import ALL_RULES, RuleMode
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.kv_events import IndexSource
 from gateway.values.outcome import Ending
@@ -122,6 +123,17 @@ class MetricsObserver:
     def on_explain_skipped(self, count: int) -> None:
         """See ``ExplainObserver``."""
         self._counter(self._catalog.explain_skipped).inc(count)
+
+    def on_canonical(self, rule: str, mode: RuleMode, edits: int, saved: int, lost: int) -> None:
+        """See ``ExplainObserver``. What all rules would change together is the sum of what each does."""
+        c = self._catalog
+        for metric, figure in (
+            (c.canonical_edits, 0 if rule == ALL_RULES else edits),
+            (c.canonical_saved_tokens, saved),
+            (c.canonical_lost_tokens, lost),
+        ):
+            if figure:
+                self._counter(metric, rule, mode.value).inc(figure)
 
     def on_personal_data(
         self,

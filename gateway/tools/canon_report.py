@@ -225,11 +225,24 @@ def _text(text: str) -> Iterator[Line]:
 
 
 def _table(turns: Sequence[Turn]) -> Iterator[Line]:
+    """What every prompt shares with the one before: as they came beside as they would go on."""
+    came = [(turn.same_before, turn.tokens_before) for turn in turns]
+    goes_on = [(turn.same_after, turn.tokens_after) for turn in turns]
     yield "Tokens that are those of the turn before, from the first one on", _BOLD
-    yield f"  {'turn':>4}  {'without the rules':<32}  with them", _DIM
-    for number, turn in enumerate(turns, 1):
-        sides = (turn.same_before, turn.tokens_before), (turn.same_after, turn.tokens_after)
-        yield f"  {number:>4}  " + "  ".join(f"{_share(*side, first=number == 1):<32}" for side in sides).rstrip(), ""
+    rows = [("turn", "without the rules", "with them")]
+    for number, sides in enumerate(zip(came, goes_on, strict=True), 1):
+        without, with_them = (_share(*side, first=number == 1) for side in sides)
+        rows.append((str(number), without, with_them))
+    rows.append(("new", _new(came), _new(goes_on)))
+    for name, without, with_them in rows:
+        yield f"  {name:>4}  {without:<32}  {with_them}", ""
+
+
+def _new(sides: Sequence[tuple[int | None, int | None]]) -> str:
+    """How many tokens of all turns had to be computed."""
+    if any(tokens is None for _, tokens in sides):
+        return "not counted"
+    return f"{sum((tokens or 0) - (same or 0) for same, tokens in sides):,} tokens in all turns"
 
 
 def _share(same: int | None, tokens: int | None, *, first: bool) -> str:

@@ -66,6 +66,7 @@ MANY = told_in_summary(
         rule("dynamic-suffix", "observe", 18_100, lost_tokens=1_200),
         rule("tool-order", "apply", 12_000),
         rule("whitespace", "observe", 0, requests=3),
+        rule("unicode", "apply", -40),
         rule("json-keys", "apply", -500),
         rule("role-order", "observe", -3_100),
     ],

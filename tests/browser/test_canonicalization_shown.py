@@ -62,7 +62,9 @@ def test_overview_tells_what_to_turn_on_and_what_that_brings(visit, known: Stage
     expect(first).to_contain_text("$0.0181")
     expect(first).to_contain_text("changes 8 of 12 requests")
     expect(item(section, "role-order")).to_contain_text("3,100 prompt tokens more to compute")
-    expect(section).to_contain_text("save nothing in this window: whitespace (3 requests)")
+    expect(section).to_contain_text(
+        "make next to no difference in this window: whitespace (3 requests), unicode (8 requests, on)"
+    )
 
 
 def test_lines_for_the_configuration_are_there_to_be_copied(visit, known: Stage):
@@ -152,8 +154,10 @@ def test_finding_leads_to_the_rule_that_mends_it(visit, known: Stage):
         (NOT_LOOKED_AT, ["none of these requests was tried", "every rule is off", "the explanation is behind"]),
         (told_in_summary(), ["Nothing would be saved", "no rule found anything to change"]),
         (
-            told_in_summary([rule("whitespace", "observe", 0), rule("unicode", "observe", 0)]),
-            ["Nothing would be saved", "whitespace, unicode"],
+            told_in_summary(
+                [rule("whitespace", "observe", 49), rule("all", "observe", 0), rule("unicode", "observe", -49)]
+            ),
+            ["Nothing would be saved", "next to no difference", "whitespace (8 requests), unicode (8 requests)"],
         ),
         (told_in_summary(looked_at={"requests": 3, "prompt_tokens": 9}), ["3 requests (20 % of all"]),
     ],

@@ -239,16 +239,36 @@ def test_turns_remember_what_was_put_behind_the_ones_before(document, turns):
 
 def test_turns_are_told_with_what_they_share(shown, document, turns):
     text = shown(turns)
-    first, _, third = document(turns)["turns"]
+    first, second, third = document(turns)["turns"]
     table = [line.split() for line in text.split("from the first one on\n")[1].splitlines()]
     assert table[1] == f"1 {first['tokens_before']} tokens {first['tokens_after']} tokens".split()
     share = 100 * third["same_after"] // third["tokens_after"]
     told = f"{third['same_after']} of {third['tokens_after']} ({share} %)"
     assert " ".join(table[3]).endswith(told)
+    new = sum(turn["tokens_after"] - (turn["same_after"] or 0) for turn in (first, second, third))
+    assert " ".join(table[4]).endswith(f"{new} tokens in all turns")
     assert "Turn 2 of 3\n" in text
     # Only the last turn's prompt is printed: it holds the others.
     assert text.count("The prompt as it would go on") == 1
     assert "      Is there cake? (55)\n" in text
+
+
+def test_the_time_of_every_turn_costs_nothing_but_itself(document, file):
+    rest = "You are the assistant of a cafe. Answer questions about its menu and its opening hours. " * 3
+    bodies, history = [], []
+    for minute, question in enumerate(["When do you open?", "When do you close?", "Is there cake?"]):
+        history = [*history, {"role": "user", "content": question}]
+        bodies.append(
+            chat({"role": "system", "content": f"Current time: 2026-11-21 10:0{minute}\n{rest.strip()}"}, *history)
+        )
+        history = [*history, {"role": "assistant", "content": "Ask me tomorrow."}]
+    path = file(*bodies, name="turns.jsonl")
+    _, second, third = document(path, "--now", "2026-11-21T10:05:00Z")["turns"]
+    assert third["same_before"] < 40
+    assert third["same_after"] >= second["tokens_after"] - 1
+    assert [rule["rule"] for rule in third["rules"]] == ["dynamic-suffix"]
+    # A month later, the same line is not about now.
+    assert document(path, "--now", "2026-12-21T10:05:00Z")["turns"][2]["rules"] == []
 
 
 def test_a_turn_from_the_middle_is_said_to_miss_its_blocks(shown, document, turns, file):

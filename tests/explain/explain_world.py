@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.explain.front import ExplainFront
 from gateway.explain.keeper import Patience
+from gateway.explain.link import CanonTerms
 from gateway.explain.settings import ExplainSettings
 
 STAND_IN = Path(__file__).parent / "stand_in.py"
@@ -47,7 +48,15 @@ class World:
         counts: What it counted.
     """
 
-    def __init__(self, folder: Path, *, patience: Patience = QUICK, command: list[str] | None = None, **fields: Any):
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        patience: Patience = QUICK,
+        command: list[str] | None = None,
+        canon: CanonTerms | None = None,
+        **fields: Any,
+    ):
         self.counts = Counts()
         self.log_file = folder / "told.jsonl"
         self.settings = ExplainSettings(**fields)
@@ -55,6 +64,7 @@ class World:
             self.settings,
             self.counts,
             {"demo": 2},
+            canon,
             command=command or (sys.executable, str(STAND_IN), str(self.log_file)),
             patience=patience,
         )

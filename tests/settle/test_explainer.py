@@ -13,6 +13,7 @@ from gateway.hashing import ChainHasher
 from gateway.settle.difference import find_difference
 from gateway.settle.explainer import Explainer
 from gateway.settle.reference import Families, References
+from gateway.values.canonical import Canonicalized
 from gateway.values.explain import Happened, Holder, Past, Reply, Where
 from gateway.values.reasons import Reason, Rung
 
@@ -132,6 +133,49 @@ def test_where_nothing_differs_or_ids_cannot_be_compared_no_tokens_are_kept(expl
     retokenized = explainer.explain(asked(range(7000, 7060), at=2, where=other))
     assert retokenized.difference.reason is Reason.TOKENIZER_CHANGED
     assert [first.tokens, again.tokens, retokenized.tokens] == [None, None, None]
+
+
+def in_system(name, *texts):
+    return chat(f"You help people.\nCustomer: {name}\nBe brief, and promise nothing that you cannot keep.", *texts)
+
+
+def test_a_place_that_varies_is_told_with_what_finds_it(explainer):
+    assert explainer.explain(asked([1, 1, *SYSTEM], in_system("Anna Smith", "Hi"))).slot is None
+    slot = explainer.explain(asked([1, 2, *SYSTEM], in_system("Bob Kent", "Hi"), at=1)).slot
+    assert (slot.regex, slot.reason, slot.is_kept) == ("^Customer: (.+)$", Reason.USER_DATA, False)
+
+
+def test_a_value_that_stays_in_a_conversation_is_told_by_the_next_turn(explainer):
+    explainer.explain(asked([1, 1, *SYSTEM], in_system("Anna Smith", "Hi"), session="a"))
+    first = [1, 2, *SYSTEM]
+    one = explainer.explain(asked(first, in_system("Bob Kent", "Hi"), at=1, session="b", request_id="b1")).slot
+    turn = in_system("Bob Kent", "Hi", "Hello.", "And now?")
+    slot = explainer.explain(asked([*first, *QUESTION], turn, at=2, session="b", request_id="b2")).slot
+    assert (slot.regex, slot.reason, slot.is_kept) == (one.regex, one.reason, True)
+    # It is told once.
+    turn = in_system("Bob Kent", "Hi", "Hello.", "And now?", "Ok.", "Then?")
+    assert explainer.explain(asked([*first, *QUESTION, 5], turn, at=3, session="b", request_id="b3")).slot is None
+
+
+def test_context_that_nobody_remembered_is_told_as_the_cause(explainer):
+    block = "\n\n[Current context]\n[context 1] 10:02\n[End]"
+    sent = chat("Be brief.", "Hello" + block, "Hi.", "And now?")
+    explainer.explain(asked([*SYSTEM, 7, 8, *QUESTION], sent, session="s"))
+    lost = chat("Be brief.", "Hello", "Hi.", "And now?", "Ok.", "Then?", roles=("system", *("user", "assistant") * 3))
+    about = {"at": 1, "session": "s"}
+    canonical = Canonicalized(context_lost=True)
+    explanation = explainer.explain(asked([*SYSTEM, *QUESTION, 9], lost, canonical=canonical, **about))
+    difference = explanation.difference
+    assert (difference.reason, difference.detail) == (Reason.HISTORY_EDITED, "context_lost")
+    assert difference.said.startswith("Context blocks of earlier turns were not remembered any more")
+    assert missed(explanation)[Reason.HISTORY_EDITED] == len(QUESTION)
+
+
+def test_context_that_is_lost_is_no_cause_of_what_differs_in_front_of_it(explainer):
+    explainer.explain(asked([1, 1, *SYSTEM], in_system("Anna Smith", "Hi"), session="s"))
+    canonical = Canonicalized(context_lost=True)
+    again = asked([1, 2, *SYSTEM], in_system("Bob Kent", "Hi"), at=1, session="s", canonical=canonical)
+    assert explainer.explain(again).difference.reason is Reason.USER_DATA
 
 
 def test_engine_that_has_lost_what_it_was_believed_to_hold_makes_the_index_stale(explainer):

@@ -5,6 +5,7 @@ from prometheus_client import generate_latest
 from records import ACME, refusal, request, settlement, space_end
 
 from gateway.telemetry import Catalog, MetricsObserver
+from gateway.values.canonical import RuleMode
 from gateway.values.decision import Decision, DecisionKind
 from gateway.values.ids import ReplicaId, Target, TenantId
 from gateway.values.outcome import Ending
@@ -54,6 +55,19 @@ def test_tenants_that_stand_nowhere_share_a_label_value(counted):
         counted.observer.on_settled(settlement(caller=Caller(Tenant(TenantId(name), label="other"))))
     assert counted.value("gateway_prompt_tokens_total", model="m", tenant="other") == 200
     assert not any('"one"' in sample or '"two"' in sample for sample in counted.samples())
+
+
+def test_what_rules_bring_counts_by_rule_and_mode(counted):
+    counted.observer.on_canonical("whitespace", RuleMode.OBSERVE, 3, 160, 0)
+    counted.observer.on_canonical("whitespace", RuleMode.APPLY, 2, 0, 16)
+    counted.observer.on_canonical("all", RuleMode.OBSERVE, 5, 320, 0)
+    assert counted.counts() == {
+        'gateway_canonical_edits_total{mode="observe",rule="whitespace"}': 3,
+        'gateway_canonical_edits_total{mode="apply",rule="whitespace"}': 2,
+        'gateway_canonical_saved_tokens_total{mode="observe",rule="whitespace"}': 160,
+        'gateway_canonical_saved_tokens_total{mode="observe",rule="all"}': 320,
+        'gateway_canonical_lost_tokens_total{mode="apply",rule="whitespace"}': 16,
+    }
 
 
 def test_refusals_count_for_their_tenant_if_it_is_known(counted):

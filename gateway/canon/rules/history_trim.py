@@ -101,7 +101,7 @@ def _answer_tokens(fields: Fields) -> int:
     """Tokens that the answer may have, as far as the client says."""
     for name in ("max_completion_tokens", "max_tokens"):
         most = fields.get(name)
-        if isinstance(most, int) and not isinstance(most, bool):
+        if isinstance(most, int):
             return max(0, most)
     return 0
 

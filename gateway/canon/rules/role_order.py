@@ -1,6 +1,8 @@
 """Messages of the system and the developer in front of the conversation."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from gateway.canon.edits import Edit
@@ -15,6 +17,7 @@ Message = Mapping[str, Any]
 
 _PLAIN = {"role", "content"}
 _EMPTY_LINE = "\n\n"
+_SEEN = re.compile("[^\\s\u200b\u2060\ufeff]")
 
 
 class RoleOrder:
@@ -71,21 +74,19 @@ class RoleOrder:
 
 
 def _is_plain(message: Message) -> bool:
-    return isinstance(message.get("content"), str) and message.keys() == _PLAIN
+    """Whether it is a text that people see, and nothing more."""
+    content = message.get("content")
+    return isinstance(content, str) and message.keys() == _PLAIN and _SEEN.search(content) is not None
 
 
 def _merged(run: Sequence[Message]) -> Iterator[Message]:
     """Neighbours as one message; as several where code that one of them leaves open would take in the next."""
-    last, length = "", 0
-    pieces: list[str] = []
-    seams: list[int] = []
-    for message in run:
-        content = message["content"]
-        between = _between(last, content) if last and content else ""
-        pieces += (between, content)
-        seams.append(length + len(between))
-        length = seams[-1] + len(content)
-        last = content or last
+    contents = [message["content"] for message in run]
+    pieces = ["", contents[0]]
+    seams = [0]
+    for above, below in pairwise(contents):
+        pieces += (_between(above, below), below)
+        seams.append(seams[-1] + len(above) + len(pieces[-2]))
     code = fenced("".join(pieces))
     firsts = [n for n, seam in enumerate(seams) if not n or touched(code, seam, seam)]
     for first, end in zip(firsts, [*firsts[1:], len(run)], strict=True):

@@ -13,6 +13,7 @@ def catalog() -> list[dict[str, object]]:
             "advice": text.advice,
             "rung": text.rung,
             "remedy": text.remedy,
+            "rules": text.rules,
         }
         for reason, text in REASONS.items()
     ]

@@ -7,7 +7,7 @@ out of the user's random numbers, so that both sides get the same conversations,
 import json
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from random import Random
 from typing import Any
@@ -49,7 +49,6 @@ _AGENT_TOOLS: list[dict[str, Any]] = [
 ]
 
 _BRIEFING_SYSTEM = "You write the briefing of the operations desk. What it has to contain:\n" + prose(_SHARED, 70)
-_BRIEFING_DAY = datetime(2026, 3, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,9 @@ def agent(rng: Random) -> Script:
 
 def briefing(rng: Random) -> Script:
     """One question behind a long system prompt, which is the same for everybody but for the time in its first line."""
-    now = _BRIEFING_DAY + timedelta(milliseconds=rng.randrange(86_400_000))
+    # Some moment of today, as canonicalization takes only what is near the present for the current time.
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    now = today + timedelta(milliseconds=rng.randrange(86_400_000))
     system = f"Current time: {now.isoformat(timespec='milliseconds')}\n{_BRIEFING_SYSTEM}"
     yield {"messages": [{"role": "system", "content": system}, _user(prose(rng, 1))], "max_tokens": 32}
 

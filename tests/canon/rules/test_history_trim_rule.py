@@ -68,6 +68,11 @@ def test_the_cut_stays_until_a_step_has_come_again():
     assert cuts == [0] * 8 + [6] * 3 + [12] * 3 + [18] * 3 + [24] * 3 + [30] * 3 + [36]
 
 
+@pytest.mark.parametrize(("step", "first"), [(0.05, 2), (0.2, 4), (0.5, 10), (0.8, 16)])
+def test_a_step_is_as_large_as_configured(step, first):
+    assert kept(turns(9), step=step)[0] == first
+
+
 def test_where_the_step_ends_within_a_turn_the_next_message_of_the_user_is_the_first_one_left():
     # 250 tokens a turn: behind a step of 300 begins the third.
     assert kept([SYSTEM, *turns(4, tokens=119)]) == [0, *range(5, 9)]
@@ -108,6 +113,10 @@ def test_what_the_answer_may_take_is_kept_free(name):
     assert kept(messages, fields={name: None}) == list(range(12))
 
 
+def test_a_senseless_number_for_the_answer_makes_no_room():
+    assert len(kept(turns(9), fields={"max_tokens": -500})) == 12
+
+
 def test_of_two_words_for_the_answer_the_newer_one_counts():
     assert kept(turns(6), fields={"max_completion_tokens": 10, "max_tokens": 400}) == list(range(12))
 
@@ -137,6 +146,8 @@ def test_a_result_of_an_unknown_call_belongs_to_the_last_one(tool_call_id):
     messages[5] = said("assistant", 44, tool_calls=[call("a")])
     messages[7] = said("tool", 44, tool_call_id=tool_call_id)
     assert kept(messages) == list(range(8, 18))
+    # In front of that call, the history may be cut.
+    assert kept(messages, step=0.2) == list(range(4, 18))
 
 
 def test_functions_of_the_older_api_are_pairs_too():

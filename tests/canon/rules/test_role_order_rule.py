@@ -88,6 +88,8 @@ def test_users_are_never_joined():
         {"role": "system", "content": [{"type": "text", "text": "b"}]},
         {"role": "system", "content": None},
         {"role": "system"},
+        {"role": "system", "content": ""},
+        {"role": "system", "content": " \n\u200b "},
     ],
 )
 def test_a_message_that_says_more_than_a_text_stays_as_it_is(odd):
@@ -105,19 +107,12 @@ def test_a_message_that_says_more_than_a_text_stays_as_it_is(odd):
         ("a", "\nb", "a\n\nb"),
         ("a\n", "\nb", "a\n\nb"),
         ("a\n\n\n", "b", "a\n\n\nb"),
-        ("", "b", "b"),
-        ("a", "", "a"),
         ("a ", " b", "a \n\n b"),
         ("```\ncode\n```", "b", "```\ncode\n```\n\nb"),
     ],
 )
 def test_one_empty_line_stands_between(above, below, joined):
     assert contents(ordered(chat(("system", above), ("system", below)), merge="all")) == [("system", joined)]
-
-
-def test_empty_texts_leave_no_empty_lines():
-    fields = chat(("system", "a"), ("system", ""), ("system", ""), ("system", "b"))
-    assert contents(ordered(fields, merge="all")) == [("system", "a\n\nb")]
 
 
 @pytest.mark.parametrize(

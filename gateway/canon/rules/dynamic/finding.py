@@ -108,7 +108,7 @@ def _judged(
             return None
         said = label.has_colon or label.has_verb
         if read is not None:
-            if not label.is_adverb:
+            if not label.is_loose:
                 return finding
             if said:
                 return finding if follows or opens_sentence(low, label.start, clause=True) else None
@@ -116,7 +116,7 @@ def _judged(
             ends = label.is_next and opens_sentence(low, label.start) and _ends_sentence(low, until)
             return finding if ends else None
         # A time of day, or a weekday: no date tells whether it is now.
-        if not (follows or opens_sentence(low, label.start)) or not (said or not label.is_adverb):
+        if not (follows or opens_sentence(low, label.start)) or not (said or not label.is_loose):
             return None
         return finding if _DIGIT.search(chunk, start, end) or _ends_sentence(low, until) else None
     begins = is_first and not low[: label.start].strip(" \t>#*•-–_")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gateway.canon.rules.dynamic.labels import (
     ADVERBS,
     BARE_LABELS,
+    BEGINNINGS,
     CONNECTORS,
     JOINING,
     NOW_LABELS,
@@ -34,16 +35,16 @@ class Label:
         start: Where it begins, with its article.
         value: Where its value begins: a weekday may stand in front of the date.
         is_now: Whether it says that its value is the current one.
-        is_adverb: Whether it is a word of any sentence, such as today.
+        is_loose: Whether any sentence may have it, such as today.
         has_colon: Whether a colon or an equals sign stands between it and the value.
-        has_verb: Whether a verb does.
+        has_verb: Whether a verb does, or it has its own.
         is_next: Whether nothing does.
     """
 
     start: int
     value: int
     is_now: bool
-    is_adverb: bool
+    is_loose: bool
     has_colon: bool
     has_verb: bool
     is_next: bool
@@ -71,7 +72,9 @@ def label_before(low: str, at: int) -> Label | None:
             start = begin + len(tail) - len(label)
             article = _ARTICLE.search(low, max(0, start - 6), start)
             start = article.start() if article else start
-            return Label(start, value, label in NOW_LABELS, label in ADVERBS, colon, verb, not between.strip())
+            verb = verb or label in BEGINNINGS
+            loose = label in ADVERBS or label in BEGINNINGS
+            return Label(start, value, label in NOW_LABELS, loose, colon, verb, not between.strip())
         if tail.endswith((")", "]", "）")) and not bracket:
             opened = max(tail.rfind(each, max(0, len(tail) - 40)) for each in "([（")
             if opened < 0:

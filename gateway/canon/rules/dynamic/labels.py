@@ -2,73 +2,57 @@
 
 import re
 
-# What is said of now alone. Lines in front of a number sign are notes; commas stand between the words.
+# What is said of now alone. Commas and line ends stand between labels.
 _NOW = """
 current time, current date, current datetime, current date time, current date and time, current date & time,
-current date/time, current time and date, current timestamp, current time stamp, current unix time, current unix timestamp, current epoch,
-current epoch time, current time in seconds, current day, current day and time,
-current date and day, current local time, current local date, current local date and time, current utc time,
-current utc date, current utc date and time, current utc datetime, current server time, current system time,
-current weekday, current day of the week, current day of week, current month, current year, current moment,
-present date, present time, today's date, today’s date, todays date, today's date and time, today’s date and time,
-today date, date today, date and time now, time now, utc now, now utc, local time, server time, system time,
-system date, local date, today, now, right now, it is now, it's now, it is currently, it's currently, it is,
-the time is, the date is, the day is, currentdate, currenttime, currentdatetime, currenttimestamp, todaysdate,
-date of today, time of this request, request time, request date, request timestamp, session start time,
-session started at, session started, conversation started at, conversation start time, conversation start,
-message sent at, message received at, request received at, knowledge of today
-aktuelle zeit, aktuelle uhrzeit, aktuelles datum, aktuelles datum und uhrzeit, aktuelles datum/uhrzeit,
-aktuelles datum und aktuelle uhrzeit, aktuelle uhrzeit und datum, aktuelle ortszeit, aktuelle systemzeit,
-aktueller zeitpunkt, aktueller zeitstempel, aktueller tag, aktueller wochentag, aktueller monat, aktuelles jahr,
-heutiges datum, heutige datum, heutiger tag, heute, jetzt, datum heute, datum von heute, derzeitige uhrzeit,
-jetzige uhrzeit, systemzeit, ortszeit, es ist jetzt, jetzt ist es, heute haben wir, wir haben heute, es ist
-date du jour, date actuelle, date d'aujourd'hui, date d’aujourd’hui, date courante, heure actuelle, heure courante,
-heure locale, date et heure actuelles, date et heure actuelle, date et heure courantes, date et heure du jour,
-horodatage actuel, nous sommes, nous sommes aujourd'hui, nous sommes aujourd’hui, aujourd'hui nous sommes,
-aujourd’hui nous sommes, aujourd'hui, aujourd’hui, on est, maintenant, il est, il est actuellement,
-il est maintenant, jour actuel
-fecha actual, fecha de hoy, fecha del día, hora actual, fecha y hora actual, fecha y hora actuales, hora local,
-hora local actual, hoy, ahora, ahora son, ahora mismo son, estamos a, hoy estamos a, son las, día actual
-data odierna, data attuale, data corrente, data di oggi, ora attuale, ora corrente, ora locale, data e ora attuali,
-data e ora attuale, data e ora correnti, data e ora corrente, oggi, oggi siamo, adesso, adesso sono, sono le,
-orario attuale, giorno attuale
-data atual, data actual, data de hoje, data corrente, hora atual, hora actual, horário atual, data e hora atual,
-data e hora atuais, data e hora actuais, hoje, agora, agora são, hora local, dia atual
-huidige datum, huidige tijd, huidige datum en tijd, huidige tijdstip, huidig tijdstip, huidige dag,
-datum van vandaag, vandaag, nu, het is nu, lokale tijd
-aktualna data, aktualny czas, aktualna godzina, aktualna data i godzina, aktualna data i czas, dzisiejsza data,
-data dzisiejsza, bieżąca data, bieżący czas, bieżąca godzina, obecna data, obecny czas, obecna godzina, dzisiaj,
-dziś, dziś mamy, dzisiaj mamy, teraz, jest teraz
-aktuální datum, aktuální čas, aktuální datum a čas, současný čas, současné datum, dnešní datum, dnes, nyní, nyní je,
-právě je, teď je, aktuálny čas, aktuálny dátum, aktuálny dátum a čas, dnešný dátum, dnes je
+current date/time, current time and date, current timestamp, current time stamp, current unix time,
+current unix timestamp, current epoch, current epoch time, current time in seconds, current day,
+current day and time, current date and day, current local time, current local date, current local date and time,
+current utc time, current utc date, current utc date and time, current utc datetime, current server time,
+current system time, current weekday, current day of the week, current day of week, current month, current year,
+current moment, present date, present time, today's date, todays date, today's date and time, today date, date today,
+date and time now, time now, utc now, now utc, local time, server time, system time, system date, local date,
+currentdate, currenttime, currentdatetime, currenttimestamp, todaysdate, date of today, time of this request,
+request time, request date, request timestamp, session start time, session started at, session started,
+conversation started at, conversation start time, conversation start, message sent at, message received at,
+request received at, knowledge of today, aktuelle zeit, aktuelle uhrzeit, aktuelles datum,
+aktuelles datum und uhrzeit, aktuelles datum/uhrzeit, aktuelles datum und aktuelle uhrzeit,
+aktuelle uhrzeit und datum, aktuelle ortszeit, aktuelle systemzeit, aktueller zeitpunkt, aktueller zeitstempel,
+aktueller tag, aktueller wochentag, aktueller monat, aktuelles jahr, heutiges datum, heutige datum, heutiger tag,
+datum heute, datum von heute, derzeitige uhrzeit, jetzige uhrzeit, systemzeit, ortszeit, date du jour, date actuelle,
+date d'aujourd'hui, date courante, heure actuelle, heure courante, heure locale, date et heure actuelles,
+date et heure actuelle, date et heure courantes, date et heure du jour, horodatage actuel, jour actuel, fecha actual,
+fecha de hoy, fecha del día, hora actual, fecha y hora actual, fecha y hora actuales, hora local, hora local actual,
+día actual, data odierna, data attuale, data corrente, data di oggi, ora attuale, ora corrente, ora locale,
+data e ora attuali, data e ora attuale, data e ora correnti, data e ora corrente, orario attuale, giorno attuale,
+data atual, data actual, data de hoje, hora atual, horário atual, data e hora atual, data e hora atuais,
+data e hora actuais, dia atual, huidige datum, huidige tijd, huidige datum en tijd, huidige tijdstip,
+huidig tijdstip, huidige dag, datum van vandaag, lokale tijd, aktualna data, aktualny czas, aktualna godzina,
+aktualna data i godzina, aktualna data i czas, dzisiejsza data, data dzisiejsza, bieżąca data, bieżący czas,
+bieżąca godzina, obecna data, obecny czas, obecna godzina, aktuální datum, aktuální čas, aktuální datum a čas,
+současný čas, současné datum, dnešní datum, aktuálny čas, aktuálny dátum, aktuálny dátum a čas, dnešný dátum,
 dagens datum, aktuellt datum, aktuell tid, aktuellt datum och tid, nuvarande tid, nuvarande datum,
-nuvarande datum och tid, datum och tid nu, idag, i dag, klockan är, klockan är nu, dagens dato, nåværende tid,
-nåværende dato, nåværende klokkeslett, nåværende dato og tid, nåværende tidspunkt, aktuell dato, klokken er,
-nuværende tid, nuværende dato, nuværende tidspunkt, nuværende dato og tid, aktuel dato, aktuel tid
-tämänhetkinen aika, tämänhetkinen päivämäärä, nykyinen aika, nykyinen päivämäärä, nykyinen kellonaika,
-nykyinen päivämäärä ja aika, nykyinen päivämäärä ja kellonaika, tämän päivän päivämäärä, tämä päivä, tänään, kello on,
-kellonaika nyt, päivämäärä tänään, kello nyt
-mai dátum, jelenlegi idő, jelenlegi dátum, jelenlegi dátum és idő, pontos idő, aktuális dátum, aktuális idő,
-a mai dátum, ma, data curentă, data de azi, data de astăzi, ora curentă, data și ora curentă, astăzi, azi, acum
-τρέχουσα ώρα, τρέχουσα ημερομηνία, τρέχουσα ημερομηνία και ώρα, σημερινή ημερομηνία, σήμερα, τώρα
-текущее время, текущая дата, текущие дата и время, текущая дата и время, текущее дата и время, сегодняшняя дата,
-сегодняшнее число, дата сегодня, сегодня, сейчас, московское время, местное время, текущий день, время сейчас
-поточний час, поточна дата, поточні дата та час, поточні дата й час, поточні дата і час, поточна дата та час,
-поточна дата і час, сьогоднішня дата, сьогодні, зараз
-şu anki saat, şu anki tarih, şu anki zaman, şu anki tarih ve saat, şu anki tarih/saat, şu an, güncel tarih,
-güncel saat, güncel tarih ve saat, geçerli tarih, geçerli saat, bugünün tarihi, bugün, şimdi, mevcut tarih,
-mevcut saat, mevcut zaman, şimdiki zaman
-الوقت الحالي, التاريخ الحالي, تاريخ اليوم, التاريخ والوقت الحالي, التاريخ والوقت الحاليان, الوقت والتاريخ الحالي,
-التاريخ والوقت الحاليين, اليوم, الساعة الآن, الآن, الوقت الآن, التوقيت الحالي, الساعة الحالية
-השעה הנוכחית, התאריך הנוכחי, תאריך נוכחי, שעה נוכחית, התאריך היום, תאריך היום, היום, עכשיו, השעה עכשיו, השעה כעת,
-זמן נוכחי, הזמן הנוכחי, תאריך ושעה נוכחיים, התאריך והשעה הנוכחיים, התאריך והשעה כעת
-زمان فعلی, تاریخ امروز, تاریخ فعلی, ساعت فعلی, اکنون, امروز, تاریخ و زمان فعلی
+nuvarande datum och tid, datum och tid nu, dagens dato, nåværende tid, nåværende dato, nåværende klokkeslett,
+nåværende dato og tid, nåværende tidspunkt, aktuell dato, nuværende tid, nuværende dato, nuværende tidspunkt,
+nuværende dato og tid, aktuel dato, aktuel tid, tämänhetkinen aika, tämänhetkinen päivämäärä, nykyinen aika,
+nykyinen päivämäärä, nykyinen kellonaika, nykyinen päivämäärä ja aika, nykyinen päivämäärä ja kellonaika,
+tämän päivän päivämäärä, tämä päivä, kellonaika nyt, päivämäärä tänään, kello nyt, mai dátum, jelenlegi idő,
+jelenlegi dátum, jelenlegi dátum és idő, pontos idő, aktuális dátum, aktuális idő, a mai dátum, data curentă,
+data de azi, data de astăzi, ora curentă, data și ora curentă, τρέχουσα ώρα, τρέχουσα ημερομηνία,
+τρέχουσα ημερομηνία και ώρα, σημερινή ημερομηνία, текущее время, текущая дата, текущие дата и время,
+текущая дата и время, текущее дата и время, сегодняшняя дата, сегодняшнее число, дата сегодня, московское время,
+местное время, текущий день, время сейчас, поточний час, поточна дата, поточні дата та час, поточні дата й час,
+поточні дата і час, поточна дата та час, поточна дата і час, сьогоднішня дата, şu anki saat, şu anki tarih,
+şu anki zaman, şu anki tarih ve saat, şu anki tarih/saat, güncel tarih, güncel saat, güncel tarih ve saat,
+geçerli tarih, geçerli saat, bugünün tarihi, mevcut tarih, mevcut saat, mevcut zaman, şimdiki zaman, الوقت الحالي,
+التاريخ الحالي, تاريخ اليوم, التاريخ والوقت الحالي, التاريخ والوقت الحاليان, الوقت والتاريخ الحالي,
+التاريخ والوقت الحاليين, الساعة الآن, الوقت الآن, التوقيت الحالي, الساعة الحالية, השעה הנוכחית, התאריך הנוכחי,
+תאריך נוכחי, שעה נוכחית, התאריך היום, תאריך היום, השעה עכשיו, השעה כעת, זמן נוכחי, הזמן הנוכחי, תאריך ושעה נוכחיים,
+התאריך והשעה הנוכחיים, התאריך והשעה כעת, زمان فعلی, تاریخ امروز, تاریخ فعلی, ساعت فعلی, تاریخ و زمان فعلی,
 वर्तमान समय, वर्तमान तिथि, वर्तमान तारीख, वर्तमान दिनांक, वर्तमान तिथि और समय, वर्तमान तारीख और समय,
-वर्तमान दिनांक और समय, आज की तारीख, आज की तिथि, आज का दिनांक, आज, अभी, अभी का समय, अभी समय
-thời gian hiện tại, ngày hiện tại, giờ hiện tại, ngày giờ hiện tại, ngày và giờ hiện tại, ngày hôm nay, hôm nay,
-hôm nay là ngày, bây giờ, bây giờ là
-waktu saat ini, tanggal saat ini, tanggal hari ini, hari ini, sekarang, waktu sekarang, tanggal sekarang,
-jam sekarang, tanggal dan waktu saat ini
+वर्तमान दिनांक और समय, आज की तारीख, आज की तिथि, आज का दिनांक, अभी का समय, अभी समय, thời gian hiện tại, ngày hiện tại,
+giờ hiện tại, ngày giờ hiện tại, ngày và giờ hiện tại, ngày hôm nay, waktu saat ini, tanggal saat ini,
+tanggal hari ini, waktu sekarang, tanggal sekarang, jam sekarang, tanggal dan waktu saat ini
 """
 
 # The same in scripts that stand without blanks between words, or with marks that are no letters.
@@ -91,16 +75,21 @@ tarih ve saat, zaman, التاريخ, الوقت, التاريخ والوقت, �
 thời gian, ngày giờ, tanggal, waktu, jam, epoch, unix time, unix timestamp, ts, today's day
 日付, 日時, 時刻, 時間, 日期, 时间, 日期和时间, 日期时间, 時間, 日期時間, 날짜, 시간, 시각, 일시, วันที่, เวลา
 """
-# Words that stand for "now" and "today", and such that may begin any sentence: they need a verb behind them.
+# Words that stand for "now" and "today": a label only with a verb or a colon behind them.
 _ADVERBS = """
-today, now, right now, it is, it's now, it is now, it is currently, it's currently, the time is, the date is, the day is,
-heute, jetzt, es ist, es ist jetzt, jetzt ist es, heute haben wir, wir haben heute, aujourd'hui, maintenant, on est, il est,
-nous sommes, il est maintenant, il est actuellement, hoy, ahora, ahora son, son las, estamos a, hoy estamos a, oggi, adesso,
-adesso sono, sono le, oggi siamo, hoje, agora, agora são, vandaag, nu, het is nu, dzisiaj, dziś, teraz, jest teraz, dziś mamy,
-dzisiaj mamy, dnes, nyní, nyní je, dnes je, právě je, teď je, idag, i dag, klockan är, klockan är nu, klokken er, tänään,
-kello on, ma, astăzi, azi, acum, σήμερα, τώρα, сегодня, сейчас, сьогодні, зараз, bugün, şimdi, şu an, اليوم, الآن, היום, עכשיו,
-امروز, اکنون, आज, अभी, hôm nay, hôm nay là ngày, bây giờ, bây giờ là, hari ini, sekarang,
+today, now, right now, heute, jetzt, aujourd'hui, maintenant, hoy, ahora, oggi, adesso, hoje, agora, vandaag, nu, dzisiaj, dziś,
+teraz, dnes, nyní, idag, i dag, tänään, ma, astăzi, azi, acum, σήμερα, τώρα, сегодня, сейчас, сьогодні, зараз, bugün, şimdi, şu an,
+اليوم, الآن, היום, עכשיו, امروز, اکنون, आज, अभी, hôm nay, bây giờ, hari ini, sekarang,
 本日, 今日, 現在, 今, 今天, 今日, 现在, 此刻, 오늘, 지금, 현재, วันนี้, ขณะนี้, ตอนนี้
+"""
+
+# The same with their verb. Any sentence may begin so.
+_BEGINNINGS = """
+it is, it's now, it is now, it is currently, it's currently, the time is, the date is, the day is, es ist, es ist jetzt,
+jetzt ist es, heute haben wir, wir haben heute, on est, il est, nous sommes, nous sommes aujourd'hui, aujourd'hui nous sommes,
+il est maintenant, il est actuellement, ahora son, ahora mismo son, son las, estamos a, hoy estamos a, adesso sono, sono le,
+oggi siamo, agora são, het is nu, jest teraz, dziś mamy, dzisiaj mamy, nyní je, dnes je, právě je, teď je, klockan är,
+klockan är nu, klokken er, kello on, hôm nay là ngày, bây giờ là
 """
 
 _VERBS = """
@@ -150,7 +139,7 @@ def _phrases(text: str) -> frozenset[str]:
     return frozenset(each for line in text.splitlines() for part in line.split(",") if (each := part.strip()))
 
 
-NOW_LABELS = _phrases(_NOW.replace("’", "'")) | _phrases(_NOW_WITHOUT_BLANKS)
+NOW_LABELS = _phrases(_NOW) | _phrases(_NOW_WITHOUT_BLANKS) | _phrases(_ADVERBS) | _phrases(_BEGINNINGS)
 """Labels of what is current, in small letters, with plain apostrophes."""
 
 BARE_LABELS = _phrases(_BARE)
@@ -160,7 +149,10 @@ WITHOUT_BLANKS = _phrases(_NOW_WITHOUT_BLANKS) | {each for each in BARE_LABELS i
 """Those that may begin in the middle of a word, where there are no blanks between words."""
 
 ADVERBS = _phrases(_ADVERBS)
-"""Labels of now that need a verb, or stand in any sentence."""
+"""Labels of now that need a verb or a colon."""
+
+BEGINNINGS = _phrases(_BEGINNINGS)
+"""Labels of now that have their verb."""
 
 VERBS_WITHOUT_BLANKS = frozenset(_VERBS_WITHOUT_BLANKS.split())
 VERBS = _phrases(_VERBS) | VERBS_WITHOUT_BLANKS

@@ -56,12 +56,24 @@ export function linesFor(rules, mode = "apply") {
 /** The line for one model's or tenant's own entry, which goes before the lines for everybody. */
 export const ownLine = (rules) => `canon: {${rules.map((rule) => `${rule}: apply`).join(", ")}}`;
 
+/** Percentage points below which a rule makes no difference worth a word. */
+const LEAST_POINTS = 0.05;
+
+/**
+ * What a rule of a summary comes to.
+ * @returns {"saves"|"costs"|"none"} none: next to nothing
+ */
+export function effectOf({ points }) {
+  if (Math.abs(points) < LEAST_POINTS) return "none";
+  return points > 0 ? "saves" : "costs";
+}
+
 /** Rules of a summary that are observed and changed something, without `all`. */
 export const observed = (rows) => rows.filter(({ rule, mode }) => mode === "observe" && rule !== ALL);
 
 /** Of rules that could be turned on, the one that would save most; undefined if none would. */
 export function mostOf(rows, rules) {
   return observed(rows)
-    .filter(({ rule, net_tokens: net }) => rules.includes(rule) && net > 0)
+    .filter((row) => rules.includes(row.rule) && effectOf(row) === "saves")
     .sort((one, other) => other.net_tokens - one.net_tokens)[0];
 }

@@ -2,7 +2,7 @@
 
 import { html } from "../vendor/ui.js";
 import { link } from "../core/address.js";
-import { mostOf } from "../core/canon.js";
+import { effectOf, mostOf } from "../core/canon.js";
 import { count, counted, gained, gpu, money, points } from "../core/format.js";
 import { Remedy } from "./reason.js";
 
@@ -44,7 +44,7 @@ export function Finding({ finding, summary, rules = [], ofReason = false }) {
 /** What of it the gateway could mend by itself, or mends already. */
 function InTheGateway({ finding, rules, canonicalization: { rules: rows, suggestions } }) {
   const most = mostOf(rows, rules);
-  const on = rows.find((row) => row.mode === "apply" && row.net_tokens > 0 && rules.includes(row.rule));
+  const on = rows.find((row) => row.mode === "apply" && effectOf(row) === "saves" && rules.includes(row.rule));
   const slot = suggestions.find((each) => ["reason", "model", "tenant", "source"].every((name) => each[name] === finding[name]));
   if (!most && !on && !slot) return null;
   return html`<p>

@@ -1,7 +1,7 @@
 // One rule of canonicalization: what turning it on would bring, or what it brings now, in figures and in words.
 
 import { html } from "../vendor/ui.js";
-import { ALL, linesFor, observed, ownLine, wordsOf } from "../core/canon.js";
+import { ALL, effectOf, linesFor, observed, ownLine, wordsOf } from "../core/canon.js";
 import { count, counted, gained, gpu, money, points } from "../core/format.js";
 import { CopyLines } from "./copy.js";
 
@@ -14,13 +14,14 @@ import { CopyLines } from "./copy.js";
 export function Rule({ row, summary, open = false }) {
   const { does, mind } = wordsOf(row.rule);
   const isOn = row.mode === "apply";
+  const costs = effectOf(row) === "costs";
   const { named, costly } = meant(row, summary);
   return html`<li>
     <h3><${Headline} row=${row} /></h3>
     <p>${does}${mind && ` ${mind}`}</p>
     <p class="hint"><${Worth} row=${row} summary=${summary} /></p>
-    ${row.net_tokens > 0 && !isOn && html`<${TurnOn} rules=${named} summary=${summary} open=${open}>${costly && leftOut(costly)}<//>`}
-    ${row.net_tokens < 0 && isOn && html`<${Lines} title="How to turn it off, and go on observing it" rules=${[row.rule]} mode="observe" />`}
+    ${!isOn && !costs && html`<${TurnOn} rules=${named} summary=${summary} open=${open}>${costly && leftOut(costly)}<//>`}
+    ${isOn && costs && html`<${Lines} title="How to turn it off, and go on observing it" rules=${[row.rule]} mode="observe" />`}
   </li>`;
 }
 
@@ -47,12 +48,15 @@ function Lines({ title, rules, mode = "apply", open = false, children }) {
   </details>`;
 }
 
-function Headline({ row: { rule, mode, net_tokens: net, points: change } }) {
-  const name = rule === ALL ? "all observed rules together" : html`<code>${rule}</code>`;
-  const share = Math.abs(change) / 100;
-  if (net < 0) return html`<span class="badge bad">warning</span> ${name} <${Warning} isOn=${mode === "apply"} costs=${points(share)} />`;
-  if (mode === "apply") return net ? html`${name} is on: <span class="good">saves ${points(share)} now</span>` : html`${name} is on, and saves nothing now`;
-  return net ? html`Turn ${name} on: <span class="good">${gained(share)}</span> hit rate` : html`${name} would save nothing`;
+function Headline({ row }) {
+  const isOn = row.mode === "apply";
+  const name = row.rule === ALL ? "all observed rules together" : html`<code>${row.rule}</code>`;
+  const share = Math.abs(row.points) / 100;
+  const effect = effectOf(row);
+  if (effect === "costs") return html`<span class="badge bad">warning</span> ${name} <${Warning} isOn=${isOn} costs=${points(share)} />`;
+  if (effect === "none") return html`${name} ${isOn ? "is on, and makes next to no difference now" : "would make next to no difference"}`;
+  if (isOn) return html`${name} is on: <span class="good">saves ${points(share)} now</span>`;
+  return html`Turn ${name} on: <span class="good">${gained(share)}</span> hit rate`;
 }
 
 function Warning({ isOn, costs }) {
@@ -76,7 +80,7 @@ function Worth({ row, summary }) {
 /** The rules that a row is about; of all together those are named apart that cost more than they save. */
 function meant({ rule }, { canonicalization: { rules } }) {
   if (rule !== ALL) return { named: [rule], costly: "" };
-  const costs = observed(rules).filter((row) => row.net_tokens < 0);
+  const costs = observed(rules).filter((row) => effectOf(row) === "costs");
   const others = observed(rules).filter((row) => !costs.includes(row));
   return { named: others.map((row) => row.rule), costly: costs.map((row) => row.rule).join(", ") };
 }

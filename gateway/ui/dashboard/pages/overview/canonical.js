@@ -1,7 +1,7 @@
 // What the rules of canonicalization would bring, or bring now, and places that they could be told of.
 
 import { html } from "../../vendor/ui.js";
-import { ALL, observed } from "../../core/canon.js";
+import { ALL, effectOf, observed } from "../../core/canon.js";
 import { count, counted, percent } from "../../core/format.js";
 import { Rule } from "../../parts/rule.js";
 import { NotLookedAt } from "../../parts/states.js";
@@ -31,9 +31,9 @@ export function Canonical({ summary, catalog }) {
 
 function Rules({ summary }) {
   const { looked_at: looked, rules } = summary.canonicalization;
-  const worth = [...rules].sort((one, other) => rank(one) - rank(other)).filter((row) => row.net_tokens !== 0 && addsUp(row, rules));
-  const first = worth.find(({ mode, net_tokens: net }) => mode === "observe" && net > 0);
-  const idle = rules.filter((row) => row.net_tokens === 0 && row.rule !== ALL);
+  const worth = rules.filter((row) => effectOf(row) !== "none" && addsUp(row, rules)).sort((one, other) => rank(one) - rank(other));
+  const first = worth.find((row) => row.mode === "observe" && effectOf(row) === "saves");
+  const idle = rules.filter((row) => effectOf(row) === "none" && row.rule !== ALL);
   return html`
     <p class="hint">
       Rules make prompts begin alike, so that more of them comes from the cache. Each was tried beside the gateway on
@@ -45,28 +45,21 @@ function Rules({ summary }) {
     html`<ul class="rules">
       ${worth.map((row) => html`<${Rule} key=${`${row.rule} ${row.mode}`} row=${row} summary=${summary} open=${row === first} />`)}
     </ul>`}
-    ${worth.length === 0 && html`<p><strong>Nothing would be saved:</strong> ${nothing(rules)}</p>`}
-    ${worth.length > 0 && idle.length > 0 &&
+    ${worth.length === 0 && html`<p><strong>Nothing would be saved:</strong> ${idle.length ? "the rules make next to no difference." : "no rule found anything to change."}</p>`}
+    ${idle.length > 0 &&
     html`<p class="hint">
-      Change prompts, and save nothing in this window: ${idle.map((row, at) => html`${at > 0 && ", "}<code>${row.rule}</code> (${counted(row.requests, "request")})`)}.
+      Change prompts, and make next to no difference in this window:${" "}
+      ${idle.map((row, at) => html`${at > 0 && ", "}<code>${row.rule}</code> (${counted(row.requests, "request")}${row.mode === "apply" && ", on"})`)}.
     </p>`}
   `;
 }
 
-function nothing(rules) {
-  if (!rules.length) return "no rule found anything to change.";
-  const names = [...new Set(rules.filter(({ rule }) => rule !== ALL).map(({ rule }) => rule))].join(", ");
-  return `what the rules would change (${names}) is computed either way.`;
-}
-
 /** All together are worth a word where they bring more than the best of them alone. */
-function addsUp({ rule, net_tokens: net }, rules) {
-  return rule !== ALL || net < 0 || observed(rules).every((row) => row.net_tokens < net);
-}
+const addsUp = ({ rule, net_tokens: net }, rules) => rule !== ALL || observed(rules).every((row) => row.net_tokens < net);
 
-/** First what could be turned on, then all of that together, what is on, and last what would cost more than it saves. */
-function rank({ rule, mode, net_tokens: net }) {
-  if (net < 0) return mode === "apply" ? -1 : 3;
-  if (mode === "apply") return 2;
-  return rule === ALL ? 1 : 0;
+/** First what is on and costs; what could be turned on, all of that together, what is on; last what had better be left off. */
+function rank(row) {
+  if (effectOf(row) === "costs") return row.mode === "apply" ? -1 : 3;
+  if (row.mode === "apply") return 2;
+  return row.rule === ALL ? 1 : 0;
 }

@@ -21,7 +21,7 @@ export function Canonical({ summary, text }) {
     <ul class="rules">
       ${text.rules.map((rule, at) => {
         const having = rows.filter((row) => row.rule === rule);
-        if (!having.length) return html`<${Idle} key=${rule} rule=${rule} summary=${summary} />`;
+        if (!having.length || !looked.requests) return html`<${Idle} key=${rule} rule=${rule} summary=${summary} />`;
         return having.map((row) => html`<${Rule} key=${`${rule} ${row.mode}`} row=${row} summary=${summary} open=${at === 0} />`);
       })}
     </ul>

@@ -1,0 +1,143 @@
+"""From requests to the summary: the real rules, the real journal, and the process in between."""
+
+import json
+import time
+
+import msgspec
+import pytest
+import yaml
+from explain_world import World, eventually
+from observed_prompts import LONG, TERMS, body, request
+
+from gateway.canon.settings import CanonSettings
+from gateway.explain.front import COMMAND
+from gateway.explain.keeper import Patience
+from gateway.explain.link import Answer, CanonTerms, Frames, Question, Terms, pack
+from gateway.explain.office import Office
+from gateway.explain.staff import ExplainStaff
+from gateway.values.canonical import Canonicalized, RuleMode
+
+OBSERVED = (RuleMode.OBSERVE,) * 8
+NOW = 1_795_262_400.0
+"""2026-11-21 12:00 UTC."""
+
+
+def terms(canon: CanonTerms | None = TERMS, **fields) -> Terms:
+    return Terms(1 << 26, 1000, 3600.0, 1 << 26, 3600.0, 100_000, None, "USD", {}, canon, **fields)
+
+
+class Desk:
+    """An office with the real staff, whose tokenizer is loaded."""
+
+    def __init__(self, canon: CanonTerms | None = TERMS) -> None:
+        self.office = Office(ExplainStaff, lambda: NOW)
+        self.office.handle(terms(canon))
+        self.number = 0
+        until = time.monotonic() + 20
+        while canon is not None and not self.summary()["looked_at"]["requests"]:
+            assert time.monotonic() < until
+            self.send(body("Hello.  \r\nYou.", "Hi."), life="before", session="before")
+            time.sleep(0.005)
+        self.office.counted()
+        self.looked_at = self.summary()["looked_at"]["requests"]
+
+    def send(self, sent: bytes, **fields) -> None:
+        self.number += 1
+        finished = request(sent, observe=(), request_id=f"req-{self.number}", at=NOW + self.number / 10)
+        canonical = fields.pop("canonical", Canonicalized(OBSERVED, owner="acme"))
+        finished = msgspec.structs.replace(finished, **({"canonical": canonical, "session": ""} | fields))
+        frame = bytearray()
+        pack(finished, frame)
+        [arrived] = Frames().feed(bytes(frame))
+        assert not self.office.handle(arrived.message())
+
+    def ask(self, question: str, **arguments: str) -> dict:
+        [answer] = self.office.handle(Question(1, question, arguments))
+        assert isinstance(answer, Answer)
+        assert answer.status == 200, answer
+        return json.loads(answer.document)
+
+    def summary(self) -> dict:
+        return self.ask("summary")["canonicalization"]
+
+    def rules(self) -> dict[str, dict]:
+        return {each["rule"]: each for each in self.summary()["rules"]}
+
+
+def test_a_time_in_front_is_told_with_what_moving_it_would_bring():
+    desk = Desk()
+    for number in range(10):
+        desk.send(body(f"Current time: 2026-11-21 12:0{number}\n{LONG}", "Hi."))
+    rule = desk.rules()["dynamic-suffix"]
+    assert rule["requests"] == 10
+    assert rule["saved_tokens"] > 9 * 500
+    assert rule["points"] > 80
+    assert not desk.summary()["suggestions"]
+    counted = desk.office.counted()
+    assert counted is not None
+    assert (RuleMode.OBSERVE, 20) in [each[1:3] for each in counted.canonical if each[0] == "dynamic-suffix"]
+
+
+def test_a_place_that_no_rule_finds_is_suggested_and_found_when_it_is_set():
+    desk = Desk()
+    names = ("Anna Smith", "Bob Kent", "Carla Diaz", "Dora Lund", "Emil Berg")
+    for name in names:
+        desk.send(body(f"You help people.\nCustomer: {name}\n{LONG}", "Hi."))
+    [found] = desk.summary()["suggestions"]
+    assert (found["regex"], found["varies"], found["requests"]) == ("^Customer: (.+)$", "conversation", 4)
+    assert "dynamic-suffix" not in desk.rules()
+    settings = CanonSettings.model_validate(yaml.safe_load(found["yaml"])["canon"])
+    desk.office.handle(terms(CanonTerms(settings.model_dump_json().encode(), TERMS.models)))
+    for name in reversed(names):
+        desk.send(body(f"You help people.\nCustomer: {name}\n{LONG}", "Hello."))
+    assert desk.rules()["dynamic-suffix"]["saved_tokens"] > 4 * 500
+    assert desk.summary()["suggestions"] == [found]
+
+
+def test_the_request_tells_what_rules_would_change():
+    desk = Desk()
+    desk.send(body(f"Be brief.  \r\n{LONG}", "Hi\u200b there."))
+    shown = desk.ask("request", id=f"req-{desk.number}")["canonicalization"]
+    assert shown["observed"]
+    assert shown["applied"] == []
+    assert {each["rule"] for each in shown["rules"]} == {"unicode", "whitespace", "all"}
+    assert {edit["rule"] for edit in shown["edits"]} == {"unicode", "whitespace"}
+    assert all(edit["mode"] == "observe" and isinstance(edit["tokens"], int) for edit in shown["edits"])
+    assert "brief" not in json.dumps(shown)
+
+
+def test_without_terms_nothing_is_observed_and_nothing_suggested():
+    desk = Desk(None)
+    for name in ("Anna Smith", "Bob Kent", "Carla Diaz"):
+        desk.send(body(f"You help people.\nCustomer: {name}  \n{LONG}", "Hi."))
+    assert desk.summary() == {"looked_at": {"requests": 0, "prompt_tokens": 0}, "rules": [], "suggestions": []}
+    # Later they come.
+    desk.office.handle(terms())
+    desk.send(body(LONG, "Hi."))
+    assert desk.summary()["looked_at"]["requests"] == 1
+
+
+def test_rules_that_cannot_be_built_cost_no_reasons():
+    office = Office(ExplainStaff, lambda: NOW)
+    office.handle(terms(CanonTerms(b'{"unknown": 1}', {})))
+    [notice] = office.expire()
+    assert notice.event == "canon_not_observed"
+    assert not office.handle(request(body(LONG, "Hi.")))
+    assert office.counted().missed
+
+
+@pytest.mark.parametrize("before", [0, 14])
+async def test_what_was_asked_is_left_out_first_when_much_waits(tmp_path, before):
+    patience = Patience(tick_seconds=0.1, silent_ticks=600, starting_ticks=600, answer_seconds=60)
+    async with World(tmp_path, patience=patience, command=list(COMMAND), canon=TERMS, max_waiting_mib=1) as world:
+        await world.summary()
+        front = world.front
+        for number in range(before):
+            front.finished(request(body(LONG, "x" * 20_000), life=f"l{number}"))
+        asked = request(body("Hi.", "Hi."), body("Hi.  \n", "Hi."), apply=["whitespace"], request_id="late")
+        front.finished(asked)
+        await eventually(lambda: not front._outbox.awaits and front._outbox.is_empty)
+        shown = json.loads(await front.ask("request", {"id": "late"}))
+        assert not shown["skipped"]
+        assert shown["canonicalization"]["applied"] == ([] if before else ["whitespace"])
+        assert world.counts.canonical["whitespace", "apply", "edits"] == (0 if before else 1)
