@@ -168,3 +168,9 @@ async def test_a_block_under_another_name_is_none(server, store_at, soon, errors
         client.set(redis_name(OTHER), SEAL.closed(SEAL.name(KEY), BLOCK))
     assert await store.fetch([OTHER]) == {}
     assert errors == ["redis"]
+
+
+async def test_an_empty_block_is_a_block(server, store_at, soon):
+    store = store_at(server.url)
+    store.keep({KEY: ""})
+    assert await soon(lambda: store.fetch([KEY])) == {KEY: ""}
