@@ -131,8 +131,9 @@ def _fence_end(text: str, opening: re.Match[str]) -> int:
     mark = opening[2] or opening[3]
     line = _next_line(text, opening.end())
     while (found := text.find(mark, line)) >= 0:
+        # A line with the mark in it that is nothing but one fence is one of at least its length.
         closing = _CLOSING[mark[0]].match(text, _line_of(text, line, found))
-        if closing is not None and len(closing[2]) >= len(mark) and (not plain or _PLAIN.fullmatch(closing[1])):
+        if closing is not None and (not plain or _PLAIN.fullmatch(closing[1])):
             return closing.end(2)
         line = _next_line(text, found)
     return len(text)

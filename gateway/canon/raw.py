@@ -16,6 +16,10 @@ _SCALAR = re.compile(rb"[^\s,\]}]+")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NEXT = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]{0,100}+")*+(["\[\]{}])')
 """The next bracket, or the next string that is long or has escapes."""
+_SIMPLE = re.compile(
+    rb'"([^"\\]{1,100}+)"[ \t\n\r]*+:[ \t\n\r]*+("[^"\\]{0,100}+"|[^\s",\]\[{}]++)[ \t\n\r]*+(?:,[ \t\n\r]*+)?+'
+)
+"""A member as most are, and what follows it up to the next one: a short name and a short text or number."""
 _OPENING = (b"[", b"{")
 _BACKSLASH, _QUOTE, _COMMA, _CLOSED_ARRAY, _CLOSED_OBJECT = b'\\",]}'
 
@@ -56,6 +60,10 @@ class Raw:
         found: list[Child] = []
         position = self._skip(start + 1)
         while self.document[position] != _CLOSED_OBJECT:
+            if simple := _SIMPLE.match(self.document, position):
+                found.append(Child(simple[1].decode(), position, *simple.span(2)))
+                position = simple.end()
+                continue
             name_end = self._end(position)
             value = self._skip(self._skip(name_end) + 1)
             end = self._end(value)

@@ -60,9 +60,9 @@ def texts_of(message: Mapping[str, Any], number: int, role: str) -> Iterator[Tex
 
 
 def messages(fields: Fields) -> list[Mapping[str, Any]]:
-    """The messages of a chat; none where there are none."""
+    """The messages of a chat; none where there are none, as in a completion, of which nobody checked such a field."""
     found = fields.get("messages")
-    return found if isinstance(found, list) else []
+    return found if isinstance(found, list) and "prompt" not in fields else []
 
 
 def leading_messages(fields: Fields) -> int:

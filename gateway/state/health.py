@@ -1,5 +1,6 @@
 """Whether it is worth while to ask Redis."""
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -69,3 +70,9 @@ def named(error: Exception) -> str:
     if isinstance(error, ResponseError) and code.isascii() and code.isalpha() and code.isupper():
         return f"{type(error).__name__} {code}"
     return type(error).__name__
+
+
+def is_ending() -> bool:
+    """Whether the running task has been cancelled. redis-py swallows that now and then, while it connects."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -7,6 +7,8 @@ from typing import NamedTuple, cast
 
 from redis.asyncio import Redis
 
+from gateway.state.health import is_ending
+
 _MOST_KEYS = 512
 """Of one question, unless a single request has more: a longer one would keep Redis from answering others."""
 
@@ -42,8 +44,8 @@ class Reads:
         return answer
 
     async def run(self) -> None:
-        """Answer, for ever."""
-        while True:
+        """Answer, until cancelled."""
+        while not is_ending():
             if not self._asked:
                 self._came.clear()
                 await self._came.wait()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from redis.asyncio import Redis
 
-from gateway.state.health import PAUSE_SECONDS, Health
+from gateway.state.health import PAUSE_SECONDS, Health, is_ending
 from gateway.state.waiting import Waiting
 
 _MOST_AT_ONCE = 256
@@ -40,8 +40,8 @@ class Writes:
             await self._done.wait()
 
     async def run(self) -> None:
-        """Write, for ever."""
-        while True:
+        """Write, until cancelled."""
+        while not is_ending():
             if not self._waiting:
                 self._done.set()
                 self._came.clear()

@@ -20,8 +20,8 @@ HINTS = "hints"
 """Stands in a rule's place for what other vendors' clients say to their caches, taken out as configured."""
 
 _MEMORY_BYTES = 64 * 1024 * 1024
-_EDITS_COUNTED = 50
-"""Edits of one rule whose effect on the tokens is worked out one by one; each takes encoding the whole prompt."""
+_MOST_ENCODED = 2_000_000
+"""Tokens that may be encoded to work out the effect of each edit of a rule: each takes encoding the whole prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Trial:
             if not found.edits:
                 continue
             after = self._ids(request.endpoint, found.fields)
-            effects = self._effects(request.endpoint, fields, found.edits)
+            effects = self._effects(request.endpoint, fields, found.edits, _tokens(ids))
             steps.append(Step(name, found.edits, effects, _tokens(ids), _tokens(after)))
             fields, ids = found.fields, after
         for key, block in remember.items():
@@ -133,8 +133,10 @@ class Trial:
         same = (None, None) if before is None else tuple(map(_same, before, self._last))
         return Turn(fields, steps, _tokens(asked), _tokens(ids), same[0], same[1], lost, cut)
 
-    def _effects(self, endpoint: Endpoint, fields: Fields, edits: Sequence[Edit]) -> list[int | None]:
-        if self._encoder is None or len(edits) > _EDITS_COUNTED:
+    def _effects(
+        self, endpoint: Endpoint, fields: Fields, edits: Sequence[Edit], tokens: int | None
+    ) -> list[int | None]:
+        if tokens is None or tokens * len(edits) > _MOST_ENCODED:
             return [None] * len(edits)
         counts = [_tokens(self._ids(endpoint, applied(fields, edits[:n]))) for n in range(len(edits) + 1)]
         return [None if before is None or after is None else after - before for before, after in pairwise(counts)]

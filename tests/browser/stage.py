@@ -125,20 +125,26 @@ class Stage:
 
 
 @contextlib.contextmanager
-def staged(folder: Path, label: str = "support-v3", declared: Sequence[Mapping[str, Any]] = ()) -> Iterator[Stage]:
+def staged(
+    folder: Path,
+    label: str = "support-v3",
+    declared: Sequence[Mapping[str, Any]] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> Iterator[Stage]:
     """A gateway in front of two engines, with tenants and tokens; nothing was sent yet.
 
     Args:
         folder: For everything it writes.
         label: The operator's name for the template version.
         declared: Prefixes that replicas get when they come up.
+        settings: More of the configuration.
     """
     with contextlib.ExitStack() as stack:
         engines = []
         for number in range(2):
             engines.append(Engine(folder / f"engine-{number}", *ENGINE))
             stack.callback(engines[-1].end)
-        configuration = _configuration([engine.ready().url for engine in engines], label)
+        configuration = _configuration([engine.ready().url for engine in engines], label) | dict(settings or {})
         if declared:
             file = folder / "prefixes.json"
             file.write_text(json.dumps(declared))

@@ -20,7 +20,7 @@ from browser.chromium import NARROW, WIDE, Screen
 from browser.pages import OVERVIEW, REASON, arrived, request_page
 from browser.stage import OPERATE, Stage
 from browser.test_hostile_in_the_browser import BREAKOUT, LONG, TAG, TURNED, is_harmless
-from browser.test_on_every_screen import SCREENS, looked_at, photograph, too_wide, violations
+from browser.test_on_every_screen import SCREENS, looked_at, too_wide, violations
 from gateway.canon.settings import CanonSettings
 from gateway.values.canonical import RuleMode, RuleName
 
@@ -279,23 +279,27 @@ def test_every_state_is_accessible_and_fits(visit, known: Stage, screen: Screen,
 
 
 @pytest.mark.parametrize("size", [WIDE, NARROW])
-def test_texts_of_prompts_stay_text(visit, known: Stage, size, album: Path | None):
+def test_texts_of_prompts_stay_text(visit, known: Stage, size):
     visitor = visit(known.admin, Screen(size=size))
     page = visitor.page
     hostile = [
         suggestion(name=text[:40], regex=text, yaml=f"canon: {text}", tenant=text, source=text, model=text)
-        for text in (TAG, BREAKOUT, TURNED, LONG)
+        for text in (TAG, BREAKOUT, TURNED, LONG[:2000])
     ]
-    rules = [rule(text, mode, 100) for text in (TAG, LONG, "__proto__", "constructor") for mode in ("observe", "apply")]
+    rules = [
+        rule(text, mode, 100)
+        for text in (TAG, LONG[:2000], "__proto__", "constructor")
+        for mode in ("observe", "apply")
+    ]
     hostile = [each | {"reason": "dynamic_time"} for each in hostile]
     edits = [
         {**OF_A_REQUEST["edits"][1], "rule": text, "path": text, "said": text, "before": text, "after": f"{text}!"}
-        for text in (TAG, BREAKOUT, TURNED, LONG)
+        for text in (TAG, BREAKOUT, TURNED, LONG[:2000])
     ]
     answered_with(
         page,
         told_in_summary(rules, hostile),
-        {**OF_A_REQUEST, "applied": [TAG, LONG], "edits": edits},
+        {**OF_A_REQUEST, "applied": [TAG, LONG[:2000]], "edits": edits},
     )
     visitor.open()
     visitor.sign_in(OPERATE)
@@ -305,5 +309,4 @@ def test_texts_of_prompts_stay_text(visit, known: Stage, size, album: Path | Non
         page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
         is_harmless(page)
         expect(page.get_by_role("main").get_by_text(TAG).first).to_be_visible()
-        photograph(page, album, f"canonical-hostile-{place}-{size[0]}")
     assert too_wide(page) + violations(page) == []

@@ -80,18 +80,18 @@ def test_a_time_in_front_is_told_with_what_moving_it_would_bring():
 
 def test_a_place_that_no_rule_finds_is_suggested_and_found_when_it_is_set():
     desk = Desk()
-    names = ("Anna Smith", "Bob Kent", "Carla Diaz", "Dora Lund", "Emil Berg")
-    for name in names:
+    for name in ("Anna Smith", "Bob Kent", "Carla Diaz", "Dora Lund", "Emil Berg"):
         desk.send(body(f"You help people.\nCustomer: {name}\n{LONG}", "Hi."))
     [found] = desk.summary()["suggestions"]
     assert (found["regex"], found["varies"], found["requests"]) == ("^Customer: (.+)$", "conversation", 4)
     assert "dynamic-suffix" not in desk.rules()
     settings = CanonSettings.model_validate(yaml.safe_load(found["yaml"])["canon"])
     desk.office.handle(terms(CanonTerms(settings.model_dump_json().encode(), TERMS.models)))
-    for name in reversed(names):
+    for name in ("Finn Ros", "Gita Rao", "Hugo Lima", "Ines Paz", "Jan Vos"):
         desk.send(body(f"You help people.\nCustomer: {name}\n{LONG}", "Hello."))
     assert desk.rules()["dynamic-suffix"]["saved_tokens"] > 4 * 500
-    assert desk.summary()["suggestions"] == [found]
+    [still] = desk.summary()["suggestions"]
+    assert (still["regex"], still["requests"]) == (found["regex"], 4)
 
 
 def test_the_request_tells_what_rules_would_change():
@@ -134,8 +134,8 @@ async def test_what_was_asked_is_left_out_first_when_much_waits(tmp_path, before
         front = world.front
         for number in range(before):
             front.finished(request(body(LONG, "x" * 20_000), life=f"l{number}"))
-        asked = request(body("Hi.", "Hi."), body("Hi.  \n", "Hi."), apply=["whitespace"], request_id="late")
-        front.finished(asked)
+        given = {"request_id": "late", "at": time.time()}
+        front.finished(request(body("Hi.", "Hi."), body("Hi.  \n", "Hi."), apply=["whitespace"], **given))
         await eventually(lambda: not front._outbox.awaits and front._outbox.is_empty)
         shown = json.loads(await front.ask("request", {"id": "late"}))
         assert not shown["skipped"]

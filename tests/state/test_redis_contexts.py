@@ -174,3 +174,14 @@ async def test_an_empty_block_is_a_block(server, store_at, soon):
     store = store_at(server.url)
     store.keep({KEY: ""})
     assert await soon(lambda: store.fetch([KEY])) == {KEY: ""}
+
+
+async def test_gateways_that_end_while_they_connect(server):
+    for _ in range(20):
+        store = RedisContextStore(
+            SecretStr(server.url), SECRET, ttl_seconds=60, on_error=lambda _: None, deadline_seconds=0
+        )
+        store.start()
+        await store.fetch([KEY])
+        async with asyncio.timeout(PATIENT):
+            await store.stop()

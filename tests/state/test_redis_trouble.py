@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from conftest import PATIENT
-from redis_server import SEAL, RedisServer, read
+from redis_server import SEAL, RedisServer, read, redis_name
 
 from gateway.state.health import PAUSE_SECONDS
 

@@ -2,18 +2,21 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, ClassVar
 
 import orjson
 
 from gateway.canon.edits import Edit
 from gateway.canon.key_order import in_order, tool_in_order
-from gateway.canon.rewrite import rewritten
+from gateway.canon.rewrite import rewritten, written_again
 from gateway.canon.rule import NOTHING, Detected, Fields, Given
 from gateway.canon.texts import messages
 from gateway.canon.tools import name_said
 from gateway.values.canonical import RuleName
 from gateway.values.request import Endpoint
+
+_MOST_KNOWN = 5000
 
 
 class JsonKeys:
@@ -25,6 +28,10 @@ class JsonKeys:
 
     name: ClassVar[RuleName] = RuleName.JSON_KEYS
 
+    def __init__(self) -> None:
+        # Tools that are in order: most come again with every request of an application.
+        self._in_order: set[bytes | None] = set()
+
     def detect(self, fields: Fields, given: Given) -> Detected:
         """See ``Rule``."""
         if given.endpoint is not Endpoint.CHAT:
@@ -33,11 +40,22 @@ class JsonKeys:
         return Detected(edits) if edits else NOTHING
 
     def _of_tools(self, tools: Any) -> Iterator[Edit]:
-        for number, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if not isinstance(tools, list) or not tools:
+            return
+        known = _digest(tools)
+        if known in self._in_order:
+            return
+        ordered = True
+        for number, tool in enumerate(tools):
             after = tool_in_order(tool)
             if after is not tool:
                 said = f"The keys of the tool {name_said(tool)} are put in order."
+                ordered = False
                 yield Edit(self.name, "tool_sorted", ("tools", number), tool, after, said=said)
+        if ordered and known is not None:
+            if len(self._in_order) >= _MOST_KNOWN:
+                self._in_order.clear()
+            self._in_order.add(known)
 
     def _of_calls(self, fields: Fields) -> Iterator[Edit]:
         for number, message in enumerate(messages(fields)):
@@ -54,6 +72,14 @@ class JsonKeys:
                     yield Edit(self.name, "arguments_sorted", path, before, after, said=said)
 
 
+def _digest(tools: Sequence[Any]) -> bytes | None:
+    """Tells tools apart, and the order of their keys; None if it cannot."""
+    try:
+        return blake2b(orjson.dumps(tools), digest_size=16).digest()
+    except orjson.JSONEncodeError:
+        return None
+
+
 def _sorted_arguments(text: str) -> str:
     """An object's JSON text with its keys sorted; itself if they are, or if it is no such text."""
     try:
@@ -62,10 +88,13 @@ def _sorted_arguments(text: str) -> str:
         after = in_order(before)
         if after is before or not isinstance(before, dict):
             return text
-        json.loads(body, object_pairs_hook=_refuse_doubles)
+        again = written_again(body, before, after)
+        if again is None:
+            json.loads(body, object_pairs_hook=_refuse_doubles)
+            again = rewritten(body, before, after)
     except (ValueError, RecursionError):
         return text
-    return rewritten(body, before, after).decode()
+    return again.decode()
 
 
 def _refuse_doubles(pairs: Sequence[tuple[str, Any]]) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gateway.canon.edits import Edit
-from gateway.canon.texts import Text
+from gateway.canon.rule import Fields
+from gateway.canon.texts import LEADING_ROLES, Text, texts
 from gateway.values.canonical import RuleName
 
 MAX_EDITS = 200
@@ -25,6 +26,14 @@ class Piece(NamedTuple):
     end: int
     after: str
     what: str
+
+
+_WRITERS = LEADING_ROLES | {"user"}
+
+
+def written_texts(fields: Fields) -> Iterator[Text]:
+    """The texts that applications and users write: not what a model said or a tool found, which is to stay as it is."""
+    return (text for text in texts(fields) if text.role in _WRITERS or text.path[0] == "prompt")
 
 
 def text_edits(rule: RuleName, text: Text, pieces: Sequence[Piece], said: Callable[[str], str]) -> Iterator[Edit]:

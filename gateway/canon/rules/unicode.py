@@ -8,11 +8,10 @@ from typing import ClassVar
 from gateway.canon.edits import Edit
 from gateway.canon.fences import Ranges, fenced, touched
 from gateway.canon.rule import NOTHING, Detected, Fields, Given
-from gateway.canon.rules.pieces import MAX_EDITS, Piece, exchanged, text_edits
-from gateway.canon.texts import Text, texts
+from gateway.canon.rules.pieces import MAX_EDITS, Piece, exchanged, text_edits, written_texts
+from gateway.canon.texts import Text
 from gateway.values.canonical import RuleName
 
-_ROLES = frozenset({"system", "developer", "user", ""})
 # Zero width space, word joiner, byte order mark. Not the joiners U+200C and U+200D: they carry meaning.
 _UNSEEN = "\u200b\u2060\ufeff"
 _TAKEN_OUT = dict.fromkeys(map(ord, _UNSEEN))
@@ -41,7 +40,7 @@ class Unicode:
 
     def detect(self, fields: Fields, given: Given) -> Detected:  # noqa: ARG002 - the same whenever it is
         """What is to be composed or taken out."""
-        edits = [edit for text in texts(fields) if text.role in _ROLES for edit in _edits(text)]
+        edits = [edit for text in written_texts(fields) for edit in _edits(text)]
         return Detected(edits) if edits else NOTHING
 
 

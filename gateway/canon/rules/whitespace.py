@@ -7,11 +7,10 @@ from typing import ClassVar
 from gateway.canon.edits import Edit
 from gateway.canon.fences import fenced, touched
 from gateway.canon.rule import NOTHING, Detected, Fields, Given
-from gateway.canon.rules.pieces import Piece, text_edits
-from gateway.canon.texts import LEADING_ROLES, Text, messages, texts
+from gateway.canon.rules.pieces import Piece, text_edits, written_texts
+from gateway.canon.texts import LEADING_ROLES, Text, messages
 from gateway.values.canonical import RuleName
 
-_ROLES = LEADING_ROLES | {"user", ""}
 _SPACE = " \t\r\n"
 # All that there may be to do, but for "\r" and a text's end: found from the line feed on, which is fast.
 _DIRTY = re.compile(r"\n(?:\n\n|(?<=[ \t]\n))")
@@ -19,7 +18,7 @@ _DIRTY = re.compile(r"\n(?:\n\n|(?<=[ \t]\n))")
 _BREAK = re.compile(r"[\r\n](?:[ \t\r\n]*[\r\n])?")
 _LINE_END = re.compile(r"\r\n?|\n")
 _EMPTY_LINE = re.compile(r"(?:\r\n?|\n) *+[\r\n]")
-_INDENTED = re.compile(r" {4}| {0,3}\t")
+_INDENTED = re.compile(r"(?: {4}| {0,3}\t)[ \t]*+[^ \t\r\n]")
 _CHANGES = re.compile(r"@@+ -[0-9]")
 _IN_CHANGES = re.compile(r"[ +\-\\@]|diff |index |new file|deleted file|rename |similarity |Binary ")
 _SAID = {
@@ -41,7 +40,7 @@ class Whitespace:
 
     def detect(self, fields: Fields, given: Given) -> Detected:  # noqa: ARG002 - the same whenever it is
         """What is to be made alike."""
-        edits = [edit for text in texts(fields) if text.role in _ROLES for edit in _edits(fields, text)]
+        edits = [edit for text in written_texts(fields) for edit in _edits(fields, text)]
         return Detected(edits) if edits else NOTHING
 
 
@@ -63,7 +62,7 @@ def _pieces(text: Text, ends: bool) -> Iterator[Piece]:
     gaps = list(_gaps(said))
     end = len(said.rstrip(_SPACE))
     behind = bool(gaps) and gaps[-1][0] == end
-    if behind and (text.role == "" or (ends and end)):
+    if behind and (text.path[0] == "prompt" or (ends and end)):
         gaps.pop()
     if ends and end:
         gaps.append((end, len(said)))
@@ -99,7 +98,7 @@ def _alike(said: str, line: int, start: int, stop: int) -> Iterator[Piece]:
     gap = said[start:stop]
     count = kept = len(_LINE_END.findall(gap))
     # Between two indented lines stands code, or a list, with its own empty lines.
-    if count > 2 and not (_INDENTED.match(said, line) and _INDENTED.match(said, stop)):
+    if count > 2 and not (_INDENTED.match(said, line, start) and _INDENTED.match(said, stop)):
         kept = 2
     after = "\n" * kept
     if after != gap:

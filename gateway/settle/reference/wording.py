@@ -8,6 +8,7 @@ lines even where one of them holds the time.
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import repeat
 
 import xxhash
 
@@ -70,6 +71,7 @@ _PLAIN_SIGNS = str.maketrans(
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]++")
 _SHINGLE_WORDS = 4
+_NORMALIZED_CHARS = 1000
 _SEGMENT_BYTES = 220
 _MARK_BYTES = 40
 
@@ -129,11 +131,16 @@ def digest(text: str) -> int:
     return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
 
 
+def _plain(start: int, text: str) -> str:
+    """Some characters of a text in their plain form. Some: what a letter with very many marks takes is quadratic."""
+    return unicodedata.normalize("NFKC", text[start : start + _NORMALIZED_CHARS])
+
+
 def masked(text: str) -> str:
     """A text with case and blanks folded, and ``0`` for every number, date, id and address."""
     is_ascii = text.isascii()
     if not is_ascii:
-        text = unicodedata.normalize("NFKC", text).translate(_PLAIN_SIGNS)
+        text = "".join(map(_plain, range(0, len(text), _NORMALIZED_CHARS), repeat(text))).translate(_PLAIN_SIGNS)
     text = " ".join(text.lower().split())
     # Most lines hold nothing that varies; to look for each kind at every word of them would be slow.
     if "@" in text:

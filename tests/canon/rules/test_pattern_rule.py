@@ -87,6 +87,8 @@ def test_patterns_that_chase_each_other_change_nothing():
     back = own(("left", "right"), ("right", "left"))
     assert text_after(back, "go left") == "go left"
     assert edits_of(back, "go left") == []
+    moving = own(("^a(?=aaa)", ""), ("(?<=aa)a$", "aa"))
+    assert edits_of(moving, "aaaa") == []
 
 
 def test_one_pattern_works_on_what_another_one_left():

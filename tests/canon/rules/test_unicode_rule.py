@@ -65,7 +65,7 @@ def test_what_hides_a_fence_is_no_part_of_it():
     assert after("``\u200b`\n```\ne\u0301\n```\n") == "``\u200b`\n```\né\n```\n"
 
 
-@pytest.mark.parametrize("role", ["assistant", "tool", "function", "critic"])
+@pytest.mark.parametrize("role", ["assistant", "tool", "function", "critic", ""])
 def test_what_others_said_comes_back_as_it_was(role):
     assert RULE.detect({"messages": [{"role": role, "content": "e\u0301\u200b"}]}, NOW).edits == ()
 

@@ -31,13 +31,14 @@ def after(text, role="user"):
         ("a\n\n\n  b", "a\n\n  b"),
         ("a\u00a0\nb\u3000\nc\x0b\nd", "a\u00a0\nb\u3000\nc\x0b\nd"),
         ("a  b", "a  b"),
+        ("\t\n\n\n\t", "\n\n\t"),
         ("", ""),
     ],
 )
 def test_line_ends_trailing_space_and_empty_lines(text, expected):
     assert after(text) == expected
-    assert after(text, "system") == expected
-    assert after(text, "developer") == expected
+    assert after(text + "z", "system") == expected + "z"
+    assert after(text + "z", "developer") == expected + "z"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_tabs_behind_lines_that_are_no_table():
     assert after("a\t\n\tb\t\n\nc\td") == "a\n\tb\n\nc\td"
 
 
-@pytest.mark.parametrize("role", ["assistant", "tool", "function", "critic"])
+@pytest.mark.parametrize("role", ["assistant", "tool", "function", "critic", ""])
 def test_what_others_said_comes_back_as_it_was(role):
     fields = {"messages": [{"role": role, "content": "a \r\n\n\n\nb "}]}
     assert RULE.detect(fields, NOW).edits == ()

@@ -7,7 +7,6 @@ from gateway.canon.rule import Given
 
 NOW = Given(now=0.0)
 TEXT_ROLES = ("system", "developer", "user")
-OTHER_ROLES = ("assistant", "tool", "function", "critic")
 
 
 def changed(rule, fields):

@@ -79,7 +79,7 @@ def test_a_series_of_one_reason_has_only_that():
 def test_a_series_brings_the_texts_of_all_reasons():
     catalog = {each["code"]: each for each in ask(make(), "reasons")["catalog"]}
     assert set(catalog) == set(Reason)
-    assert catalog["evicted"].keys() == {"code", "title", "meaning", "advice", "rung", "remedy"}
+    assert catalog["evicted"].keys() == {"code", "title", "meaning", "advice", "rung", "remedy", "rules"}
 
 
 def test_a_series_brings_the_texts_of_all_rungs():

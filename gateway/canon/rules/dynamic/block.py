@@ -42,7 +42,7 @@ class BlockForm:
         """The values of a block by their numbers.
 
         Args:
-            block: A block.
+            block: A block; of one that was written in another way, nothing may be found.
             above: The largest number of the client's own pointers: a value may be a text with such in it.
         """
         inside = block.removeprefix(self._opening + "\n").removesuffix("\n" + self._closing)
@@ -51,5 +51,7 @@ class BlockForm:
             number = int(match[1])
             if number > max(above, found[-1][0] if found else 0):
                 found.append((number, match.start(), match.end()))
+        if not found:
+            return {}
         ends = [start - 1 for _, start, _ in found[1:]] + [len(inside)]
         return {number: inside[start:end] for (number, _, start), end in zip(found, ends, strict=True)}

@@ -6,9 +6,10 @@ from functools import lru_cache
 
 from gateway.canon.rules.dynamic.ids import ids_in
 from gateway.canon.rules.dynamic.label_before import Label, label_before, opens_sentence
-from gateway.canon.rules.dynamic.labels import JOINING, LAST_WORDS, NOW_LABELS, WITHOUT_BLANKS, WORDS
+from gateway.canon.rules.dynamic.labels import BARE_LABELS, JOINING, LAST_WORDS, NOW_LABELS, WITHOUT_BLANKS, WORDS
 from gateway.canon.rules.dynamic.near import Moment, moment
 from gateway.canon.rules.dynamic.values import Finding, Need, lowered
+from gateway.canon.rules.dynamic.words import speaks_of_data, speaks_of_now
 from gateway.shapes.calendar_words import WEEKDAY, marked
 from gateway.shapes.times import SHAPES
 
@@ -19,15 +20,16 @@ _TIMES += [r"令和\s?\d{1,2}\s?年\s?\d{1,2}\s?月\s?\d{1,2}\s?日", r"\d{1,2}\
 _TIMES += [rf"(?<![^\W_]){WEEKDAY}{{2,14}}(?![^\W_])"]
 _VALUE = re.compile("|".join(f"(?:{each})" for each in _TIMES))
 _MORE = re.compile(
-    r"[,，、]?\s?(?:\(|（|\[|[\-–—|/]\s?|T)?(?:(?:at|um|à|a las|alle|alle ore|ore|às|om|o|o godz\.|v|в|saat|saati|kl\.?|klo|pukul|jam|"
+    r"[,،，、]?\s?(?:\(|（|\[|[\-–—|/]\s?|T)?(?:(?:at|um|à|a las|alle|alle ore|ore|às|om|o|o godz\.|v|в|saat|saati|kl\.?|klo|pukul|jam|"
     r"lúc|on|am|um|der|den|dem|the|le|el|il|ngày|godz\.|الساعة|في|בשעה|को|समय|เวลา|und|and|et|y|e)\s)?"
 )
 _ZONE_NAMES = (
     "UTC|GMT|CET|CEST|MEZ|MESZ|WET|WEST|EET|EEST|MSK|TRT|EST|EDT|CST|CDT|MST|MDT|PST|PDT|ET|CT|PT|AKST|HST|BST|IST|JST|KST|"
     "AEST|AEDT|ACST|AWST|NZST|NZDT|SGT|HKT|PKT|WIB|WITA|WIT|ICT|BRT|ART|CLT|SAST|EAT|WAT|GST|PHT"
 )
+_UNIT = re.compile(r"\s?(?:Uhr|uhr|h|hrs|hours|o'clock|hod\.|godz\.|น\.|बजे|года|год|г\.|року|р\.|roku|r\.)(?!\w)")
 _BEHIND = re.compile(
-    r"(?:\s?(?:Uhr|uhr|h|hrs|hours|o'clock|hod\.|godz\.|น\.|बजे|года|год|г\.|року|р\.|roku|r\.)(?!\w))?"
+    r"(?:\s?[(（][月火水木金土日월화수목금토일][)）])?"
     rf"(?:,?\s?[(\[]?(?:(?:{_ZONE_NAMES})(?:\s?[+\-−]\d{{1,2}}(?::?\d{{2}})?)?|[A-Z][a-z]+/[A-Z][A-Za-z_]+(?:/[A-Z][A-Za-z_]+)?"
     r"|[+\-−]\d{2}:?\d{2}|local time|server time|(?:[A-Z][a-z]+ ){1,3}Time|[А-ЯЁ]{2,5}|Ortszeit|heure locale|hora local)[)\]]?(?![\w/])){0,2}"
     r"(?:\s?(?:です|でございます|になります|となります|だ|입니다|이다|이에요|예요|है|हैं|dır|dir|'dır|'dir))?"
@@ -43,7 +45,19 @@ _ALONE_DIGITS = re.compile(r"(?:\d\D*){4}")
 _HEAD = re.compile(r"[\s>#*•\-–]*(?P<label>[^:：=\n]{2,50}?)[\s*_]*[:：=][\s*_]*(?P<value>\S.{0,79}?)[\s*_]*$")
 _TELLING = re.compile(r"(?:19|20|25|1[34])\d\d|\d{1,2}[:.hH時时]\d{2}|\d+\D+\d+\D+\d+")
 _DIGIT = re.compile(r"\d")
-_LONGEST_ALONE = 60
+_COLON = re.compile("[:=：]")
+_OF = "のにか以的之에의부까"
+"""Behind a date: it is one of something."""
+_YEAR = re.compile(r"\s(?:[A-Z]{2,5}\s)?20\d\d(?![\d:.\-/])")
+_NOON = re.compile(r"[^.][aApP][mM]\.$")
+_LONGEST_ALONE, _WORDS_ALONE = 60, 6
+_REACH, _NEXT, _JOINED, _BACK = 80, 30, 40, 160
+_NOTES = frozenset("note notes nb fyi ps hinweis wichtig important remember nota remarque uwaga важно примечание 注意 注 참고".split())
+_LABELS_BY_END: dict[str, list[str]] = {}
+for _label in NOW_LABELS | BARE_LABELS:
+    if _label not in WITHOUT_BLANKS and (_words := WORDS.findall(_label)):
+        _LABELS_BY_END.setdefault(_words[-1], []).append(_label)
+_BARE_ENDS = frozenset(end for end, each in _LABELS_BY_END.items() if BARE_LABELS.issuperset(each))
 
 
 @lru_cache(maxsize=8192)
@@ -56,16 +70,16 @@ def findings(chunk: str, is_first: bool, is_line: bool) -> tuple[Finding, ...]:
         is_line: Whether it is all of its line.
     """
     low = lowered(chunk)
-    digits = any(map(chunk.__contains__, "0123456789")) or (not chunk.isascii() and any(map(str.isdecimal, chunk)))
+    digits = _DIGIT.search(low) is not None
     words = frozenset(WORDS.findall(low))
     found: list[Finding] = []
     if digits:
         found += ids_in(chunk, low, words, is_line=is_line)
-    if _may_have_label(low, words):
+    if _may_have_label(low, words) and _may_have_value(low):
         found += _times(chunk, low, is_first=is_first)
         if not found and digits and is_line:
             found += _told(chunk, low)
-    if digits and is_line and not found:
+    if digits and is_line and not found and len(words) <= _WORDS_ALONE:
         found += _alone(chunk)
     return tuple(sorted(found, key=lambda each: each.start))
 
@@ -74,6 +88,23 @@ def _may_have_label(low: str, words: frozenset[str]) -> bool:
     if not words.isdisjoint(LAST_WORDS):
         return True
     return not low.isascii() and max(low, default="") >= "\u0e00" and any(each in low for each in WITHOUT_BLANKS)
+
+
+def _may_have_value(low: str) -> bool:
+    """Whether a label has a value behind it, or what may be one: most sentences that speak of time name none."""
+    for word in WORDS.finditer(low):
+        labels = _LABELS_BY_END.get(word[0])
+        if labels is None or not any(low.endswith(each, 0, word.end()) for each in labels):
+            continue
+        if word[0] in _BARE_ENDS and not _COLON.search(low, word.end(), word.end() + _NEXT):
+            continue
+        if _DIGIT.search(low, word.end(), word.end() + _REACH) or WEEKDAY in marked(low[word.end() : word.end() + _NEXT]):
+            return True
+    return not low.isascii() and any(
+        _DIGIT.search(low, at, at + _REACH) or WEEKDAY in marked(low[at : at + _NEXT])
+        for each in WITHOUT_BLANKS
+        if (at := low.find(each)) >= 0
+    )
 
 
 def _times(chunk: str, low: str, *, is_first: bool) -> list[Finding]:
@@ -102,18 +133,24 @@ def _judged(
     read = moment(chunk[start:end])
     finding = Finding(start, end, label.start, until, "time", False, read)
     between = low[found[-1].until : label.start] if found else "."
-    follows = all(word in JOINING for word in re.findall(r"[^\s,;|·•/()\-–—*_]+", between))
+    follows = len(between) <= _JOINED and all(word in JOINING for word in re.findall(r"[^\s,;|·•/()\-–—*_]+", between))
     if label.is_now:
         if _is_a_case(low, label.start):
             return None
+        if not _is_introduced(low, label.start):
+            return None
         said = label.has_colon or label.has_verb
+        if label.is_loose and not label.has_colon:
+            finding = finding.needing(Need.ALOUD)
         if read is not None:
             if not label.is_loose:
                 return finding
+            if chunk[until : until + 1] in _OF and until < len(chunk):
+                return None
             if said:
                 return finding if follows or opens_sentence(low, label.start, clause=True) else None
             # Languages without a verb here say it in a sentence of its own.
-            ends = label.is_next and opens_sentence(low, label.start) and _ends_sentence(low, until)
+            ends = label.is_next and opens_sentence(low, label.start) and _ends_sentence(low, until, clause=False)
             return finding if ends else None
         # A time of day, or a weekday: no date tells whether it is now.
         if not (follows or opens_sentence(low, label.start)) or not (said or not label.is_loose):
@@ -125,15 +162,30 @@ def _judged(
     return finding.needing(Need.NEAR if read is not None else Need.COMPANION)
 
 
-def _ends_sentence(low: str, at: int) -> bool:
-    """Whether nothing follows, or the end of a sentence or of its part."""
+def _is_introduced(low: str, start: int) -> bool:
+    """Whether what introduces it with a colon in front of it is no word for a text of somebody else's."""
+    front = low[max(0, start - _BACK) : start].rstrip(" \t*_\"")
+    if not front.endswith((":", "：")):
+        return True
+    words = re.split(r"[.!?。！？\n]", front[:-1])[-1]
+    return (speaks_of_now(words) or not _NOTES.isdisjoint(WORDS.findall(words))) and not _speaks_of_texts(words)
+
+
+def _speaks_of_texts(words: str) -> bool:
+    return speaks_of_data(words) and _NOTES.isdisjoint(WORDS.findall(words))
+
+
+def _ends_sentence(low: str, at: int, *, clause: bool = True) -> bool:
+    """Whether nothing follows, or the end of a sentence; or of its part, where that is enough."""
     behind = low[at : at + 8].lstrip(" *_)]）")
-    return not behind or behind[0] in ".!?。！？,，;；|\n"
+    return not behind or behind[0] in ".!?。！？|\n" or (clause and behind[0] in ",،，;；")
 
 
 def _whole(chunk: str, marks: str, end: int) -> tuple[int, int]:
     """Where a value ends that goes on with a time of day, a weekday or a time zone, and what only belongs to it."""
-    for _ in range(3):
+    for _ in range(4):
+        if unit := _UNIT.match(chunk, end) or _YEAR.match(chunk, end):
+            end = unit.end()
         more = _MORE.match(chunk, end)
         at = more.end() if more else end
         value = _VALUE.match(marks, at) if at > end else None
@@ -143,6 +195,8 @@ def _whole(chunk: str, marks: str, end: int) -> tuple[int, int]:
         opened = more is not None and any(each in more[0] for each in "([（")
         if opened and chunk[end : end + 1] in (")", "]"):
             end += 1
+    if _NOON.search(chunk, max(0, end - 4), end):
+        end -= 1
     behind = _BEHIND.match(chunk, end)
     return (behind.end(), behind.end()) if behind else (end, end)
 
@@ -177,5 +231,6 @@ def _alone(chunk: str) -> list[Finding]:
 
 def _is_a_case(low: str, start: int) -> bool:
     """Whether the sentence up to there speaks of a case, or an example."""
-    sentence = max(low.rfind(each, 0, start) for each in (". ", "! ", "? ", "。", "！", "？"))
-    return _CASE.search(low, max(sentence, start - 160, 0), start) is not None
+    front = max(0, start - _BACK)
+    sentence = max(low.rfind(each, front, start) for each in (". ", "! ", "? ", "。", "！", "？"))
+    return _CASE.search(low, max(sentence, front), start) is not None

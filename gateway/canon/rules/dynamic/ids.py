@@ -2,6 +2,7 @@
 
 import re
 
+from gateway.canon.fences import touched
 from gateway.canon.rules.dynamic.labels import (
     CONVERSATION_WORDS,
     OTHER_CONVERSATION_IDS,
@@ -16,11 +17,13 @@ _CONVERSATION = frozenset(CONVERSATION_WORDS.split())
 _WORDS = _CONVERSATION | frozenset(REQUEST_WORDS.split())
 _OTHER = OTHER_CONVERSATION_IDS | OTHER_REQUEST_IDS
 _OTHER_WORDS = "|".join(re.escape(each) for each in sorted(_OTHER, key=len, reverse=True))
-_ANY = re.compile(r"(?<![^\W_])(?:id|ids|uuid|guid|identifier|identifiant|identyfikator|kennung|kimliği)|[^\x00-\x7f]")
+_ID_WORDS = frozenset("id ids uuid guid identifier identifiant identificador identyfikator kennung".split())
+_ID_WORDS |= frozenset(f"{word}id" for word in _WORDS)
+_ID_MARKS = ("идентификатор", "ідентифікатор", "معر", "מזהה", "आईडी", "kimliği", "mã", "tunnus", "编号", "编號", "id")
 _LABELLED = re.compile(
     rf"(?<![\w.])(?:x-)?(?:(?:the|your|current|this|unique|client|our)\s)*(?:(?P<word>{'|'.join(sorted(_WORDS, key=len, reverse=True))})"
     rf"(?P<id>[ _\-]?(?:id|uuid|guid|identifier))?|(?P<other>{_OTHER_WORDS}))"
-    r"(?![^\W_])[*_\s]*(?:\([^()]{1,20}\))?[*_]*\s?(?P<between>[:：=#]|(?<=\s)is\b|(?<=\s)ist\b|(?<=\s)est\b|(?<=\s)es\b|"
+    r"(?![^\W_])[*_\s]*(?:\([^()]{1,20}\))?[*_]*\s?(?P<between>[:：=#>]|(?<=\s)is\b|(?<=\s)ist\b|(?<=\s)est\b|(?<=\s)es\b|"
     r"(?<=\s)è\b|(?<=\s)é\b|は|是|為|为|은|는)?[*_\s`]*"
     r"(?P<value>[A-Za-z0-9][A-Za-z0-9_\-.:/+=@|]{1,127})"
 )
@@ -32,6 +35,12 @@ _CASE = re.compile(
     r"wenn|falls|beispiel|z\.\s?b|si|exemple|ejemplo|cuando|esempio|quando|exemplo|jeśli|przykład|если|пример|например|"
     r"örnek|örneğin)(?!\w)|例如|例えば|例:|例：|예:"
 )
+# The id of something else stays the same for everybody, as far as anybody knows.
+_OTHER_LABEL = re.compile(
+    r"(?:[:=#：]|(?<!\w)(?:id|ids|uuid|guid|identifier|identifiant|identificador|identyfikator|kennung|nummer|number|no\.?|nr\.?|key|"
+    r"ref|reference|номер|идентификатор)(?:\s(?:is|ist|est|es|è|é|jest))?)[\s\"'`*(\[<]*$"
+)
+_DASHES, _BACK, _NEXT = 4, 120, 30
 _EDGE = " \t*_.,;|·•()[]<>#-–—`"
 
 
@@ -47,22 +56,33 @@ def ids_in(chunk: str, low: str, words: frozenset[str], *, is_line: bool) -> lis
     if is_line and (billing := _BILLING.match(low)):
         return [Finding(billing.start(2), billing.end(2), billing.start(1), billing.end(2), BILLING, False)]
     found: list[Finding] = []
-    if not words.isdisjoint(_WORDS) or _ANY.search(low):
+    if _may_have_label(low, words):
         for match in _LABELLED.finditer(low):
             each = _labelled(chunk, low, match)
             if each is not None:
                 found.append(each)
-    if low.count("-") >= 4:
-        taken = {position for each in found for position in (each.start,)}
+    if low.count("-") >= _DASHES:
+        labelled = [(each.start, each.end) for each in found]
         for match in _UUID.finditer(low):
-            if _CASE.search(low, max(0, match.start() - 120), match.start()) or not low[: match.start()].strip():
-                continue
-            if match.start() in taken or any(each.start <= match.start() < each.end for each in found):
-                continue
             start, end = match.span()
+            if (
+                touched(labelled, start, end)
+                or (is_line and not low[:start].strip())
+                or _CASE.search(low, max(0, start - _BACK), start)
+                or _OTHER_LABEL.search(low, max(0, start - _NEXT), start)
+            ):
+                continue
             # Nobody says whether it stays for a conversation. If it did not count as such, one could find another's.
             found.append(Finding(start, end, start, end, "uuid", True, need=Need.FEW))
     return found
+
+
+def _may_have_label(low: str, words: frozenset[str]) -> bool:
+    if not words.isdisjoint(_ID_WORDS):
+        return True
+    if not words.isdisjoint(_WORDS) and any(each in low for each in ":=#："):
+        return True
+    return not low.isascii() and any(each in low for each in _ID_MARKS)
 
 
 def _labelled(chunk: str, low: str, match: re.Match[str]) -> Finding | None:
@@ -70,7 +90,7 @@ def _labelled(chunk: str, low: str, match: re.Match[str]) -> Finding | None:
     end = start + len(chunk[start : match.end("value")].rstrip(".:/|=@"))
     value = chunk[start:end]
     word, between = match["word"], match["between"] or ""
-    if not _DIGIT.search(value) or _DATE.match(value) or _CASE.search(low, max(0, match.start() - 120), match.start()):
+    if not _DIGIT.search(value) or _DATE.match(value) or _CASE.search(low, max(0, match.start() - _BACK), match.start()):
         return None
     said_as_id = bool(match["id"] or match["other"])
     alone = not low[: match.start()].strip(_EDGE) and not low[end:].strip(_EDGE)

@@ -20,10 +20,11 @@ _LABELS = NOW_LABELS | BARE_LABELS
 _LONGEST_LABEL = max(map(len, _LABELS))
 _LONGEST_CONNECTOR = max(map(len, CONNECTORS))
 _BACK = 90
-_BETWEEN = " \t*_–—-|>,、（(「\"'`[~"
+_BETWEEN = " \t*_–—-|>,،、（(「\"'`[~"
 _COLONS = ":=："
 _ARTICLE = re.compile(r"(?:(?<=\s)|^)(?:the|la|le|el|die|das|der|il|a|o|den|de|het|l'|your)\s?$")
-_OPENING = ".!?。！？:;,，：、(（|—–[>#*•\n-"
+_OPENING = ".!?。！？:;,،，：、(（|—–[>#*•\n-"
+_PLACE = re.compile(r"(?<=[^\W\d_])\sin\s(?:[^\W\d_]+\s)?[^\W\d_]{3,}$")
 _LAST_WORD = re.compile(r"[^\W\d_]+$")
 
 
@@ -81,6 +82,9 @@ def label_before(low: str, at: int) -> Label | None:
                 return None
             bracket, tail = True, tail[:opened]
             continue
+        if place := _PLACE.search(tail):
+            tail = tail[: place.start()]
+            continue
         connector = _ending(tail, CONNECTORS, _LONGEST_CONNECTOR, WITHOUT_BLANKS_BETWEEN)
         if not connector:
             return None
@@ -88,6 +92,7 @@ def label_before(low: str, at: int) -> Label | None:
         tail = tail[: -len(connector)]
         if connector in WEEKDAYS:
             value = begin + len(tail)
+            between = ""
         else:
             between += connector
     return None
@@ -103,7 +108,7 @@ def opens_sentence(low: str, start: int, *, clause: bool = False) -> bool:
     """
     front = low[max(0, start - 12) : start].rstrip(" \t*_")
     if not front or front[-1] in _OPENING:
-        return clause or not front or front[-1] not in ",，、"
+        return clause or not front or front[-1] not in ",،，、"
     word = _LAST_WORD.search(front)
     return clause and word is not None and word[0] in JOINING
 

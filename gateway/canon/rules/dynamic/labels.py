@@ -105,13 +105,13 @@ giorno, jour, tag, dzień, ngày, pukul, am, az, de, gerade, nu, teď, právě, 
 
 # Of a date, in front of it, where calendars here do not know them.
 _WEEKDAYS = """
-thứ hai, thứ ba, thứ tư, thứ năm, thứ sáu, thứ bảy, chủ nhật, วันจันทร์, วันอังคาร, วันพุธ, วันพฤหัสบดี, วันศุกร์, วันเสาร์, วันอาทิตย์,
+יום שבת, thứ hai, thứ ba, thứ tư, thứ năm, thứ sáu, thứ bảy, chủ nhật, วันจันทร์, วันอังคาร, วันพุธ, วันพฤหัสบดี, วันศุกร์, วันเสาร์, วันอาทิตย์,
 วันจันทร์ที่, วันอังคารที่, วันพุธที่, วันพฤหัสบดีที่, วันศุกร์ที่, วันเสาร์ที่, วันอาทิตย์ที่, شنبه, یکشنبه, دوشنبه, سه‌شنبه, چهارشنبه, پنجشنبه, جمعه,
 יום ראשון, יום שני, יום שלישי, יום רביעי, יום חמישי, יום שישי, שבת, ngày
 """
 
 # What ids are of: alone in front of ``id``, and some languages' ways to say it.
-REQUEST_WORDS = "request req trace run correlation span message msg job execution invocation completion event"
+REQUEST_WORDS = "request req trace run correlation span message msg job execution invocation completion traceparent"
 CONVERSATION_WORDS = "session sess conversation conv chat thread user visitor"
 _OTHER_CONVERSATION = """
 sitzungs-id, sitzungsid, sitzungskennung, gesprächs-id, benutzer-id, nutzer-id, id de session,

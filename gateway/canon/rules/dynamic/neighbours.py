@@ -10,11 +10,17 @@ _LABELLED = re.compile(r"\s*(?:[-*•]\s+)?[*_]*([^:：=\n]{1,40}?)[*_]*\s*[:：
 _WORDS = re.compile(r"[^\W\d_]+")
 _DATE_ALONE = re.compile(r"[\s*_\-•]*[\d:./\-TZ ,]{8,40}$")
 _LETTER = re.compile(
-    r"\s*(?:dear|hi|hello|to whom|re:|subject|sincerely|regards|best regards|kind regards|yours|cc:|sehr geehrte|liebe|mit freundlichen|"
-    r"betreff|madame|monsieur|objet|cordialement|estimad|asunto|atentamente|egregi|gentile|oggetto|distinti|prezad|assunto|"
-    r"geachte|betreft|szanown|vážen|уважаем|шановн|sayın|拝啓|敬具|尊敬的|此致|안녕하세요|귀하)",
+    r"\s*(?:(?:(?:dear|hi|hello|hey|good morning|to whom|hallo|liebe[rs]?|sehr geehrte[rs]?|guten tag|cher|chère|bonjour|madame|monsieur|"
+    r"hola|estimad[oa]s?|querid[oa]|caro|cara|ciao|gentile|egregio|prezad[oa]s?|olá|geachte|beste|szanown[iy]|dzień dobry|cześć|"
+    r"vážen[ýáí]|dobrý den|уважаем[а-я]+|здравствуйте|привет|шановн[а-яі]+|вітаю|sayın|merhaba|bästa|hej|kjære|kære|hei|"
+    r"عزيزي|عزيزتي|שלום|יקר|प्रिय|kính gửi)(?!\w)[^\n.:]{0,40}[,!،，]\s*$)"
+    r"|(?:sincerely|(?:best|kind|warm)? ?regards|yours|cheers|best|mit freundlichen|viele grüße|beste grüße|cordialement|atentamente|"
+    r"saludos|distinti saluti|cordiali saluti|atenciosamente|met vriendelijke|z poważaniem|pozdrawiam|s pozdravem|с уважением|"
+    r"з повагою|saygılarımla|med vänlig|trân trọng)(?!\w)[^\n.:]{0,20}[,!]?\s*$"
+    r"|(?:re|subject|cc|betreff|objet|asunto|oggetto|assunto|betreft|temat|тема)\s?:|拝啓|敬具|尊敬的|此致|敬启|안녕하세요|귀하)",
     re.IGNORECASE,
 )
+_LONGEST_GREETING = 80
 _RUN = 12
 _AROUND = 8
 
@@ -27,10 +33,15 @@ def stands_in_data(lines: Sequence[str], number: int, pointer: re.Pattern[str]) 
         number: Which one.
         pointer: What a pointer looks like: a line that has one was such a line before, and says nothing.
     """
+    return stands_in_letter(lines, number) or any(
+        _is_data(line) for line in _run(lines, number, -1, pointer) + _run(lines, number, 1, pointer)
+    )
+
+
+def stands_in_letter(lines: Sequence[str], number: int) -> bool:
+    """Whether somebody is greeted in a line near it."""
     around = lines[max(0, number - _AROUND) : number + _AROUND + 1]
-    if any(_LETTER.match(line) for line in around):
-        return True
-    return any(_is_data(line) for line in _run(lines, number, -1, pointer) + _run(lines, number, 1, pointer))
+    return any(len(line) <= _LONGEST_GREETING and _LETTER.match(line) for line in around)
 
 
 def _run(lines: Sequence[str], number: int, step: int, pointer: re.Pattern[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """The rule: what varies in the leading messages goes behind the last message."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ _TAKERS = frozenset({"user", "tool"})
 """Behind whose messages a block may stand."""
 
 _GAP = "\n\n"
+_UNSEEN = re.compile("[\\s\u200b\u2060\ufeff]+")
 
 
 class DynamicSuffix:
@@ -127,5 +129,9 @@ def _texts(message: Mapping[str, Any], number: int) -> list[Text]:
 
 
 def _takes(message: Mapping[str, Any]) -> bool:
-    """Whether a block can be put behind a message."""
-    return isinstance(message.get("content"), str | list)
+    """Whether a block can be put behind a message.
+
+    Not behind a text that shows nothing: with something behind it, other rules would clean it up.
+    """
+    content = message.get("content")
+    return isinstance(content, list) or (isinstance(content, str) and not _UNSEEN.fullmatch(content))

@@ -1,13 +1,15 @@
 """Searches texts for what varies, and remembers what it found in them: leading messages come again and again."""
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from gateway.canon.fences import touched
 from gateway.canon.rules.dynamic.finding import findings
 from gateway.canon.rules.dynamic.ids import BILLING
-from gateway.canon.rules.dynamic.neighbours import stands_in_data
+from gateway.canon.rules.dynamic.neighbours import stands_in_data, stands_in_letter
 from gateway.canon.rules.dynamic.pieces import Piece, pieces
 from gateway.canon.rules.dynamic.slots import Slots
 from gateway.canon.rules.dynamic.values import Finding, Need
@@ -20,6 +22,14 @@ _LONG_LINE = 600
 _SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[。！？])")
 _FEW = 3
 _ROUNDS = 8
+_BARE = (Need.NEAR, Need.COMPANION)
+_INDENT = 4
+_DIGIT = re.compile(r"\d")
+_TODAY = tuple(
+    "today|current|weekday|day:|heute|aujourd|nous sommes|hoy|oggi|hoje|vandaag|dzi|dnes|idag|i dag|tänään|dagens|astăzi|azi |σήμερα|"
+    "сегодня|сьогодні|bugün|اليوم|היום|امروز|आज|hôm nay|hari ini|今日|本日|今天|今日|오늘|วันนี้".split("|")
+)
+_TODAY_ASCII = tuple(each for each in _TODAY if each.isascii())
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +52,12 @@ class Search:
         self._built_in = frozenset(settings.built_in)
         self._slots = Slots(settings.slots) if settings.slots else None
         self._pointer = pointer
+        # A line of a block, or one that a moved sentence began.
+        self._begins = re.compile(rf"\s*(?:{pointer.pattern})")
         # The cache is the one thing here that is not read only, and has its own lock.
         self._known = lru_cache(maxsize=_KNOWN_TEXTS)(self._found)
 
-    def pieces(self, text: str, now: float, model: str, mark: str) -> list[Piece]:
+    def pieces(self, text: str, now: float, model: str, mark: Callable[[int], str]) -> list[Piece]:
         """What is moved out of a text, in its order.
 
         Searched again where it was taken out, there is nothing more: what a line says may depend on its neighbours, and
@@ -55,7 +67,7 @@ class Search:
             text: The text.
             now: Unix seconds.
             model: The model it is for.
-            mark: A pointer.
+            mark: The pointer of the first of them, of the second and so on, counted from 0.
         """
         out = self._once(text, now, model)
         found: Sequence[Piece] = out
@@ -66,21 +78,26 @@ class Search:
             out = sorted([*out, *found], key=lambda each: each.start)
         return []
 
-    def _more(self, text: str, out: Sequence[Piece], now: float, model: str, mark: str) -> list[Piece]:
+    def _more(self, text: str, out: Sequence[Piece], now: float, model: str, mark: Callable[[int], str]) -> list[Piece]:
         """What is found in the text without what was found, at its place in the whole text."""
         kept: list[str] = []
-        shifts: list[tuple[int, int]] = []
+        fronts: list[int] = [0]
+        shifts: list[int] = [0]
         at = length = 0
-        for piece in out:
-            kept += (text[at : piece.start], mark)
-            length += piece.start - at + len(mark)
+        for number, piece in enumerate(out):
+            pointer = mark(number)
+            kept += (text[at : piece.start], pointer)
+            length += piece.start - at + len(pointer)
             at = piece.end
-            shifts.append((length, at - length))
+            fronts.append(length)
+            shifts.append(at - length)
         kept.append(text[at:])
         more: list[Piece] = []
         for piece in self._once("".join(kept), now, model):
-            by = next((shift for front, shift in reversed(shifts) if front <= piece.start), 0)
-            if next((shift for front, shift in reversed(shifts) if front <= piece.end), 0) == by:
+            number = bisect_right(fronts, piece.start) - 1
+            # One that reaches over a pointer is none: it would be moved with what was moved.
+            if number == bisect_right(fronts, piece.end) - 1:
+                by = shifts[number]
                 more.append(Piece(piece.start + by, piece.end + by, piece.names, piece.lasting))
         return more
 
@@ -96,8 +113,11 @@ class Search:
         lines = text.split("\n")
         placed: list[_Placed] = []
         at = 0
+        days = _days_in(text)
         for number, line in enumerate(lines):
-            placed += (_Placed(each, number) for each in _in_line(line, at) if self._is_wanted(each))
+            # Only what says the day of the week has no digit.
+            if (_has_digit(line) or (days and any(map(line.lower().__contains__, days)))) and not self._begins.match(line):
+                placed += (_Placed(each, number) for each in _in_line(line, at) if self._is_wanted(each))
             at += len(line) + 1
         if not placed:
             return ()
@@ -105,32 +125,35 @@ class Search:
         placed = [each for each in placed if _may_go(zones, each.finding)]
         marks = [found.span() for found in self._pointer.finditer(text)]
         if marks:
-            placed = [each for each in placed if not _touches(marks, each.finding)]
+            placed = [each for each in placed if not touched(marks, each.finding.about, each.finding.until)]
         few = sum(each.finding.need is Need.FEW for each in placed) <= _FEW
         return tuple(
             each
             for each in placed
             if (few or each.finding.need is not Need.FEW)
-            and not (
-                each.finding.need in (Need.NEAR, Need.COMPANION) and stands_in_data(lines, each.line, self._pointer)
-            )
+            and not (each.finding.need in _BARE and stands_in_data(lines, each.line, self._pointer))
+            and not (each.finding.need is Need.ALOUD and stands_in_letter(lines, each.line))
         )
 
     def _is_wanted(self, finding: Finding) -> bool:
         return ("time" if finding.name == "time" else "id") in self._built_in
 
 
+def _days_in(text: str) -> tuple[str, ...]:
+    """Words of today that stand in a text."""
+    low = text.lower()
+    return tuple(each for each in (_TODAY_ASCII if low.isascii() else _TODAY) if each in low)
+
+
 def _may_go(zones: Zones, finding: Finding) -> bool:
     if finding.name == BILLING:
         return True
-    if finding.need in (Need.NEAR, Need.COMPANION) and zones.is_strange(finding.about, finding.until):
+    if finding.need in (Need.NEAR, Need.COMPANION, Need.ALOUD) and zones.is_strange(finding.about, finding.until):
         return False
     return not zones.hold(finding.about, finding.until)
 
 
 def _in_line(line: str, at: int) -> list[Finding]:
-    if not line or line.isspace():
-        return []
     if len(line) <= _LONG_LINE:
         found = findings(line, True, True)
         return [each.moved(at) for each in found] if found else []
@@ -141,6 +164,14 @@ def _in_line(line: str, at: int) -> list[Finding]:
             out += (each.moved(at + start) for each in findings(line[start:end], start == 0, False))
         start = end
     return out
+
+
+def _has_digit(line: str) -> bool:
+    """Whether it has another one than the number it may have in a list."""
+    digit = _DIGIT.search(line)
+    if digit is not None and digit.start() <= _INDENT and line[digit.end() : digit.end() + 2] in (". ", ") "):
+        digit = _DIGIT.search(line, digit.end())
+    return digit is not None
 
 
 def _current(placed: Sequence[_Placed], now: float) -> list[Finding]:
@@ -154,7 +185,3 @@ def _current(placed: Sequence[_Placed], now: float) -> list[Finding]:
         for each in near
         if each.finding.need is not Need.COMPANION or not dated.isdisjoint((each.line - 1, each.line, each.line + 1))
     ]
-
-
-def _touches(marks: Sequence[tuple[int, int]], finding: Finding) -> bool:
-    return any(start < finding.until and finding.about < end for start, end in marks)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from gateway.canon.fences import touched
 from gateway.canon.rules.dynamic.values import Finding
 from gateway.canon.settings import SlotSettings
 
@@ -35,7 +36,7 @@ class Slots:
                     continue
                 if pointers is None:
                     pointers = [found.span() for found in pointer.finditer(text)]
-                if any(start < behind and front < end for front, behind in pointers):
+                if touched(pointers, start, end):
                     continue
                 about, until = match.span() if _is_line(text, *match.span()) else (start, end)
                 yield Finding(start, end, about, until, slot.name, slot.varies == "conversation")

@@ -13,6 +13,8 @@ class Need(Enum):
     NOTHING = auto()
     NEAR = auto()
     """Neighbours that are no data: the label may stand in any document."""
+    ALOUD = auto()
+    """No letter around it, and no heading of which nobody knows what stands under it: anybody may say so."""
     COMPANION = auto()
     """A date beside it that is moved: a time of day whose label may stand in any document."""
     FEW = auto()

@@ -43,6 +43,7 @@ _MAIL = re.compile(
     r"[*_]*\s?[:：]",
     re.IGNORECASE,
 )
+_ITEM = re.compile(r"\s*(?:[-*+•–]|\d{1,3}[.)]|[a-z][.)])\s")
 _WINDOW = 2000
 _LONGEST_HEADING, _WORDS_OF_TITLE = 120, 6
 
@@ -205,10 +206,21 @@ def _lines(lines: Sequence[str], kinds: Sequence[Kind]) -> Iterator[tuple[int, i
 def _strange(lines: Sequence[str], kinds: Sequence[Kind]) -> Iterator[tuple[int, int]]:
     """Lines under a heading of which nobody knows whether it is one of data."""
     at = 0
-    strange = False
+    strange = listed = titled = False
+    opened = False
     for line, kind in zip(lines, kinds, strict=True):
         if kind.line in (Line.DATA_HEADING, Line.OTHER_HEADING):
-            strange = not kind.is_of_now
+            # The title of it all, in the first line, heads everything.
+            strange = not kind.is_of_now and (titled or kind.depth >= _FRAME_LEVEL)
+            listed, opened = False, kind.depth >= _FRAME_LEVEL
+        elif strange and kind.line is not Line.BLANK:
+            is_item = _ITEM.match(line) is not None
+            if opened:
+                listed, opened = is_item, False
+            elif listed and not is_item and not line[:1].isspace():
+                # Under "you may:" a list belongs to it, and no more.
+                strange = False
+        titled = titled or kind.line is not Line.BLANK
         if strange:
             yield at, at + len(line)
         at += len(line) + 1

@@ -48,6 +48,9 @@ const WORDS = {
 
 export const wordsOf = (rule) => WORDS[rule] ?? { does: "", mind: "" };
 
+/** Reasons that `dynamic-suffix` mends only where it is told of the place. */
+export const NEEDS_SLOT = new Set(["user_data"]);
+
 /** Lines for the gateway's configuration that put rules into a mode, for everybody. */
 export function linesFor(rules, mode = "apply") {
   return ["canon:", "  rules:", ...rules.map((rule) => `    ${rule}: ${mode}`), ""].join("\n");

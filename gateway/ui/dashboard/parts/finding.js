@@ -2,7 +2,7 @@
 
 import { html } from "../vendor/ui.js";
 import { link } from "../core/address.js";
-import { effectOf, mostOf } from "../core/canon.js";
+import { NEEDS_SLOT, effectOf, mostOf } from "../core/canon.js";
 import { count, counted, gained, gpu, money, points } from "../core/format.js";
 import { Remedy } from "./reason.js";
 
@@ -43,9 +43,10 @@ export function Finding({ finding, summary, rules = [], ofReason = false }) {
 
 /** What of it the gateway could mend by itself, or mends already. */
 function InTheGateway({ finding, rules, canonicalization: { rules: rows, suggestions } }) {
-  const most = mostOf(rows, rules);
-  const on = rows.find((row) => row.mode === "apply" && effectOf(row) === "saves" && rules.includes(row.rule));
   const slot = suggestions.find((each) => ["reason", "model", "tenant", "source"].every((name) => each[name] === finding[name]));
+  const byItself = !slot && !NEEDS_SLOT.has(finding.reason);
+  const most = byItself && mostOf(rows, rules);
+  const on = byItself && rows.find((row) => row.mode === "apply" && effectOf(row) === "saves" && rules.includes(row.rule));
   if (!most && !on && !slot) return null;
   return html`<p>
     <b>In the gateway:</b>${" "}

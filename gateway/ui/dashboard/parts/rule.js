@@ -9,18 +9,19 @@ import { CopyLines } from "./copy.js";
  * @param {object} props
  * @param {object} props.row one of the summary's `canonicalization.rules`
  * @param {object} props.summary
- * @param {boolean} [props.open] the lines for the configuration are shown at once
+ * @param {boolean} [props.open] the lines for the configuration are shown at once, if the rule would save anything
  */
 export function Rule({ row, summary, open = false }) {
   const { does, mind } = wordsOf(row.rule);
   const isOn = row.mode === "apply";
-  const costs = effectOf(row) === "costs";
+  const effect = effectOf(row);
+  const costs = effect === "costs";
   const { named, costly } = meant(row, summary);
   return html`<li>
     <h3><${Headline} row=${row} /></h3>
     <p>${does}${mind && ` ${mind}`}</p>
     <p class="hint"><${Worth} row=${row} summary=${summary} /></p>
-    ${!isOn && !costs && html`<${TurnOn} rules=${named} summary=${summary} open=${open}>${costly && leftOut(costly)}<//>`}
+    ${!isOn && !costs && html`<${TurnOn} rules=${named} summary=${summary} open=${open && effect === "saves"}>${costly && leftOut(costly)}<//>`}
     ${isOn && costs && html`<${Lines} title="How to turn it off, and go on observing it" rules=${[row.rule]} mode="observe" />`}
   </li>`;
 }

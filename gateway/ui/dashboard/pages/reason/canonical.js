@@ -1,7 +1,7 @@
 // What canonicalization would do about a reason: its rules, and places they could be told of.
 
 import { html } from "../../vendor/ui.js";
-import { wordsOf } from "../../core/canon.js";
+import { NEEDS_SLOT, wordsOf } from "../../core/canon.js";
 import { counted } from "../../core/format.js";
 import { Rule, TurnOn } from "../../parts/rule.js";
 import { NotLookedAt } from "../../parts/states.js";
@@ -18,6 +18,9 @@ export function Canonical({ summary, text }) {
     (looked.requests
       ? html`<p class="hint">In this window, for everything the rules mend in ${counted(looked.requests, "request")}, not for this reason alone.</p>`
       : html`<${NotLookedAt} />`)}
+    ${NEEDS_SLOT.has(text.code) &&
+    html`<p><strong>It has to be told where:</strong> what belongs to one user is found only in places that are declared as slots
+      (<code>canon.dynamic_suffix.slots</code>).${own.length === 0 && " None could be suggested in this window."}</p>`}
     <ul class="rules">
       ${text.rules.map((rule, at) => {
         const having = rows.filter((row) => row.rule === rule);

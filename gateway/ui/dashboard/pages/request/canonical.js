@@ -35,7 +35,7 @@ export function Canonical({ canonicalization, skipped }) {
       <ol class="edits">
         ${edits.map((edit, at) => html`<${Edit} key=${at} edit=${edit} />`)}
       </ol>
-      <p class="hint">Letters are shown as x, digits as 9, and what was recognized stands in ‹›.</p>`}
+      <p class="hint">Letters are shown as x, digits as 9.</p>`}
   `;
 }
 

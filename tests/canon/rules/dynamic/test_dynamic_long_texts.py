@@ -1,0 +1,29 @@
+"""Texts made to be slow: none takes more than a small multiple of the work for one half as long."""
+
+import re
+
+import pytest
+from moving import NOW, chat, rule
+
+from gateway.canon.rule import Given
+
+PIECES = {
+    "quotes": 'today is 2026-11-21 " ',
+    "labels in one line": "current time: 2026-11-21 10:02, ",
+    "lines": "Date: 2026-11-21\n",
+    "ids": "3f2504e0-4f89-11d3-9a0c-0305e82c3301 ",
+    "tags": "<doc>",
+    "apostrophes": "' ",
+    "brackets": "[",
+    "stars": "*",
+    "words": "x-",
+    "no blanks": "今天是2026年11月21日。",
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_a_long_text_is_worked_through(name):
+    """Anything quadratic would take minutes here."""
+    text = PIECES[name] * (200_000 // len(PIECES[name])) + "\n\nToday is 2026-11-21."
+    found = rule().detect(chat("Hi", leading=text), Given(NOW))
+    assert all(re.search(r"\d", edit.before) for edit in found.edits if edit.what == "moved")

@@ -1,0 +1,120 @@
+"""What stays where it is: data. Moving a date out of a quoted contract is a bug."""
+
+import pytest
+from moving import NOW, chat, moved, rule
+
+from gateway.canon.rule import NOTHING, Given
+
+LINES = """
+This lease is dated 21 November 2026 and ends 2027-11-21.
+Signed today, 21 November 2026, in Berlin.
+The time is now to buy! Offer ends 2026-11-21.
+Prices as of 2026-11-21 10:02.
+Deadline: 2026-11-21
+Last updated: 2026-11-21
+Effective date: 21 November 2026
+Meeting time: 10:02
+Time: 10:02
+Today's special: Pizza 4 for 10:00
+Now 20% off until 2026-11-21!
+If today is 2026-11-21, tomorrow is 2026-11-22.
+Say for example: today is 2026-11-21.
+Answer "Current time: 2026-11-21 10:02" in such cases.
+Answer “today is 2026-11-21”.
+Schreibe „Heute ist der 21.11.2026“ in den Kopf.
+Écris « Nous sommes le 21 novembre 2026 » en haut.
+返事は「今日は2026年11月21日です」とする。
+今日は11月21日の会議について話します。
+Answer with `Current time: 2026-11-21 10:02`.
+> Current time: 2026-11-21 10:02
+| Current time: 2026-11-21 10:02 |
+  "current_time": "2026-11-21T10:02:00Z",
+Aujourd'hui 21 novembre 2026, les parties conviennent de ce qui suit.
+On this day, 21 November 2026, the parties agree.
+Text: today is 2026-11-21 and it snows.
+2026-11-21 10:02:00 INFO request_id=8f7a6b5c4d3e2f done
+Nov 21 10:02:00 beta systemd[1]: Current time: Sat 2026-11-21 10:02:00 UTC
+3f2504e0-4f89-11d3-9a0c-0305e82c3301,2026-11-21 10:00,881,12.50
+User ID: string
+message id must start with msg_12345678
+Each call has a request id (e.g. 3f2504e0-4f89-11d3-9a0c-0305e82c3301).
+The dataset id is 3f2504e0-4f89-11d3-9a0c-0305e82c3301.
+Order ID: 3f2504e0-4f89-11d3-9a0c-0305e82c3301
+See https://x.org/session/3f2504e0-4f89-11d3-9a0c-0305e82c3301/a
+[context 1] Current time: 2026-11-21 10:02
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_data_in_a_line(line):
+    assert moved(f"You are Eva.\n{line}\nBe nice.") == []
+
+
+BLOCKS = [
+    "```\nCurrent time: 2026-11-21 10:02\n```",
+    "~~~\nToday is 2026-11-21.",
+    "<document>\nToday is 2026-11-21.\n</document>",
+    '<kb_article id="4">\nCurrent time: 2026-11-21 10:02\n</kb_article>',
+    "<ticket>\nToday is 2026-11-21.\n</ticket>",
+    "<doc>\nToday is 2026-11-21.",
+    "# Contract\n\nToday is 2026-11-21.\n\n## Part\nCurrent time: 2026-11-21 10:02",
+    "## Baza wiedzy\nData: 20 listopada 2026",
+    "Examples:\n\nCurrent time: 2026-11-21 10:02",
+    "=== Document 1 ===\nCurrent time: 2026-11-21 10:02",
+    "SERVICE AGREEMENT\n\nDate: 21 November 2026\n\nbetween A and B",
+    "User: what day is it?\nAssistant: Today is 2026-11-21.",
+    "Q: When?\nA: Today is 2026-11-21.",
+    "From: maria@fjord.example\nTo: b@c.example\nDate: Sat, 21 Nov 2026 09:58:00 +0000\n\nToday is 2026-11-21.",
+    "Dear Tom,\n\ntoday is 21 November 2026.\n\nBest,\nAnna",
+    "Order: 12\nDate: 2026-11-21\nTotal: 4",
+    "2026-11-20\n2026-11-21\n2026-11-22",
+    "metadata:\n  name: x\n  current_time: 2026-11-21",
+    "{\n  current_time: 2026-11-21\n}\n\"a\": 1, \"today\": \"2026-11-21\"",
+    "Essay by student 12:\nToday is Saturday, 21 November 2026. My summer was short.",
+    "\n".join(f"Ask 3f2504e0-4f89-11d3-9a0c-0305e82c330{n} for it." for n in range(4)),
+]
+
+
+@pytest.mark.parametrize("piece", BLOCKS)
+def test_data_in_a_passage(piece):
+    assert moved(f"You are Eva.\n\n{piece}") == []
+
+
+def test_behind_the_data_things_move_again():
+    text = "<document>\nToday is 2026-11-20.\n</document>\n\n## Context\nToday is 2026-11-21.\n\n```\nToday is 2026-11-21.\n```"
+    assert moved(text) == ["Today is 2026-11-21."]
+
+
+def test_a_list_under_a_colon_does_not_hide_what_stands_behind_it():
+    assert moved("You may:\n- read\n- write\n\nToday is 2026-11-21.") == ["Today is 2026-11-21."]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"prompt": "Current time: 2026-11-21 10:02"},
+        {"messages": [{"role": "user", "content": "Current time: 2026-11-21 10:02"}]},
+        {"messages": [{"role": "system", "content": "Current time: 2026-11-21 10:02"}]},
+        {"messages": [{"role": "system", "content": "Today is 2026-11-21."}, {"role": "assistant", "content": "x"}]},
+        {"messages": [{"role": "system", "content": "Today is 2026-11-21."}, {"role": "user", "content": None}]},
+        {"messages": [{"role": "system", "content": "Today is 2026-11-21."}, {"role": "user"}]},
+        {"messages": [{"role": "system", "content": "Today is 2026-11-21."}, {"role": "user", "content": " \u200b"}]},
+        {"messages": [{"role": "system"}, {"role": "user", "content": "Today is 2026-11-21."}]},
+        {"messages": []},
+    ],
+)
+def test_where_nothing_leads_or_nothing_can_take_a_block_nothing_moves(fields):
+    assert rule().detect(fields, Given(NOW)) == NOTHING
+
+
+def test_messages_of_the_system_further_behind_stay():
+    fields = chat("Hi", "Yes?", "So", leading="Be nice.")
+    fields["messages"].insert(2, {"role": "system", "content": "Today is 2026-11-21."})
+    assert rule().detect(fields, Given(NOW)).edits == ()
+
+
+def test_where_nothing_moves_nobody_is_asked_for_blocks():
+    def recall(_):
+        raise AssertionError
+
+    assert rule().detect(chat("a", "b", "c"), Given(NOW, recall=recall)) == NOTHING
