@@ -9,6 +9,8 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+
 from gateway.explain.left_out import share_of
 from gateway.explain.link import Answer, Counted, FromChild, LeftOut, Notice, Question, Ready, Terms, ToChild, Work
 from gateway.values.canonical import RuleMode
@@ -145,11 +147,12 @@ class Office:
         except Exception as error:  # noqa: BLE001 - one odd prompt must not cost all others their reasons
             notices = self._notice("explaining", error)
             explanation = _unclassified(finished)
-        if not self.is_behind:
-            try:
-                explanation = staff.observe(finished, explanation)
-            except Exception as error:  # noqa: BLE001 - likewise
-                notices = [*notices, *self._notice("observing", error)]
+        # Whether a rule finds the place by itself is not known where none was tried.
+        untried = msgspec.structs.replace(explanation, slot=None)
+        try:
+            explanation = untried if self.is_behind else staff.observe(finished, explanation)
+        except Exception as error:  # noqa: BLE001 - likewise
+            notices, explanation = [*notices, *self._notice("observing", error)], untried
         notices = [*notices, *staff.notices()]
         if finished.warming:
             return notices

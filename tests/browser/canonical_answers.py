@@ -10,11 +10,6 @@ from typing import Any
 from playwright.sync_api import Page, Route
 
 LOOKED_AT = {"requests": 12, "prompt_tokens": 100_000}
-RULES_OF_REASONS = {
-    "dynamic_time": ["dynamic-suffix", "pattern"],
-    "user_data": ["dynamic-suffix"],
-    "whitespace": ["unicode", "whitespace"],
-}
 
 
 def rule(name: str, mode: str, net_tokens: int, *, requests: int = 8, lost_tokens: int = 0) -> dict[str, Any]:
@@ -137,11 +132,6 @@ def answered_with(
 
         return answer
 
-    def of_reasons(told: dict[str, Any]) -> None:
-        for each in told["catalog"]:
-            each["rules"] = RULES_OF_REASONS.get(each["code"], [])
-
-    page.route("**/admin/api/reasons?*", changed(of_reasons))
     if summary is not None:
         page.route("**/admin/api/summary?*", changed(lambda told: told.update(canonicalization=summary)))
     if request is not None:

@@ -6,9 +6,10 @@ import re
 import unicodedata
 from collections import Counter
 from dataclasses import replace
+from operator import attrgetter
 
 import pytest
-from corpus_reader import corpus, count, last_heard, leading, prompt_of, strings
+from corpus_reader import LEADING, corpus, count, last_heard, leading, prompt_of, strings
 
 from gateway.canon.building import rulebook
 from gateway.canon.rule import Given
@@ -31,7 +32,8 @@ CHANGES_ARGUMENTS = {RuleName.JSON_KEYS}
 ALONE = [(each,) for each in RuleName]
 SETS = [*ALONE, tuple(RuleName)]
 
-each_prompt = pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
+name_of = attrgetter("name")
+each_prompt = pytest.mark.parametrize("prompt", PROMPTS, ids=name_of)
 
 
 def canonical(prompt, names, body=None, now=None, recall=None):
@@ -81,7 +83,7 @@ def contents_by_message(fields):
 
 
 def test_the_corpus_is_wide():
-    assert len(PROMPTS) >= 100
+    assert len(PROMPTS) >= 200
     assert {prompt.language for prompt in PROMPTS} >= set(LANGUAGES)
     with_something_to_move = sum(bool(prompt.moved) for prompt in PROMPTS)
     assert 0.4 <= with_something_to_move / len(PROMPTS) <= 0.6
@@ -224,6 +226,14 @@ def test_all_but_texts_is_the_same(prompt):
             assert all(one is other for one, other in zip(said, asked, strict=True)), names
 
 
+@pytest.mark.parametrize("prompt", [each for each in PROMPTS if "role_order" not in each.settings], ids=name_of)
+def test_instructions_and_conversation_keep_their_order(prompt):
+    asked, sent = (each.get("messages", ()) for each in (prompt.body, canonical(prompt, (RuleName.ROLE_ORDER,)).fields))
+    for instructs in (True, False):
+        before, after = ([each for each in said if (each["role"] in LEADING) == instructs] for said in (asked, sent))
+        assert all(one is other for one, other in zip(before, after, strict=True))
+
+
 @each_prompt
 def test_an_hour_later_the_front_is_the_same(prompt):
     """This is what makes the prefix cacheable."""
@@ -236,10 +246,8 @@ def test_an_hour_later_the_front_is_the_same(prompt):
         assert (second == first) == (not prompt.moved), names
 
 
-@each_prompt
+@pytest.mark.parametrize("prompt", [each for each in PROMPTS if not each.moved], ids=name_of)
 def test_what_is_data_is_data_on_every_day(prompt):
-    if prompt.moved:
-        pytest.skip("has a clock")
     for now in (prompt.now - HOUR, prompt.now + HOUR, prompt.now + 40 * DAY):
         assert canonical(prompt, (RuleName.DYNAMIC_SUFFIX,), now=now).fields is prompt.body
 
@@ -247,7 +255,7 @@ def test_what_is_data_is_data_on_every_day(prompt):
 @pytest.mark.parametrize(
     "prompt",
     [each for each in PROMPTS if sum(message["role"] == "assistant" for message in each.body.get("messages", ()))],
-    ids=lambda prompt: prompt.name,
+    ids=name_of,
 )
 def test_a_conversation_only_grows(prompt):
     """Turn by turn, with values that change every time: what was sent before stands in front of what comes."""

@@ -110,6 +110,8 @@ def test_a_second_time_finds_nothing(fields, which, limit):
         if names is ALL and ends_open(fields):
             continue
         once = canonical(fields, names, which, limit)
+        if names is ALL and once.cut_messages and not which[1]:
+            continue  # another answer is the first one now, so another front may be to be brought into order
         again = canonical(once.fields, names, which, limit)
         assert list(again.edits) == []
         assert again.fields is once.fields

@@ -11,7 +11,7 @@ from gateway.explain.link import Answer, Frames, LeftOut, Notice, Question, Read
 from gateway.explain.office import Office
 from gateway.values.canonical import RuleMode, RuleOutcome
 from gateway.values.errors import BadRequest
-from gateway.values.explain import Attribution, Explanation, Happened, Past, Where
+from gateway.values.explain import Attribution, Explanation, Happened, Past, VaryingSlot, Where
 from gateway.values.reasons import Reason, Rung
 
 TERMS = Terms(1_000_000, 10, 60.0, 1_000_000, 60.0, 1000, None, "USD", {"demo": 8})
@@ -33,7 +33,12 @@ class Staff:
         self._do("explain")
         missed = finished.prompt_tokens - finished.cached_tokens
         return Explanation(
-            finished.prompt_tokens, finished.cached_tokens, True, (), (Attribution(Reason.NEW_CONTENT, missed, True),)
+            finished.prompt_tokens,
+            finished.cached_tokens,
+            True,
+            (),
+            (Attribution(Reason.NEW_CONTENT, missed, True),),
+            slot=VaryingSlot("^Run: (.+)$", "run", Reason.DYNAMIC_ID),
         )
 
     def observe(self, finished, explanation):
@@ -114,7 +119,8 @@ def test_rules_are_left_out_before_reasons_are():
     counted = office.counted()
     assert counted is not None
     assert (counted.missed, counted.canonical) == ((("demo", "shop", Reason.NEW_CONTENT, 68),), ())
-    assert [explanation.observed for _, explanation, _ in staff.written] == [False]
+    # Nor is suggested what a rule may find by itself.
+    assert [(explanation.observed, explanation.slot) for _, explanation, _ in staff.written] == [(False, None)]
 
 
 def test_rules_that_fail_cost_no_reasons():
@@ -125,6 +131,7 @@ def test_rules_that_fail_cost_no_reasons():
     assert (notice.event, notice.fields["step"]) == ("explain_failed", "observing")
     [(_, explanation, _)] = staff.written
     assert explanation.missed == (Attribution(Reason.NEW_CONTENT, 68, True),)
+    assert explanation.slot is None
 
 
 def test_what_is_to_be_logged_is_told_once_also_while_no_requests_come():

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from explained_requests import request
 
-from gateway.explain.link import Question, pack
+from gateway.explain.link import Question, Terms, pack
 from gateway.explain.process import Gone, Session
 from gateway.values.explain import Finished
 
@@ -17,8 +17,12 @@ class Office:
     def __init__(self, messages):
         self.messages = messages
         self.handled = []
+        self.behind = []
+        self.is_behind = False
 
     def handle(self, message):
+        if isinstance(message, Finished):
+            self.behind.append(self.is_behind)
         self.handled.append("request" if isinstance(message, Finished) else "question")
         if len(self.handled) == self.messages:
             raise Gone
@@ -56,3 +60,19 @@ def test_a_question_does_not_wait_for_long():
     # Every look at the clock is 10 ms of work later: one when it comes, one before each request.
     ticks = count()
     assert handled_before_a_question(100, lambda: next(ticks) * 0.0101) == 4
+
+
+def test_only_while_much_waits_is_the_work_behind():
+    sent = bytearray()
+    pack(Terms(80_000, 10, 60.0, 1000, 60.0, 1000, None, "USD", {}), sent)
+    for number in range(10):
+        pack(request("x" * 3000, request_id=str(number)), sent)
+    size = len(sent) / 10
+    ours, theirs = socket.socketpair()
+    office = Office(11)
+    with ours, theirs:
+        ours.sendall(sent)
+        with pytest.raises(Gone):
+            Session(theirs, office).run()
+    # Behind with more than an eighth of what may wait: 10 kB behind the one that is at hand.
+    assert office.behind == [(9 - number) * size > 10_000 for number in range(10)]

@@ -52,7 +52,9 @@ _YEAR = re.compile(r"\s(?:[A-Z]{2,5}\s)?20\d\d(?![\d:.\-/])")
 _NOON = re.compile(r"[^.][aApP][mM]\.$")
 _LONGEST_ALONE, _WORDS_ALONE = 60, 6
 _REACH, _NEXT, _JOINED, _BACK = 80, 30, 40, 160
-_NOTES = frozenset("note notes nb fyi ps hinweis wichtig important remember nota remarque uwaga важно примечание 注意 注 참고".split())
+_NOTES = frozenset(
+    "note notes nb fyi ps hinweis wichtig important remember nota remarque uwaga важно примечание 注意 注 참고".split()
+)
 _LABELS_BY_END: dict[str, list[str]] = {}
 for _label in NOW_LABELS | BARE_LABELS:
     if _label not in WITHOUT_BLANKS and (_words := WORDS.findall(_label)):
@@ -98,7 +100,9 @@ def _may_have_value(low: str) -> bool:
             continue
         if word[0] in _BARE_ENDS and not _COLON.search(low, word.end(), word.end() + _NEXT):
             continue
-        if _DIGIT.search(low, word.end(), word.end() + _REACH) or WEEKDAY in marked(low[word.end() : word.end() + _NEXT]):
+        if _DIGIT.search(low, word.end(), word.end() + _REACH) or WEEKDAY in marked(
+            low[word.end() : word.end() + _NEXT]
+        ):
             return True
     return not low.isascii() and any(
         _DIGIT.search(low, at, at + _REACH) or WEEKDAY in marked(low[at : at + _NEXT])
@@ -164,7 +168,7 @@ def _judged(
 
 def _is_introduced(low: str, start: int) -> bool:
     """Whether what introduces it with a colon in front of it is no word for a text of somebody else's."""
-    front = low[max(0, start - _BACK) : start].rstrip(" \t*_\"")
+    front = low[max(0, start - _BACK) : start].rstrip(' \t*_"')
     if not front.endswith((":", "：")):
         return True
     words = re.split(r"[.!?。！？\n]", front[:-1])[-1]

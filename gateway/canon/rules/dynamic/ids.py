@@ -27,7 +27,9 @@ _LABELLED = re.compile(
     r"(?<=\s)è\b|(?<=\s)é\b|は|是|為|为|은|는)?[*_\s`]*"
     r"(?P<value>[A-Za-z0-9][A-Za-z0-9_\-.:/+=@|]{1,127})"
 )
-_UUID = re.compile(r"(?<![\w\-/=.:@#])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?=[\s.,;:!?)\]，。、）]|$)(?![.,:][^\s])")
+_UUID = re.compile(
+    r"(?<![\w\-/=.:@#])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?=[\s.,;:!?)\]，。、）]|$)(?![.,:][^\s])"
+)
 _DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _CASE = re.compile(
@@ -90,7 +92,11 @@ def _labelled(chunk: str, low: str, match: re.Match[str]) -> Finding | None:
     end = start + len(chunk[start : match.end("value")].rstrip(".:/|=@"))
     value = chunk[start:end]
     word, between = match["word"], match["between"] or ""
-    if not _DIGIT.search(value) or _DATE.match(value) or _CASE.search(low, max(0, match.start() - _BACK), match.start()):
+    if (
+        not _DIGIT.search(value)
+        or _DATE.match(value)
+        or _CASE.search(low, max(0, match.start() - _BACK), match.start())
+    ):
         return None
     said_as_id = bool(match["id"] or match["other"])
     alone = not low[: match.start()].strip(_EDGE) and not low[end:].strip(_EDGE)

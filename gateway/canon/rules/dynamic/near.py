@@ -131,7 +131,9 @@ def _named(text: str) -> tuple[tuple[int, int, int], ...]:
 def _valid(*days: tuple[int, int, int]) -> tuple[tuple[int, int, int], ...]:
     return tuple(
         dict.fromkeys(
-            day for day in days if 1 <= day[1] <= 12 and day[2] <= 31 and not _OTHER_CALENDAR[0] <= day[0] <= _OTHER_CALENDAR[1]
+            day
+            for day in days
+            if 1 <= day[1] <= 12 and day[2] <= 31 and not _OTHER_CALENDAR[0] <= day[0] <= _OTHER_CALENDAR[1]
         )
     )
 

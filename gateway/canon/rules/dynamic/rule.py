@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from gateway.canon.edits import Edit, applied
@@ -58,14 +59,20 @@ class DynamicSuffix:
 
     def _found(self, fields: Fields, leading: int, now: float) -> list[tuple[Text, Sequence[Piece]]]:
         model = fields.get("model")
-        mark = self._form.pointer(1)
+        count = self._form.largest(text.text for n in range(leading) for text in _texts(messages(fields)[n], n)) + 1
         found: list[tuple[Text, Sequence[Piece]]] = []
         for number, message in enumerate(messages(fields)[:leading]):
             for text in _texts(message, number):
-                pieces = self._search.pieces(text.text, now, model if isinstance(model, str) else "", mark)
+                pieces = self._search.pieces(
+                    text.text, now, model if isinstance(model, str) else "", partial(self._pointer, count)
+                )
                 if pieces:
+                    count += len(pieces)
                     found.append((text, pieces))
         return found
+
+    def _pointer(self, first: int, number: int) -> str:
+        return self._form.pointer(first + number)
 
     def _moves(self, found: Sequence[tuple[Text, Sequence[Piece]]], below: int) -> tuple[list[Edit], dict[int, str]]:
         """The edits of the leading messages, and what the pointers stand for."""

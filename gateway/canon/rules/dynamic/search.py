@@ -116,7 +116,9 @@ class Search:
         days = _days_in(text)
         for number, line in enumerate(lines):
             # Only what says the day of the week has no digit.
-            if (_has_digit(line) or (days and any(map(line.lower().__contains__, days)))) and not self._begins.match(line):
+            if (_has_digit(line) or (days and any(map(line.lower().__contains__, days)))) and not self._begins.match(
+                line
+            ):
                 placed += (_Placed(each, number) for each in _in_line(line, at) if self._is_wanted(each))
             at += len(line) + 1
         if not placed:

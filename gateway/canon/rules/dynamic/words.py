@@ -75,7 +75,9 @@ _FINE_ELSEWHERE = frozenset(
     سياق السياق البيئة الجلسة התקשרות הקשר סביבה संदर्भ bối cảnh konteks
     """.split()
 )
-_FINE_WITHOUT_BLANKS = tuple("上下文 环境 環境 情報 信息 資訊 背景 设定 設定 ルール 规则 規則 役割 角色 정보 환경 컨텍스트 규칙 역할 บริบท".split())
+_FINE_WITHOUT_BLANKS = tuple(
+    "上下文 环境 環境 情報 信息 資訊 背景 设定 設定 ルール 规则 規則 役割 角色 정보 환경 컨텍스트 규칙 역할 บริบท".split()
+)
 
 CONTEXT_LABELS = frozenset(
     """
@@ -112,7 +114,8 @@ def speaks_of_now(words: str) -> bool:
     """Whether a heading is one under which the current date may be expected."""
     low = words.lower()
     return any(
-        each in FINE_WORDS or each in _FINE_ELSEWHERE or each in CONTEXT_LABELS for each in re.findall(r"[^\W\d_]+", low)
+        each in FINE_WORDS or each in _FINE_ELSEWHERE or each in CONTEXT_LABELS
+        for each in re.findall(r"[^\W\d_]+", low)
     ) or (not low.isascii() and any(each in low for each in _FINE_WITHOUT_BLANKS + CONTEXT_WITHOUT_BLANKS))
 
 

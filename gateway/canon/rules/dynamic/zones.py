@@ -18,7 +18,7 @@ _COLON = re.compile(r"\s*(?:\d{1,2}[.)]\s+)?(.{2,80}?)\s*[:：]\s*[*_]*\s*$")
 _TITLE = re.compile(r"\s*([A-ZÀ-ÞА-Я][^.!?:;,|=]{2,59}(?:\s\d{1,8})?)\s*$")
 _JSON = re.compile(r'\s*(?:[{\[]\s*$|[}\]]+[,;]?\s*$|"[^"\n]{1,80}"\s*:|[{\[]\s*["{\[].*[}\]],?\s*$)')
 _LOG = re.compile(
-    r"\s*(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*\]?\s+\S+|\[?\d\d:\d\d:\d\d\S*\]?\s+\S+|[A-Z][a-z]{2}\s+\d{1,2} \d\d:\d\d:\d\d \S+ \S+)"
+    r"\s*(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*\]?\s+(?![A-Z]{1,5}\s*$|[ap]m\s*$|[+\-]\d|\()\S+|\[?\d\d:\d\d:\d\d\S*\]?\s+\S+|[A-Z][a-z]{2}\s+\d{1,2} \d\d:\d\d:\d\d \S+ \S+)"
     r"|.*(?<![\w])(?:INFO|WARN|WARNING|ERROR|DEBUG|TRACE|FATAL|CRITICAL|NOTICE)(?=[\s\]:|])(?!: *$)"
     r"|.*?(?<!\w)[a-z_]+=\S+\s+(?:[^\s=]+\s+)?[a-z_]+=\S+"
 )
@@ -44,6 +44,7 @@ _MAIL = re.compile(
     re.IGNORECASE,
 )
 _ITEM = re.compile(r"\s*(?:[-*+•–]|\d{1,3}[.)]|[a-z][.)])\s")
+_OPENS, _CLOSES = re.compile(r"(?:^\s*|[:=(]\s*)[{\[]\s*$"), re.compile(r"\s*[}\]]")
 _WINDOW = 2000
 _LONGEST_HEADING, _WORDS_OF_TITLE = 120, 6
 
@@ -183,6 +184,7 @@ def _lines(lines: Sequence[str], kinds: Sequence[Kind]) -> Iterator[tuple[int, i
     heading = turn = False
     level, indent = 0, -1
     before = Line.BLANK
+    opened: list[int] = []
     for line, kind in zip(lines, kinds, strict=True):
         end = at + len(line)
         if kind.line is Line.BLANK:
@@ -199,6 +201,10 @@ def _lines(lines: Sequence[str], kinds: Sequence[Kind]) -> Iterator[tuple[int, i
                 indent = kind.depth if kind.line is Line.KEY else -1
             if heading or turn or kind.line is Line.DATA:
                 yield at, end
+            if kind.line is Line.DATA and opened and _CLOSES.match(line):
+                yield opened.pop(), end
+            if _OPENS.search(line):
+                opened.append(at)
         before = kind.line
         at = end + 1
 

@@ -81,7 +81,10 @@ def test_the_text_and_the_block_as_they_go_on():
     text = "You are Eva.\nCurrent time: 2026-11-21 10:02\nHelp. Today is November 21, 2026. Be short.\nYour session id is s_12ab34, ok?"
     fields = chat("Hi", leading=text)
     system, user = applied(fields, rule().detect(fields, Given(NOW)).edits)["messages"]
-    assert system["content"] == "You are Eva.\n[context 1]\nHelp. [context 2] Be short.\nYour session id is [context 3], ok?"
+    assert (
+        system["content"]
+        == "You are Eva.\n[context 1]\nHelp. [context 2] Be short.\nYour session id is [context 3], ok?"
+    )
     assert user["content"] == "Hi" + block(
         "[context 1] Current time: 2026-11-21 10:02", "[context 2] Today is November 21, 2026.", "[context 3] s_12ab34"
     )
@@ -151,5 +154,5 @@ def test_farther_from_now_it_is_data(hours):
 
 
 def test_offsets_count():
-    assert moved("Current time: 2026-11-20T00:02:00+02:00") == []
+    assert moved("Current time: 2026-11-20T00:02:00+03:00") == []
     assert moved("Current time: 2026-11-20T00:02:00-02:00") != []

@@ -13,14 +13,68 @@ from gateway.canon.rules.dynamic.block import BlockForm
 from gateway.canon.settings import DynamicSuffixSettings, SlotSettings
 
 _FORM = BlockForm(DynamicSuffixSettings())
-_TIMES = ["2026-11-21 10:02", "2026-11-21", "21. November 2026", "Saturday, November 21, 2026", "10:02", "1795255320",
-          "2024-03-12", "Monday", "2026年11月21日", "21.11.2026 um 10:02 Uhr", "٢١ نوفمبر ٢٠٢٦"]
+_TIMES = [
+    "2026-11-21 10:02",
+    "2026-11-21",
+    "21. November 2026",
+    "Saturday, November 21, 2026",
+    "10:02",
+    "1795255320",
+    "2024-03-12",
+    "Monday",
+    "2026年11月21日",
+    "21.11.2026 um 10:02 Uhr",
+    "٢١ نوفمبر ٢٠٢٦",
+]
 _IDS = ["3f2504e0-4f89-11d3-9a0c-0305e82c3301", "req_8f7a6b5c4d", "42", "ab12cd34ef"]
-_FRONTS = ["Current time: ", "Today is ", "Date: ", "Time: ", "You are Eva, today is ", "Session ID: ", "request id ", "- ",
-           "**Current date:** ", "Heute ist ", "今天是", "اليوم هو ", "User ID: ", "Trace: ", "", "> ", "| ", '"today is ',
-           "# ", "Example: ", "Hi Tom,", "x-anthropic-billing-header: cch=1; v=", "Customer: ", "From: ", "[context 3] ",
-           "<doc>", "</doc>", "<env>", "```", "it is now ", "Ticket "]
-_BACKS = ["", ".", ", and be nice.", " (UTC)", "\n", ". Be short. ", " Uhr", '"', "。", " [context 7]", "</doc>", " |", ";"]
+_FRONTS = [
+    "Current time: ",
+    "Today is ",
+    "Date: ",
+    "Time: ",
+    "You are Eva, today is ",
+    "Session ID: ",
+    "request id ",
+    "- ",
+    "**Current date:** ",
+    "Heute ist ",
+    "今天是",
+    "اليوم هو ",
+    "User ID: ",
+    "Trace: ",
+    "",
+    "> ",
+    "| ",
+    '"today is ',
+    "# ",
+    "Example: ",
+    "Hi Tom,",
+    "x-anthropic-billing-header: cch=1; v=",
+    "Customer: ",
+    "From: ",
+    "[context 3] ",
+    "<doc>",
+    "</doc>",
+    "<env>",
+    "```",
+    "it is now ",
+    "Ticket ",
+]
+_BACKS = [
+    "",
+    ".",
+    ", and be nice.",
+    " (UTC)",
+    "\n",
+    ". Be short. ",
+    " Uhr",
+    '"',
+    "。",
+    " [context 7]",
+    "</doc>",
+    " |",
+    ";",
+]
 _PIECES = st.builds(
     lambda front, value, back: front + value + back,
     st.sampled_from(_FRONTS),
@@ -56,9 +110,7 @@ def _contents(messages):
 @given(st.lists(_TEXTS, min_size=1, max_size=3), _SLOTS, st.booleans())
 @settings(max_examples=400, deadline=None)
 def test_the_block_holds_what_the_pointers_stand_for_and_nothing_more_is_found(texts, slots, parts):
-    leading = [
-        {"role": "system", "content": [{"type": "text", "text": text}] if parts else text} for text in texts
-    ]
+    leading = [{"role": "system", "content": [{"type": "text", "text": text}] if parts else text} for text in texts]
     fields = {"model": "m", "messages": [*leading, {"role": "user", "content": "Hi"}]}
     one = rule(slots=slots)
     found = one.detect(fields, Given(NOW))
@@ -70,9 +122,7 @@ def test_the_block_holds_what_the_pointers_stand_for_and_nothing_more_is_found(t
     now_leading = _contents(after["messages"][:-1])
     pointers = [int(n) for text in now_leading for n in _FORM.pattern.findall(text) if int(n) > below]
     assert pointers == sorted(values) == list(range(below + 1, below + 1 + len(values)))
-    back = [
-        _FORM.pattern.sub(lambda match: values.get(int(match[1]), match[0]), text) for text in now_leading
-    ]
+    back = [_FORM.pattern.sub(lambda match: values.get(int(match[1]), match[0]), text) for text in now_leading]
     assert back == texts
     assert one.detect(after, Given(NOW)).edits == ()
     assert rule(slots=slots).detect(after, Given(NOW)).edits == ()

@@ -18,7 +18,10 @@ def test_a_line_moves_as_a_whole_where_the_pattern_is_all_of_it():
 
 
 def test_only_the_group_moves_where_more_is_said():
-    assert left("You help customer Ann today.", slots=[_slot(r"customer (\w+) today")]) == "You help customer [context 1] today."
+    assert (
+        left("You help customer Ann today.", slots=[_slot(r"customer (\w+) today")])
+        == "You help customer [context 1] today."
+    )
     assert left("Ticket T-1 is open.", slots=[_slot(r"T-\d+")]) == "Ticket [context 1] is open."
 
 

@@ -68,8 +68,8 @@ BLOCKS = [
     "Dear Tom,\n\ntoday is 21 November 2026.\n\nBest,\nAnna",
     "Order: 12\nDate: 2026-11-21\nTotal: 4",
     "2026-11-20\n2026-11-21\n2026-11-22",
-    "metadata:\n  name: x\n  current_time: 2026-11-21",
-    "{\n  current_time: 2026-11-21\n}\n\"a\": 1, \"today\": \"2026-11-21\"",
+    "deployment:\n  name: x\n  current_time: 2026-11-21",
+    "{\n  current_time: 2026-11-21\n}",
     "Essay by student 12:\nToday is Saturday, 21 November 2026. My summer was short.",
     "\n".join(f"Ask 3f2504e0-4f89-11d3-9a0c-0305e82c330{n} for it." for n in range(4)),
 ]
