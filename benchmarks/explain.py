@@ -128,6 +128,8 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
         ),
         decision=Decision(target, DecisionKind.WARM, 1600, "cost", candidates),
         request=request,
+        source="web",
+        canonical=None,
         prompt=TokenizedPrompt((ids,), TokenSource.LOCAL),
         space=SpacePass("a1b2c3d4", ""),
         model=SimpleNamespace(template_tells_time=False, tools_first=False),
@@ -160,6 +162,9 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
 
 class Nobody:
     def on_missed(self, model, tenant, reason, tokens):
+        pass
+
+    def on_canonical(self, rule, mode, edits, saved, lost):
         pass
 
     def on_explain_skipped(self, count):

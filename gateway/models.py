@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import structlog
 
+from gateway.canon.counts import TokenCounts
 from gateway.encode import Encoder, LocalEncoder, load_local
 from gateway.encode.remote import EngineTokenizer
 from gateway.encode.settings import EncodeSettings
@@ -119,10 +121,10 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         local = None if served is None else served.encoder.local
         return local.decode if local is not None and local.tokenizer_id == tokenizer_id else None
 
-    def token_counter(self, model: ModelId) -> Callable[[str], int] | None:
+    def token_counter(self, model: ModelId, tenant: str) -> Callable[[str], int] | None:
         """See ``ModelTexts``."""
-        local = self._served[model].encoder.local
-        return None if local is None else lambda text: len(local.encode_text(text)) // TOKEN_BYTES
+        counts = self._served[model].token_counts
+        return None if counts is None else counts.counter(tenant)
 
     def context_limit(self, model: ModelId) -> int:
         """See ``ModelTexts``."""
@@ -218,6 +220,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         return ServedModel(
             model_id,
             encoder,
+            token_counts=TokenCounts(partial(_count, local)) if local is not None else None,
             template_tells_time=local is not None and local.tells_time,
             tools_first=local is not None and local.tools_first,
             # Where a prompt's chain begins: with what the engine tells its cached blocks apart by.
@@ -226,3 +229,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
                 model_id, tokenizer_id, label, version, fleet.adapter(model_id), fleet.context_limit(model_id)
             ),
         )
+
+
+def _count(local: LocalEncoder, text: str) -> int:
+    return len(local.encode_text(text)) // TOKEN_BYTES

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from gateway.canon.counts import TokenCounts
 from gateway.encode import Encoder
 from gateway.relay import Replica
 from gateway.values.blocks import BlockChain
@@ -40,6 +41,7 @@ class ServedModel:
         roots: From a request's cache salt (empty for none) and its prompt's variant to the hash that its chains start
             from.
         version: What it is at present: tokenizer, template, adapter, context limit.
+        token_counts: Counts tokens of texts; None where only the engine can.
         template_tells_time: Whether its chat template prints the time.
         tools_first: Whether its chat template prints tools in front of the system message.
     """
@@ -48,6 +50,7 @@ class ServedModel:
     encoder: Encoder
     roots: Callable[[str, str], int]
     version: Callable[[], ModelVersion]
+    token_counts: TokenCounts | None = None
     template_tells_time: bool = False
     tools_first: bool = False
 

@@ -22,7 +22,7 @@ def rulebook(settings: CanonSettings) -> Rulebook:
             RoleOrder(settings.role_order),
             ToolOrder(),
             JsonKeys(),
-            DynamicSuffix(settings.dynamic_suffix),
             HistoryTrim(settings.history_trim),
+            DynamicSuffix(settings.dynamic_suffix),
         )
     )

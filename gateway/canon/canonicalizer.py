@@ -29,6 +29,9 @@ _INLINE_BYTES = 64 * 1024
 
 _MIB = 1024 * 1024
 
+_AS_IT_CAME = CanonSettings()
+"""Hints are read, and nothing is taken out."""
+
 _log = structlog.get_logger("gateway.canon")
 
 
@@ -70,10 +73,11 @@ class Canonicalizer:
     async def canonical(self, request: ChatRequest) -> CanonicalRequest:
         """The request as it may go on. Never fails: what cannot be canonicalized goes on as it came."""
         modes = self._modes.modes(request.model, request.endpoint, request.caller.tenant.canon)
+        settings = self._settings
         if request.warms is not None or _is_off(request):
-            modes = ALL_OFF
+            modes, settings = ALL_OFF, _AS_IT_CAME
         try:
-            hints = hinted(request, self._settings)
+            hints = hinted(request, settings)
             names = rules_in(modes, RuleMode.APPLY)
             if not names and hints.request is request:
                 return CanonicalRequest(request, Canonicalized(modes, owner=owner_of(request)), affinity=hints.affinity)
@@ -93,12 +97,16 @@ class Canonicalizer:
     ) -> CanonicalRequest:
         blocks, missed = _Blocks(self._memory, time.time()), set[bytes]()
         found = await self._run(hinted_request, names, self._given(asked, blocks, missed))
-        if missed and self._store is not None:
-            stored = await self._store.fetch(sorted(missed))
-            if stored:
-                for key, block in stored.items():
-                    self._memory.put(key, block, time.time())
-                found = await self._run(hinted_request, names, self._given(asked, blocks, missed))
+        asked_for: set[bytes] = set()
+        while self._store is not None and (wanted := missed - asked_for):
+            # Once for what the conversation is known by, and once for the blocks that are named there.
+            asked_for |= wanted
+            stored = await self._store.fetch(sorted(wanted))
+            if not stored:
+                break
+            for key, block in stored.items():
+                self._memory.put(key, block, time.time())
+            found = await self._run(hinted_request, names, self._given(asked, blocks, missed))
         for key, block in found.remember.items():
             self._memory.put(key, block, time.time())
         if found.remember and self._store is not None:
@@ -139,8 +147,9 @@ class Canonicalizer:
             now=blocks.now,
             endpoint=request.endpoint,
             owner=owner_of(request),
+            tenant=request.caller.tenant.id,
             recall=recall,
-            count_tokens=self._texts.token_counter(request.model),
+            count_tokens=self._texts.token_counter(request.model, request.caller.tenant.id),
             context_limit=self._texts.context_limit(request.model),
         )
 

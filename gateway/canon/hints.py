@@ -16,7 +16,7 @@ from gateway.values.request import ChatRequest
 _CACHE_KEY = "prompt_cache_key"
 _CACHE_CONTROL = "cache_control"
 _BILLING_HEADER = "x-anthropic-billing-header:"
-_BILLING_LINE = re.compile(rf"^[ \t]*{_BILLING_HEADER}.*\n?", re.MULTILINE)
+_BILLING_LINE = re.compile(rf"^[ \t]*{_BILLING_HEADER}.*\n?", re.MULTILINE | re.IGNORECASE)
 _LONGEST_KEY = 512
 
 

@@ -28,18 +28,23 @@ class Given:
         endpoint: Which API was called.
         owner: Whose context blocks may be put back: the tenant, and what else keeps conversations apart, such as the
             session.
+        tenant: For whom: what is remembered of texts to save work is remembered for one tenant alone, because the time
+            it saves tells that a text was seen before.
         recall: The context block that was put behind a message, by the key of the conversation up to there; None if
             there was none, or nobody remembers.
         count_tokens: How many tokens a text has; None where no tokenizer can tell.
         context_limit: Most tokens of prompt and answer the model takes; 0 if unknown.
+        behind_tokens: Tokens to be reckoned with for what a later rule puts behind messages of the user and of tools.
     """
 
     now: float
     endpoint: Endpoint = Endpoint.CHAT
     owner: str = ""
+    tenant: str = ""
     recall: Callable[[bytes], str | None] = _nothing
     count_tokens: Callable[[str], int] | None = None
     context_limit: int = 0
+    behind_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

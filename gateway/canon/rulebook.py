@@ -1,11 +1,14 @@
 """All rules of a configuration, in their order."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gateway.canon.edits import Edit, applied
 from gateway.canon.rule import Fields, Given, Rule
 from gateway.values.canonical import RuleName
+
+_BLOCK_TOKENS = 60
+"""Of a context block with one or two values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class Rulebook:
             names: Which rules.
             given: What else they may know.
         """
+        if RuleName.DYNAMIC_SUFFIX in names:
+            given = replace(given, behind_tokens=_BLOCK_TOKENS)
         edits: list[Edit] = []
         remember: dict[bytes, str] = {}
         lost, cut = False, 0
@@ -58,4 +63,5 @@ class Rulebook:
             if found.edits:
                 fields = applied(fields, found.edits)
                 edits += found.edits
-        return Canonical(fields, edits, remember, lost, cut)
+        # In front of a cut, there is nothing left to be put back.
+        return Canonical(fields, edits, remember, lost and not cut, cut)

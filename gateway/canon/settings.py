@@ -145,8 +145,8 @@ class DynamicSuffixSettings(BaseModel):
     @field_validator("pointer")
     @classmethod
     def _has_a_number(cls, pointer: str) -> str:
-        if pointer.count(_NUMBER) != 1 or "\n" in pointer:
-            raise ValueError("expected one line with {number} in it once, such as [context {number}]")
+        if pointer.count(_NUMBER) != 1 or "\n" in pointer or len(pointer) < len(_NUMBER) + 2:
+            raise ValueError("expected one line with {number} and something around it, such as [context {number}]")
         return pointer
 
     @field_validator("opening", "closing")

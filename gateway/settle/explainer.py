@@ -239,7 +239,7 @@ def _compared(finished: Finished, kept: Kept, found: Found | None, known: int) -
         # What is known of several prompts is not one beginning, but so many tokens of all that stand in both.
         behind = max(equal + tokens_behind(ids, kept.ids, equal) - known, 0)
     windows = _windows(ids, kept.ids, equal, [len(part) // TOKEN_BYTES for part in finished.parts])
-    return _Compared(found, equal, behind, _cause(finished, reference, difference), windows)
+    return _Compared(found, equal, behind, _cause(finished, found, difference), windows)
 
 
 def _windows(before: bytes, after: bytes, equal: int, lengths: Sequence[int]) -> TokenWindows:
@@ -272,12 +272,13 @@ def _lost_reply(reference: Kept, difference: Difference | None, start: int, own:
     return max(min(prompt + tokens - 1, own) - start, 0) if tokens else 0
 
 
-def _cause(finished: Finished, reference: Kept, difference: Difference | None) -> Difference | None:
+def _cause(finished: Finished, found: Found, difference: Difference | None) -> Difference | None:
     """The first difference, or what else explains that the tokens are others."""
-    reason = changed(reference.where, finished.where)
+    reason = changed(found.reference.where, finished.where)
     if reason is not None and (difference is None or reason is Reason.TEMPLATE_CHANGED):
         return _elsewhere(reason)
-    if finished.canonical.context_lost and difference is not None and _is_behind_the_leading(difference):
+    is_lost = finished.canonical.context_lost and found.same_conversation
+    if is_lost and difference is not None and _is_behind_the_leading(difference):
         return msgspec.structs.replace(
             difference, reason=Reason.HISTORY_EDITED, detail="context_lost", said=_CONTEXT_LOST
         )

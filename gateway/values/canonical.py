@@ -21,8 +21,8 @@ class RuleName(StrEnum):
     ROLE_ORDER = "role-order"
     TOOL_ORDER = "tool-order"
     JSON_KEYS = "json-keys"
-    DYNAMIC_SUFFIX = "dynamic-suffix"
     HISTORY_TRIM = "history-trim"
+    DYNAMIC_SUFFIX = "dynamic-suffix"
 
 
 class RuleMode(StrEnum):

@@ -483,8 +483,13 @@ class ContextStore(Protocol):
 class ModelTexts(Protocol):
     """What is known of models' texts."""
 
-    def token_counter(self, model: ModelId) -> Callable[[str], int] | None:
-        """Counts a text's tokens; None where no tokenizer in this process can. Safe to use from several threads."""
+    def token_counter(self, model: ModelId, tenant: str) -> Callable[[str], int] | None:
+        """Counts a text's tokens; None where no tokenizer in this process can. Safe to use from several threads.
+
+        Args:
+            model: Whose tokens.
+            tenant: For whom: counts that are remembered are remembered for one tenant alone.
+        """
         ...
 
     def context_limit(self, model: ModelId) -> int:

@@ -21,7 +21,7 @@ SUFFIX = {"m": {RuleName.DYNAMIC_SUFFIX: RuleMode.APPLY}}
 
 
 class Texts:
-    def token_counter(self, model: ModelId) -> None:
+    def token_counter(self, model: ModelId, tenant: str) -> None:
         return None
 
     def context_limit(self, model: ModelId) -> int:

@@ -275,7 +275,7 @@ def test_a_conversation_only_grows(prompt):
         remembered |= found.remember
         sent = found.fields["messages"]
     if prompt.moved and len(turns) > 1:
-        assert len(remembered) == len(turns)
+        assert sum(not key.startswith(b"block:") for key in remembered) == len(turns)
         body = prompt.next()
         body["messages"] = body["messages"][: turns[-1] + 1]
         assert canonical(prompt, tuple(RuleName), body).context_lost

@@ -102,6 +102,32 @@ def test_new_items_and_members():
     )
 
 
+def test_something_new_where_nothing_was():
+    before = {"a": {}, "b": []}
+    after = {"a": {"n": 1, "m": 2}, "b": ["x", "y"]}
+    assert rewritten(b'{"a" :{ }, "b": [ ]}', before, after) == b'{"a" :{"n":1,"m":2}, "b": ["x","y"]}'
+    assert rewritten(b'{"a" :{ }, "b": [ ]}', before, {}) == b"{}"
+
+
+def test_items_that_are_no_objects_keep_their_bytes():
+    body = b'{"p" : ["\\u0061", 1e2, ["\\u0062", {"n": 1e5, "m": 1}], "c"]}'
+    before = orjson.loads(body)
+    a, number, inner, c = before["p"]
+    assert rewritten(body, before, {"p": [c, number, a, inner]}) == (
+        b'{"p" : ["c", 1e2, "\\u0061", ["\\u0062", {"n": 1e5, "m": 1}]]}'
+    )
+    assert rewritten(body, before, {"p": [a, number, [inner[0], {**inner[1], "m": 2}], "C"]}) == (
+        b'{"p" : ["\\u0061", 1e2, ["\\u0062", {"n": 1e5, "m": 2}], "C"]}'
+    )
+
+
+def test_one_message_becomes_two():
+    before = orjson.loads(BODY)
+    first = before["messages"][0]
+    split = [{"role": first["role"], "content": "x"}, {"content": first["content"], "role": "user"}]
+    assert orjson.loads(rewritten(BODY, before, {**before, "messages": split}))["messages"] == split
+
+
 def test_members_in_another_order_keep_their_bytes():
     body = b'{"f": {"b" : 1e5, "a": "\\u0061", "b": 100000000000000000000}}'
     before = orjson.loads(body)
@@ -122,13 +148,13 @@ def test_half_a_surrogate_pair_is_written_as_python_does(text):
     assert json.loads(rewritten(b'{"x":1}', {"x": 1}, {"x": text, "y": [text]})) == {"x": text, "y": [text]}
 
 
+@pytest.mark.parametrize("space", [b"", b" "])
 @pytest.mark.parametrize(
     ("new", "written"), [(True, b"true"), (1.0, b"1.0"), ("1", b'"1"'), (None, b"null"), (-0.0, b"-0.0")]
 )
-def test_equal_is_not_the_same(new, written):
-    assert (
-        rewritten(b'{"x":1,"y":0.0}', {"x": 1, "y": 0.0}, {"x": new, "y": -0.0}) == b'{"x":' + written + b',"y":-0.0}'
-    )
+def test_equal_is_not_the_same(new, written, space):
+    body, before = b'{"x":1' + space + b',"y":0.0}', {"x": 1, "y": 0.0}
+    assert rewritten(body, before, {"x": new, "y": -0.0}) == b'{"x":' + written + space + b',"y":-0.0}'
 
 
 def written(draw, value):

@@ -85,7 +85,13 @@ def test_what_rules_say_beside_their_edits_is_put_together():
             Says(RuleName.JSON_KEYS, remember={b"b": "2"}, cut_messages=1),
         ]
     )
-    done = book.canonical({"said": "-"}, set(RuleName), GIVEN)
-    assert (done.remember, done.context_lost, done.cut_messages) == ({b"a": "1", b"b": "2"}, True, 3)
-    done = book.canonical({"said": "-"}, {RuleName.UNICODE}, GIVEN)
-    assert (done.remember, done.context_lost, done.cut_messages) == ({b"a": "1"}, False, 2)
+    done = book.canonical({"said": "-"}, {RuleName.UNICODE, RuleName.JSON_KEYS}, GIVEN)
+    assert (done.remember, done.context_lost, done.cut_messages) == ({b"a": "1", b"b": "2"}, False, 3)
+    done = book.canonical({"said": "-"}, {RuleName.PATTERN}, GIVEN)
+    assert (done.remember, done.context_lost, done.cut_messages) == ({}, True, 0)
+
+
+def test_what_was_in_front_of_a_cut_is_not_missed():
+    book = Rulebook([Says(RuleName.UNICODE, cut_messages=2), Says(RuleName.PATTERN, context_lost=True)])
+    assert book.canonical({"said": "-"}, {RuleName.PATTERN}, GIVEN).context_lost
+    assert not book.canonical({"said": "-"}, set(RuleName), GIVEN).context_lost

@@ -84,7 +84,9 @@ def test_the_example_shows_every_section_with_its_defaults():
     for section in Settings.model_fields:
         assert re.search(rf"^(# )?{section}:(\n| )", text, re.MULTILINE)
         inner = {"models": ModelSettings, "tenants": TenantSettings}.get(section) or type(getattr(example, section))
-        assert [key for key in getattr(inner, "model_fields", ()) if f"  {key}:" not in text and f"# {key}:" not in text] == []
+        assert [
+            key for key in getattr(inner, "model_fields", ()) if f"  {key}:" not in text and f"# {key}:" not in text
+        ] == []
 
 
 def test_settings_page_is_up_to_date():

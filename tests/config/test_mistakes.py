@@ -54,6 +54,10 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         ("canon: {rules: {whitespace: on}}", "canon.rules: expected as a mode for whitespace one of off, observe"),
         ("canon: {routes: {/v1/embeddings: {}}}", "canon.routes: expected as a path /v1/chat/completions or"),
         ("canon: {dynamic_suffix: {pointer: here}}", "canon.dynamic_suffix.pointer: expected one line with {number}"),
+        (
+            "canon: {dynamic_suffix: {pointer: '{number}'}}",
+            "canon.dynamic_suffix.pointer: expected one line with {number} and",
+        ),
         ("canon: {dynamic_suffix: {opening: ''}}", "canon.dynamic_suffix.opening: expected one line that is not empty"),
         ("canon: {patterns: [{name: a, regex: '('}]}", "canon.patterns[0].regex: not a regular expression"),
         ("canon: {patterns: [{name: a, regex: 'x*'}]}", "canon.patterns[0].regex: it matches the empty text"),

@@ -44,6 +44,9 @@ class Desk:
     def send(self, sent: bytes, **fields) -> None:
         self.number += 1
         finished = request(sent, observe=(), request_id=f"req-{self.number}", at=NOW + self.number / 10)
+        # As clients send it.
+        named = json.dumps({"model": finished.model, **json.loads(sent)}).encode()
+        finished = msgspec.structs.replace(finished, body=named)
         canonical = fields.pop("canonical", Canonicalized(OBSERVED, owner="acme"))
         finished = msgspec.structs.replace(finished, **({"canonical": canonical, "session": ""} | fields))
         frame = bytearray()

@@ -177,7 +177,7 @@ async def test_an_empty_block_is_a_block(server, store_at, soon):
 
 
 async def test_gateways_that_end_while_they_connect(server):
-    for number in range(200):
+    for number in range(80):
         patience = number % 40 / 8000  # they get as far as that allows
         store = RedisContextStore(
             SecretStr(server.url), SECRET, ttl_seconds=60, on_error=lambda _: None, deadline_seconds=patience

@@ -5,6 +5,7 @@ it is while the conversation grows: only when there is no room any more does it 
 """
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, ClassVar
@@ -43,6 +44,13 @@ _BYTES_PER_TOKEN = 3
 _Measure = Callable[[str], int]
 
 
+_MOST_FOR_THE_ANSWER = 0.25
+"""Share of the context that is kept for an answer at most, however long it may become."""
+
+
+_TAKERS = frozenset({"user", "tool"})
+
+
 class HistoryTrim:
     """Leaves out messages behind the leading ones, up to a message of the user: never a tool's result without its
     call, never the last message of the user and what follows it.
@@ -61,40 +69,55 @@ class HistoryTrim:
 
     def detect(self, fields: Fields, given: Given) -> Detected:
         """What it changes; nothing where the limit is not known, or the prompt is far below it."""
-        room = given.context_limit - _answer_tokens(fields) if given.context_limit > 0 else 0
+        limit = max(given.context_limit, 0)
+        # Many clients ask for all that the prompt leaves: that is no reason to cut it.
+        room = limit - min(_answer_tokens(fields), int(_MOST_FOR_THE_ANSWER * limit))
         most = int(self._settings.start * room)
         # No text has more tokens than bytes: where even those are few, nothing needs to be counted.
-        if most <= 0 or _prompt_tokens(fields, _utf8_bytes) < most:
+        behind = given.behind_tokens * len(messages(fields))
+        if most <= 0 or _prompt_tokens(fields, _utf8_bytes) + behind < most:
             return NOTHING
         measure = _estimate if given.count_tokens is None else given.count_tokens
-        sizes = [_message_tokens(message, measure) for message in messages(fields)]
+        sizes = [
+            _message_tokens(message, measure) + (given.behind_tokens if message.get("role") in _TAKERS else 0)
+            for message in messages(fields)
+        ]
         first = leading_messages(fields)
         room_behind = most - _tools_tokens(fields, measure) - sum(sizes[:first])
         excess = sum(sizes[first:]) - room_behind
         points = _cut_points(messages(fields), first)
         if excess < 0 or not points:
             return NOTHING
-        ahead = list(accumulate(sizes[first:], initial=0))
         step = max(1, min(int(self._settings.step * room), int(self._largest_step * room_behind)))
-        return _cut_out(fields, first, _cut([(point, ahead[point - first]) for point in points], excess, step))
+        return _cut_out(fields, first, _cut(points, sizes[first:], first, room_behind, step))
 
 
-def _cut(points: Sequence[tuple[int, int]], excess: int, step: int) -> int:
-    """The message the history is to begin with.
+def _cut(points: Sequence[int], sizes: Sequence[int], first: int, room: int, step: int) -> int:
+    """The message the history is to begin with: where it was cut last, had every message been followed by a request.
+
+    So the cut stays where it is as long as what is left fits, although nobody remembers it.
 
     Args:
-        points: Messages it may begin with, and the tokens of the history in front of each.
-        excess: More tokens than this have to go, if there are as many.
+        points: Messages it may begin with.
+        sizes: Tokens of the messages of the history.
+        first: Number of its first message.
+        room: Tokens that it has to stay below.
         step: Tokens of a step.
     """
-    before = 0
-    for _, tokens in points:
-        if tokens > excess:
-            break
-        before = tokens
-    # As many steps from the front as it takes to be beyond what is not enough, and then the first message there.
-    steps = before // step + 1
-    return next((point for point, tokens in points if tokens >= steps * step), points[-1][0])
+    ahead = list(accumulate(sizes, initial=0))
+    begins = [ahead[point - first] for point in points]
+    cut = gone = known = 0
+    for number, tokens in enumerate(ahead[1:], first):
+        while known < len(points) and points[known] <= number:
+            known += 1
+        excess = tokens - room
+        if known and excess >= gone:
+            # As many steps from the front as it takes to be beyond what is not enough, and the first message there.
+            enough = bisect_right(begins, excess, 0, known)
+            steps = (begins[enough - 1] if enough else 0) // step + 1
+            cut = min(bisect_left(begins, steps * step, 0, known), known - 1)
+            gone = begins[cut]
+    return points[cut]
 
 
 def _answer_tokens(fields: Fields) -> int:

@@ -29,20 +29,21 @@ class JsonKeys:
     name: ClassVar[RuleName] = RuleName.JSON_KEYS
 
     def __init__(self) -> None:
-        # Tools that are in order: most come again with every request of an application.
+        # Tools that are in order: most come again with every request of an application. For each tenant by itself:
+        # the time it saves tells that they were seen before.
         self._in_order: set[bytes | None] = set()
 
     def detect(self, fields: Fields, given: Given) -> Detected:
         """See ``Rule``."""
         if given.endpoint is not Endpoint.CHAT:
             return NOTHING
-        edits = [*self._of_tools(fields.get("tools")), *self._of_calls(fields)]
+        edits = [*self._of_tools(fields.get("tools"), given.tenant), *self._of_calls(fields)]
         return Detected(edits) if edits else NOTHING
 
-    def _of_tools(self, tools: Any) -> Iterator[Edit]:
+    def _of_tools(self, tools: Any, tenant: str) -> Iterator[Edit]:
         if not isinstance(tools, list) or not tools:
             return
-        known = _digest(tools)
+        known = _digest(tools, tenant)
         if known in self._in_order:
             return
         ordered = True
@@ -72,10 +73,10 @@ class JsonKeys:
                     yield Edit(self.name, "arguments_sorted", path, before, after, said=said)
 
 
-def _digest(tools: Sequence[Any]) -> bytes | None:
+def _digest(tools: Sequence[Any], tenant: str) -> bytes | None:
     """Tells tools apart, and the order of their keys; None if it cannot."""
     try:
-        return blake2b(orjson.dumps(tools), digest_size=16).digest()
+        return blake2b(orjson.dumps([tenant, tools]), digest_size=16).digest()
     except orjson.JSONEncodeError:
         return None
 

@@ -82,7 +82,7 @@ class Forms:
         applied = frozenset(rule for rule, mode in zip(RULES, modes, strict=False) if mode is RuleMode.APPLY)
         forms: list[Form] = []
         if applied and finished.canonical.asked:
-            forms += self._without(finished, given, applied)
+            forms += self._without(finished, sent, given, applied)
         return forms + self._with(sent, given, modes)
 
     def _with(self, sent: Fields, given: Given, modes: Sequence[RuleMode]) -> list[Form]:
@@ -100,7 +100,7 @@ class Forms:
             forms.append(replace(forms[0], number=TOGETHER, rule=ALL_RULES))
         return forms
 
-    def _without(self, finished: Finished, given: Given, applied: Collection[RuleName]) -> list[Form]:
+    def _without(self, finished: Finished, sent: Fields, given: Given, applied: Collection[RuleName]) -> list[Form]:
         """Without each of the applied rules that changed something."""
         asked = self._asked(finished)
         if asked is None:
@@ -110,6 +110,10 @@ class Forms:
         for rule in RULES:
             edits = [edit for edit in found.edits if edit.rule is rule]
             if not edits:
+                continue
+            if rule is RuleName.HISTORY_TRIM:
+                # Without it the engine would have refused the request: there is nothing else to compare with.
+                forms.append(Form(number_of(rule), rule, RuleMode.APPLY, edits, sent))
                 continue
             without = self._canonical(asked, [each for each in applied if each is not rule], given)
             # What this process has forgotten of the conversation, the gateway may not have.

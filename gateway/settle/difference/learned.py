@@ -112,7 +112,8 @@ def _cut(front: str) -> Iterator[tuple[str, bool]]:
 def _regex(front: str, is_whole: bool, then: _Place, now: _Place) -> str | None:
     """The regular expression; None where too little stands around the value."""
     behind = _common(then.behind, now.behind)
-    if sum(map(str.isalpha, front)) < _LEAST_LETTERS and sum(map(str.isalpha, behind)) < 2 * _LEAST_LETTERS:
+    if sum(map(str.isalpha, front)) < _LEAST_LETTERS:
+        # Without a word in front of the value, the pattern would find the middle of any sentence.
         return None
     if not then.behind.strip() and not now.behind.strip():
         end = r"(.+)$"

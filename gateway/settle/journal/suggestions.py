@@ -1,6 +1,8 @@
 """Places that vary, and that the rule ``dynamic-suffix`` would move if it were told of them: what they cost, and how it
 is told."""
 
+import json
+from collections import Counter
 from typing import NamedTuple
 
 import msgspec
@@ -37,6 +39,9 @@ class Place(NamedTuple):
     reason: Reason
 
 
+_OF_ONE_CONVERSATION = ("session", "conversation")
+
+
 class Loss(msgspec.Struct, array_like=True):
     """What a place has cost.
 
@@ -44,12 +49,14 @@ class Loss(msgspec.Struct, array_like=True):
         tokens: Missed tokens.
         requests: In how many requests.
         kept: How often the value was the same in the next turn of a conversation.
+        changed: How often it was another one in the next turn of a conversation.
         name: What it may be called.
     """
 
     tokens: int = 0
     requests: int = 0
     kept: int = 0
+    changed: int = 0
     name: str = ""
 
     def add(self, other: "Loss") -> None:
@@ -57,6 +64,7 @@ class Loss(msgspec.Struct, array_like=True):
         self.tokens += other.tokens
         self.requests += other.requests
         self.kept += other.kept
+        self.changed += other.changed
         self.name = other.name
 
 
@@ -92,7 +100,8 @@ class Suggestions:
             loss = Loss(kept=1, name=slot.name)
         else:
             tokens = next((each.tokens for each in explanation.missed if each.reason is slot.reason), 0)
-            loss = Loss(tokens, 1, 0, slot.name)
+            within = explanation.reference is not None and explanation.reference.chosen_by in _OF_ONE_CONVERSATION
+            loss = Loss(tokens, 1, 0, int(within), slot.name)
         place = Place(*key, slot.regex, slot.reason)
         for ring in self._rings:
             ring.add(place, at, loss, self._limits.suggestions)
@@ -107,33 +116,39 @@ class Suggestions:
         """
         rings = [each.ring for each in self._rings[selection.window.ring :]]
         totals: dict[Place, Loss] = {}
+        reasons: dict[Place, Counter[Reason]] = {}
         for bucket in fewest(rings, now, selection.window.seconds):
             for place, loss in bucket.items():
                 if selection.takes(place.model, place.tenant, place.source, place.template):
-                    # One suggestion for all versions of a template.
-                    totals.setdefault(place._replace(template=""), Loss()).add(loss)
+                    # One suggestion for all versions of a template, whatever the values looked like.
+                    same = place._replace(template="", reason=Reason.UNCLASSIFIED)
+                    totals.setdefault(same, Loss()).add(loss)
+                    reasons.setdefault(same, Counter())[place.reason] += max(loss.tokens, 1)
         found = [(place, loss) for place, loss in totals.items() if loss.tokens]
-        return [_shown(place, loss, prompt_tokens) for place, loss in _PACKING.largest(found, _SHOWN)]
+        return [_shown(place, loss, reasons[place], prompt_tokens) for place, loss in _PACKING.largest(found, _SHOWN)]
 
 
-def _shown(place: Place, loss: Loss, prompt_tokens: int) -> dict[str, object]:
-    varies = "conversation" if loss.kept or place.reason is Reason.USER_DATA else "request"
+def _shown(place: Place, loss: Loss, reasons: Counter[Reason], prompt_tokens: int) -> dict[str, object]:
+    # Only what was seen changing within conversations is no part of them: else one customer's value might come back in
+    # the conversation of another one.
+    varies = "conversation" if loss.kept or not loss.changed or Reason.USER_DATA in reasons else "request"
     return {
         "name": loss.name,
         "regex": place.regex,
         "varies": varies,
-        "reason": place.reason,
+        "reason": reasons.most_common(1)[0][0],
         "model": place.model,
         "tenant": place.tenant,
         "source": place.source,
         "requests": loss.requests,
         "tokens": loss.tokens,
         "points": points(loss.tokens, prompt_tokens),
-        "yaml": _yaml(loss.name, place.regex, varies),
+        "yaml": _yaml(loss.name, place.regex, varies, place.model),
     }
 
 
-def _yaml(name: str, regex: str, varies: str) -> str:
+def _yaml(name: str, regex: str, varies: str, model: str) -> str:
     """The setting, to be put into the configuration as it stands."""
     quoted = "'" + regex.replace("'", "''") + "'"
-    return f"canon:\n  dynamic_suffix:\n    slots:\n      - {{name: {name}, regex: {quoted}, varies: {varies}}}\n"
+    slot = f"{{name: {name}, regex: {quoted}, varies: {varies}, models: [{json.dumps(model)}]}}"
+    return f"canon:\n  dynamic_suffix:\n    slots:\n      - {slot}\n"

@@ -84,6 +84,12 @@ def test_the_last_message_of_the_user_and_what_follows_it_is_kept_however_long_i
     assert kept([SYSTEM, *tail]) == [0, 1, 2, 3]
 
 
+def test_where_the_conversation_ends_within_the_step_the_cut_stays_too():
+    # 300 tokens a turn, and 800 a step: cut in front of the last message of the user, where there is none behind.
+    cuts = [len(turns(n, 144)) - len(kept(turns(n, 144), step=0.8)) for n in range(1, 8)]
+    assert cuts == [0, 0, 4, 4, 6, 10, 10]
+
+
 def test_large_leading_messages_make_the_steps_smaller():
     # 606 of 900 are taken; of the 294 that are left half goes at a time, not 300.
     leading = said("system", 600)
@@ -108,9 +114,11 @@ def test_what_the_answer_may_take_is_kept_free(name):
     messages = turns(6)  # 600
     assert kept(messages) == list(range(12))
     assert kept(messages, fields={name: 300}) == list(range(12))
-    # 0.9 * 600 = 540; a step of 180 ends within the second turn.
-    assert kept(messages, fields={name: 400}) == list(range(4, 12))
-    assert kept(messages, fields={name: None}) == list(range(12))
+    messages = turns(8)  # 800: beyond 0.9 * 750 = 675, as a quarter is kept free at most
+    assert kept(messages, fields={name: 100}) == list(range(16))
+    assert kept(messages, fields={name: 250})[0] > 0
+    assert kept(messages, fields={name: 250}) == kept(messages, fields={name: 900})
+    assert kept(messages, fields={name: None}) == list(range(16))
 
 
 def test_a_senseless_number_for_the_answer_makes_no_room():
@@ -121,9 +129,7 @@ def test_of_two_words_for_the_answer_the_newer_one_counts():
     assert kept(turns(6), fields={"max_completion_tokens": 10, "max_tokens": 400}) == list(range(12))
 
 
-@pytest.mark.parametrize(
-    ("limit", "fields"), [(0, {}), (1000, {"max_tokens": 1000}), (1000, {"max_tokens": 5000}), (-1, {})]
-)
+@pytest.mark.parametrize(("limit", "fields"), [(0, {}), (0, {"max_tokens": 5000}), (-1, {})])
 def test_without_a_limit_or_room_nothing_is_done(limit, fields):
     assert kept(turns(50), knowing(limit), fields) == list(range(100))
 

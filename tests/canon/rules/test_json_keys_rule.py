@@ -82,6 +82,19 @@ def test_every_order_of_keys_becomes_the_same(seed):
     assert json.dumps(done["tools"]) == json.dumps([WELL_WRITTEN])
 
 
+def test_tools_are_sorted_however_often_they_come():
+    tools = [{"function": {"name": "b"}, "type": "function"}]
+    rule = JsonKeys()
+    assert [len(rule.detect({"tools": tools}, GIVEN).edits) for _ in range(3)] == [1, 1, 1]
+    assert [len(rule.detect({"tools": [WELL_WRITTEN]}, GIVEN).edits) for _ in range(3)] == [0, 0, 0]
+    assert len(rule.detect({"tools": [shuffled(WELL_WRITTEN, random.Random(1))]}, GIVEN).edits) == 1
+
+
+def test_numbers_beyond_64_bits_are_no_hindrance():
+    tools = [{"function": {"name": "b", "n": 10**30}, "type": "function"}]
+    assert list(after({"tools": tools})["tools"][0]) == ["type", "function"]
+
+
 def test_flat_tools_are_tools_as_well():
     flat = {"input_schema": {"properties": {"b": {}, "a": {}}, "type": "object"}, "description": "d", "name": "n"}
     assert json.dumps(after({"tools": [flat]})["tools"][0]) == json.dumps(

@@ -124,6 +124,21 @@ def test_code_that_nobody_closed_does_not_take_in_other_texts(open_, rest):
     assert contents(after) == [("system", f"a\n\n{open_}"), ("system", rest), ("user", "u")]
 
 
+def test_what_follows_such_a_text_is_joined_again():
+    fields = chat(("system", "a <pre> b"), ("system", "c </pre>"), ("system", "d"), ("user", "u"))
+    assert contents(ordered(fields, merge="all")) == [
+        ("system", "a <pre> b"),
+        ("system", "c </pre>\n\nd"),
+        ("user", "u"),
+    ]
+
+
+def test_code_that_is_closed_is_joined():
+    texts = ["a", "b", "c", "d", "```\n1\n```", "e", "```\n2\n```\n", "f"]
+    after = ordered(chat(*(("system", text) for text in texts)), merge="all")
+    assert contents(after) == [("system", "a\n\nb\n\nc\n\nd\n\n```\n1\n```\n\ne\n\n```\n2\n```\n\nf")]
+
+
 def test_what_is_said_counts_messages_and_quotes_nothing():
     fields = chat(("user", "secret"), ("system", "hidden"), ("system", "hidden"), ("system", "hidden"))
     (edit,) = RoleOrder(RoleOrderSettings(merge="all")).detect(fields, GIVEN).edits

@@ -8,7 +8,7 @@ from written_requests import NOON, SECONDS_PER_TOKEN, ask, explanation, finished
 from gateway.canon.settings import CanonSettings
 from gateway.settle.journal import Journal, JournalLimits, Price
 from gateway.values.canonical import Canonicalized, EditShown, RuleMode, RuleOutcome
-from gateway.values.explain import VaryingSlot
+from gateway.values.explain import ReferenceShown, VaryingSlot
 from gateway.values.reasons import Reason
 
 OBSERVE, APPLY = RuleMode.OBSERVE, RuleMode.APPLY
@@ -147,9 +147,12 @@ def slot(regex="^Run: (.+)$", reason=Reason.DYNAMIC_ID, **fields):
     return VaryingSlot(regex, "run", reason, **fields)
 
 
-def varying(tokens=300, **fields):
+def varying(tokens=300, within="session", **fields):
+    """A request with a place that has another value than in the one it is compared with, chosen by ``within``."""
     found = slot(**fields)
-    return explanation(0, {found.reason: tokens, Reason.NEW_CONTENT: 1000 - tokens}, slot=found, observed=True)
+    reference = ReferenceShown("earlier", NOON, "web", within, 10)
+    reasons = {found.reason: tokens, Reason.NEW_CONTENT: 1000 - tokens}
+    return explanation(0, reasons, slot=found, observed=True, reference=reference)
 
 
 def test_places_that_vary_are_suggested_as_settings():
@@ -177,6 +180,15 @@ def test_places_that_vary_are_suggested_as_settings():
         (found,) = settings.dynamic_suffix.slots
         assert (found.name, found.regex, found.varies) == (each["name"], each["regex"], each["varies"])
     assert [each["source"] for each in canonicalization(journal, source="web")["suggestions"]] == ["web"]
+
+
+def test_what_was_not_seen_changing_within_a_conversation_belongs_to_it():
+    """Pasted as it is, one customer's name must not come into another one's conversation."""
+    journal = Journal(NOON - 600)
+    journal.add(finished("one"), varying(within="skeleton"), 1)
+    journal.add(finished("two"), varying(500, reason=Reason.USER_DATA, within="similar"), 1)
+    (found,) = canonicalization(journal)["suggestions"]
+    assert (found["varies"], found["reason"], found["tokens"]) == ("conversation", "user_data", 800)
 
 
 def test_a_value_that_was_kept_belongs_to_the_conversation():

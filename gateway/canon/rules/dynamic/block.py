@@ -21,8 +21,8 @@ class BlockForm:
         self._front, self._behind = front, behind
         self._opening, self._closing = settings.opening, settings.closing
         pattern = re.escape(front) + _DIGITS + re.escape(behind)
-        # A number is not a piece of a longer one, where nothing else ends it.
-        self.pattern = re.compile(f"(?<![0-9]){pattern}" if not front else f"{pattern}(?![0-9])")
+        # Where nothing else ends the number, a longer one is another.
+        self.pattern = re.compile(("" if front else "(?<![0-9])") + pattern + ("" if behind else "(?![0-9])"))
         self._entry = re.compile(rf"^{pattern} ", re.MULTILINE)
 
     def pointer(self, number: int) -> str:
@@ -32,6 +32,10 @@ class BlockForm:
     def largest(self, texts: Iterable[str]) -> int:
         """The largest number that a pointer in these texts has; 0 if there is none."""
         return max((int(number) for text in texts for number in self.pattern.findall(text)), default=0)
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text holds what looks like a piece of a block."""
+        return self._opening in text or (self._front in text and self._entry.search(text) is not None)
 
     def written(self, values: Mapping[int, str]) -> str:
         """A block of values by their numbers."""

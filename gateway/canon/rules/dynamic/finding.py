@@ -1,5 +1,7 @@
-"""What a rule's built-in kinds find in one line: times that are the current one, and ids. Lines are found out about alone,
-so that what was found in a line that comes again need not be searched again."""
+"""What the built-in kinds find in one line: times that are the current one, and ids.
+
+A line is searched without the others, so that what was found in it is known when it comes again.
+"""
 
 import re
 from functools import lru_cache
@@ -20,7 +22,8 @@ _TIMES += [r"令和\s?\d{1,2}\s?年\s?\d{1,2}\s?月\s?\d{1,2}\s?日", r"\d{1,2}\
 _TIMES += [rf"(?<![^\W_]){WEEKDAY}{{2,14}}(?![^\W_])"]
 _VALUE = re.compile("|".join(f"(?:{each})" for each in _TIMES))
 _MORE = re.compile(
-    r"[,،，、]?\s?(?:\(|（|\[|[\-–—|/]\s?|T)?(?:(?:at|um|à|a las|alle|alle ore|ore|às|om|o|o godz\.|v|в|saat|saati|kl\.?|klo|pukul|jam|"
+    r"[,،，、]?\s?(?:\(|（|\[|[\-–—|/]\s?|T)?(?:(?:at|um|à|a las|alle|alle ore|ore|às|om|o|o godz\.|v|в|saat|saati|"
+    r"kl\.?|klo|pukul|jam|"
     r"lúc|on|am|um|der|den|dem|the|le|el|il|ngày|godz\.|الساعة|في|בשעה|को|समय|เวลา|und|and|et|y|e)\s)?"
 )
 _ZONE_NAMES = (
@@ -31,11 +34,13 @@ _UNIT = re.compile(r"\s?(?:Uhr|uhr|h|hrs|hours|o'clock|hod\.|godz\.|น\.|बज
 _BEHIND = re.compile(
     r"(?:\s?[(（][月火水木金土日월화수목금토일][)）])?"
     rf"(?:,?\s?[(\[]?(?:(?:{_ZONE_NAMES})(?:\s?[+\-−]\d{{1,2}}(?::?\d{{2}})?)?|[A-Z][a-z]+/[A-Z][A-Za-z_]+(?:/[A-Z][A-Za-z_]+)?"
-    r"|[+\-−]\d{2}:?\d{2}|local time|server time|(?:[A-Z][a-z]+ ){1,3}Time|[А-ЯЁ]{2,5}|Ortszeit|heure locale|hora local)[)\]]?(?![\w/])){0,2}"
+    r"|[+\-−]\d{2}:?\d{2}|local time|server time|(?:[A-Z][a-z]+ ){1,3}Time|[А-ЯЁ]{2,5}|Ortszeit|heure locale|"
+    r"hora local)[)\]]?(?![\w/])){0,2}"
     r"(?:\s?(?:です|でございます|になります|となります|だ|입니다|이다|이에요|예요|है|हैं|dır|dir|'dır|'dir))?"
 )
 _CASE = re.compile(
-    r"(?<!\w)(?:if|when|whenever|unless|suppose|assume|assuming|imagine|example|examples|e\.g|such as|format|formatted|was|were|"
+    r"(?<!\w)(?:if|when|whenever|unless|suppose|assume|assuming|imagine|example|examples|e\.g|such as|format|"
+    r"formatted|was|were|"
     r"wenn|falls|angenommen|beispiel|beispielsweise|z\.\s?b|si|quand|lorsque|supposons|exemple|ejemplo|cuando|esempio|quando|"
     r"exemplo|caso|als|wanneer|bijvoorbeeld|jeśli|jeżeli|gdy|przykład|pokud|když|například|om|när|exempel|jos|kun|esimerkki|"
     r"если|когда|пример|например|якщо|коли|приклад|наприклад|eğer|örnek|örneğin|nếu|khi|ví dụ|jika|kalau|contoh|"
@@ -50,6 +55,14 @@ _OF = "のにか以的之에의부까"
 """Behind a date: it is one of something."""
 _YEAR = re.compile(r"\s(?:[A-Z]{2,5}\s)?20\d\d(?![\d:.\-/])")
 _NOON = re.compile(r"[^.][aApP][mM]\.$")
+_TODAY = tuple(
+    "today|current|weekday|day:|heute|aujourd|nous sommes|hoy|oggi|hoje|vandaag|dzi|dnes|idag|i dag|tänään|dagens|"
+    "astăzi|azi |σήμερα|сегодня|сьогодні|bugün|اليوم|היום|امروز|आज|hôm nay|hari ini|今日|本日|今天|今日|오늘|วันนี้".split(
+        "|"
+    )
+)
+_TODAY_ASCII = tuple(each for each in _TODAY if each.isascii())
+_INDENT = 4
 _LONGEST_ALONE, _WORDS_ALONE = 60, 6
 _REACH, _NEXT, _JOINED, _BACK = 80, 30, 40, 160
 _NOTES = frozenset(
@@ -59,25 +72,28 @@ _LABELS_BY_END: dict[str, list[str]] = {}
 for _label in NOW_LABELS | BARE_LABELS:
     if _label not in WITHOUT_BLANKS and (_words := WORDS.findall(_label)):
         _LABELS_BY_END.setdefault(_words[-1], []).append(_label)
-_BARE_ENDS = frozenset(end for end, each in _LABELS_BY_END.items() if BARE_LABELS.issuperset(each))
 
 
 @lru_cache(maxsize=8192)
-def findings(chunk: str, is_first: bool, is_line: bool) -> tuple[Finding, ...]:
+def findings(chunk: str, is_first: bool, is_line: bool, _tenant: str = "") -> tuple[Finding, ...]:
     """What is found in a line, or in a sentence of a very long one.
 
     Args:
         chunk: The text.
         is_first: Whether it begins where its line does.
         is_line: Whether it is all of its line.
+        _tenant: Whose it is: for others it is not known.
     """
     low = lowered(chunk)
-    digits = _DIGIT.search(low) is not None
+    digits = _has_digit(low)
+    if not digits and not any(map(low.__contains__, _TODAY_ASCII if low.isascii() else _TODAY)):
+        # Only what tells the day of the week has no digit.
+        return ()
     words = frozenset(WORDS.findall(low))
     found: list[Finding] = []
     if digits:
         found += ids_in(chunk, low, words, is_line=is_line)
-    if _may_have_label(low, words) and _may_have_value(low):
+    if _may_have_label(low, words) and _may_have_value(low, words):
         found += _times(chunk, low, is_first=is_first)
         if not found and digits and is_line:
             found += _told(chunk, low)
@@ -86,29 +102,40 @@ def findings(chunk: str, is_first: bool, is_line: bool) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda each: each.start))
 
 
+def _has_digit(low: str) -> bool:
+    """Whether it has another one than the number it may have in a list."""
+    digit = _DIGIT.search(low)
+    if digit is not None and digit.start() <= _INDENT and low[digit.end() : digit.end() + 2] in (". ", ") "):
+        digit = _DIGIT.search(low, digit.end())
+    return digit is not None
+
+
 def _may_have_label(low: str, words: frozenset[str]) -> bool:
     if not words.isdisjoint(LAST_WORDS):
         return True
     return not low.isascii() and max(low, default="") >= "\u0e00" and any(each in low for each in WITHOUT_BLANKS)
 
 
-def _may_have_value(low: str) -> bool:
+def _may_have_value(low: str, words: frozenset[str]) -> bool:
     """Whether a label has a value behind it, or what may be one: most sentences that speak of time name none."""
-    for word in WORDS.finditer(low):
-        labels = _LABELS_BY_END.get(word[0])
-        if labels is None or not any(low.endswith(each, 0, word.end()) for each in labels):
+    ends = words & _LABELS_BY_END.keys()
+    labels = [label for end in ends for label in _LABELS_BY_END[end] if label in low]
+    if not low.isascii():
+        labels += [label for label in WITHOUT_BLANKS if label in low]
+    return any(_has_value(low, label) for label in labels)
+
+
+def _has_value(low: str, label: str) -> bool:
+    needs_colon = label not in NOW_LABELS
+    at = low.find(label)
+    while at >= 0:
+        end = at + len(label)
+        at = low.find(label, end)
+        if needs_colon and not _COLON.search(low, end, end + _NEXT):
             continue
-        if word[0] in _BARE_ENDS and not _COLON.search(low, word.end(), word.end() + _NEXT):
-            continue
-        if _DIGIT.search(low, word.end(), word.end() + _REACH) or WEEKDAY in marked(
-            low[word.end() : word.end() + _NEXT]
-        ):
+        if _DIGIT.search(low, end, end + _REACH) or WEEKDAY in marked(low[end : end + _NEXT]):
             return True
-    return not low.isascii() and any(
-        _DIGIT.search(low, at, at + _REACH) or WEEKDAY in marked(low[at : at + _NEXT])
-        for each in WITHOUT_BLANKS
-        if (at := low.find(each)) >= 0
-    )
+    return False
 
 
 def _times(chunk: str, low: str, *, is_first: bool) -> list[Finding]:
@@ -122,7 +149,7 @@ def _times(chunk: str, low: str, *, is_first: bool) -> list[Finding]:
         if label is None:
             continue
         end, until = _whole(chunk, marks, match.end())
-        each = _judged(chunk, low, label, end, until, found, is_first=is_first)
+        each = _judged(chunk, low, label, (end, until), found, is_first=is_first)
         if each is not None:
             found.append(each)
             at = max(at, each.until)
@@ -130,10 +157,11 @@ def _times(chunk: str, low: str, *, is_first: bool) -> list[Finding]:
 
 
 def _judged(
-    chunk: str, low: str, label: Label, end: int, until: int, found: list[Finding], *, is_first: bool
+    chunk: str, low: str, label: Label, ends: tuple[int, int], found: list[Finding], *, is_first: bool
 ) -> Finding | None:
     """A labelled value, if its label is one of now, or stands where a label of now would."""
     start = label.value
+    end, until = ends
     read = moment(chunk[start:end])
     finding = Finding(start, end, label.start, until, "time", False, read)
     between = low[found[-1].until : label.start] if found else "."
@@ -154,8 +182,8 @@ def _judged(
             if said:
                 return finding if follows or opens_sentence(low, label.start, clause=True) else None
             # Languages without a verb here say it in a sentence of its own.
-            ends = label.is_next and opens_sentence(low, label.start) and _ends_sentence(low, until, clause=False)
-            return finding if ends else None
+            is_all = label.is_next and opens_sentence(low, label.start) and _ends_sentence(low, until, clause=False)
+            return finding if is_all else None
         # A time of day, or a weekday: no date tells whether it is now.
         if not (follows or opens_sentence(low, label.start)) or not (said or not label.is_loose):
             return None

@@ -20,11 +20,12 @@ _OTHER_WORDS = "|".join(re.escape(each) for each in sorted(_OTHER, key=len, reve
 _ID_WORDS = frozenset("id ids uuid guid identifier identifiant identificador identyfikator kennung".split())
 _ID_WORDS |= frozenset(f"{word}id" for word in _WORDS)
 _ID_MARKS = ("идентификатор", "ідентифікатор", "معر", "מזהה", "आईडी", "kimliği", "mã", "tunnus", "编号", "编號", "id")
+_WORD = "|".join(sorted(_WORDS, key=len, reverse=True))
 _LABELLED = re.compile(
-    rf"(?<![\w.])(?:x-)?(?:(?:the|your|current|this|unique|client|our)\s)*(?:(?P<word>{'|'.join(sorted(_WORDS, key=len, reverse=True))})"
-    rf"(?P<id>[ _\-]?(?:id|uuid|guid|identifier))?|(?P<other>{_OTHER_WORDS}))"
-    r"(?![^\W_])[*_\s]*(?:\([^()]{1,20}\))?[*_]*\s?(?P<between>[:：=#>]|(?<=\s)is\b|(?<=\s)ist\b|(?<=\s)est\b|(?<=\s)es\b|"
-    r"(?<=\s)è\b|(?<=\s)é\b|は|是|為|为|은|는)?[*_\s`]*"
+    r"(?<![\w.])(?:x-)?(?:(?:the|your|current|this|unique|client|our)\s)*"
+    rf"(?:(?P<word>{_WORD})(?P<id>[ _\-]?(?:id|uuid|guid|identifier))?|(?P<other>{_OTHER_WORDS}))"
+    r"(?![^\W_])[*_\s]*(?:\([^()]{1,20}\))?[*_]*\s?"
+    r"(?P<between>[:：=#>]|(?<=\s)(?:is|ist|est|es|è|é)\b|は|是|為|为|은|는)?[*_\s`]*"
     r"(?P<value>[A-Za-z0-9][A-Za-z0-9_\-.:/+=@|]{1,127})"
 )
 _UUID = re.compile(

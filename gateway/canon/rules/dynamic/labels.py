@@ -57,12 +57,15 @@ tanggal hari ini, waktu sekarang, tanggal sekarang, jam sekarang, tanggal dan wa
 
 # The same in scripts that stand without blanks between words, or with marks that are no letters.
 _NOW_WITHOUT_BLANKS = """
-現在の時刻, 現在時刻, 現在の日時, 現在日時, 現在の日付, 現在日付, 現在の時間, 現在時間, 現在の日付と時刻, 今日の日付, 本日の日付, 本日, 今日, 今の時刻, 今の時間, ただいまの時刻, 現在, 今
-当前时间, 当前日期, 当前日期和时间, 当前日期与时间, 当前日期时间, 当前时刻, 当前系统时间, 当前北京时间, 现在时间, 现在的时间, 现在时刻, 今天的日期, 今天日期, 今日日期, 今天, 今日, 现在, 系统时间, 北京时间, 此刻
+現在の時刻, 現在時刻, 現在の日時, 現在日時, 現在の日付, 現在日付, 現在の時間, 現在時間, 現在の日付と時刻,
+今日の日付, 本日の日付, 本日, 今日, 今の時刻, 今の時間, ただいまの時刻, 現在, 今
+当前时间, 当前日期, 当前日期和时间, 当前日期与时间, 当前日期时间, 当前时刻, 当前系统时间, 当前北京时间, 现在时间,
+现在的时间, 现在时刻, 今天的日期, 今天日期, 今日日期, 今天, 今日, 现在, 系统时间, 北京时间, 此刻
 當前時間, 當前日期, 當前日期和時間, 目前時間, 目前日期, 目前日期與時間, 現在的時間, 今天日期, 今天的日期, 系統時間
-현재 시간, 현재 시각, 현재 날짜, 현재 일시, 현재시간, 현재시각, 현재일시, 현재 날짜와 시간, 현재 날짜 및 시간, 현재 날짜/시간, 현재 시각 및 날짜, 오늘 날짜, 오늘의 날짜, 오늘날짜, 오늘, 지금, 지금 시간, 지금 시각, 현재
+현재 시간, 현재 시각, 현재 날짜, 현재 일시, 현재시간, 현재시각, 현재일시, 현재 날짜와 시간, 현재 날짜 및 시간,
+현재 날짜/시간, 현재 시각 및 날짜, 오늘 날짜, 오늘의 날짜, 오늘날짜, 오늘, 지금, 지금 시간, 지금 시각, 현재
 เวลาปัจจุบัน, วันที่ปัจจุบัน, วันที่และเวลาปัจจุบัน, วันนี้, วันที่วันนี้, ขณะนี้, ตอนนี้
-"""  # noqa: E501 - one language a row
+"""
 
 # Labels that may stand in any document: they need a date near now behind them.
 _BARE = """
@@ -77,8 +80,10 @@ thời gian, ngày giờ, tanggal, waktu, jam, epoch, unix time, unix timestamp,
 """
 # Words that stand for "now" and "today": a label only with a verb or a colon behind them.
 _ADVERBS = """
-today, now, right now, heute, jetzt, aujourd'hui, maintenant, hoy, ahora, oggi, adesso, hoje, agora, vandaag, nu, dzisiaj, dziś,
-teraz, dnes, nyní, idag, i dag, tänään, ma, astăzi, azi, acum, σήμερα, τώρα, сегодня, сейчас, сьогодні, зараз, bugün, şimdi, şu an,
+today, now, right now, heute, jetzt, aujourd'hui, maintenant, hoy, ahora, oggi, adesso, hoje, agora, vandaag, nu,
+dzisiaj, dziś,
+teraz, dnes, nyní, idag, i dag, tänään, ma, astăzi, azi, acum, σήμερα, τώρα, сегодня, сейчас, сьогодні, зараз,
+bugün, şimdi, şu an,
 اليوم, الآن, היום, עכשיו, امروز, اکنون, आज, अभी, hôm nay, bây giờ, hari ini, sekarang,
 本日, 今日, 現在, 今, 今天, 今日, 现在, 此刻, 오늘, 지금, 현재, วันนี้, ขณะนี้, ตอนนี้
 """
@@ -86,26 +91,32 @@ teraz, dnes, nyní, idag, i dag, tänään, ma, astăzi, azi, acum, σήμερα
 # The same with their verb. Any sentence may begin so.
 _BEGINNINGS = """
 it is, it's now, it is now, it is currently, it's currently, the time is, the date is, the day is, es ist, es ist jetzt,
-jetzt ist es, heute haben wir, wir haben heute, on est, il est, nous sommes, nous sommes aujourd'hui, aujourd'hui nous sommes,
-il est maintenant, il est actuellement, ahora son, ahora mismo son, son las, estamos a, hoy estamos a, adesso sono, sono le,
+jetzt ist es, heute haben wir, wir haben heute, on est, il est, nous sommes, nous sommes aujourd'hui,
+aujourd'hui nous sommes,
+il est maintenant, il est actuellement, ahora son, ahora mismo son, son las, estamos a, hoy estamos a, adesso sono,
+sono le,
 oggi siamo, agora são, het is nu, jest teraz, dziś mamy, dzisiaj mamy, nyní je, dnes je, právě je, teď je, klockan är,
 klockan är nu, klokken er, kello on, hôm nay là ngày, bây giờ là
 """
 
 _VERBS = """
-is, is now, is currently, ist, est, es, son, son las, son la, è, sono le, è le, é, são, são as, is het, jest, to, mamy, je,
-je právě, är, är det, er, er det, on, este, είναι, это, це, hu, هو, هي, है, là, adalah, הוא, היא, set to, equals, siamo, sommes
+is, is now, is currently, ist, est, es, son, son las, son la, è, sono le, è le, é, são, são as, is het, jest, to,
+mamy, je,
+je právě, är, är det, er, er det, on, este, είναι, это, це, hu, هو, هي, है, là, adalah, הוא, היא, set to, equals,
+siamo, sommes
 """
 _VERBS_WITHOUT_BLANKS = "は 是 为 為 은 는 이 คือ"
 
 _CONNECTORS = """
-der, den, dem, es, le, el, il, l', la, o, the, now, currently, at, um, à, a las, a, às, alle, om, kl, kl., klo, saat, dia, día,
+der, den, dem, es, le, el, il, l', la, o, the, now, currently, at, um, à, a las, a, às, alle, om, kl, kl., klo,
+saat, dia, día,
 giorno, jour, tag, dzień, ngày, pukul, am, az, de, gerade, nu, teď, právě, utc, gmt, in utc, יום, يوم
 """
 
 # Of a date, in front of it, where calendars here do not know them.
 _WEEKDAYS = """
-יום שבת, thứ hai, thứ ba, thứ tư, thứ năm, thứ sáu, thứ bảy, chủ nhật, วันจันทร์, วันอังคาร, วันพุธ, วันพฤหัสบดี, วันศุกร์, วันเสาร์, วันอาทิตย์,
+יום שבת, thứ hai, thứ ba, thứ tư, thứ năm, thứ sáu, thứ bảy, chủ nhật, วันจันทร์, วันอังคาร, วันพุธ, วันพฤหัสบดี, วันศุกร์,
+วันเสาร์, วันอาทิตย์,
 วันจันทร์ที่, วันอังคารที่, วันพุธที่, วันพฤหัสบดีที่, วันศุกร์ที่, วันเสาร์ที่, วันอาทิตย์ที่, شنبه, یکشنبه, دوشنبه, سه‌شنبه, چهارشنبه, پنجشنبه, جمعه,
 יום ראשון, יום שני, יום שלישי, יום רביעי, יום חמישי, יום שישי, שבת, ngày
 """
@@ -123,7 +134,8 @@ id rozmowy, id użytkownika, id relace, id uživatele, sessions-id, användar-id
 идентификатор сессии, идентификатор сеанса, id разговора, id диалога, id пользователя, id сесії, ідентифікатор сесії,
 id користувача, oturum kimliği, oturum id, kullanıcı kimliği, kullanıcı id, معرف الجلسة, معرّف الجلسة, معرف المستخدم,
 מזהה שיחה, מזהה משתמש, מזהה סשן, सत्र आईडी, सत्र id, mã phiên, id phiên, mã người dùng, id sesi, id pengguna,
-会话id, 会话 id, 会话编号, 用户id, 用户 id, 對話id, 會話id, セッションid, セッション id, 会話id, ユーザーid, ユーザー id, 세션 id, 세션id,
+会话id, 会话 id, 会话编号, 用户id, 用户 id, 對話id, 會話id, セッションid, セッション id, 会話id, ユーザーid,
+ユーザー id, 세션 id, 세션id,
 대화 id, 사용자 id
 """
 _OTHER_REQUEST = """
@@ -131,7 +143,8 @@ anfrage-id, anfragen-id, vorgangs-id, id de requête, id de la requête, identif
 id de la solicitud, id de petición, id richiesta, id della richiesta, id da requisição, id da solicitação,
 verzoek-id, aanvraag-id, id żądania, identyfikator żądania, id požadavku, begäran-id, id запроса, идентификатор запроса,
 id запиту, ідентифікатор запиту, istek kimliği, istek id, معرف الطلب, מזהה בקשה, अनुरोध आईडी, mã yêu cầu, id yêu cầu,
-id permintaan, 请求id, 请求 id, 请求编号, 請求id, 追踪id, 跟踪id, リクエストid, リクエスト id, トレースid, 요청 id, 요청id, 추적 id
+id permintaan, 请求id, 请求 id, 请求编号, 請求id, 追踪id, 跟踪id, リクエストid, リクエスト id, トレースid, 요청 id,
+요청id, 추적 id
 """
 
 

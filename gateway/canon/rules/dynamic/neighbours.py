@@ -10,12 +10,17 @@ _LABELLED = re.compile(r"\s*(?:[-*•]\s+)?[*_]*([^:：=\n]{1,40}?)[*_]*\s*[:：
 _WORDS = re.compile(r"[^\W\d_]+")
 _DATE_ALONE = re.compile(r"[\s*_\-•]*[\d:./\-TZ ,]{8,40}$")
 _LETTER = re.compile(
-    r"\s*(?:(?:(?:dear|hi|hello|hey|good morning|to whom|hallo|liebe[rs]?|sehr geehrte[rs]?|guten tag|cher|chère|bonjour|madame|monsieur|"
-    r"hola|estimad[oa]s?|querid[oa]|caro|cara|ciao|gentile|egregio|prezad[oa]s?|olá|geachte|beste|szanown[iy]|dzień dobry|cześć|"
-    r"vážen[ýáí]|dobrý den|уважаем[а-я]+|здравствуйте|привет|шановн[а-яі]+|вітаю|sayın|merhaba|bästa|hej|kjære|kære|hei|"
+    r"\s*(?:(?:(?:dear|hi|hello|hey|good morning|to whom|hallo|liebe[rs]?|sehr geehrte[rs]?|guten tag|cher|chère|"
+    r"bonjour|madame|monsieur|"
+    r"hola|estimad[oa]s?|querid[oa]|caro|cara|ciao|gentile|egregio|prezad[oa]s?|olá|geachte|beste|szanown[iy]|"
+    r"dzień dobry|cześć|"
+    r"vážen[ýáí]|dobrý den|уважаем[а-я]+|здравствуйте|привет|шановн[а-яі]+|вітаю|sayın|merhaba|bästa|hej|kjære|kære|"
+    r"hei|"
     r"عزيزي|عزيزتي|שלום|יקר|प्रिय|kính gửi)(?!\w)[^\n.:]{0,40}[,!،，]\s*$)"
-    r"|(?:sincerely|(?:best|kind|warm)? ?regards|yours|cheers|best|mit freundlichen|viele grüße|beste grüße|cordialement|atentamente|"
-    r"saludos|distinti saluti|cordiali saluti|atenciosamente|met vriendelijke|z poważaniem|pozdrawiam|s pozdravem|с уважением|"
+    r"|(?:sincerely|(?:best|kind|warm)? ?regards|yours|cheers|best|mit freundlichen|viele grüße|beste grüße|"
+    r"cordialement|atentamente|"
+    r"saludos|distinti saluti|cordiali saluti|atenciosamente|met vriendelijke|z poważaniem|pozdrawiam|s pozdravem|"
+    r"с уважением|"
     r"з повагою|saygılarımla|med vänlig|trân trọng)(?!\w)[^\n.:]{0,20}[,!]?\s*$"
     r"|(?:re|subject|cc|betreff|objet|asunto|oggetto|assunto|betreft|temat|тема)\s?:|拝啓|敬具|尊敬的|此致|敬启|안녕하세요|귀하)",
     re.IGNORECASE,

@@ -22,7 +22,7 @@ class Piece:
         start: Where it begins.
         end: Where it ends.
         names: What the values in it are called.
-        lasting: Names and values of those that are the same in all turns of a conversation.
+        lasting: Names of those that are the same in all turns of a conversation, each with all of the piece that is.
     """
 
     start: int
@@ -137,9 +137,20 @@ def _sentences(text: str, start: int, end: int, values: Sequence[_Value]) -> Ite
 
 def _piece(text: str, start: int, end: int, values: Sequence[_Value]) -> Piece:
     parts = [part for value in values for part in value.parts]
+    # All that moves along with a lasting value belongs to it, but for what varies: it may be somebody else's, too.
+    rest = _without(text, start, end, [part for part in parts if not part.lasts])
     return Piece(
         start,
         end,
         tuple(dict.fromkeys(part.name for part in parts)),
-        tuple((part.name, text[part.start : part.end]) for part in parts if part.lasts),
+        tuple((part.name, rest) for part in parts if part.lasts),
     )
+
+
+def _without(text: str, start: int, end: int, parts: Sequence[Finding]) -> str:
+    """What stands between two places but for some values."""
+    kept: list[str] = []
+    for part in parts:
+        kept.append(text[start : max(start, part.start)])
+        start = max(start, part.end)
+    return "".join(kept) + text[start:end]

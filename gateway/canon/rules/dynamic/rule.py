@@ -1,6 +1,5 @@
 """The rule: what varies in the leading messages goes behind the last message."""
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -9,6 +8,7 @@ from gateway.canon.edits import Edit, applied
 from gateway.canon.rule import NOTHING, Detected, Fields, Given
 from gateway.canon.rules.dynamic.block import BlockForm
 from gateway.canon.rules.dynamic.keys import keys
+from gateway.canon.rules.dynamic.past import recalled, remembered
 from gateway.canon.rules.dynamic.pieces import Piece
 from gateway.canon.rules.dynamic.search import Search
 from gateway.canon.settings import DynamicSuffixSettings
@@ -20,7 +20,7 @@ _TAKERS = frozenset({"user", "tool"})
 """Behind whose messages a block may stand."""
 
 _GAP = "\n\n"
-_UNSEEN = re.compile("[\\s\u200b\u2060\ufeff]+")
+_BLANKS, _UNSEEN = " \t\r\n", " \t\r\n\u200b\u2060\ufeff"
 
 
 class DynamicSuffix:
@@ -42,13 +42,14 @@ class DynamicSuffix:
         said = messages(fields)
         if not leading or leading == len(said):
             return NOTHING
-        found = self._found(fields, leading, given.now)
+        texts = _leading_texts(said, leading)
+        below = self._form.largest(text.text for text in texts)
+        found = self._found(texts, fields.get("model"), given, below)
         if not found:
             return NOTHING
         taker = next((n for n in range(len(said) - 1, leading - 1, -1) if said[n].get("role") in _TAKERS), None)
         if taker is None or not _takes(said[taker]):
             return NOTHING
-        below = self._form.largest(text.text for n in range(leading) for text in _texts(said[n], n))
         moves, values = self._moves(found, below)
         lasting = [each for _, pieces in found for piece in pieces for each in piece.lasting]
         try:
@@ -57,18 +58,20 @@ class DynamicSuffix:
             return NOTHING
         return self._placed(said, moves, values, known, given, leading=leading, taker=taker, below=below)
 
-    def _found(self, fields: Fields, leading: int, now: float) -> list[tuple[Text, Sequence[Piece]]]:
-        model = fields.get("model")
-        count = self._form.largest(text.text for n in range(leading) for text in _texts(messages(fields)[n], n)) + 1
+    def _found(
+        self, texts: Sequence[Text], model: object, given: Given, below: int
+    ) -> list[tuple[Text, Sequence[Piece]]]:
+        """What is moved out of each text, numbered from the one after ``below``."""
+        count = below + 1
         found: list[tuple[Text, Sequence[Piece]]] = []
-        for number, message in enumerate(messages(fields)[:leading]):
-            for text in _texts(message, number):
-                pieces = self._search.pieces(
-                    text.text, now, model if isinstance(model, str) else "", partial(self._pointer, count)
-                )
-                if pieces:
-                    count += len(pieces)
-                    found.append((text, pieces))
+        for text in texts:
+            pointer = partial(self._pointer, count)
+            pieces = self._search.pieces(
+                text.text, given.now, model if isinstance(model, str) else "", pointer, tenant=given.tenant
+            )
+            if pieces:
+                count += len(pieces)
+                found.append((text, pieces))
         return found
 
     def _pointer(self, first: int, number: int) -> str:
@@ -83,9 +86,9 @@ class DynamicSuffix:
                 number = below + len(values) + 1
                 values[number] = text.text[piece.start : piece.end]
                 names = " and ".join(piece.names)
-                said = f"What varies ({names}) goes behind the last message; {self._form.pointer(number)} stays."
                 pointer = self._form.pointer(number)
-                edits.append(self._edit("moved", text.path, values[number], pointer, piece.start, said))
+                said = f"What varies ({names}) goes behind the last message; {pointer} stays."
+                edits.append(Edit(self.name, "moved", text.path, values[number], pointer, piece.start, said))
         return edits, values
 
     def _placed(
@@ -103,42 +106,49 @@ class DynamicSuffix:
         """The moves, with the blocks of earlier turns and the one of this."""
         edits = list(moves)
         latest: dict[int, str] = {}
-        earlier = [n for n in range(leading, taker) if said[n].get("role") in _TAKERS]
-        remembered = False
-        for number in earlier:
-            block = given.recall(known[number])
-            remembered = remembered or block is not None
-            if block and _takes(said[number]):
+        takers = [n for n in range(leading, taker + 1) if said[n].get("role") in _TAKERS]
+        past = recalled(said, takers[:-1], known, given)
+        blocks = {number: block for number, block in past.blocks.items() if _takes(said[number])}
+        # A block that somebody wrote into a message is believed by the model, unless the true one stands behind it.
+        imitated = self._imitated(said[leading : taker + 1]) + leading
+        for number, block in sorted(blocks.items()):
+            if number >= imitated:
                 latest |= self._form.read(block, below)
-                edits.append(
-                    self._behind(said, number, block, "restored", "The context of an earlier turn is put back.")
-                )
+            edits.append(self._behind(said, number, block, "restored", "The context of an earlier turn is put back."))
         changed = {number: value for number, value in values.items() if latest.get(number) != value}
-        # That a turn needed no block is remembered as well: a block of its first try may be.
-        block = self._form.written(changed) if changed else ""
-        if block:
+        if changed:
+            blocks[taker] = block = self._form.written(changed)
             edits.append(self._behind(said, taker, block, "added", "What was moved stands behind this message."))
-        return Detected(edits, {known[taker]: block}, context_lost=bool(earlier) and not remembered)
+        return Detected(edits, remembered(takers, blocks, known, given.owner), context_lost=not past.is_whole)
+
+    def _imitated(self, said: Sequence[Mapping[str, Any]]) -> int:
+        """Number of the last message that holds what looks like a context block; 0 if none does."""
+        texts = ((n, text.text) for n, message in enumerate(said) for text in texts_of(message, n, ""))
+        return max((n for n, text in texts if self._form.is_in(text)), default=0)
 
     def _behind(self, said: Sequence[Mapping[str, Any]], number: int, block: str, what: str, why: str) -> Edit:
-        content = said[number]["content"]
+        """The edit that puts a block behind a message."""
+        message = said[number]
+        content = message["content"]
         path: Path = ("messages", number, "content")
-        if isinstance(content, str):
-            return self._edit(what, path, "", _GAP + block, len(content), why)
-        return self._edit(what, path, content, [*content, {"type": "text", "text": _GAP + block}], None, why)
+        if isinstance(content, list):
+            return Edit(self.name, what, path, content, [*content, {"type": "text", "text": _GAP + block}], said=why)
+        seen = len(content)
+        if message.get("role") == "user":
+            seen = len(content.rstrip(_BLANKS)) if content.strip(_UNSEEN) else 0
+        if not content[:seen]:
+            # Nothing is in front of it that it would have to stand apart from.
+            return Edit(self.name, what, path, content, block, 0, why)
+        # Blanks at the end go: with something behind them they would stand at the end of a line, where other rules
+        # take them out.
+        return Edit(self.name, what, path, content[seen:], _GAP + block, seen, why)
 
-    def _edit(self, what: str, path: Path, before: Any, after: Any, start: int | None, said: str) -> Edit:
-        return Edit(self.name, what, path, before, after, start, said)
 
-
-def _texts(message: Mapping[str, Any], number: int) -> list[Text]:
-    return list(texts_of(message, number, str(message.get("role"))))
+def _leading_texts(said: Sequence[Mapping[str, Any]], leading: int) -> list[Text]:
+    """The texts of the first messages."""
+    return [text for number in range(leading) for text in texts_of(said[number], number, str(said[number].get("role")))]
 
 
 def _takes(message: Mapping[str, Any]) -> bool:
-    """Whether a block can be put behind a message.
-
-    Not behind a text that shows nothing: with something behind it, other rules would clean it up.
-    """
-    content = message.get("content")
-    return isinstance(content, list) or (isinstance(content, str) and not _UNSEEN.fullmatch(content))
+    """Whether a block can be put behind a message."""
+    return isinstance(message.get("content"), str | list)

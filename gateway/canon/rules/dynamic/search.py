@@ -23,13 +23,6 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[。！？])")
 _FEW = 3
 _ROUNDS = 8
 _BARE = (Need.NEAR, Need.COMPANION)
-_INDENT = 4
-_DIGIT = re.compile(r"\d")
-_TODAY = tuple(
-    "today|current|weekday|day:|heute|aujourd|nous sommes|hoy|oggi|hoje|vandaag|dzi|dnes|idag|i dag|tänään|dagens|astăzi|azi |σήμερα|"
-    "сегодня|сьогодні|bugün|اليوم|היום|امروز|आज|hôm nay|hari ini|今日|本日|今天|今日|오늘|วันนี้".split("|")
-)
-_TODAY_ASCII = tuple(each for each in _TODAY if each.isascii())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +50,7 @@ class Search:
         # The cache is the one thing here that is not read only, and has its own lock.
         self._known = lru_cache(maxsize=_KNOWN_TEXTS)(self._found)
 
-    def pieces(self, text: str, now: float, model: str, mark: Callable[[int], str]) -> list[Piece]:
+    def pieces(self, text: str, now: float, model: str, mark: Callable[[int], str], *, tenant: str = "") -> list[Piece]:
         """What is moved out of a text, in its order.
 
         Searched again where it was taken out, there is nothing more: what a line says may depend on its neighbours, and
@@ -68,17 +61,21 @@ class Search:
             now: Unix seconds.
             model: The model it is for.
             mark: The pointer of the first of them, of the second and so on, counted from 0.
+            tenant: Whose the text is. What was found is not remembered for others, who could tell by the time it takes
+                that somebody else sent it.
         """
-        out = self._once(text, now, model)
+        out = self._once(text, now, model, tenant)
         found: Sequence[Piece] = out
         for _ in range(_ROUNDS):
             if not found:
                 return out
-            found = self._more(text, out, now, model, mark)
+            found = self._more(text, out, now, model, tenant, mark=mark)
             out = sorted([*out, *found], key=lambda each: each.start)
         return []
 
-    def _more(self, text: str, out: Sequence[Piece], now: float, model: str, mark: Callable[[int], str]) -> list[Piece]:
+    def _more(
+        self, text: str, out: Sequence[Piece], now: float, model: str, tenant: str, *, mark: Callable[[int], str]
+    ) -> list[Piece]:
         """What is found in the text without what was found, at its place in the whole text."""
         kept: list[str] = []
         fronts: list[int] = [0]
@@ -93,7 +90,7 @@ class Search:
             shifts.append(at - length)
         kept.append(text[at:])
         more: list[Piece] = []
-        for piece in self._once("".join(kept), now, model):
+        for piece in self._once("".join(kept), now, model, tenant):
             number = bisect_right(fronts, piece.start) - 1
             # One that reaches over a pointer is none: it would be moved with what was moved.
             if number == bisect_right(fronts, piece.end) - 1:
@@ -101,29 +98,27 @@ class Search:
                 more.append(Piece(piece.start + by, piece.end + by, piece.names, piece.lasting))
         return more
 
-    def _once(self, text: str, now: float, model: str) -> list[Piece]:
-        placed = self._known(text) if len(text) <= _KNOWN_CHARS else self._found(text)
+    def _once(self, text: str, now: float, model: str, tenant: str) -> list[Piece]:
+        search = self._known if len(text) <= _KNOWN_CHARS else self._found
+        placed = search(text, tenant)
         found = _current(placed, now)
         if self._slots is not None:
             found += self._slots.find(text, model, self._pointer)
         return pieces(text, found) if found else []
 
-    def _found(self, text: str) -> tuple[_Placed, ...]:
+    def _found(self, text: str, tenant: str) -> tuple[_Placed, ...]:
         """All that the built-in kinds find, whatever the time is."""
         lines = text.split("\n")
         placed: list[_Placed] = []
         at = 0
-        days = _days_in(text)
         for number, line in enumerate(lines):
-            # Only what says the day of the week has no digit.
-            if (_has_digit(line) or (days and any(map(line.lower().__contains__, days)))) and not self._begins.match(
-                line
-            ):
-                placed += (_Placed(each, number) for each in _in_line(line, at) if self._is_wanted(each))
+            found = findings(line, True, True, tenant) if len(line) <= _LONG_LINE else _in_long_line(line, tenant)
+            if found and not self._begins.match(line):
+                placed += (_Placed(each.moved(at), number) for each in found if self._is_wanted(each))
             at += len(line) + 1
         if not placed:
             return ()
-        zones = Zones(text)
+        zones = Zones(text, tenant)
         placed = [each for each in placed if _may_go(zones, each.finding)]
         marks = [found.span() for found in self._pointer.finditer(text)]
         if marks:
@@ -141,12 +136,6 @@ class Search:
         return ("time" if finding.name == "time" else "id") in self._built_in
 
 
-def _days_in(text: str) -> tuple[str, ...]:
-    """Words of today that stand in a text."""
-    low = text.lower()
-    return tuple(each for each in (_TODAY_ASCII if low.isascii() else _TODAY) if each in low)
-
-
 def _may_go(zones: Zones, finding: Finding) -> bool:
     if finding.name == BILLING:
         return True
@@ -155,25 +144,15 @@ def _may_go(zones: Zones, finding: Finding) -> bool:
     return not zones.hold(finding.about, finding.until)
 
 
-def _in_line(line: str, at: int) -> list[Finding]:
-    if len(line) <= _LONG_LINE:
-        found = findings(line, True, True)
-        return [each.moved(at) for each in found] if found else []
+def _in_long_line(line: str, tenant: str) -> list[Finding]:
+    """What is found in the sentences of a line that is more than a few."""
     out: list[Finding] = []
     start = 0
     for end in (*(each.start() for each in _SENTENCE.finditer(line)), len(line)):
         if end > start:
-            out += (each.moved(at + start) for each in findings(line[start:end], start == 0, False))
+            out += (each.moved(start) for each in findings(line[start:end], start == 0, False, tenant))
         start = end
     return out
-
-
-def _has_digit(line: str) -> bool:
-    """Whether it has another one than the number it may have in a list."""
-    digit = _DIGIT.search(line)
-    if digit is not None and digit.start() <= _INDENT and line[digit.end() : digit.end() + 2] in (". ", ") "):
-        digit = _DIGIT.search(line, digit.end())
-    return digit is not None
 
 
 def _current(placed: Sequence[_Placed], now: float) -> list[Finding]:

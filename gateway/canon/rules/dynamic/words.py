@@ -46,8 +46,10 @@ DATA_WORDS = frozenset(
 """A text under a heading, or in a tag, with one of these is data."""
 
 DATA_WITHOUT_BLANKS = tuple(
-    "文書 書類 資料 契約 引用 例 用例 記事 メール 手紙 議事録 履歴 ログ データ 参考 出典 文档 文件 合同 示例 例子 样例 文章 邮件 记录 日志 数据 "
-    "历史 资料 来源 知识 片段 文檔 範例 郵件 紀錄 문서 계약 예시 예제 기사 이메일 편지 기록 로그 데이터 자료 출처 이력".split()
+    "文書 書類 資料 契約 引用 例 用例 記事 メール 手紙 議事録 履歴 ログ データ 参考 出典 文档 文件 合同 示例 例子 "
+    "样例 文章 邮件 记录 日志 数据 "
+    "历史 资料 来源 知识 片段 文檔 範例 郵件 紀錄 문서 계약 예시 예제 기사 이메일 편지 기록 로그 데이터 자료 출처 "
+    "이력".split()
 )
 
 FINE_WORDS = frozenset(
@@ -76,7 +78,8 @@ _FINE_ELSEWHERE = frozenset(
     """.split()
 )
 _FINE_WITHOUT_BLANKS = tuple(
-    "上下文 环境 環境 情報 信息 資訊 背景 设定 設定 ルール 规则 規則 役割 角色 정보 환경 컨텍스트 규칙 역할 บริบท".split()
+    "上下文 环境 環境 情報 信息 資訊 背景 设定 設定 ルール 规则 規則 役割 角色 정보 환경 컨텍스트 규칙 역할 "
+    "บริบท".split()
 )
 
 CONTEXT_LABELS = frozenset(
@@ -96,7 +99,8 @@ CONTEXT_LABELS = frozenset(
 """Lines with these labels may stand beside the current date."""
 
 CONTEXT_WITHOUT_BLANKS = tuple(
-    "時 日付 日時 言語 場所 都市 利用者 ユーザー 曜日 时间 日期 时区 语言 地点 城市 用户 星期 會話 会话 時間 시간 날짜 언어 위치 도시 사용자 요일".split()
+    "時 日付 日時 言語 場所 都市 利用者 ユーザー 曜日 时间 日期 时区 语言 地点 城市 用户 星期 會話 会话 時間 시간 "
+    "날짜 언어 위치 도시 사용자 요일".split()
 )
 
 NAME_PIECES = re.compile(r"[^\W\d_]+?(?=[A-Z][a-z])|[^\W\d_]+")

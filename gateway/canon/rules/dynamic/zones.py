@@ -18,7 +18,8 @@ _COLON = re.compile(r"\s*(?:\d{1,2}[.)]\s+)?(.{2,80}?)\s*[:：]\s*[*_]*\s*$")
 _TITLE = re.compile(r"\s*([A-ZÀ-ÞА-Я][^.!?:;,|=]{2,59}(?:\s\d{1,8})?)\s*$")
 _JSON = re.compile(r'\s*(?:[{\[]\s*$|[}\]]+[,;]?\s*$|"[^"\n]{1,80}"\s*:|[{\[]\s*["{\[].*[}\]],?\s*$)')
 _LOG = re.compile(
-    r"\s*(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*\]?\s+(?![A-Z]{1,5}\s*$|[ap]m\s*$|[+\-]\d|\()\S+|\[?\d\d:\d\d:\d\d\S*\]?\s+\S+|[A-Z][a-z]{2}\s+\d{1,2} \d\d:\d\d:\d\d \S+ \S+)"
+    r"\s*(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*\]?\s+(?![A-Z]{1,5}\s*$|[ap]m\s*$|[+\-]\d|\()\S+|"
+    r"\[?\d\d:\d\d:\d\d\S*\]?\s+\S+|[A-Z][a-z]{2}\s+\d{1,2} \d\d:\d\d:\d\d \S+ \S+)"
     r"|.*(?<![\w])(?:INFO|WARN|WARNING|ERROR|DEBUG|TRACE|FATAL|CRITICAL|NOTICE)(?=[\s\]:|])(?!: *$)"
     r"|.*?(?<!\w)[a-z_]+=\S+\s+(?:[^\s=]+\s+)?[a-z_]+=\S+"
 )
@@ -39,13 +40,14 @@ _PAIRS = {"“": "”", "«": "»", "„": "“”", "「": "」", "『": "』",
 _APOSTROPHES = re.compile(r"(?<![\w'’])['‘](?=\S)[^\n]{1,300}?(?<=\S)['’](?!\w)")
 _MAIL = re.compile(
     r"\s*[*_]*(?:from|to|cc|bcc|sent|subject|reply-to|message-id|von|an|gesendet|betreff|de|à|objet|envoyé|para|asunto|"
-    r"enviado|da|a|oggetto|assunto|aan|onderwerp|od|do|temat|от|кому|тема|від|差出人|宛先|件名|发件人|收件人|主题|보낸 사람|제목)"
+    r"enviado|da|a|oggetto|assunto|aan|onderwerp|od|do|temat|от|кому|тема|від|差出人|宛先|件名|发件人|收件人|主题|"
+    r"보낸 사람|제목)"
     r"[*_]*\s?[:：]",
     re.IGNORECASE,
 )
 _ITEM = re.compile(r"\s*(?:[-*+•–]|\d{1,3}[.)]|[a-z][.)])\s")
 _OPENS, _CLOSES = re.compile(r"(?:^\s*|[:=(]\s*)[{\[]\s*$"), re.compile(r"\s*[}\]]")
-_WINDOW = 2000
+_WINDOW, _LINE_WINDOW = 2000, 400
 _LONGEST_HEADING, _WORDS_OF_TITLE = 120, 6
 
 
@@ -78,12 +80,18 @@ class Kind(NamedTuple):
         depth: Level of a heading, indentation of a key.
         who: Who speaks.
         is_of_now: Whether under this heading the current date may be expected.
+        indent: With how many blanks it begins.
+        opens: Whether a bracket at its end opens what goes on in the next line.
+        closes: Whether a bracket at its beginning closes it.
     """
 
     line: Line
     depth: int = 0
     who: str = ""
     is_of_now: bool = False
+    indent: int = 0
+    opens: bool = False
+    closes: bool = False
 
 
 class Zones:
@@ -91,13 +99,14 @@ class Zones:
 
     Args:
         text: The text.
+        tenant: Whose it is.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, tenant: str = "") -> None:
         self._text = text
         lines = text.split("\n")
-        kinds = [kind_of(line) for line in lines]
-        self._ranges = _joined([*fenced(text), *_tagged(text), *_lines(lines, kinds), *_ticked(text)])
+        kinds = [kind_of(line, tenant) for line in lines]
+        self._ranges = _joined([*fenced(text), *_tagged(text), *_lines(lines, kinds)])
         self._strange = _joined(list(_strange(lines, kinds)))
 
     def hold(self, start: int, end: int) -> bool:
@@ -125,9 +134,14 @@ class Zones:
                 and any(map(behind.__contains__, closing))
             ):
                 return True
-        line = text[max(text.rfind("\n", left, start) + 1, start - 400, 0) : min(end + 400, right)]
+        begin = max(text.rfind("\n", left, start) + 1, start - _LINE_WINDOW, 0)
+        behind_line = text.find("\n", end, end + _LINE_WINDOW)
+        line = text[begin : end + _LINE_WINDOW if behind_line < 0 else behind_line]
+        if "`" in line and any(
+            begin + found.start() < start and end < begin + found.end() for found in _BACKTICKS.finditer(line)
+        ):
+            return True
         if "'" in line or "‘" in line:
-            begin = max(text.rfind("\n", left, start) + 1, start - 400, 0)
             return any(
                 begin + found.start() < start and end < begin + found.end() for found in _APOSTROPHES.finditer(line)
             )
@@ -142,11 +156,6 @@ def _joined(ranges: list[tuple[int, int]]) -> Sequence[tuple[int, int]]:
         else:
             out.append((start, end))
     return out
-
-
-def _ticked(text: str) -> Iterator[tuple[int, int]]:
-    if "`" in text:
-        yield from (found.span() for found in _BACKTICKS.finditer(text))
 
 
 def _tagged(text: str) -> Iterator[tuple[int, int]]:
@@ -195,15 +204,15 @@ def _lines(lines: Sequence[str], kinds: Sequence[Kind]) -> Iterator[tuple[int, i
             elif kind.line in (Line.DATA_HEADING, Line.OTHER_HEADING) and (not heading or kind.depth <= level):
                 heading, level = kind.line is Line.DATA_HEADING, kind.depth
             turn = turn or (kind.line is Line.TURN and len(speakers) > 1)
-            if 0 <= indent < len(line) - len(line.lstrip()):
+            if 0 <= indent < kind.indent:
                 yield at, end
             else:
                 indent = kind.depth if kind.line is Line.KEY else -1
             if heading or turn or kind.line is Line.DATA:
                 yield at, end
-            if kind.line is Line.DATA and opened and _CLOSES.match(line):
+            if kind.closes and opened and kind.line is Line.DATA:
                 yield opened.pop(), end
-            if _OPENS.search(line):
+            if kind.opens:
                 opened.append(at)
         before = kind.line
         at = end + 1
@@ -233,8 +242,16 @@ def _strange(lines: Sequence[str], kinds: Sequence[Kind]) -> Iterator[tuple[int,
 
 
 @lru_cache(maxsize=8192)
-def kind_of(line: str) -> Kind:
-    """What a line is by itself."""
+def kind_of(line: str, _tenant: str = "") -> Kind:
+    """What a line of somebody's is by itself."""
+    return _kind_of(line)._replace(
+        indent=len(line) - len(line.lstrip()),
+        opens=_OPENS.search(line) is not None,
+        closes=_CLOSES.match(line) is not None,
+    )
+
+
+def _kind_of(line: str) -> Kind:
     bare = line.strip()
     if not bare:
         return Kind(Line.BLANK)

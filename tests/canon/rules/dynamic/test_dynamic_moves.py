@@ -78,7 +78,10 @@ def test_a_line_that_is_about_the_value_alone_moves_as_a_whole(line):
 
 
 def test_the_text_and_the_block_as_they_go_on():
-    text = "You are Eva.\nCurrent time: 2026-11-21 10:02\nHelp. Today is November 21, 2026. Be short.\nYour session id is s_12ab34, ok?"
+    text = (
+        "You are Eva.\nCurrent time: 2026-11-21 10:02\nHelp. Today is November 21, 2026. Be short.\n"
+        "Your session id is s_12ab34, ok?"
+    )
     fields = chat("Hi", leading=text)
     system, user = applied(fields, rule().detect(fields, Given(NOW)).edits)["messages"]
     assert (
@@ -156,3 +159,32 @@ def test_farther_from_now_it_is_data(hours):
 def test_offsets_count():
     assert moved("Current time: 2026-11-20T00:02:00+03:00") == []
     assert moved("Current time: 2026-11-20T00:02:00-02:00") != []
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent"),
+    [
+        ("Hi ", "Hi\n\n{}"),
+        ("Hi\n\n\n", "Hi\n\n{}"),
+        (" ", "{}"),
+        ("", "{}"),
+        ("\u200b ", "{}"),
+        ("Hi\u00a0", "Hi\u00a0\n\n{}"),
+    ],
+)
+def test_blanks_between_a_message_and_its_block_go(asked, sent):
+    """With something behind them they are spaces at a line's end, which other rules take out."""
+    fields = chat(asked, leading="Today is 2026-11-21.")
+    after = applied(fields, rule().detect(fields, Given(NOW)).edits)["messages"]
+    assert after[1]["content"] == sent.format(block("[context 1] Today is 2026-11-21.").strip())
+
+
+def test_what_a_tool_said_stays_as_it_is():
+    fields = chat("a", leading="Today is 2026-11-21.")
+    fields["messages"].append({"role": "tool", "content": "4 \n"})
+    after = applied(fields, rule().detect(fields, Given(NOW)).edits)["messages"]
+    assert after[2]["content"] == "4 \n" + block("[context 1] Today is 2026-11-21.")
+
+
+def test_a_digit_behind_a_pointer_is_none_of_its_number():
+    assert left("See [context 7]2026. Today is 2026-11-21.") == "See [context 7]2026. [context 8]"

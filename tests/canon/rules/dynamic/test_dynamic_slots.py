@@ -78,3 +78,16 @@ def test_own_marks():
     system, user = applied(fields, one.detect(fields, Given(NOW)).edits)["messages"]
     assert system["content"] == "<<1>>"
     assert user["content"] == "Hi\n\n(now)\n<<1>> Current time: 2026-11-21 10:02\n(end)"
+
+
+def test_what_moves_along_with_a_value_of_the_conversation_is_never_somebody_elses():
+    """The pattern's group is the name alone, and the whole line moves."""
+    talk = Talk(slots=[_slot(r"^Customer: (\w+), account .*$")])
+
+    def asked(account, *said):
+        return chat(*said, leading=f"Be nice.\nCustomer: Bob, account {account}")
+
+    talk.send(asked("DE11", "Hi"))
+    sent = talk.send(asked("DE22", "Hi", "Hello", "So?"))
+    assert "DE11" not in str(sent)
+    assert str(sent).count("DE22") == 1

@@ -18,6 +18,8 @@ Time: 10:02
 Today's special: Pizza 4 for 10:00
 Now 20% off until 2026-11-21!
 If today is 2026-11-21, tomorrow is 2026-11-22.
+When the current date is 2026-11-21, say so.
+Beispiel: Aktuelles Datum: 21.11.2026
 Say for example: today is 2026-11-21.
 Answer "Current time: 2026-11-21 10:02" in such cases.
 Answer “today is 2026-11-21”.
@@ -65,6 +67,7 @@ BLOCKS = [
     "User: what day is it?\nAssistant: Today is 2026-11-21.",
     "Q: When?\nA: Today is 2026-11-21.",
     "From: maria@fjord.example\nTo: b@c.example\nDate: Sat, 21 Nov 2026 09:58:00 +0000\n\nToday is 2026-11-21.",
+    "Dear Tom,\n\nDate: 2026-11-21\nwe wait.\n\nBest,\nAnna",
     "Dear Tom,\n\ntoday is 21 November 2026.\n\nBest,\nAnna",
     "Order: 12\nDate: 2026-11-21\nTotal: 4",
     "2026-11-20\n2026-11-21\n2026-11-22",
@@ -81,7 +84,7 @@ def test_data_in_a_passage(piece):
 
 
 def test_behind_the_data_things_move_again():
-    text = "<document>\nToday is 2026-11-20.\n</document>\n\n## Context\nToday is 2026-11-21.\n\n```\nToday is 2026-11-21.\n```"
+    text = "<doc>\nToday is 2026-11-20.\n</doc>\n\n# Context\nToday is 2026-11-21.\n```\nToday is 2026-11-21.\n```"
     assert moved(text) == ["Today is 2026-11-21."]
 
 
@@ -98,7 +101,6 @@ def test_a_list_under_a_colon_does_not_hide_what_stands_behind_it():
         {"messages": [{"role": "system", "content": "Today is 2026-11-21."}, {"role": "assistant", "content": "x"}]},
         {"messages": [{"role": "system", "content": "Today is 2026-11-21."}, {"role": "user", "content": None}]},
         {"messages": [{"role": "system", "content": "Today is 2026-11-21."}, {"role": "user"}]},
-        {"messages": [{"role": "system", "content": "Today is 2026-11-21."}, {"role": "user", "content": " \u200b"}]},
         {"messages": [{"role": "system"}, {"role": "user", "content": "Today is 2026-11-21."}]},
         {"messages": []},
     ],

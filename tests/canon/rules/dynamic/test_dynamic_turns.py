@@ -1,6 +1,6 @@
 """Blocks of earlier turns stand where they were, so that a conversation's prompt only grows."""
 
-from moving import NOW, Talk, block, chat
+from moving import NOW, OPENING, Talk, block, chat
 
 
 def _clock(time, more=""):
@@ -122,7 +122,7 @@ def test_marks_of_other_vendors_caches_may_move():
 def test_a_block_of_other_settings_comes_back_as_it_was():
     talk = Talk()
     talk.send(chat("a", leading=_clock("10:02")))
-    talk.memory = dict.fromkeys(talk.memory, "(time: 10:02)")
+    talk.memory = {key: "(time: 10:02)" if kept.startswith(OPENING) else kept for key, kept in talk.memory.items()}
     sent = talk.send(chat("a", "b", "c", leading=_clock("10:05")))
     assert sent[1]["content"] == "a\n\n(time: 10:02)"
 
@@ -134,3 +134,53 @@ def test_texts_no_utf8_can_hold_and_numbers_beyond_64_bits_have_keys():
     odd = chat("a", leading=_clock("10:02"))
     odd["messages"][1]["weight"] = 2**70
     assert talk.send(odd, now=NOW)[0]["content"] == "You are Eva.\n[context 1]"
+
+
+def test_so_may_marks_of_a_whole_message():
+    talk = Talk()
+    marked = chat("a", leading=_clock("10:02"))
+    marked["messages"][1]["cache_control"] = {"type": "ephemeral"}
+    first = talk.send(marked)
+    sent = talk.send(chat("a", "b", "c", leading=_clock("10:05")))
+    assert sent[1]["content"] == first[1]["content"]
+
+
+def test_conversations_that_begin_alike_keep_what_is_their_own():
+    """Both say "hi" first, a minute apart; from where they differ on, nobody takes the other one's place."""
+    talk = Talk()
+    talk.send(chat("hi", leading=_clock("10:02")))
+    talk.send(chat("hi", leading=_clock("10:03")))
+    ann = talk.send(chat("hi", "hello", "I am Ann", leading=_clock("10:04")))
+    bob = talk.send(chat("hi", "hello", "I am Bob", leading=_clock("10:05")))
+    talk.send(chat("hi", leading=_clock("10:06")))
+    assert talk.send(chat("hi", "hello", "I am Ann", "yes", "so?", leading=_clock("10:07")))[:4] == ann
+    assert not talk.last.context_lost
+    assert talk.send(chat("hi", "hello", "I am Bob", "yes", "so?", leading=_clock("10:08")))[:4] == bob
+
+
+def test_a_part_that_was_forgotten_is_told():
+    talk = Talk()
+    talk.send(chat("a", leading=_clock("10:02")))
+    first = dict(talk.memory)
+    talk.send(chat("a", "b", "c", leading=_clock("10:05")))
+    talk.memory = first
+    sent = talk.send(chat("a", "b", "c", "d", "e", leading=_clock("10:07")))
+    assert talk.last.context_lost
+    assert sent[1]["content"] == "a" + block("[context 1] Current time: 2026-11-21 10:02")
+    assert sent[3]["content"] == "c"
+    assert sent[5]["content"] == "e" + block("[context 1] Current time: 2026-11-21 10:07")
+
+
+def test_tools_that_answer_at_once_are_no_turns():
+    talk = Talk()
+    asked = chat("a", leading=_clock("10:02"))
+    first = talk.send(asked)
+    calls = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}, {"id": "2"}]}
+    results = [{"role": "tool", "content": str(n), "tool_call_id": str(n)} for n in (1, 2)]
+    second = talk.send({"messages": [*chat("a", leading=_clock("10:03"))["messages"], calls, *results]})
+    assert second[:2] == first
+    assert not talk.last.context_lost
+    more = [calls, *results, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+    third = talk.send({"messages": [*chat("a", leading=_clock("10:04"))["messages"], *more]})
+    assert third[:5] == second
+    assert not talk.last.context_lost
