@@ -10,7 +10,7 @@ demo: .venv/installed
 # the demo, browsers, Prometheus) waits most of the time and gives way to the other. Where requests are sent depends on
 # what answers take, so tests of that have the machine for themselves in the end.
 STARTS_PROCESSES := tests/scenarios tests/browser tests/observability tests/demo
-TAKES_TIMES := tests/gateway
+TAKES_TIMES := $(addprefix tests/gateway/test_,shared_engines.py routing.py isolation_prefill.py hot_prefixes.py)
 
 test: .venv/installed
 	$(MAKE) --no-print-directory --jobs=2 test-processes test-rest

@@ -39,8 +39,8 @@ _BEHIND = re.compile(
     r"(?:\s?(?:です|でございます|になります|となります|だ|입니다|이다|이에요|예요|है|हैं|dır|dir|'dır|'dir))?"
 )
 _CASE = re.compile(
-    r"(?<!\w)(?:if|when|whenever|unless|suppose|assume|assuming|imagine|example|examples|e\.g|such as|format|"
-    r"formatted|was|were|"
+    r"(?<!\w)(?:if|when|whenever|unless|suppose|assume|assuming|imagine|pretend|instance|example|examples|e\.g|"
+    r"such as|format|formatted|was|were|"
     r"wenn|falls|angenommen|beispiel|beispielsweise|z\.\s?b|si|quand|lorsque|supposons|exemple|ejemplo|cuando|esempio|quando|"
     r"exemplo|caso|als|wanneer|bijvoorbeeld|jeśli|jeżeli|gdy|przykład|pokud|když|například|om|när|exempel|jos|kun|esimerkki|"
     r"если|когда|пример|например|якщо|коли|приклад|наприклад|eğer|örnek|örneğin|nếu|khi|ví dụ|jika|kalau|contoh|"
