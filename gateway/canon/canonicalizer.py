@@ -4,15 +4,17 @@ import asyncio
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
+from typing import TypeVar
 
+import msgspec
 import structlog
 
 from gateway.canon.building import rulebook
 from gateway.canon.hints import hinted
 from gateway.canon.memory import ContextMemory
-from gateway.canon.modes import ALL_OFF, Modes, ModeTable, rules_in
+from gateway.canon.modes import ALL_OFF, ModeTable, rules_in
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import Given
 from gateway.canon.rulebook import Canonical
@@ -31,6 +33,8 @@ _MIB = 1024 * 1024
 
 _AS_IT_CAME = CanonSettings()
 """Hints are read, and nothing is taken out."""
+
+T = TypeVar("T")
 
 _log = structlog.get_logger("gateway.canon")
 
@@ -64,8 +68,7 @@ class Canonicalizer:
     def configure(self, settings: CanonSettings, models: Mapping[str, RuleModes]) -> None:
         """Go by other settings from now on. What is remembered of conversations stays, as far as there is room."""
         self._settings = settings
-        routes = settings.routes
-        self._modes = ModeTable(settings.rules, models, routes)
+        self._modes = ModeTable(settings.rules, models, settings.routes)
         self._rulebook = rulebook(settings)
         self._memory.max_bytes = settings.memory_mib * _MIB
         self._memory.ttl_seconds = settings.memory_ttl_seconds
@@ -76,27 +79,66 @@ class Canonicalizer:
         settings = self._settings
         if request.warms is not None or _is_off(request):
             modes, settings = ALL_OFF, _AS_IT_CAME
+        told = Canonicalized(modes, owner=owner_of(request))
         try:
             hints = hinted(request, settings)
             names = rules_in(modes, RuleMode.APPLY)
             if not names and hints.request is request:
-                return CanonicalRequest(request, Canonicalized(modes, owner=owner_of(request)), affinity=hints.affinity)
-            return await self._applied(request, hints.request, names, modes, hints.affinity)
+                return CanonicalRequest(request, told, affinity=hints.affinity)
+            return await self._applied(request, hints.request, names, told, hints.affinity)
         except Exception as error:  # noqa: BLE001 - whatever it is, the prompt is as good as it came
             # The type alone: a message may quote what it choked on, a prompt.
             _log.error("canonicalization_failed", request_id=request.request_id, error=type(error).__name__)
-            return CanonicalRequest(request, Canonicalized(modes))
+            return CanonicalRequest(request, told)
 
     async def _applied(
         self,
         asked: ChatRequest,
-        hinted_request: ChatRequest,
+        stripped: ChatRequest,
         names: Collection[RuleName],
-        modes: Modes,
+        told: Canonicalized,
         affinity: str | None,
     ) -> CanonicalRequest:
-        blocks, missed = _Blocks(self._memory, time.time()), set[bytes]()
-        found = await self._run(hinted_request, names, self._given(asked, blocks, missed))
+        """The request with some rules applied, after hints were taken out."""
+        found = await self._canonical(stripped, names, told.owner)
+        for key, block in found.remember.items():
+            self._memory.put(key, block, time.time())
+        if found.remember and self._store is not None:
+            self._store.keep(found.remember)
+        request = stripped
+        if found.fields is not stripped.fields:
+            body = await self._work(stripped, rewritten, stripped.body, stripped.fields, found.fields)
+            request = dataclasses.replace(stripped, body=body, fields=found.fields)
+        changed = b"" if request is asked else asked.body
+        return CanonicalRequest(
+            request,
+            msgspec.structs.replace(told, asked=changed, context_lost=found.context_lost),
+            edits=Counter(edit.rule for edit in found.edits),
+            cut_messages=found.cut_messages,
+            affinity=affinity,
+        )
+
+    async def _canonical(self, request: ChatRequest, names: Collection[RuleName], owner: str) -> Canonical:
+        """What the rules make of a request, with what is remembered here, or else in the store."""
+        missed: set[bytes] = set()
+        now = time.time()
+
+        def recall(key: bytes) -> str | None:
+            block = self._memory.get(key, now)
+            if block is None:
+                missed.add(key)
+            return block
+
+        given = Given(
+            now=now,
+            endpoint=request.endpoint,
+            owner=owner,
+            tenant=request.caller.tenant.id,
+            recall=recall,
+            count_tokens=self._texts.token_counter(request.model, request.caller.tenant.id),
+            context_limit=self._texts.context_limit(request.model),
+        )
+        found = await self._work(request, self._rulebook.canonical, request.fields, names, given)
         asked_for: set[bytes] = set()
         while self._store is not None and (wanted := missed - asked_for):
             # Once for what the conversation is known by, and once for the blocks that are named there.
@@ -105,64 +147,15 @@ class Canonicalizer:
             if not stored:
                 break
             for key, block in stored.items():
-                self._memory.put(key, block, time.time())
-            found = await self._run(hinted_request, names, self._given(asked, blocks, missed))
-        for key, block in found.remember.items():
-            self._memory.put(key, block, time.time())
-        if found.remember and self._store is not None:
-            self._store.keep(found.remember)
-        request = hinted_request
-        if found.fields is not hinted_request.fields:
-            request = await self._rewritten(hinted_request, found)
-        return CanonicalRequest(
-            request,
-            Canonicalized(modes, b"" if request is asked else asked.body, found.context_lost, owner_of(asked)),
-            edits=Counter(edit.rule for edit in found.edits),
-            cut_messages=found.cut_messages,
-            affinity=affinity,
-        )
+                self._memory.put(key, block, now)
+            found = await self._work(request, self._rulebook.canonical, request.fields, names, given)
+        return found
 
-    async def _run(self, request: ChatRequest, names: Collection[RuleName], given: Given) -> Canonical:
+    async def _work(self, request: ChatRequest, function: Callable[..., T], *arguments: object) -> T:
+        """Call a function that takes as long as the request is large: here, or for a long one in a thread."""
         if len(request.body) <= _INLINE_BYTES:
-            return self._rulebook.canonical(request.fields, names, given)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, self._rulebook.canonical, request.fields, names, given)
-
-    async def _rewritten(self, request: ChatRequest, found: Canonical) -> ChatRequest:
-        if len(request.body) <= _INLINE_BYTES:
-            body = rewritten(request.body, request.fields, found.fields)
-        else:
-            loop = asyncio.get_running_loop()
-            body = await loop.run_in_executor(self._executor, rewritten, request.body, request.fields, found.fields)
-        return dataclasses.replace(request, body=body, fields=found.fields)
-
-    def _given(self, request: ChatRequest, blocks: "_Blocks", missed: set[bytes]) -> Given:
-        def recall(key: bytes) -> str | None:
-            block = blocks.get(key)
-            if block is None:
-                missed.add(key)
-            return block
-
-        return Given(
-            now=blocks.now,
-            endpoint=request.endpoint,
-            owner=owner_of(request),
-            tenant=request.caller.tenant.id,
-            recall=recall,
-            count_tokens=self._texts.token_counter(request.model, request.caller.tenant.id),
-            context_limit=self._texts.context_limit(request.model),
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Blocks:
-    """The memory, as it is read in one request."""
-
-    memory: ContextMemory
-    now: float
-
-    def get(self, key: bytes) -> str | None:
-        return self.memory.get(key, self.now)
+            return function(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
 
 
 def owner_of(request: ChatRequest) -> str:

@@ -1,6 +1,7 @@
 """Which rules are in which mode for a request: the most specific word counts."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from gateway.values.canonical import RuleMode, RuleModes, RuleName
 
@@ -52,6 +53,7 @@ class ModeTable:
         return known
 
 
+@lru_cache(maxsize=256)
 def rules_in(modes: Modes, mode: RuleMode) -> frozenset[RuleName]:
     """The rules that are in a mode."""
     return frozenset(rule for rule, each in zip(RULES, modes, strict=False) if each is mode)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from gateway.values.canonical import RuleModes, read_modes
 from gateway.values.request import Endpoint
@@ -26,8 +26,31 @@ def _read_routes(value: Any) -> Any:
     return {route: read_modes(modes) for route, modes in value.items()}
 
 
+def _named(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            "expected up to 40 lower-case letters, digits, dashes and underscores, beginning with a letter"
+        )
+    return name
+
+
+def _usable(regex: str) -> str:
+    try:
+        pattern = re.compile(regex, re.MULTILINE)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"not a regular expression as Python has them: {error} (in YAML, single quotes leave backslashes alone)"
+        ) from None
+    if pattern.search("") or pattern.search("a"):
+        # What matches nothing, or everything, would be moved out of every prompt.
+        raise ValueError("it matches the empty text or any letter (say more of what stands around the value)")
+    return regex
+
+
 _Modes = Annotated[RuleModes, BeforeValidator(read_modes)]
 _Routes = Annotated[dict[str, RuleModes], BeforeValidator(_read_routes)]
+_Name = Annotated[str, AfterValidator(_named)]
+_Regex = Annotated[str, AfterValidator(_usable)]
 
 
 class OwnPatternSettings(BaseModel):
@@ -36,11 +59,11 @@ class OwnPatternSettings(BaseModel):
 
     model_config = _STRICT
 
-    name: str
+    name: _Name
     """What it is called on the dashboard and in reports: up to 40 lower-case letters, digits, dashes and underscores,
     beginning with a letter."""
 
-    regex: str
+    regex: _Regex
     r"""Regular expression in Python's syntax, such as `'^Build: \S+\n'`; `^` and `$` match at every line. It is
     searched in every new text while requests wait: one that goes back and forth (`(a+)+b`) costs the whole gateway
     its time."""
@@ -52,32 +75,17 @@ class OwnPatternSettings(BaseModel):
     roles: tuple[Literal["system", "developer", "user", "tool"], ...] = ("system", "developer")
     """In whose messages it is searched."""
 
-    @field_validator("name")
-    @classmethod
-    def _is_a_name(cls, name: str) -> str:
-        if not _NAME.fullmatch(name):
-            raise ValueError(
-                "expected up to 40 lower-case letters, digits, dashes and underscores, beginning with a letter"
-            )
-        return name
-
-    @field_validator("regex")
-    @classmethod
-    def _is_usable(cls, regex: str) -> str:
-        _check_regex(regex)
-        return regex
-
 
 class SlotSettings(BaseModel):
     """A place in the leading messages where every request has another value."""
 
     model_config = _STRICT
 
-    name: str
+    name: _Name
     """What it is called in reports: up to 40 lower-case letters, digits, dashes and underscores, beginning with a
     letter."""
 
-    regex: str
+    regex: _Regex
     r"""Regular expression in Python's syntax that finds it; `^` and `$` match at every line. The first group is the
     value, such as `'^Customer: (.+)$'`; without a group, all that is found."""
 
@@ -88,21 +96,6 @@ class SlotSettings(BaseModel):
 
     models: tuple[str, ...] = ()
     """For which models; empty for all."""
-
-    @field_validator("name")
-    @classmethod
-    def _is_a_name(cls, name: str) -> str:
-        if not _NAME.fullmatch(name):
-            raise ValueError(
-                "expected up to 40 lower-case letters, digits, dashes and underscores, beginning with a letter"
-            )
-        return name
-
-    @field_validator("regex")
-    @classmethod
-    def _is_usable(cls, regex: str) -> str:
-        _check_regex(regex)
-        return regex
 
 
 class RoleOrderSettings(BaseModel):
@@ -217,15 +210,3 @@ class CanonSettings(BaseModel):
 
     memory_ttl_seconds: float = Field(default=86400, ge=60)
     """How long a conversation's blocks are remembered after its last turn."""
-
-
-def _check_regex(regex: str) -> None:
-    try:
-        pattern = re.compile(regex, re.MULTILINE)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(
-            f"not a regular expression as Python has them: {error} (in YAML, single quotes leave backslashes alone)"
-        ) from None
-    if pattern.search("") or pattern.search("a"):
-        # What matches nothing, or everything, would be moved out of every prompt.
-        raise ValueError("it matches the empty text or any letter (say more of what stands around the value)")

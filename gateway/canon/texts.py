@@ -11,6 +11,10 @@ LEADING_ROLES = frozenset({"system", "developer"})
 """Who writes the instructions in front of a conversation."""
 
 
+BLOCK_ROLES = frozenset({"user", "tool"})
+"""Behind whose messages a context block may stand."""
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """A text.

@@ -15,7 +15,7 @@ import orjson
 from gateway.canon.edits import Edit
 from gateway.canon.rule import NOTHING, Detected, Fields, Given
 from gateway.canon.settings import HistoryTrimSettings
-from gateway.canon.texts import leading_messages, messages
+from gateway.canon.texts import BLOCK_ROLES, leading_messages, messages
 from gateway.values.canonical import RuleName
 
 _MESSAGE_MARKS = 6
@@ -48,9 +48,6 @@ _MOST_FOR_THE_ANSWER = 0.25
 """Share of the context that is kept for an answer at most, however long it may become."""
 
 
-_TAKERS = frozenset({"user", "tool"})
-
-
 class HistoryTrim:
     """Leaves out messages behind the leading ones, up to a message of the user: never a tool's result without its
     call, never the last message of the user and what follows it.
@@ -79,7 +76,7 @@ class HistoryTrim:
             return NOTHING
         measure = _estimate if given.count_tokens is None else given.count_tokens
         sizes = [
-            _message_tokens(message, measure) + (given.behind_tokens if message.get("role") in _TAKERS else 0)
+            _message_tokens(message, measure) + (given.behind_tokens if message.get("role") in BLOCK_ROLES else 0)
             for message in messages(fields)
         ]
         first = leading_messages(fields)

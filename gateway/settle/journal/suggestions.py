@@ -39,9 +39,6 @@ class Place(NamedTuple):
     reason: Reason
 
 
-_OF_ONE_CONVERSATION = ("session", "conversation")
-
-
 class Loss(msgspec.Struct, array_like=True):
     """What a place has cost.
 
@@ -49,7 +46,8 @@ class Loss(msgspec.Struct, array_like=True):
         tokens: Missed tokens.
         requests: In how many requests.
         kept: How often the value was the same in the next turn of a conversation.
-        changed: How often it was another one in the next turn of a conversation.
+        changed: How often it was another one in the next turn of a session that the client named. Conversations that
+            only look alike may be those of two people.
         name: What it may be called.
     """
 
@@ -100,7 +98,7 @@ class Suggestions:
             loss = Loss(kept=1, name=slot.name)
         else:
             tokens = next((each.tokens for each in explanation.missed if each.reason is slot.reason), 0)
-            within = explanation.reference is not None and explanation.reference.chosen_by in _OF_ONE_CONVERSATION
+            within = explanation.reference is not None and explanation.reference.chosen_by == "session"
             loss = Loss(tokens, 1, 0, int(within), slot.name)
         place = Place(*key, slot.regex, slot.reason)
         for ring in self._rings:

@@ -12,12 +12,9 @@ from gateway.canon.rules.dynamic.past import recalled, remembered
 from gateway.canon.rules.dynamic.pieces import Piece
 from gateway.canon.rules.dynamic.search import Search
 from gateway.canon.settings import DynamicSuffixSettings
-from gateway.canon.texts import Text, leading_messages, messages, texts_of
+from gateway.canon.texts import BLOCK_ROLES, Text, leading_messages, messages, texts_of
 from gateway.json_bytes import Path
 from gateway.values.canonical import RuleName
-
-_TAKERS = frozenset({"user", "tool"})
-"""Behind whose messages a block may stand."""
 
 _GAP = "\n\n"
 _BLANKS, _UNSEEN = " \t\r\n", " \t\r\n\u200b\u2060\ufeff"
@@ -47,7 +44,7 @@ class DynamicSuffix:
         found = self._found(texts, fields.get("model"), given, below)
         if not found:
             return NOTHING
-        taker = next((n for n in range(len(said) - 1, leading - 1, -1) if said[n].get("role") in _TAKERS), None)
+        taker = next((n for n in range(len(said) - 1, leading - 1, -1) if said[n].get("role") in BLOCK_ROLES), None)
         if taker is None or not _takes(said[taker]):
             return NOTHING
         moves, values = self._moves(found, below)
@@ -106,7 +103,7 @@ class DynamicSuffix:
         """The moves, with the blocks of earlier turns and the one of this."""
         edits = list(moves)
         latest: dict[int, str] = {}
-        takers = [n for n in range(leading, taker + 1) if said[n].get("role") in _TAKERS]
+        takers = [n for n in range(leading, taker + 1) if said[n].get("role") in BLOCK_ROLES]
         past = recalled(said, takers[:-1], known, given)
         blocks = {number: block for number, block in past.blocks.items() if _takes(said[number])}
         # A block that somebody wrote into a message is believed by the model, unless the true one stands behind it.
