@@ -1,0 +1,59 @@
+"""The protocols through which rooms see each other, by what they are about."""
+
+from gateway.values.ports.canon import Canonicalizes, CanonicalRequest, ContextStore, ModelTexts, Screen
+from gateway.values.ports.desks import ExplainDesk, Explains, SpaceDesk, WarmDesk
+from gateway.values.ports.engines import EngineCaller, EngineReader, EngineUnavailable, RateLearner
+from gateway.values.ports.index import (
+    BlockHasher,
+    EventIndex,
+    Holding,
+    IndexState,
+    Lease,
+    PrefixIndex,
+    PrefixUse,
+    PrefixUses,
+)
+from gateway.values.ports.observers import (
+    Auditor,
+    EventObserver,
+    ExplainObserver,
+    Observer,
+    PersonalDataObserver,
+    SpaceObserver,
+)
+from gateway.values.ports.requests import Gate, Grant, Sink, Trace, Tracer
+
+__all__ = [
+    "Auditor",
+    "BlockHasher",
+    "CanonicalRequest",
+    "Canonicalizes",
+    "ContextStore",
+    "EngineCaller",
+    "EngineReader",
+    "EngineUnavailable",
+    "EventIndex",
+    "EventObserver",
+    "ExplainDesk",
+    "ExplainObserver",
+    "Explains",
+    "Gate",
+    "Grant",
+    "Holding",
+    "IndexState",
+    "Lease",
+    "ModelTexts",
+    "Observer",
+    "PersonalDataObserver",
+    "PrefixIndex",
+    "PrefixUse",
+    "PrefixUses",
+    "RateLearner",
+    "Screen",
+    "Sink",
+    "SpaceDesk",
+    "SpaceObserver",
+    "Trace",
+    "Tracer",
+    "WarmDesk",
+]
