@@ -56,7 +56,7 @@ async def test_requests_a_second_hold_under_many_clients(engine, start_gateway):
 async def test_concurrent_requests_hold_under_many_clients(start_engine, start_gateway):
     engine = await start_engine(decode_ms=50.0, slots=CLIENTS)
     gateway = await start_gateway(engine, **sections(tenant("a", concurrent=10)))
-    clients = [asyncio.create_task(ask_as(gateway, "a", str(number), max_tokens=2000)) for number in range(CLIENTS)]
+    clients = [asyncio.create_task(ask_as(gateway, "a", str(number), max_tokens=2000, ignore_eos=True)) for number in range(CLIENTS)]
     # Answers take a hundred seconds, so that none is over before everybody has asked.
     await eventually(lambda: sum(client.done() for client in clients) >= CLIENTS - 10, 30)
     await asyncio.sleep(0.2)
@@ -74,7 +74,7 @@ async def test_a_place_is_given_back_however_a_request_ends(start_engine, start_
     engine = await start_engine(decode_ms=50.0)
     gateway = await start_gateway(engine, **sections(tenant("a", concurrent=1)))
     for _ in range(3):
-        leaving = asyncio.create_task(ask_as(gateway, "a", stream=True, max_tokens=200))
+        leaving = asyncio.create_task(ask_as(gateway, "a", stream=True, max_tokens=200, ignore_eos=True))
         await eventually(lambda: busy(gateway))
         assert error(await ask_as(gateway, "a")) == (429, "rate_limit_exceeded")
         leaving.cancel()
