@@ -27,6 +27,7 @@ from gateway.admission.mistakes import Mistake
 from gateway.admission.names import check_name
 from gateway.admission.settings import AdmissionSettings, TenantSettings, is_open
 from gateway.api.settings import ServerSettings, is_loopback
+from gateway.canon.mistakes import canon_mistakes
 from gateway.canon.personal.settings import PersonalDataSettings
 from gateway.canon.settings import CanonSettings
 from gateway.config_file import read_config
@@ -337,6 +338,7 @@ class Settings(BaseModel):
             models=[model.id for model in self.models],
             regions={replica.region for model in self.models for replica in model.replicas if replica.region},
         )
+        yield from canon_mistakes(self.canon, [model.id for model in self.models])
         if self.isolation != "none" and self.spaces.secret is None:
             yield (
                 ("spaces", "secret"),

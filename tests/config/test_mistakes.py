@@ -79,6 +79,23 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         (f"server: {{port: {'9' * 5000}}}", "server.port: not a usable number"),
         ("server: &s {host: *s}", "server.host: an alias that refers to itself"),
         ("server: {[a]: 1}", "server: a key must be plain text"),
+        # canonicalization, several entries together
+        (
+            "canon: {dynamic_suffix: {slots: [{name: a, regex: 'A: (.+)', models: [x]}]}}",
+            "canon.dynamic_suffix.slots[0].models[0]: there is no model 'x' (there are: m)",
+        ),
+        (
+            "canon: {dynamic_suffix: {slots: [{name: a, regex: 'A: (.+)'}, {name: a, regex: 'B: (.+)'}]}}",
+            "canon.dynamic_suffix.slots[1].name: canon.dynamic_suffix.slots[0] has this name already",
+        ),
+        (
+            "canon: {patterns: [{name: a, regex: '^A: '}, {name: a, regex: '^B: '}]}",
+            "canon.patterns[1].name: canon.patterns[0] has this name already",
+        ),
+        (
+            "canon: {dynamic_suffix: {opening: '--', closing: '-- '}}",
+            "canon.dynamic_suffix.closing: the same line as `opening`",
+        ),
         ('server: {"po\\nrt": 1}', "server.'po\\nrt': unknown key"),
     ],
 )

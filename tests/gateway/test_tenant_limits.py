@@ -56,8 +56,9 @@ async def test_requests_a_second_hold_under_many_clients(engine, start_gateway):
 async def test_concurrent_requests_hold_under_many_clients(start_engine, start_gateway):
     engine = await start_engine(decode_ms=50.0, slots=CLIENTS)
     gateway = await start_gateway(engine, **sections(tenant("a", concurrent=10)))
-    clients = [asyncio.create_task(ask_as(gateway, "a", str(number), max_tokens=2000, ignore_eos=True)) for number in range(CLIENTS)]
     # Answers take a hundred seconds, so that none is over before everybody has asked.
+    long = {"max_tokens": 2000, "ignore_eos": True}
+    clients = [asyncio.create_task(ask_as(gateway, "a", str(number), **long)) for number in range(CLIENTS)]
     await eventually(lambda: sum(client.done() for client in clients) >= CLIENTS - 10, 30)
     await asyncio.sleep(0.2)
     refused = [client.result().status_code for client in clients if client.done()]
