@@ -201,8 +201,18 @@ def test_a_tokenizer_that_cannot_be_loaded_is_told_once():
     for _ in range(5):
         observer.observed(one)
     assert not observer.shadow.notices()
-    # Where nothing is to be edited, no tokenizer is needed.
-    assert observer.observed(request(body("x", "y"), observe=["whitespace"])).observed
+    # Unchanged requests alone would make what rules change look rarer than it is.
+    assert not observer.observed(request(body("x", "y"), observe=["whitespace"])).observed
+
+
+def test_no_tokenizer_is_needed_where_nothing_is_ever_to_be_edited():
+    def fail(terms):
+        raise AssertionError("it was loaded")
+
+    observer = Observer(fail, wait=False)
+    for _ in range(3):
+        assert observer.observed(request(body("x", "y"), observe=["whitespace"])).observed
+    assert not observer.shadow.notices()
 
 
 def test_a_tokenizer_that_gives_other_tokens_is_not_used():

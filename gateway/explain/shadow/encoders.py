@@ -70,6 +70,14 @@ class Encoders:
         terms = self._models.get(model)
         return None if terms is None else self._loaded.get(terms)
 
+    def wanting(self, finished: Finished) -> bool:
+        """Whether what rules bring to a request of this kind cannot be told if they change it: the tokenizer is being
+        loaded, or cannot be used. Not before it was needed once."""
+        terms = self._models.get(finished.model)
+        if terms is None or terms in self._loading or self._loaded.get(terms, ...) is None:
+            return True
+        return self._trials.get(_trial(terms, finished), 0) >= _TRIALS
+
     def of(self, finished: Finished, fields: Mapping[str, Any]) -> PromptEncoder | None:
         """The encoder of a request's model; None if there is none, or not yet, or it gives other tokens.
 
@@ -109,7 +117,7 @@ class Encoders:
         self, finished: Finished, fields: Mapping[str, Any], terms: ModelTerms, encoder: PromptEncoder
     ) -> bool:
         """Whether it gives the tokens that the gateway has of this request, or gave them of an earlier one."""
-        key = (terms, finished.where.tokenizer, finished.where.template)
+        key = _trial(terms, finished)
         failed = self._trials.get(key, 0)
         if failed < 0 or failed >= _TRIALS:
             return failed < 0
@@ -127,6 +135,10 @@ class Encoders:
     def _tell(self, model: str, problem: str) -> None:
         instead = "what rules would save is not worked out for this model"
         self._notices.append(Notice("canon_not_observed", {"model": model, "problem": problem, "instead": instead}))
+
+
+def _trial(terms: ModelTerms, finished: Finished) -> tuple[ModelTerms, str, str]:
+    return terms, finished.where.tokenizer, finished.where.template
 
 
 def load_encoder(terms: ModelTerms) -> PromptEncoder:

@@ -98,9 +98,9 @@ class Shadow:
             )
             return msgspec.structs.replace(explanation, canonical=done)
         outcomes = self._outcomes(finished, forms, prompts)
-        return msgspec.structs.replace(
-            explanation, canonical=outcomes, observed=any(mode is not RuleMode.OFF for mode in modes)
-        )
+        # Where changed requests cannot be looked at, unchanged ones alone would make every share too small.
+        observed = any(mode is not RuleMode.OFF for mode in modes) and not self._encoders.wanting(finished)
+        return msgspec.structs.replace(explanation, canonical=outcomes, observed=observed)
 
     def _outcomes(
         self, finished: Finished, forms: Sequence[Form], prompts: Mapping[int, Prompt]
