@@ -1,4 +1,4 @@
-.PHONY: demo test test-processes test-rest check test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon format
+.PHONY: demo test test-processes test-sockets test-failures test-texts test-rest check test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,21 +6,35 @@ BIN := .venv/bin
 demo: .venv/installed
 	$(BIN)/prefix-gateway demo
 
-# Two halves side by side, each about one core's worth; the one that starts whole processes (a gateway for every scenario,
-# the demo, browsers, Prometheus) waits most of the time and gives way to the other. Where requests are sent depends on
-# what answers take, so tests of that have the machine for themselves in the end.
+# Five parts side by side for two cores: those that start whole processes (a gateway for every scenario, the demo, browsers,
+# Prometheus); the gateway over sockets, and what fails, comes, goes and ends there, which both wait much of their time; and the
+# rest in two halves, which waits for nothing and gives way to the others. Where requests are sent depends on what answers take,
+# so tests of that have the machine for themselves in the end.
 STARTS_PROCESSES := tests/scenarios tests/browser tests/observability tests/demo
-TAKES_TIMES := $(addprefix tests/gateway/test_,shared_engines.py routing.py isolation_prefill.py hot_prefixes.py)
+FAILS := tests/state tests/discovery tests/workers $(addprefix tests/gateway/test_,workers.py stopping.py discovery.py \
+  replicas_come_and_go.py shared_state.py shared_past.py shared_figures.py draining.py slow_clients.py reload.py command_line.py)
+TEXTS := tests/canon tests/settle
+TAKES_TIMES := $(addprefix tests/gateway/test_,shared_engines.py routing.py isolation_prefill.py hot_prefixes.py overload.py)
+ignored = $(patsubst %,--ignore=%,$(1))
 
 test: .venv/installed
-	$(MAKE) --no-print-directory --jobs=2 test-processes test-rest
+	$(MAKE) --no-print-directory --jobs=5 test-processes test-sockets test-failures test-texts test-rest
 	$(BIN)/pytest $(TAKES_TIMES)
 
 test-processes: .venv/installed
-	nice $(BIN)/pytest $(STARTS_PROCESSES)
+	nice --adjustment=5 $(BIN)/pytest $(STARTS_PROCESSES)
+
+test-sockets: .venv/installed
+	$(BIN)/pytest tests/gateway $(call ignored,$(FAILS) $(TAKES_TIMES))
+
+test-failures: .venv/installed
+	$(BIN)/pytest $(FAILS)
+
+test-texts: .venv/installed
+	nice --adjustment=10 $(BIN)/pytest $(TEXTS)
 
 test-rest: .venv/installed
-	$(BIN)/pytest tests $(patsubst %,--ignore=%,$(STARTS_PROCESSES) $(TAKES_TIMES))
+	$(BIN)/pytest tests $(call ignored,tests/gateway $(STARTS_PROCESSES) $(FAILS) $(TEXTS))
 
 check: .venv/installed
 	$(BIN)/ruff format --check .
@@ -61,9 +75,38 @@ bench-explain: .venv/installed
 bench-journal: .venv/installed
 	$(BIN)/python -m benchmarks.journal
 
+# What a tenant notices of another one's flood, with the queue and without, and what the queue costs otherwise.
+bench-overload: .venv/installed
+	$(BIN)/python -m benchmarks.overload
+
+# What a normal client notices of ten thousand idle connections, slow requests, huge bodies and bombs.
+bench-hostile: .venv/installed
+	$(BIN)/python -m benchmarks.hostile
+
+# Eight gateways with one Redis, and without, against one gateway on the same recorded traffic; needs redis-server.
+bench-several: .venv/installed
+	$(BIN)/python -m benchmarks.several
+
+# Ten minutes in which replicas, gateways and Redis die and stop under load; needs redis-server.
+chaos: .venv/installed
+	$(BIN)/python -m benchmarks.chaos
+
+# Half an hour of steady, mixed load on one gateway: memory stays flat, and no file descriptor is left behind.
+soak: .venv/installed
+	$(BIN)/python -m benchmarks.soak
+
 # How soon the dashboard is there in Chromium, and how many bytes it takes.
 bench-dashboard: .venv/installed
 	$(BIN)/python -m benchmarks.dashboard
+
+# The container image, with docker or podman.
+image:
+	$$(command -v docker || command -v podman) build --tag prefix-gateway:local .
+
+# Builds the image and runs the compose stack on simulated engines, with a real Redis and a real Prometheus. Needs docker,
+# or podman with podman-compose, and an image registry.
+test-containers: .venv/installed
+	$(BIN)/python -m tests.deploy.containers
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.11")'

@@ -1,32 +1,43 @@
 """Builds the gateway from its settings. The only place that constructs the rooms and ties them together."""
 
-import json
 import time
-from collections.abc import Iterator, Sequence
-from urllib.parse import urlsplit
 
-import structlog
 from fastapi import FastAPI
 
 from gateway.admission import Gatekeeper
 from gateway.api import PublicApp
 from gateway.api.routes import Catalog as ModelCatalog
-from gateway.api.settings import AdminTokenSettings
+from gateway.attempts import Attempts
 from gateway.canon.canonicalizer import Canonicalizer
 from gateway.canon.personal import PersonalDataScreen
-from gateway.epochs import PrefixSpaces, SpaceKeeper, SpaceRules, SpacesFile
-from gateway.explain import ExplainFront
-from gateway.explain.link import CanonTerms, ModelTerms
+from gateway.discovery import Discovery
+from gateway.epochs import PrefixSpaces, SpaceKeeper
+from gateway.explaining import configure_explain, explain_front
 from gateway.flow import Flow, FlowLimits
 from gateway.hashing import ChainHasher
 from gateway.index import HotPrefixes, ReplicaIndex
-from gateway.ingest import FeedPlan, KvFeeds
+from gateway.ingest import KvFeeds
+from gateway.membership import Membership, Rooms
 from gateway.models import ServedModels
-from gateway.placement import Chooser, LearnedRates
-from gateway.relay import EngineCalls, Fleet, Forwarder, HealthEvents, HealthMonitor, HttpClient, Replica
-from gateway.settings import ModelSettings, Settings
+from gateway.observers import FindingsTold, LivesTold, SpaceFigures
+from gateway.overload import Busyness, Overload
+from gateway.placement import Chooser
+from gateway.queue import Lines
+from gateway.relay import (
+    DrainOrder,
+    Drains,
+    EngineCalls,
+    Fleet,
+    Forwarder,
+    HealthEvents,
+    HealthMonitor,
+    HttpClient,
+    RetryBudget,
+)
+from gateway.replica_changes import ChangeRooms, Changes
+from gateway.settings import Settings
+from gateway.sharing import Sharing
 from gateway.snapshots import Snapshots
-from gateway.state import RedisContextStore
 from gateway.telemetry import (
     AuditLog,
     Catalog,
@@ -36,26 +47,22 @@ from gateway.telemetry import (
     check_writable,
     start_tracing,
 )
+from gateway.terms import admin_tokens, audit_settings, canon_modes, personal_data_mode, space_rules, spaces_file
 from gateway.ui import AdminAccess, AdminState, LiveFeed, build_admin
 from gateway.values.audit import AuditEvent
-from gateway.values.canonical import RuleModes
-from gateway.values.explain import Happened, Past
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.kv_events import Medium
-from gateway.values.load import Rates
-from gateway.values.personal import Finding
-from gateway.values.ports import Explains, Observer, PersonalDataObserver
-from gateway.values.request import ChatRequest
-from gateway.values.settlement import Refusal, Settlement
-from gateway.values.space import ModelVersion, ResetCause, SpaceEnd
-from gateway.values.tenant import PersonalDataMode, Tenant
+from gateway.values.ports import Observer
+from gateway.values.worker import WorkerPlace
 from gateway.warming import Warmer
-
-_log = structlog.get_logger("gateway.app")
 
 
 class Gateway:
     """One gateway: two ASGI applications and what runs behind them. Built inside of a running event loop.
+
+    Args:
+        settings: The configuration.
+        place: Which one it is of several processes on one public port; None: it is alone.
 
     Attributes:
         public: Application of the public port.
@@ -65,32 +72,35 @@ class Gateway:
         ConfigInvalid: a file that the configuration names cannot be used.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, place: WorkerPlace | None = None) -> None:
         self._settings = settings
-        self._started = False
+        self._changes = Changes()
+        self._leaving = False
         self._metrics = Catalog()
         counts = self._counts = MetricsObserver(self._metrics)
-        check_writable(settings.audit)
-        self._audit = AuditLog(settings.audit, lambda: counts.on_state_error("audit"))
+        audit = audit_settings(settings, place)
+        check_writable(audit)
+        self._audit = AuditLog(audit, lambda: counts.on_state_error("audit"))
         self._tracing = start_tracing(settings.tracing, lambda: counts.on_state_error("tracing"))
-        self._explain = ExplainFront(settings.explain, counts, _gpus(settings), _canon_terms(settings))
-        self._gate = Gatekeeper(settings.tenants, settings.admission, personal_data=_personal_data(settings))
+        hears = place is None or place.number == 0
+        self._explain = explain_front(settings, counts, at=place.explain_at if place else None, hears=hears)
+        self._gate = Gatekeeper(settings.tenants, settings.admission, personal_data=personal_data_mode(settings))
 
         # The replicas, and what is known of them.
         self._client = HttpClient(settings.relay.connect_timeout_seconds)
-        self._fleet = Fleet(replica for model in settings.models for replica in _replicas(model, settings))
-        self._engines = EngineCalls(self._fleet, self._client, settings.relay.suspect_seconds)
+        self._fleet = Fleet((), settings.relay.slow_start_seconds)
+        self._drains = Drains(self._fleet, self._changes.drained, everywhere=settings.state is not None)
+        self._engines = EngineCalls(self._fleet, self._client)
         self._hasher = ChainHasher()
-        model_of = {replica.id: replica.model for replica in self._fleet.replicas}
         self._index = ReplicaIndex(
             self._hasher,
-            model_of.__getitem__,
+            self._model_of,
             {Medium.GPU: 1.0, Medium.CPU: settings.index.cpu_worth, Medium.DISK: settings.index.disk_worth},
             default_blocks=settings.index.default_blocks,
             speculative_ttl_seconds=settings.index.speculative_ttl_seconds,
         )
         self._hot = HotPrefixes()
-        self._feeds = KvFeeds(_feed_plans(settings), self._index, self._engines, counts, settings.ingest)
+        self._feeds = KvFeeds({}, self._index, self._engines, counts, settings.ingest)
         self._models = ServedModels(
             settings.models,
             settings.encode,
@@ -98,34 +108,76 @@ class Gateway:
             engines=self._engines,
             fleet=self._fleet,
             hasher=self._hasher,
-            on_version=self._take_version,
+            on_version=self._changes.version,
         )
 
         # Whose prefixes are whose.
-        self._spaces = PrefixSpaces(_rules(settings), [counts, self._audit, _LivesTold(self._explain)])
+        self._spaces = PrefixSpaces(space_rules(settings), [counts, self._audit, LivesTold(self._explain)])
         self._keeper = SpaceKeeper(
             self._spaces,
-            SpacesFile(settings.spaces.file) if settings.spaces.file else None,
-            models=model_of,
+            spaces_file(settings, place),
+            models={ReplicaId(replica.id): ModelId(m.id) for m in settings.models for replica in m.replicas},
+            served=[ModelId(model.id) for model in settings.models],
             tenant=self._gate.tenant,
             on_file_error=lambda: counts.on_state_error("spaces_file"),
         )
         self._keeper.load()
         self._screen = PersonalDataScreen(
-            settings.personal_data, self._models.threads, _FindingsTold([counts, self._audit])
+            settings.personal_data, self._models.threads, FindingsTold([counts, self._audit])
         )
 
-        self._contexts = _contexts(settings, counts)
+        self._sharing = Sharing(
+            settings,
+            counts,
+            fleet=self._fleet,
+            drains=self._drains,
+            index=self._index,
+            gate=self._gate,
+            spaces=self._spaces,
+            keeper=self._keeper,
+            freed=self._changes.freed,
+            explain=self._explain,
+        )
         self._canon = Canonicalizer(
             settings.canon,
-            _canon_modes(settings),
+            canon_modes(settings),
             texts=self._models,
-            store=self._contexts,
+            store=self._sharing.contexts,
             executor=self._models.threads,
         )
 
-        predictions = RecentPredictions()
-        observers: list[Observer] = [counts, self._feeds, self._audit, _SpaceFigures(self._spaces), predictions]
+        self._health = HealthMonitor(
+            self._fleet,
+            self._client,
+            HealthEvents(
+                on_facts=self._changes.facts,
+                on_emptied=self._changes.emptied,
+                on_identity=self._changes.identity,
+                on_up=self._changes.up,
+                on_down=self._changes.down,
+            ),
+            interval_seconds=settings.relay.health_interval_seconds,
+            timeout_seconds=settings.relay.health_timeout_seconds,
+            unhealthy_after=settings.relay.unhealthy_after,
+        )
+        self._membership = Membership(
+            settings,
+            Rooms(
+                fleet=self._fleet,
+                client=self._client,
+                drains=self._drains,
+                health=self._health,
+                feeds=self._feeds,
+                index=self._index,
+                keeper=self._keeper,
+            ),
+            self._changes.removed,
+        )
+        self._membership.configure(settings.models)
+        self._discovery = Discovery(self._membership.found, counts.on_discovery_error)
+
+        predictions = self._predictions = RecentPredictions()
+        observers: list[Observer] = [counts, self._feeds, self._audit, SpaceFigures(self._spaces), predictions]
         if settings.log.requests:
             observers.append(RequestLog())
         flow = self._build_flow(observers)
@@ -134,23 +186,26 @@ class Gateway:
             self._fleet,
             self._gate,
             isolated=lambda: self._settings.isolation != "none",
-            hold=self._hold,
+            hold=self._changes.hold,
             count=self._models.count_tokens,
             settings=settings.warm,
+            discovered=lambda: [ModelId(model.id) for model in self._settings.models if model.discover is not None],
         )
-        self._health = HealthMonitor(
-            self._fleet,
-            self._client,
-            HealthEvents(
-                on_facts=self._take_facts,
-                on_emptied=self._empty,
-                on_identity=self._take_identity,
-                on_up=self._take_up,
-                on_down=self._take_down,
-            ),
-            interval_seconds=settings.relay.health_interval_seconds,
-            timeout_seconds=settings.relay.health_timeout_seconds,
-            unhealthy_after=settings.relay.unhealthy_after,
+
+        self._changes.tie(
+            ChangeRooms(
+                fleet=self._fleet,
+                index=self._index,
+                feeds=self._feeds,
+                keeper=self._keeper,
+                spaces=self._spaces,
+                models=self._models,
+                explain=self._explain,
+                overload=self._overload,
+                warmer=self._warmer,
+                counts=counts,
+                predictions=predictions,
+            )
         )
 
         # The two ports.
@@ -163,6 +218,7 @@ class Gateway:
                 ready=lambda model: self._fleet.ready(ModelId(model)),
                 started_at=int(time.time()),
                 public=lambda: self._settings.is_open,
+                stopping=lambda: self._leaving,
             ),
             observers=observers,
             tracer=self._tracing,
@@ -180,7 +236,7 @@ class Gateway:
             metrics=self._metrics,
         )
         self._live = LiveFeed(self._explain, shown.replicas)
-        self._admin_access = AdminAccess(*_admin_tokens(settings))
+        self._admin_access = AdminAccess(*admin_tokens(settings))
         self.admin: FastAPI = build_admin(
             AdminState(
                 metrics=shown.metrics_page,
@@ -190,6 +246,7 @@ class Gateway:
                 personal_data=shown.personal_data,
                 named_owners=self._owners,
                 desk=self._keeper,
+                fleet=self._drains,
                 warm=self._warmer,
                 explain=self._explain,
                 decoders=self._models.decoder,
@@ -203,14 +260,15 @@ class Gateway:
         """Load the tokenizers and begin watching the replicas. Returns when both are done once."""
         self._audit.start()
         self._screen.start()
-        if self._contexts is not None:
-            self._contexts.start()
+        await self._sharing.start()
         self._explain.start()
         self._feeds.start()
+        self._discover()
+        await self._discovery.wait_for_first_answers()
         self._health.start()
         await self._models.load()
         await self._health.wait_for_first_round()
-        self._started = True
+        self._changes.started = True
         self._audit.record(AuditEvent("gateway_started"))
         self._keeper.start()
         self._warmer.start_background()
@@ -225,18 +283,16 @@ class Gateway:
         self._audit.record(AuditEvent("config_taken", details={"changed": changed_sections}))
         self._counts.on_reload(taken=True)
         self._settings = settings
-        regions = {replica.id: replica.region for model in settings.models for replica in model.replicas}
-        for replica in self._fleet.replicas:
-            replica.region = regions[replica.id]
-        mode = _personal_data(settings)
+        self._membership.configure(settings.models)
+        self._discover()
+        mode = personal_data_mode(settings)
         self._gate.replace(settings.tenants, settings.admission, personal_data=mode)
-        self._admin_access.replace(*_admin_tokens(settings))
+        self._admin_access.replace(*admin_tokens(settings))
         self._screen.configure(settings.personal_data)
-        self._canon.configure(settings.canon, _canon_modes(settings))
-        if self._contexts is not None:
-            self._contexts.configure(settings.canon.memory_ttl_seconds)
-        self._spaces.configure(_rules(settings), time.time())
-        await self._explain.configure(settings.explain, _gpus(settings), _canon_terms(settings))
+        self._canon.configure(settings.canon, canon_modes(settings))
+        self._sharing.configure(settings)
+        self._spaces.configure(space_rules(settings), time.time())
+        await configure_explain(self._explain, settings)
         await self._warmer.reload(settings.warm)
         await self._models.reload(settings.models, isolated=settings.isolation != "none")
 
@@ -244,6 +300,14 @@ class Gateway:
         """The configuration was read again, and nothing of it taken over."""
         self._audit.record(AuditEvent("config_refused"))
         self._counts.on_reload(taken=False)
+
+    def take_order(self, order: DrainOrder) -> None:
+        """Drain a replica, or do so no more, as an operator ordered; not at this process, or before it was there."""
+        self._drains.heard(order)
+
+    def leave(self) -> None:
+        """The gateway is about to take no more requests: have ``/readyz`` say so."""
+        self._leaving = True
 
     def end_live(self) -> None:
         """End the answers of the admin port that would go on for as long as somebody listens."""
@@ -254,11 +318,12 @@ class Gateway:
         self.end_live()
         await self._warmer.stop()
         await self._models.stop()
+        await self._discovery.stop()
+        await self._membership.stop()
         await self._health.stop()
         await self._feeds.stop()
         await self._screen.stop()
-        if self._contexts is not None:
-            await self._contexts.stop()
+        await self._sharing.stop()
         await self._explain.stop()
         await self._keeper.stop()
         self._client.close()
@@ -268,26 +333,39 @@ class Gateway:
         await self._audit.stop()
 
     def _build_flow(self, observers: list[Observer]) -> Flow:
-        settings = self._settings
+        settings, relay = self._settings, self._settings.relay
+        chooser = Chooser(
+            settings.placement.policy,
+            settings.placement.miss_weight,
+            settings.placement.tie_margin,
+            settings.placement.slots,
+        )
+        busyness = Busyness(self._fleet, chooser, settings.queue.busy_seconds)
+        lines = Lines(settings.queue, busyness, self._counts) if settings.queue.max_seconds else None
+        self._overload = Overload(lines, busyness, self._fleet)
         return Flow(
             models=self._models,
             hasher=self._hasher,
-            index=self._index,
+            index=self._sharing.index,
             uses=self._hot,
-            chooser=Chooser(
-                settings.placement.policy,
-                settings.placement.miss_weight,
-                settings.placement.tie_margin,
-                settings.placement.slots,
-            ),
+            chooser=chooser,
             fleet=self._fleet,
-            forwarder=Forwarder(
-                self._client,
-                forward_authorization=settings.relay.forward_authorization,
-                first_byte_timeout_seconds=settings.relay.first_byte_timeout_seconds,
-                chunk_timeout_seconds=settings.relay.chunk_timeout_seconds,
-                max_answer_bytes=settings.index.max_reply_bytes,
+            attempts=Attempts(
+                self._fleet,
+                Forwarder(
+                    self._client,
+                    forward_authorization=relay.forward_authorization,
+                    first_byte_timeout_seconds=relay.first_byte_timeout_seconds,
+                    chunk_timeout_seconds=relay.chunk_timeout_seconds,
+                    max_answer_bytes=settings.index.max_reply_bytes,
+                ),
+                self._sharing.index,
+                RetryBudget(relay.retry_share, relay.retry_floor),
+                retries=relay.retries,
+                freed=self._overload.freed,
+                resume=relay.resume,
             ),
+            overload=self._overload,
             spaces=self._spaces,
             screen=self._screen,
             canon=self._canon,
@@ -295,9 +373,8 @@ class Gateway:
             explains=self._explain,
             limits=FlowLimits(
                 default_block_size=settings.index.default_block_size,
-                suspect_seconds=settings.relay.suspect_seconds,
-                connect_retries=settings.relay.connect_retries,
-                gone_after_seconds=settings.relay.gone_after_seconds,
+                total_timeout_seconds=relay.total_timeout_seconds,
+                gone_after_seconds=relay.gone_after_seconds,
             ),
         )
 
@@ -306,181 +383,15 @@ class Gateway:
         known = self._gate.tenant(tenant)
         return [f"tenant:{tenant}"] + ([f"group:{known.group}"] if known is not None and known.group else [])
 
+    def _discover(self) -> None:
+        """Look for replicas where the configuration says that they are found."""
+        for model in self._settings.models:
+            if model.discover is not None:
+                self._counts.follow_discovery(ModelId(model.id), model.discover.source)
+        self._discovery.configure({ModelId(model.id): model.discover for model in self._settings.models})
+
+    def _model_of(self, replica: ReplicaId) -> ModelId:
+        return self._membership.model_of(replica)
+
     def _shown_config(self) -> dict[str, object]:
         return self._settings.masked()
-
-    def _hold(self, replica: ReplicaId, held: bool) -> None:
-        """Whether a replica is to take requests only for want of others: its cache is being filled."""
-        next(each for each in self._fleet.replicas if each.id == replica).warming = held
-
-    def _take_facts(self, replica: Replica) -> None:
-        facts = replica.facts
-        blocks = {rank.rank: rank.blocks for rank in facts.ranks}
-        for target in replica.targets():
-            own = blocks.get(target.rank) if len(facts.ranks) > 1 else facts.blocks
-            self._index.set_capacity(target, own, caching=facts.prefix_caching is not False)
-        self._feeds.on_facts(replica.id, facts)
-
-    def _take_up(self, replica: Replica) -> None:
-        self._happened(Past.RETURNED, replica)
-        self._warmer.joined(replica.id)
-
-    def _take_down(self, replica: Replica) -> None:
-        self._happened(Past.LEFT, replica)
-        self._warmer.left(replica.id)
-
-    def _happened(self, what: Past, replica: Replica) -> None:
-        self._explain.happened(Happened(what, time.time(), replica.id))
-
-    def _take_identity(self, replica: Replica, root: str, version: str) -> None:
-        updated = self._keeper.engine_seen(replica.id, root, version)
-        # What its model list says is part of the version, too: the adapter, the context limit. While replicas are being
-        # looked at for the first time, it is not yet known.
-        present = self._models[replica.model].version()
-        outdated = self._started and self._spaces.retire(present, ResetCause.MODEL_UPDATE, time.time())
-        if updated or outdated:
-            self._warm_again(replica.model)
-
-    def _take_version(self, version: ModelVersion) -> None:
-        """A model's tokenizer and template are loaded, for the first time or because they changed."""
-        self._warmer.recount()
-        self._spaces.retire(version, ResetCause.TEMPLATE_CHANGED, time.time())
-        self._warm_again(ModelId(version.model_id))
-
-    def _warm_again(self, model: ModelId) -> None:
-        """Its replicas' caches are warm for what it was."""
-        for replica in self._fleet.of(model):
-            if replica.up:
-                self._warmer.joined(replica.id)
-
-    def _empty(self, replica: Replica, started_at: float | None) -> None:
-        self._happened(Past.RESTARTED, replica)
-        for target in replica.targets():
-            self._index.remove(target)
-        if started_at is not None:
-            self._feeds.on_restarted(replica.id, started_at)
-
-
-class _SpaceFigures:
-    """An ``Observer``: what clients asked within each space."""
-
-    def __init__(self, spaces: PrefixSpaces) -> None:
-        self._spaces = spaces
-
-    def on_settled(self, settlement: Settlement) -> None:
-        """See ``Observer``."""
-        if settlement.status == 200 and not settlement.warming:
-            self._spaces.count(settlement)
-
-    def on_refused(self, refusal: Refusal) -> None:
-        """See ``Observer``."""
-
-
-class _LivesTold:
-    """A ``SpaceObserver``: what was computed in a life that ended cannot be reached any more."""
-
-    def __init__(self, explains: Explains) -> None:
-        self._explains = explains
-
-    def on_space_end(self, end: SpaceEnd) -> None:
-        """See ``SpaceObserver``."""
-        self._explains.happened(Happened(Past.LIFE_ENDED, time.time(), end.id, end.cause))
-
-
-class _FindingsTold:
-    """Several ``PersonalDataObserver`` as one."""
-
-    def __init__(self, observers: Sequence[PersonalDataObserver]) -> None:
-        self._observers = observers
-
-    def on_personal_data(self, request: ChatRequest, space: str, finding: Finding, *, shared: bool, new: bool) -> None:
-        """See ``PersonalDataObserver``."""
-        for observer in self._observers:
-            observer.on_personal_data(request, space, finding, shared=shared, new=new)
-
-    def on_personal_data_skipped(self, tenant: Tenant) -> None:
-        """See ``PersonalDataObserver``."""
-        for observer in self._observers:
-            observer.on_personal_data_skipped(tenant)
-
-
-def _replicas(model: ModelSettings, settings: Settings) -> Iterator[Replica]:
-    start = settings.placement
-    rates = Rates(
-        base_seconds=start.base_ttft_seconds,
-        prefill_seconds_per_token=1 / start.prefill_tokens_per_second,
-        decode_seconds_per_token=start.decode_seconds_per_token,
-        request_seconds=start.base_ttft_seconds + 100 * start.decode_seconds_per_token,
-    )
-    pool = LearnedRates(rates)
-    for replica in model.replicas:
-        yield Replica(
-            ReplicaId(replica.id),
-            replica.url,
-            ModelId(model.id),
-            LearnedRates(rates, pool),
-            authorization=f"Bearer {replica.api_key.get_secret_value()}".encode() if replica.api_key else None,
-            region=replica.region,
-        )
-
-
-def _feed_plans(settings: Settings) -> dict[ReplicaId, FeedPlan]:
-    return {
-        ReplicaId(replica.id): FeedPlan(urlsplit(replica.url).hostname or "", replica.events, replica.replay)
-        for model in settings.models
-        for replica in model.replicas
-    }
-
-
-def _rules(settings: Settings) -> SpaceRules:
-    spaces = settings.spaces
-    return SpaceRules(
-        isolation=settings.isolation,
-        secret=spaces.secret.get_secret_value().encode() if spaces.secret else b"",
-        idle_ttl_seconds=spaces.idle_ttl_seconds,
-        max_age_seconds=spaces.max_age_seconds,
-        max_spaces=spaces.max_spaces,
-    )
-
-
-def _admin_tokens(settings: Settings) -> tuple[str | None, Sequence[AdminTokenSettings]]:
-    server = settings.server
-    return server.admin_token.get_secret_value() if server.admin_token else None, server.admin_tokens
-
-
-def _gpus(settings: Settings) -> dict[str, float]:
-    return {model.id: model.gpus_per_replica for model in settings.models}
-
-
-def _contexts(settings: Settings, counts: MetricsObserver) -> RedisContextStore | None:
-    """Where context blocks are kept for other gateways, too; None for nowhere."""
-    if settings.state is None or settings.spaces.secret is None:
-        return None
-    return RedisContextStore(
-        settings.state,
-        settings.spaces.secret,
-        ttl_seconds=settings.canon.memory_ttl_seconds,
-        on_error=counts.on_state_error,
-    )
-
-
-def _canon_terms(settings: Settings) -> CanonTerms:
-    """What it takes to try rules in the process that explains. Reads the chat templates."""
-    models = {}
-    for model in settings.models:
-        if model.tokenizer == "engine":
-            continue  # nothing there knows its tokens
-        template = model.chat_template.read_text(encoding="utf-8") if model.chat_template else None
-        content_format = None if model.content_format == "auto" else model.content_format
-        arguments = json.dumps(model.chat_template_kwargs).encode()
-        models[model.id] = ModelTerms(model.tokenizer, template, arguments, content_format)
-    return CanonTerms(settings.canon.model_dump_json().encode(), models)
-
-
-def _canon_modes(settings: Settings) -> dict[str, RuleModes]:
-    """Modes of canonicalization rules by model, where it has any of its own."""
-    return {model.id: model.canon for model in settings.models if model.canon}
-
-
-def _personal_data(settings: Settings) -> PersonalDataMode:
-    return PersonalDataMode(settings.personal_data.mode)

@@ -1,26 +1,30 @@
 """The way of a request through the house: ``serve`` is one line per room, the rest is what each line means."""
 
 import asyncio
+import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 import structlog
 
 from gateway.account import finished
+from gateway.attempts import Attempts
 from gateway.epochs import PrefixSpaces
 from gateway.hashing import ChainHasher
+from gateway.overload import Overload
 from gateway.placement import Affinity, Chooser
-from gateway.relay import Fleet, Forwarder, Replica, asked_rank, suspect
+from gateway.relay import Fleet, Replica, asked_rank
 from gateway.settle import client_family, confirmed_tokens, learn, replies, settlement
-from gateway.trip import CLIENT_GONE_STATUS, ServedModel, Trip, shutting_down
+from gateway.trip import CLIENT_GONE_STATUS, ServedModel, Trip, expired, shutting_down
 from gateway.values.blocks import BlockChain, chain_block_size
 from gateway.values.decision import Decision
 from gateway.values.errors import GatewayError, NoReplica
 from gateway.values.explain import Holder, Reply
 from gateway.values.ids import ModelId, Target
-from gateway.values.outcome import Ending, Outcome
+from gateway.values.load import Load
 from gateway.values.ports import (
     Canonicalizes,
     Explains,
@@ -35,14 +39,12 @@ from gateway.values.ports import (
     Trace,
 )
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
+from gateway.values.replica import ReplicaState
 from gateway.values.request import ChatRequest
 from gateway.values.settlement import Settlement
 
 _log = structlog.get_logger("gateway.flow")
-
-_FAILED = (Ending.NOT_CONNECTED, Ending.BROKEN, Ending.TIMED_OUT)
-_REFUSED = (429, 500, 502, 503, 504)
-"""Answers that say more about the replica than about the request."""
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +53,12 @@ class FlowLimits:
 
     Attributes:
         default_block_size: Tokens per block of a replica whose metrics do not tell.
-        suspect_seconds: How long a replica that failed a request is left out if there are others.
-        connect_retries: Other replicas tried when no connection can be made.
+        total_timeout_seconds: How long a request may take.
         gone_after_seconds: A replica that is down for so long counts as gone.
     """
 
     default_block_size: int
-    suspect_seconds: float
-    connect_retries: int
+    total_timeout_seconds: float
     gone_after_seconds: float
 
 
@@ -74,7 +74,8 @@ class Flow:
         uses: PrefixUses,
         chooser: Chooser,
         fleet: Fleet,
-        forwarder: Forwarder,
+        attempts: Attempts,
+        overload: Overload,
         spaces: PrefixSpaces,
         screen: Screen,
         canon: Canonicalizes,
@@ -88,7 +89,8 @@ class Flow:
         self._uses = uses
         self._chooser = chooser
         self._fleet = fleet
-        self._forwarder = forwarder
+        self._attempts = attempts
+        self._overload = overload
         self._spaces = spaces
         self._screen = screen
         self._canon = canon
@@ -109,26 +111,33 @@ class Flow:
             GatewayError: nothing was sent to the client, and this is what it should be told.
         """
         trip = Trip(request, request, self._models[request.model], grant, client_family(request.headers), trace)
+        patience = min(request.timeout_seconds or math.inf, self._limits.total_timeout_seconds)
+        trip.deadline = request.received_at + patience
+        self._attempts.begin(request.received_at)
         try:
             trip.space = self._spaces.enter(request.caller, trip.model.version(), request.fields, time.time())
-            trip.request = await self._inspect(trip)
-            trip.canonical = await self._canon.canonical(trip.request)
-            trip.request = trip.canonical.request
-            trip.lap("canon")
-            trip.prompt = await self._encode(trip, sink)
-            trip.lap("encode")
+            await self._read(trip, sink)
             grant.charge(trip.prompt.tokens, time.monotonic())
+            if request.warms is not None:
+                await self._overload.let_clients_go_first(trip)
             while trip.outcome is None:
                 targets = self._targets(trip)
                 self._hash(trip, targets.values())
                 trip.lap("hash")
+                trip.ahead = self._overload.ahead(trip)
                 trip.decision = self._place(trip, targets, self._holdings(trip, targets))
                 trip.lap("place")
-                trip.outcome = await self._relay(trip, targets, sink)
+                if not trip.begun and self._overload.holds(trip, targets):
+                    targets = await self._queue(trip, targets, sink)
+                target = trip.decision.target
+                trip.sent_chains = trip.chains[self.block_size(targets[target])]
+                trip.outcome = await self._attempts.attempt(trip, target, targets[target], sink)
         except GatewayError as error:
-            grant.correct(0)
-            self._observe(trip, error.status, error.code)
-            raise
+            if not trip.begun:
+                grant.correct(0)
+                self._observe(trip, error.status, error.code)
+                raise
+            trip.outcome = await self._attempts.give_up(trip, sink)
         await self._settle(trip)
         failure = trip.failure()
         self._explain(trip, self._observe(trip, trip.status, failure.code if failure else None))
@@ -140,6 +149,21 @@ class Flow:
         told = self._index.block_size(replica.targets()[0])
         return told or chain_block_size(replica.facts.block_size or self._limits.default_block_size)
 
+    async def _read(self, trip: Trip, sink: Sink) -> None:
+        """All that goes before its placement; threads, an engine or another gateway's memory may be waited for."""
+        try:
+            async with asyncio.timeout_at(trip.deadline) as patience:
+                trip.request = await self._inspect(trip)
+                trip.canonical = await self._canon.canonical(trip.request)
+                trip.request = trip.canonical.request
+                trip.lap("canon")
+                trip.prompt = await self._encode(trip, sink)
+                trip.lap("encode")
+        except TimeoutError:
+            if patience.expired():
+                raise expired() from None
+            raise
+
     async def _inspect(self, trip: Trip) -> ChatRequest:
         try:
             return await self._screen.inspect(trip.asked)
@@ -149,11 +173,31 @@ class Flow:
             raise
 
     async def _encode(self, trip: Trip, sink: Sink) -> TokenizedPrompt:
+        # The engine may be asked for the tokens, and a long prompt takes time.
+        return await self._while_there(trip, sink, trip.model.encoder.encode(trip.request))
+
+    async def _queue(self, trip: Trip, targets: Mapping[Target, Replica], sink: Sink) -> Mapping[Target, Replica]:
+        """Wait until a replica has time for it; returns where it may go then."""
+
+        def place() -> Mapping[Target, Replica]:
+            nonlocal targets
+            targets = self._targets(trip)
+            self._hash(trip, targets.values())
+            trip.decision = self._place(trip, targets, self._holdings(trip, targets))
+            return targets
+
+        await self._while_there(trip, sink, self._overload.turn(trip, targets, place))
+        trip.lap("queue")
+        return targets
+
+    async def _while_there(self, trip: Trip, sink: Sink, awaited: Awaitable[_T]) -> _T:
+        """Wait for something; a client that leaves meanwhile is counted, and a gateway that has to stop says so."""
         try:
-            return await trip.model.encoder.encode(trip.request)
+            return await awaited
         except asyncio.CancelledError:
-            # While the engine was asked for the tokens, or a long prompt was encoded.
             if sink.gone:
+                if not trip.tried:
+                    trip.grant.correct(0)  # nobody computed anything
                 self._observe(trip, CLIENT_GONE_STATUS)
             elif sink.interrupted:
                 raise shutting_down() from None
@@ -169,7 +213,8 @@ class Flow:
             configured = sum(not regions or replica.region in regions for replica in self._fleet.of(trip.model.id))
             where = f" in {' or '.join(sorted(regions))}" if regions else ""
             raise NoReplica(
-                f"No replica of model {trip.model.id!r}{where} is up ({configured} configured). Try again in a moment.",
+                f"No replica of model {trip.model.id!r}{where} takes requests ({configured} configured). Try again in a"
+                " moment.",
                 code="no_replica",
             )
         if (rank := asked_rank(trip.request.headers)) is not None:
@@ -179,10 +224,10 @@ class Flow:
         return {target: replica for replica in replicas for target in replica.targets()}
 
     def _warmed(self, trip: Trip, target: Target) -> Mapping[Target, Replica]:
-        for replica in self._fleet.of(trip.model.id):
-            if replica.id == target.replica and replica.up and target in replica.targets() and not trip.tried:
-                return {target: replica}
-        raise NoReplica(f"Replica {target.replica} is not up.", code="no_replica")
+        replica = self._fleet.find(target.replica)
+        if replica is not None and _is_warmable(replica) and target in replica.targets() and not trip.tried:
+            return {target: replica}
+        raise NoReplica(f"Replica {target.replica} takes no requests.", code="no_replica")
 
     def _hash(self, trip: Trip, replicas: Iterable[Replica]) -> None:
         root, parts = trip.root, trip.prompt.parts
@@ -212,7 +257,7 @@ class Flow:
         now = time.monotonic()
         trip.barred = self._barred(trip, targets, now)
         return self._chooser.choose(
-            [replica.load(target.rank, now) for target, replica in targets.items()],
+            [_with_ahead(replica.load(target.rank, now), trip.ahead) for target, replica in targets.items()],
             holdings,
             trip.prompt.tokens,
             Affinity(trip.beginning, trip.affinity),
@@ -238,74 +283,6 @@ class Flow:
             for (target, replica), holding in zip(others, held, strict=True)
         ]
 
-    async def _relay(self, trip: Trip, targets: Mapping[Target, Replica], sink: Sink) -> Outcome | None:
-        """One attempt. None: no connection could be made, and another replica is left to try."""
-        decision = trip.decision
-        assert decision is not None
-        target = decision.target
-        replica = trip.replica = targets[target]
-        trip.sent_chains = trip.chains[self.block_size(replica)]
-        trip.dispatched_at = time.monotonic()
-        ticket = replica.dispatch(target.rank, trip.prompt.tokens - decision.held_tokens, trip.sequences)
-        trip.prefill_ahead = ticket.prefill_ahead
-        if trip.indexed:
-            trip.lease = self._index.begin(trip.sent_chains, target, trip.dispatched_at)
-
-        def first_byte() -> None:
-            ticket.prefill_done()
-            if trip.lease is not None:
-                self._index.computed(trip.lease)
-
-        # Without a stream the first byte comes with the last one, so the end of the prefill has to be estimated.
-        estimate = next(c.queue_seconds + c.prefill_seconds for c in decision.candidates if c.target == target)
-        timer = None if trip.request.stream else asyncio.get_running_loop().call_later(estimate, ticket.prefill_done)
-        trace, origin = trip.trace, replica.origin
-        trace_headers = trace.relay(decision, origin.host, origin.port) if trace is not None else None
-        try:
-            outcome = await self._forwarder.forward(
-                trip.request,
-                replica,
-                target.rank,
-                sink,
-                salt=trip.space.salt,
-                own_headers=_own_headers(trip),
-                trace_headers=trace_headers,
-                on_first_byte=first_byte,
-            )
-        except BaseException:
-            self._abandon(trip)
-            raise
-        finally:
-            if timer is not None:
-                timer.cancel()
-            ticket.done()
-        if trace is not None:
-            trace.relayed(outcome)
-        if outcome.ending in _FAILED or outcome.status in _REFUSED:
-            # One that fails at once is never busy: it would look like the best choice for the next request, too.
-            suspect(replica, self._limits.suspect_seconds)
-            _log.warning(
-                "attempt_failed",
-                request_id=trip.request.request_id,
-                replica=replica.id,
-                ending=str(outcome.ending),
-                status=outcome.status,
-            )
-        if outcome.ending is Ending.NOT_CONNECTED and len(trip.tried) < self._limits.connect_retries:
-            trip.tried.add(replica.id)
-            if self._left(trip):
-                self._abandon(trip)
-                trip.resume_clock()
-                return None
-        return outcome
-
-    def _left(self, trip: Trip) -> bool:
-        """Whether there is another replica to try."""
-        regions = trip.request.caller.tenant.regions
-        return trip.request.warms is None and bool(
-            self._fleet.routable(trip.model.id, time.monotonic(), trip.tried, regions)
-        )
-
     async def _settle(self, trip: Trip) -> None:
         """Correct the index and the learned rates by what the engine reported."""
         outcome, replica, decision = trip.outcome, trip.replica, trip.decision
@@ -316,18 +293,21 @@ class Flow:
         if not trip.prefilled:
             if trip.declined:
                 trip.grant.correct(0)
-            self._abandon(trip)
+            self._attempts.abandon(trip)
             return
         if outcome.usage is not None:
             trip.grant.correct(outcome.usage.prompt_tokens)
         self._screen.answered(trip.asked, trip.space.id)
-        replica.answered(outcome.usage, decision.held_tokens)
+        pieced = trip.stream is not None and trip.stream.pieced
+        if not pieced:
+            replica.answered(outcome.usage, decision.held_tokens)
         cached = confirmed_tokens(trip.request, trip.prompt, outcome)
         if trip.lease is not None:
             self._index.complete(trip.lease, cached, await self._filled(trip), time.monotonic())
             held = trip.lease.held_tokens if cached is None else cached
             trip.lease = None
-            learn(replica.speed, outcome, trip.prefill_ahead, trip.prompt.tokens - held)
+            if not pieced:  # its times are those of several replicas
+                learn(replica.speed, outcome, trip.prefill_ahead, trip.prompt.tokens - held)
             self._note_use(trip, held)
         trip.lap("settle")
 
@@ -368,11 +348,6 @@ class Flow:
             ids = (await trip.model.encoder.encode_reply(reply.text) or b"")[: max(tokens - 1, 0) * TOKEN_BYTES]
         return msgspec.structs.replace(reply, ids=ids, tokens=tokens)
 
-    def _abandon(self, trip: Trip) -> None:
-        if trip.lease is not None:
-            self._index.abandon(trip.lease)
-            trip.lease = None
-
     def _explain(self, trip: Trip, settled: Settlement) -> None:
         """Hand an answered request over to be explained; that happens elsewhere, and later."""
         if not trip.prefilled or settled.status != 200:
@@ -391,12 +366,14 @@ class Flow:
             rates=trip.replica.speed.rates if trip.replica else None,
             status=status,
             failed_attempts=len(trip.tried),
+            failures=tuple(trip.failures),
             dispatched_at=trip.dispatched_at,
             now=time.monotonic(),
             stages=tuple(trip.stages),
             space=trip.space.id,
             code=code,
             canonical=tuple(trip.applied_rules),
+            resumed=trip.stream is not None and trip.stream.pieced,
         )
         for observer in self._observers:
             observer.on_settled(settled)
@@ -405,30 +382,18 @@ class Flow:
         return settled
 
 
+def _with_ahead(load: Load, ahead: Mapping[Target, int]) -> Load:
+    """A load as it will be when what waits in the gateway in front of a request is there."""
+    tokens = ahead.get(load.target)
+    return Load(load.target, load.prefill_tokens + tokens, load.requests, load.rates) if tokens else load
+
+
+def _is_warmable(replica: Replica) -> bool:
+    return bool(replica.up) and not replica.draining
+
+
 def _why_barred(trip: Trip, replica: Replica, now: float) -> str:
     """Why a target was no candidate; see ``Holder.barred``."""
     if replica.id in trip.tried:
         return "failed"
-    return "pinned" if replica.up and replica.suspect_until <= now and not replica.warming else "unavailable"
-
-
-def _own_headers(trip: Trip) -> list[tuple[bytes, bytes]]:
-    """What the gateway says about its decision."""
-    decision = trip.decision
-    assert decision is not None
-    headers = [
-        (b"x-request-id", trip.request.request_id.encode()),
-        (b"x-gateway-replica", decision.replica.encode()),
-        (b"x-gateway-decision", decision.kind.encode()),
-        (b"x-gateway-prompt-tokens", str(trip.prompt.tokens).encode()),
-        (b"x-gateway-prefix-tokens", str(decision.held_tokens).encode()),
-        *trip.grant.headers(time.monotonic()),
-    ]
-    if rules := trip.applied_rules:
-        headers.append((b"x-gateway-canonical", ",".join(rules).encode()))
-    if trip.canonical is not None and trip.canonical.cut_messages:
-        headers.append((b"x-gateway-cut-messages", str(trip.canonical.cut_messages).encode()))
-    if trip.prompt.source is TokenSource.TEXT:
-        # The counts above are then counts of stand-ins; nobody should take them for the model's.
-        headers.append((b"x-gateway-tokens", b"estimated"))
-    return headers
+    return "pinned" if replica.state(now) is ReplicaState.READY else "unavailable"

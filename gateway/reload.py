@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config_file import named_files
-from gateway.settings import ModelSettings, ReplicaSettings, Settings, load_settings
+from gateway.settings import ModelSettings, Settings, load_settings
 from gateway.tasks import TaskGroupOwner
 from gateway.values.errors import ConfigInvalid
 
@@ -26,13 +26,17 @@ _LIVE_OF_MODELS = frozenset(
         "chat_template",
         "chat_template_kwargs",
         "content_format",
+        "discover",
         "gpus_per_replica",
+        "replicas",
         "template_version",
         "tokenizer",
     }
 )
 _LIVE_OF_SERVER = frozenset({"admin_token", "admin_tokens"})
 _FIXED_OF_SPACES = frozenset({"file"})
+_FIXED_OF_SHARED_SPACES = frozenset({"file", "secret"})
+"""What is in Redis is encrypted with the secret."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json")
 
 
@@ -128,7 +132,8 @@ def merged(running: Settings, new: Settings) -> tuple[Settings, list[str]]:
         elif name == "server":
             taken[name] = _section(name, before, after, _LIVE_OF_SERVER, waiting)
         elif name == "spaces":
-            taken[name] = _section(name, before, after, set(type(after).model_fields) - _FIXED_OF_SPACES, waiting)
+            fixed = _FIXED_OF_SPACES if running.state is None else _FIXED_OF_SHARED_SPACES
+            taken[name] = _section(name, before, after, set(type(after).model_fields) - fixed, waiting)
         else:
             taken[name] = _section(name, before, after, frozenset(), waiting)
     mixed = running.model_copy(update=taken)
@@ -169,20 +174,15 @@ def _models(
 
 
 def _model(before: ModelSettings, after: ModelSettings, waiting: list[str]) -> ModelSettings:
-    taken: ModelSettings = _section(f"models.{before.id}", before, after, _LIVE_OF_MODELS | {"replicas"}, waiting)
-    if [_elsewhere(replica) for replica in before.replicas] == [_elsewhere(replica) for replica in after.replicas]:
-        return taken  # at most regions changed, and those can
-    waiting.append(f"models.{before.id}.replicas")
-    return taken.model_copy(update={"replicas": before.replicas})
-
-
-def _elsewhere(replica: ReplicaSettings) -> ReplicaSettings:
-    return replica.model_copy(update={"region": ""})
+    taken: ModelSettings = _section(f"models.{before.id}", before, after, _LIVE_OF_MODELS, waiting)
+    return taken
 
 
 def _section(name: str, before: Any, after: Any, live: set[str] | frozenset[str], waiting: list[str]) -> Any:
     """One section with what is live taken from the new one."""
     if not isinstance(before, BaseModel):
+        if before != after:
+            waiting.append(name)
         return before
     fields = type(before).model_fields
     waiting += [f"{name}.{key}" for key in fields if key not in live and getattr(before, key) != getattr(after, key)]

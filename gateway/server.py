@@ -1,111 +1,197 @@
-"""Runs a gateway: both ports in one event loop, until a signal ends it.
+"""Runs a gateway: both ports in one event loop, until it is told to end.
 
 SIGHUP, or a change of a file that the configuration was made from, has the configuration read again.
+
+The end comes in steps. First ``/readyz`` says that there soon will be no gateway here, while requests are still taken,
+so that load balancers send theirs elsewhere (``server.drain_seconds``). Then no more are taken, and what is being
+answered gets ``server.shutdown_grace_seconds``. What is left then is ended with an error.
 """
 
 import asyncio
 import contextlib
 import gc
-import math
 import signal
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
-import uvicorn
 import uvloop
 
-from gateway.api.protocol import limited_protocol
+from gateway.api.open_files import open_files, raise_open_files
 from gateway.app import Gateway
+from gateway.listening import HttpServer, bound, url_of
+from gateway.relay import DrainOrder
 from gateway.reload import Reloader
 from gateway.settings import Settings
 from gateway.values.errors import ConfigInvalid
+from gateway.values.worker import WorkerPlace
 
 _log = structlog.get_logger("gateway.server")
 
+_STALLED_SECONDS = 1.0
+"""How long whoever listens at the admin port may take to read its last words."""
 
-def serve(settings: Settings, config: Path, ready: Callable[[str, str], None] | None = None) -> None:
-    """Serve until SIGINT or SIGTERM. Open answers get ``server.shutdown_grace_seconds``; a second signal ends them now.
+_FEW_FILES = 16_384
+"""A limit of open files below this is told at the start."""
+
+_AGAIN_SECONDS = 0.2
+"""Requests that came in while the port was being closed are ended that much later."""
+
+
+class Orders:
+    """What a serving process is told.
+
+    Args:
+        reload: Has the configuration read again.
+        drain: Drains a replica, or does so no more, as an operator ordered.
+
+    Attributes:
+        reload: The same.
+        drain: The same.
+        ending: Set when it is to end.
+        hurry: Set when it is to end without waiting for open answers.
+        drains: Whether it is to go on taking requests for ``server.drain_seconds``.
+    """
+
+    def __init__(self, reload: Callable[[], None], drain: Callable[[DrainOrder], None]) -> None:
+        self.reload = reload
+        self.drain = drain
+        self.ending = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self.drains = False
+
+    def end(self, *, drain: bool) -> None:
+        """End; if it is ending already, nothing changes."""
+        if not self.ending.is_set():
+            self.drains = drain
+            self.ending.set()
+
+    def end_now(self) -> None:
+        """End, and wait for nobody."""
+        self.hurry.set()
+        self.ending.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a process has that serves together with others.
+
+    Attributes:
+        place: Which one it is. The admin port is somebody else's, who passes on at ``place.admin_at`` what is asked.
+        public: The public socket, bound.
+        listen: Called in the event loop with the orders to fill: they do not come by signals.
+    """
+
+    place: WorkerPlace
+    public: socket.socket
+    listen: Callable[[Orders], None]
+
+
+def serve(
+    settings: Settings,
+    config: Path,
+    ready: Callable[[str, str], None] | None = None,
+    part: Part | None = None,
+) -> None:
+    """Serve until told to end: by SIGTERM, or by SIGINT, which skips ``drain_seconds``; a second one ends it now.
 
     Args:
         settings: The configuration.
         config: The file it came from; read again when it changes, and on SIGHUP.
         ready: Called with the public and the admin URL once both ports accept connections.
+        part: How it serves together with other processes; None: it is alone.
 
     Raises:
         ConfigInvalid: a port is taken or an address is not this machine's.
     """
+    raise_open_files()
+    if open_files() < _FEW_FILES:
+        _log.warning("few_open_files", limit=open_files(), needed="one for each connection, of clients and to replicas")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, config, ready))
+        runner.run(_serve(settings, config, ready, part))
 
 
-async def _serve(settings: Settings, config: Path, ready: Callable[[str, str], None] | None) -> None:
-    server = settings.server
+async def _serve(settings: Settings, config: Path, ready: Callable[[str, str], None] | None, part: Part | None) -> None:
     with contextlib.ExitStack() as stack:
-        public_socket = stack.enter_context(_bound("server.port", server.host, server.port))
-        admin_socket = stack.enter_context(_bound("server.admin_port", server.admin_host, server.admin_port))
-        gateway = Gateway(settings)
+        sockets = [stack.enter_context(sock) for sock in _sockets(settings, part)]
+        gateway = Gateway(settings, part.place if part else None)
+        public = HttpServer(gateway.public, settings)
+        admin = HttpServer(gateway.admin, settings, str(part.place.admin_at) if part else None)
         reloader = Reloader(config, settings, gateway.reload, gateway.reload_refused)
-        servers = [
-            _Server(
-                uvicorn.Config(
-                    app,
-                    http=limited_protocol(server.max_header_bytes),
-                    ws="none",
-                    lifespan="off",
-                    log_config=None,
-                    access_log=False,
-                    server_header=False,
-                    proxy_headers=False,
-                    timeout_keep_alive=math.ceil(server.keep_alive_seconds),
-                    timeout_graceful_shutdown=math.ceil(server.shutdown_grace_seconds) + _LAST_WORDS_SECONDS,
-                )
-            )
-            for app in (gateway.public, gateway.admin)
-        ]
         await gateway.start()
         _relax_garbage_collection()
-        stop = asyncio.Event()
+        orders = Orders(reloader.ask, gateway.take_order)
+        (part.listen if part else _listen_to_signals)(orders)
         loop = asyncio.get_running_loop()
-
-        def signalled() -> None:
-            if stop.is_set():
-                gateway.public.interrupt()  # asked twice: do not wait for open answers
-            stop.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, signalled)
-        loop.add_signal_handler(signal.SIGHUP, reloader.ask)
         running = [
-            loop.create_task(one.serve(sockets=[sock]))
-            for one, sock in zip(servers, (public_socket, admin_socket), strict=True)
+            loop.create_task(public.serve(sockets=sockets[:1])),
+            loop.create_task(admin.serve(sockets=sockets[1:] or None)),
         ]
-        for one in servers:
-            await one.listening.wait()
-        urls = [_url(sock) for sock in (public_socket, admin_socket)]
-        _log.info(
-            "gateway_ready",
-            public=urls[0],
-            admin=urls[1],
-            dashboard=f"{urls[1]}/dashboard",
-            policy=settings.placement.policy,
-        )
+        await asyncio.gather(*(one.listens(task) for one, task in zip((public, admin), running, strict=True)))
+        urls = url_of(sockets[0]), "" if part else url_of(sockets[1])
+        if part is None:
+            log_ready(settings, *urls)
         if ready is not None:
-            ready(urls[0], urls[1])
+            ready(*urls)
         reloader.start()
-        await stop.wait()
+        await orders.ending.wait()
         await reloader.stop()
-        _log.info("gateway_stopping", grace_seconds=server.shutdown_grace_seconds)
+        if orders.drains and settings.server.drain_seconds:
+            _log.info("gateway_draining", seconds=settings.server.drain_seconds)
+            gateway.leave()
+            public.leave()
+            await _set_within(orders.hurry, settings.server.drain_seconds)
+        _log.info("gateway_stopping", grace_seconds=settings.server.shutdown_grace_seconds)
         gateway.end_live()
-        loop.call_later(_STALLED_SECONDS, servers[1].cut_stalled)
-        for one in servers:
-            one.should_exit = True
-        _, pending = await asyncio.wait(running, timeout=server.shutdown_grace_seconds)
-        if pending:
+        loop.call_later(_STALLED_SECONDS, admin.cut_stalled)
+        public.should_exit = admin.should_exit = True
+        ended = asyncio.gather(*running)
+        hurried = loop.create_task(orders.hurry.wait())
+        either: list[asyncio.Future[Any]] = [ended, hurried]
+        grace = settings.server.shutdown_grace_seconds
+        await asyncio.wait(either, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        while not ended.done():
             gateway.public.interrupt()
-        await asyncio.gather(*running)
+            await asyncio.wait([ended], timeout=_AGAIN_SECONDS)
+        await ended
         await gateway.stop()
+
+
+def _sockets(settings: Settings, part: Part | None) -> list[socket.socket]:
+    """The public one, and that of the admin port if there is one here."""
+    if part is not None:
+        return [part.public]
+    server = settings.server
+    public = bound("server.port", server.host, server.port)
+    try:
+        return [public, bound("server.admin_port", server.admin_host, server.admin_port)]
+    except ConfigInvalid:
+        public.close()
+        raise
+
+
+def _listen_to_signals(orders: Orders) -> None:
+    def signalled(*, drain: bool) -> None:
+        if orders.ending.is_set():
+            orders.end_now()  # asked twice
+        orders.end(drain=drain)
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, lambda: signalled(drain=True))
+    # Ctrl-C: whoever sits in front of it wants it to end, and there is no load balancer to wait for.
+    loop.add_signal_handler(signal.SIGINT, lambda: signalled(drain=False))
+    loop.add_signal_handler(signal.SIGHUP, orders.reload)
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, for so long at most."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 def _relax_garbage_collection() -> None:
@@ -119,58 +205,12 @@ def _relax_garbage_collection() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-_LAST_WORDS_SECONDS = 5
-"""After the grace period: time for the last words of open answers, before their connections are cut."""
-
-_STALLED_SECONDS = 1.0
-"""How long whoever listens at the admin port may take to read its last words."""
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling: two servers share this process.
-
-    Attributes:
-        listening: Set once connections are accepted.
-    """
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept connections."""
-        await super().startup(sockets)
-        self.listening.set()
-
-    def cut_stalled(self) -> None:
-        """Cut connections whose client does not read what is there for it: the server cannot end before they do."""
-        for connection in list(self.server_state.connections):
-            if connection.transport.get_write_buffer_size():
-                connection.transport.abort()
-
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own is untyped in the same way
-        """Leave the signals alone."""
-        yield
-
-
-def _bound(key: str, host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio turns Nagle's algorithm off, which would hold small answers back for 40 ms.
-    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host, port))
-    except OSError as error:
-        sock.close()
-        raise ConfigInvalid(
-            [f"{key}: cannot listen on {host}:{port}: {error.strerror}. Set {key} to a free port."]
-        ) from error
-    # Not listening yet: until the gateway is ready, clients are refused and not left waiting.
-    sock.setblocking(False)
-    return sock
-
-
-def _url(sock: socket.socket) -> str:
-    host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def log_ready(settings: Settings, public: str, admin: str) -> None:
+    """Say where it can be reached."""
+    _log.info(
+        "gateway_ready",
+        public=public,
+        admin=admin,
+        dashboard=f"{admin}/dashboard",
+        policy=settings.placement.policy,
+    )

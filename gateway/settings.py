@@ -1,11 +1,10 @@
 """All settings of the gateway: the rooms' own, and the models with their replicas."""
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -24,19 +23,21 @@ from pydantic_core import InitErrorDetails
 
 from gateway.admission import mistakes
 from gateway.admission.mistakes import Mistake
-from gateway.admission.names import check_name
 from gateway.admission.settings import AdmissionSettings, TenantSettings, is_open
 from gateway.api.settings import ServerSettings, is_loopback
 from gateway.canon.mistakes import canon_mistakes
 from gateway.canon.personal.settings import PersonalDataSettings
 from gateway.canon.settings import CanonSettings
 from gateway.config_file import read_config
+from gateway.discovery.replica_settings import ReplicaSettings, address_of
+from gateway.discovery.settings import ZONE, DiscoverSettings
 from gateway.encode.settings import EncodeSettings
 from gateway.epochs.settings import SpacesSettings
 from gateway.explain.settings import ExplainSettings
 from gateway.index.settings import IndexSettings
 from gateway.ingest.settings import IngestSettings
 from gateway.placement.settings import PlacementSettings
+from gateway.queue.settings import QueueSettings
 from gateway.relay.settings import RelaySettings
 from gateway.state.settings import State
 from gateway.telemetry.settings import AuditSettings, LogSettings
@@ -44,105 +45,10 @@ from gateway.telemetry.tracing.settings import TracingSettings
 from gateway.values.canonical import RuleModes, read_modes
 from gateway.warming.settings import WarmSettings
 
-_VISIBLE_ASCII = re.compile(r"[!-~]+")
 _STRICT = ConfigDict(
     frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
 )
-_HIGHEST_PORT = 65535
 _BUILTIN_TOKENIZERS = ("demo",)
-
-
-class ReplicaSettings(BaseModel):
-    """One engine process that serves the model. A plain URL stands for a replica with nothing but a `url`."""
-
-    model_config = _STRICT
-
-    url: str
-    """Where the engine listens: an http or https URL, such as `http://vllm-0:8000`. A path prefix is allowed, a query
-    is not; leave the API's own `/v1` off. Each URL may stand in the file once."""
-
-    id: str = Field(default=None, validate_default=True)
-    """Name of the replica in headers, logs and metrics, unique in the file. Default: `host:port` of the URL. Set it
-    when the address changes while the replica stays the same."""
-
-    api_key: SecretStr | None = Field(default=None, min_length=1)
-    """Secret sent to this replica as `authorization: Bearer`, as vLLM's `--api-key` wants it. Null: no such header."""
-
-    region: str = ""
-    """Where the replica is, for tenants that are pinned to `regions`: letters, digits and `.`, `_`, `:`, `-`. Empty: in
-    none, so that no pinned tenant's request ever goes there."""
-
-    events: str = "auto"
-    """Where the engine publishes its KV events, by which the gateway knows what its cache holds. `auto` asks the engine
-    (`GET /kv_event_sources` of vLLM, `GET /server_info` of SGLang); an address such as `tcp://vllm-0:5557` is for
-    engines that do not tell, or are reached by another name; `off` predicts the cache from what was sent. With data
-    parallelism, give the address of rank 0: rank r publishes on the port plus r."""
-
-    replay: str | None = None
-    """Where past KV events can be asked for, such as `tcp://vllm-0:5657`. Only beside an address in `events`; with
-    `auto` the engine tells it. Without it, what the engine stored before the gateway came, or while the connection was
-    broken, is not known."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_plain_url(cls, value: Any) -> Any:
-        return {"url": value} if isinstance(value, str) else value
-
-    @field_validator("url")
-    @classmethod
-    def _is_a_base_url(cls, url: str) -> str:
-        parts = _split_url(url)
-        if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError("expected an http or https URL, such as http://vllm-0:8000")
-        if parts.username is not None:
-            raise ValueError("a URL with user or password is not used (give the credential as api_key)")
-        if "?" in url or "#" in url:
-            raise ValueError("a query or fragment cannot be kept (leave it off)")
-        path = parts.path.rstrip("/")
-        if path.endswith("/v1"):
-            raise ValueError("/v1 is added by the gateway (leave it off)")
-        return f"{parts.scheme}://{parts.netloc.lower()}{path}"
-
-    @field_validator("id", mode="before")
-    @classmethod
-    def _named_by_address(cls, name: Any, info: ValidationInfo) -> Any:
-        if name is not None:
-            return name
-        # A URL that was refused is not in ``data``; the replica is refused with it, so any name will do.
-        return _address(info.data["url"]) if "url" in info.data else "unnamed"
-
-    @field_validator("id")
-    @classmethod
-    def _fits_a_header(cls, name: str) -> str:
-        if not _VISIBLE_ASCII.fullmatch(name):
-            raise ValueError("the name travels in a header: expected visible ASCII characters, without spaces")
-        return name
-
-    @field_validator("region")
-    @classmethod
-    def _is_a_region(cls, region: str) -> str:
-        return check_name(region) if region else region
-
-    @field_validator("api_key")
-    @classmethod
-    def _secret_fits_a_header(cls, key: SecretStr | None) -> SecretStr | None:
-        if key is not None and not _VISIBLE_ASCII.fullmatch(key.get_secret_value()):
-            raise ValueError("a key travels in a header: expected visible ASCII characters, without spaces")
-        return key
-
-    @field_validator("events")
-    @classmethod
-    def _is_an_event_source(cls, events: str) -> str:
-        return events if events in ("auto", "off") else _event_address(events, "auto, off, or ")
-
-    @field_validator("replay")
-    @classmethod
-    def _belongs_to_events(cls, replay: str | None, info: ValidationInfo) -> str | None:
-        if replay is None:
-            return None
-        if info.data.get("events") in ("auto", "off"):
-            raise ValueError("only used beside an address in events (with auto the engine tells where to ask)")
-        return _event_address(replay, "")
 
 
 class ModelSettings(BaseModel):
@@ -183,8 +89,11 @@ class ModelSettings(BaseModel):
     gpus_per_replica: float = Field(default=1, gt=0, le=1024)
     """GPUs of one replica (tensor times pipeline parallelism): by them prefill seconds become GPU seconds and money."""
 
-    replicas: tuple[ReplicaSettings, ...]
-    """The replicas that serve this model, one at least: a list of URLs or of mappings."""
+    discover: DiscoverSettings | None = None
+    """Where replicas of this model are found that the file does not name. Null: there are only those in `replicas`."""
+
+    replicas: tuple[ReplicaSettings, ...] = Field(default=(), validate_default=True)
+    """The replicas that serve this model: a list of URLs or of mappings. One at least, unless there is `discover`."""
 
     @field_validator("id")
     @classmethod
@@ -206,9 +115,10 @@ class ModelSettings(BaseModel):
     # Before, not as a `min_length`: that one would also complain when every item is there but refused.
     @field_validator("replicas", mode="before")
     @classmethod
-    def _is_not_empty(cls, replicas: Any) -> Any:
-        if isinstance(replicas, list | tuple) and not replicas:
-            raise ValueError("expected at least one replica (add its URL)")
+    def _is_not_empty(cls, replicas: Any, info: ValidationInfo) -> Any:
+        # A `discover` that was refused is not in ``data``; then there will be replicas once it is right.
+        if isinstance(replicas, list | tuple) and not replicas and info.data.get("discover", ...) is None:
+            raise ValueError("expected at least one replica (add its URL, or say in discover where they are found)")
         return replicas
 
     @field_validator("chat_template")
@@ -272,14 +182,19 @@ class Settings(BaseModel):
     placement: PlacementSettings = PlacementSettings()
     """Which replica gets a request."""
 
+    queue: QueueSettings = QueueSettings()
+    """What waits in the gateway while no replica has time for it."""
+
     relay: RelaySettings = RelaySettings()
     """Connections to the replicas, and their health."""
 
     state: State = None
-    """Where several gateways keep what they share, the context blocks of conversations: `memory` (each its own) or the
-    URL of a Redis, `redis://:PASSWORD@redis:6379/0` (`rediss://` for TLS, with `?ssl_ca_certs=FILE` for an authority of
-    your own). What is written there is encrypted with `spaces.secret`, which it needs. Null: `memory`. Requests never
-    wait for it longer than 20 ms, and not at all while it is away."""
+    """Where several gateways keep what they share (loads, routes, spaces, limits, context blocks of conversations):
+    `memory` (each its own) or the URL of a Redis: `redis://:PASSWORD@redis:6379/0`,
+    `redis+sentinel://:PASSWORD@host1:26379,host2:26379/mymaster/0` or
+    `redis+cluster://:PASSWORD@host1:6379,host2:6379`; with `rediss` for TLS, and `?ssl_ca_certs=FILE` for an authority
+    of your own. What is written there is encrypted with `spaces.secret`, which it needs. Null: `memory`. Requests wait
+    for it only where they look for context blocks, no longer than 20 ms, and not at all while it is away."""
 
     @field_validator("models", mode="wrap")
     @classmethod
@@ -336,7 +251,7 @@ class Settings(BaseModel):
             is_loopback=is_loopback(self.server.host),
             forward_authorization=self.relay.forward_authorization,
             models=[model.id for model in self.models],
-            regions={replica.region for model in self.models for replica in model.replicas if replica.region},
+            regions=self._regions(),
         )
         yield from canon_mistakes(self.canon, [model.id for model in self.models])
         if self.isolation != "none" and self.spaces.secret is None:
@@ -352,6 +267,14 @@ class Settings(BaseModel):
                 " the same for all gateways)",
             )
 
+    def _regions(self) -> set[str] | None:
+        """Where replicas are; None if that is only known when they are found."""
+        found = [model.discover for model in self.models if model.discover is not None]
+        if any(each.file is not None or each.template.region == ZONE for each in found):
+            return None
+        regions = {replica.region for model in self.models for replica in model.replicas}
+        return (regions | {each.template.region for each in found}) - {""}
+
     def masked(self) -> dict[str, Any]:
         """The settings as JSON-ready values in the file's layout, every secret replaced by ``***``."""
         plain = _masked(self.model_dump())
@@ -364,44 +287,6 @@ def load_settings(path: Path, environ: Mapping[str, str] = os.environ) -> Settin
     environ: Where ``${NAME}`` is looked up. Raises: ConfigInvalid: With every mistake in the file, each with its line
     and key."""
     return read_config(path, Settings, environ)
-
-
-def _split_url(url: str) -> SplitResult | None:
-    """The URL's parts, or None if it is none. ``urlsplit`` removes tabs and line ends in silence, so look before."""
-    if not _VISIBLE_ASCII.fullmatch(url):
-        return None
-    try:
-        parts = urlsplit(url)
-        valid = parts.port != 0
-    except ValueError:
-        return None
-    return parts if valid and not parts.netloc.endswith(":") else None
-
-
-def _event_address(address: str, instead: str) -> str:
-    """A ZeroMQ address to connect to."""
-    if address.startswith("ipc://") and len(address) > len("ipc://"):
-        return address
-    host, _, port = address.removeprefix("tcp://").rpartition(":")
-    if (
-        not address.startswith("tcp://")
-        or not _VISIBLE_ASCII.fullmatch(address)
-        or not host
-        or "/" in host
-        or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) <= _HIGHEST_PORT)
-    ):
-        raise ValueError(f"expected {instead}an address such as tcp://vllm-0:5557")
-    if host in ("*", "0.0.0.0", "[::]"):  # noqa: S104 - refused, not bound
-        raise ValueError("expected the engine's host name (* is for the engine's own side)")
-    return address
-
-
-def _address(url: str) -> str:
-    """``host:port`` of a valid URL, the scheme's own port included."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else parts.hostname
-    return f"{host}:{port}"
 
 
 def _repeated_names(models: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -419,7 +304,7 @@ def _repeated_names(models: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
             except ValidationError:
                 continue
             here = f"models[{m}].replicas[{r}]"
-            there = first_url.setdefault((_address(valid.url), urlsplit(valid.url).path), here)
+            there = first_url.setdefault((address_of(valid.url), urlsplit(valid.url).path), here)
             if there != here:
                 yield (m, "replicas", r, "url"), f"{there} has this URL already (each replica stands in the file once)"
                 continue  # its default id is the same too, which is no second mistake

@@ -54,10 +54,11 @@ class Snapshots:
 
     def metrics_page(self, accept: str) -> tuple[bytes, str]:
         """The metrics page and its content type, for an ``accept`` header."""
+        now = time.monotonic()
         set_replica_gauges(
             self._metrics,
             [
-                ReplicaGauges(r.id, r.model, bool(r.up), r.requests, *self._blocks_and_source(r))
+                ReplicaGauges(r.id, r.model, r.state(now), bool(r.up), r.requests, *self._blocks_and_source(r))
                 for r in self._fleet.replicas
             ],
         )
@@ -134,9 +135,13 @@ class Snapshots:
             "model": replica.model,
             "url": replica.url,
             "region": replica.region,
-            "state": "warming" if replica.up and replica.warming else _STATE[replica.up],
+            "state": str(replica.state(now)),
             "accepts": accepts,
-            "suspect": replica.suspect_until > now,
+            "up": replica.up,
+            "warming": replica.warming,
+            "draining_because": sorted(replica.drain_causes),
+            "failures_in_a_row": replica.breaker.failures,
+            "left_out_seconds": round(max(replica.breaker.until - now, 0.0), 1),
             "requests": replica.requests,
             "prefill_tokens_in_flight": replica.prefill_tokens,
             "index": {
@@ -165,6 +170,3 @@ class Snapshots:
             "prediction": dataclasses.asdict(self._predictions.figures(replica.id))
             | {"window_seconds": self._predictions.window_seconds},
         }
-
-
-_STATE = {None: "starting", True: "ready", False: "down"}

@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_AGAIN_SECONDS = 5.0
+"""A library may swallow a cancellation (redis-py does now and then), and a loop around it would go on for ever."""
+
 
 class TaskGroupOwner:
     """Owns tasks: keeps them from being collected, and ends them together."""
@@ -23,10 +26,12 @@ class TaskGroupOwner:
         return task
 
     async def cancel(self) -> None:
-        """Cancel all tasks and wait until they have ended."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
+        """Cancel all tasks, again if need be, and wait until they have ended."""
+        tasks = running = set(self._tasks)
+        while running:
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=_AGAIN_SECONDS)
         await asyncio.gather(*tasks, return_exceptions=True)
 
 

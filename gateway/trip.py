@@ -1,19 +1,28 @@
 """The state of one request on its way through the house."""
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.canon.counts import TokenCounts
 from gateway.encode import Encoder
 from gateway.relay import Replica
+from gateway.relay.resume import ResumableStream
 from gateway.values.blocks import BlockChain
 from gateway.values.canonical import RuleName
 from gateway.values.decision import Decision
-from gateway.values.errors import GatewayError, NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
+from gateway.values.errors import (
+    DeadlineExceeded,
+    GatewayError,
+    NoReplica,
+    ShuttingDown,
+    UpstreamFailed,
+    UpstreamTimeout,
+)
 from gateway.values.explain import Holder, Reply
-from gateway.values.ids import ModelId, ReplicaId
-from gateway.values.outcome import Ending, Outcome
+from gateway.values.ids import ModelId, ReplicaId, Target
+from gateway.values.outcome import Ending, FailureStage, Outcome
 from gateway.values.ports import CanonicalRequest, Grant, Lease, Trace
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest
@@ -26,6 +35,7 @@ _STATUS_OF = {
     Ending.NOT_CONNECTED: NoReplica.status,
     Ending.BROKEN: UpstreamFailed.status,
     Ending.TIMED_OUT: UpstreamTimeout.status,
+    Ending.EXPIRED: DeadlineExceeded.status,
     Ending.INTERRUPTED: ShuttingDown.status,
     Ending.CLIENT_GONE: CLIENT_GONE_STATUS,
 }
@@ -79,11 +89,19 @@ class Trip:
     indexed: bool = True
     """False once the index failed for this request."""
     tried: set[ReplicaId] = field(default_factory=set)
-    """Replicas that could not be connected to."""
+    """Replicas that failed it."""
+    failures: list[FailureStage] = field(default_factory=list)
+    """What failed, attempt by attempt."""
+    deadline: float = math.inf
+    """When the client stops waiting, in monotonic seconds."""
+    ahead: Mapping[Target, int] = field(default_factory=dict)
+    """Tokens of requests that wait in the gateway and will be sent before it, by where they are expected to go."""
     barred: Sequence[Holder] = ()
     """Targets of the model that were no candidates, and what they held."""
     decision: Decision | None = None
     replica: Replica | None = None
+    stream: ResumableStream | None = None
+    """Where its answer goes if it can be continued at another replica."""
     sent_chains: Sequence[BlockChain] = ()
     """Those of ``chains`` with the replica's block size, as it was at dispatch."""
     lease: Lease | None = None
@@ -109,6 +127,11 @@ class Trip:
         self._lap_at = time.perf_counter()
         if self.trace is not None:
             self.trace.resume()
+
+    @property
+    def begun(self) -> bool:
+        """Whether it goes to another replica although its client has got the beginning of an answer."""
+        return self.stream is not None and self.stream.begun
 
     @property
     def root(self) -> int:
@@ -185,12 +208,22 @@ class Trip:
             )
         if outcome.ending is Ending.INTERRUPTED:
             return shutting_down()
+        if outcome.ending is Ending.EXPIRED:
+            return expired()
         if outcome.ending is Ending.TIMED_OUT:
             told = "The replica did not answer in time. Send the request again."
             return UpstreamTimeout(told, code="replica_timeout")
         return UpstreamFailed(
-            "The replica broke the connection before it answered. Send the request again.", code="replica_disconnected"
+            "The replica broke off, or what it sent is no answer. Send the request again.", code="replica_disconnected"
         )
+
+
+def expired() -> DeadlineExceeded:
+    """What a client is told whose answer had not begun when its time was over."""
+    return DeadlineExceeded(
+        "The request took longer than it may take (`x-request-timeout`, or else `relay.total_timeout_seconds`).",
+        code="deadline_exceeded",
+    )
 
 
 def shutting_down() -> ShuttingDown:

@@ -1,7 +1,7 @@
 """The limits of all tenants: those in the configuration, and a bounded number of those that are not."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from gateway.admission.limits import Limits, TenantLimits
 
@@ -17,6 +17,10 @@ class AllLimits:
         unlisted: Limits of each tenant that has none; None if there are no such tenants.
         most_unlisted: How many of those are remembered, beyond the ones with requests running. The one that was here
             longest ago is forgotten first, and begins anew.
+
+    Attributes:
+        touched: Tenants that may have taken something since somebody emptied this; None where nobody does. Bounded: it
+            may lack some.
     """
 
     def __init__(
@@ -28,6 +32,7 @@ class AllLimits:
         self._busy: dict[str, TenantLimits] = {}
         self._gone: dict[str, TenantLimits] = {}
         self._idle: OrderedDict[str, TenantLimits] = OrderedDict()
+        self.touched: dict[str, TenantLimits] | None = None
 
     def replace(self, listed: Mapping[str, Limits], unlisted: Limits | None) -> None:
         """Other tenants, other limits. A tenant that stays keeps what it has taken, with its own entry or without."""
@@ -55,6 +60,7 @@ class AllLimits:
         state = self._listed.get(name) or self._busy.get(name)
         if state is not None:
             state.admit(now)
+            self._touch(name, state)
             return state
         state = self._idle.pop(name, None) or TenantLimits(name, self._unlisted or Limits())
         try:
@@ -63,14 +69,34 @@ class AllLimits:
             self._rest(name, state)
             raise
         self._busy[name] = state
+        self._touch(name, state)
+        return state
+
+    def known(self) -> Iterator[tuple[str, TenantLimits]]:
+        """All tenants that are remembered, and what they have taken."""
+        for states in (self._listed, self._busy, self._idle):
+            yield from states.items()
+
+    def find(self, name: str) -> TenantLimits | None:
+        """What a tenant has taken; None if there is no such tenant."""
+        state = self._listed.get(name) or self._busy.get(name) or self._idle.get(name)
+        if state is None and self._unlisted is not None:
+            state = TenantLimits(name, self._unlisted)
+            self._rest(name, state)
         return state
 
     def release(self, name: str, state: TenantLimits) -> None:
         """A request that was admitted is over."""
         state.running -= 1
+        self._touch(name, state)
         if not state.running and self._busy.get(name) is state:
             del self._busy[name]
             self._rest(name, state)
+
+    def _touch(self, name: str, state: TenantLimits) -> None:
+        touched = self.touched
+        if touched is not None and state.limited and len(touched) < self._most_unlisted + len(self._listed):
+            touched[name] = state
 
     def _rest(self, name: str, state: TenantLimits) -> None:
         self._idle[name] = state

@@ -7,6 +7,7 @@ from gateway.admission.callers import Callers
 from gateway.admission.limits import Limits, TenantLimits, TokenShare
 from gateway.admission.names import ANYBODY, DEFAULT_TENANT
 from gateway.admission.settings import AdmissionSettings, TenantSettings, is_open
+from gateway.admission.shared import SharedLimits
 from gateway.values.errors import RateLimited
 from gateway.values.tenant import Caller, PersonalDataMode, Tenant
 
@@ -66,6 +67,8 @@ class Gatekeeper:
     ) -> None:
         self._callers = Callers(tenants, admission, personal_data)
         self._limits = AllLimits(*_limits(tenants, admission))
+        self.shared = SharedLimits(self._limits)
+        """What other gateways have to know of it, and it of them."""
 
     def replace(
         self,

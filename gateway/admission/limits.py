@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.admission.settings import TenantSettings
 from gateway.admission.windows import Charge, RequestWindow, TokenWindow
@@ -46,6 +47,20 @@ class Limits:
         return count, count / rate
 
 
+class Taken(NamedTuple):
+    """What a tenant has taken at one gateway.
+
+    Attributes:
+        requests: Admitted since the gateway began, but for those that were refused after all.
+        tokens: Prompt tokens charged since then.
+        running: Requests admitted and not yet over.
+    """
+
+    requests: int = 0
+    tokens: int = 0
+    running: int = 0
+
+
 class TenantLimits:
     """What a tenant has taken.
 
@@ -55,12 +70,17 @@ class TenantLimits:
 
     Attributes:
         running: Requests admitted and not yet over.
+        requests: Admitted here since the gateway began, but for those that were refused after all.
+        tokens: Prompt tokens charged here since then.
     """
 
     def __init__(self, tenant: str, limits: Limits) -> None:
         self._tenant = tenant
         self._limits = limits
-        self.running = 0
+        self.running = self.requests = self.tokens = 0
+        self._running_elsewhere = 0
+        self._elsewhere: dict[str, Taken] = {}
+        self._charged_elsewhere: Charge | None = None
         window = limits.window()
         self._requests = None if window is None else RequestWindow(*window)
         tokens = limits.prompt_tokens_per_minute
@@ -90,7 +110,7 @@ class TenantLimits:
             RateLimited: There is none left; nothing was counted.
         """
         concurrent = self._limits.concurrent
-        if concurrent is not None and self.running >= concurrent:
+        if concurrent is not None and self.running + self._running_elsewhere >= concurrent:
             raise self._refusal(
                 f"tenant {self._tenant} may have {_counted(concurrent, 'request')} running at once (concurrent), and "
                 "has. Try again when one of them is over.",
@@ -111,6 +131,7 @@ class TenantLimits:
                 )
             self._requests.admit(now)
         self.running += 1
+        self.requests += 1
 
     def charge(self, tokens: int, admitted: float | None, now: float) -> "TokenShare | None":
         """Count the tokens of a request's prompt; None where they have no limit.
@@ -130,9 +151,12 @@ class TenantLimits:
         fits = tokens <= limit
         wait = window.wait_seconds(tokens, now) if fits else None
         if wait == 0:
-            return TokenShare(window, window.charge(tokens, now), tokens)
-        if self._requests is not None and admitted is not None:
-            self._requests.take_back(admitted)
+            self.tokens += tokens
+            return TokenShare(self, window, window.charge(tokens, now), tokens)
+        if admitted is not None:
+            self.requests -= 1
+            if self._requests is not None:
+                self._requests.take_back(admitted)
         if wait is None:
             raise self._refusal(
                 f"the prompt has {_counted(tokens, 'token')}, and tenant {self._tenant} may send {limit} a minute "
@@ -148,6 +172,46 @@ class TenantLimits:
             wait,
             now,
         )
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is any limit."""
+        limits = self._limits
+        return limits.requests_per_second is not None or limits.concurrent is not None or self._tokens is not None
+
+    @property
+    def taken(self) -> Taken:
+        """What was taken at this gateway."""
+        return Taken(self.requests, self.tokens, self.running)
+
+    def take_elsewhere(self, gateway: str, taken: Taken, now: float, *, counts: bool) -> None:
+        """Another gateway tells what the tenant has taken there.
+
+        Args:
+            gateway: Its name.
+            taken: What it has taken.
+            now: Monotonic seconds.
+            counts: Whether all of it was taken since that gateway told last, if it has not told of this tenant yet;
+                else it is not known when it was.
+        """
+        before = self._elsewhere.get(gateway, Taken() if counts else taken)
+        self._elsewhere[gateway] = taken
+        self._running_elsewhere = sum(each.running for each in self._elsewhere.values())
+        if self._requests is not None:
+            for _ in range(min(taken.requests - before.requests, self._requests.count)):
+                self._requests.admit(now)
+        if self._tokens is None:
+            return
+        tokens = taken.tokens - before.tokens
+        if tokens > 0:
+            self._charged_elsewhere = self._tokens.charge(tokens, now)
+        elif tokens < 0 and self._charged_elsewhere is not None:
+            self._tokens.correct(self._charged_elsewhere, tokens)
+
+    def forget_elsewhere(self, gateway: str) -> None:
+        """Another gateway is not heard any more."""
+        self._elsewhere.pop(gateway, None)
+        self._running_elsewhere = sum(each.running for each in self._elsewhere.values())
 
     def headers(self, now: float) -> Headers:
         """OpenAI's rate-limit headers; none for what has no limit."""
@@ -184,14 +248,16 @@ class TokenShare:
     """The tokens one request was charged.
 
     Args:
+        limits: Whose they are.
         window: Where they count.
         charge: Among which.
         tokens: How many.
     """
 
-    __slots__ = ("_charge", "_tokens", "_window")
+    __slots__ = ("_charge", "_limits", "_tokens", "_window")
 
-    def __init__(self, window: TokenWindow, charge: Charge, tokens: int) -> None:
+    def __init__(self, limits: TenantLimits, window: TokenWindow, charge: Charge, tokens: int) -> None:
+        self._limits = limits
         self._window = window
         self._charge = charge
         self._tokens = tokens
@@ -200,6 +266,7 @@ class TokenShare:
         """It is this many instead. What is taken back is never more than was charged."""
         tokens = max(tokens, 0)
         self._window.correct(self._charge, tokens - self._tokens)
+        self._limits.tokens += tokens - self._tokens
         self._tokens = tokens
 
 

@@ -18,7 +18,7 @@ def mistakes(
     is_loopback: bool,
     forward_authorization: bool,
     models: Collection[str],
-    regions: Collection[str],
+    regions: Collection[str] | None,
 ) -> Iterator[Mistake]:
     """What is wrong with the entries together, or with what stands elsewhere in the file.
 
@@ -29,7 +29,7 @@ def mistakes(
         is_loopback: Whether only this machine reaches that address.
         forward_authorization: Whether clients' ``authorization`` headers travel on to the engines.
         models: Ids of all models.
-        regions: Regions of all replicas.
+        regions: Regions of all replicas; None if they are only known when the replicas are found.
     """
     yield from _repetitions(tenants)
     yield from _unreachable(tenants, admission)
@@ -43,7 +43,7 @@ def mistakes(
     for t, tenant in enumerate(tenants):
         yield from _unknown_models(t, tenant, models)
         for r, region in enumerate(tenant.regions or ()):
-            if region not in regions:
+            if regions is not None and region not in regions:
                 yield ("tenants", t, "regions", r), f"no replica is in region {_named(region, regions)}"
 
 

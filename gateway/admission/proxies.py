@@ -2,7 +2,7 @@
 
 import ipaddress
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -23,7 +23,7 @@ class TrustedProxies:
     def __init__(self, networks: Iterable[str]) -> None:
         self._networks = [_network(text) for text in networks]
         # Reading an address takes longer than everything else here, and proxies are few.
-        self._remembered = lru_cache(_REMEMBERED_PEERS)(self._look_up)
+        self._remembered = lru_cache(_REMEMBERED_PEERS)(partial(_look_up, self._networks))
 
     def __bool__(self) -> bool:
         return bool(self._networks)
@@ -32,14 +32,15 @@ class TrustedProxies:
         """Whether a connection from this address is a proxy's; what is no address (a Unix socket, nothing) is not."""
         return bool(self._networks) and self._remembered(peer)
 
-    def _look_up(self, peer: str) -> bool:
-        try:
-            address = ipaddress.ip_address(peer)
-        except ValueError:
-            return False
-        # What listens on IPv6 for both sees its IPv4 peers so.
-        mapped = getattr(address, "ipv4_mapped", None)
-        return any((mapped or address) in network for network in self._networks)
+
+def _look_up(networks: Iterable[Network], peer: str) -> bool:
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return False
+    # What listens on IPv6 for both sees its IPv4 peers so.
+    mapped = getattr(address, "ipv4_mapped", None)
+    return any((mapped or address) in network for network in networks)
 
 
 def check_network(text: str) -> str:

@@ -167,6 +167,11 @@ class TenantSettings(BaseModel):
     is longer than this is never taken, so too small: long prompts are refused for good; too large: a few very long
     prompts hold up everybody."""
 
+    share: float = Field(default=1, ge=0.001, le=1000)
+    """Its weight when requests have to wait for replicas (see `queue`): a tenant with 2 has twice as many prompt tokens
+    computed in the same time as one with 1, as long as both wait. While nobody waits it means nothing. Too large: the
+    others wait; too small: it does."""
+
     personal_data: Literal["off", "report", "mask", "block"] | None = None
     """What becomes of personal data found in the leading messages of its requests. Null: `personal_data.mode`."""
 

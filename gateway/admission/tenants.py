@@ -73,6 +73,7 @@ class Tenants:
             idle_ttl_seconds=entry.idle_ttl_seconds,
             max_age_seconds=entry.max_age_seconds,
             canon=tuple(sorted(entry.canon.items())),
+            share=entry.share,
         )
         return Caller(tenant, models=_models(entry.models))
 

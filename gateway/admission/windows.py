@@ -35,6 +35,7 @@ class RequestWindow:
 
     def admit(self, now: float) -> None:
         """Count a request that may be admitted."""
+        self._forget(now)  # of what is admitted elsewhere alone, nobody asks here
         self._times.append(now)
 
     def take_back(self, admitted: float) -> None:
@@ -106,6 +107,7 @@ class TokenWindow:
 
     def charge(self, tokens: int, now: float) -> Charge:
         """Count tokens that fit. Returns what ``correct`` wants to know."""
+        self._forget(now)  # as above
         last = self._charges[-1] if self._charges else None
         if last is not None and now - last.opened < self.MOMENT_SECONDS:
             last.tokens += tokens

@@ -68,7 +68,8 @@ class ClientSink:
         self._interrupted = False
         self.started = False
         self._owner = asyncio.current_task()
-        self._watch = asyncio.get_running_loop().create_task(self._wait_for_disconnect(), name="client-watch")
+        watch = asyncio.get_running_loop().create_task(self._wait_for_disconnect(), name="client-watch")
+        self._watch: asyncio.Task[None] | None = watch
 
     @property
     def gone(self) -> bool:
@@ -81,8 +82,8 @@ class ClientSink:
         return self._interrupted
 
     def interrupt(self) -> None:
-        """The gateway is shutting down: have the owner end the answer now."""
-        if not self._finished and self._owner is not None:
+        """The gateway is shutting down: have the owner end the answer now. Once is enough; again changes nothing."""
+        if not self._finished and not self._interrupted and self._owner is not None:
             self._interrupted = True
             self._owner.cancel()
 
@@ -100,7 +101,11 @@ class ClientSink:
     def close(self) -> None:
         """The exchange is over, or its owner has stopped caring: cancel nobody any more."""
         self._finished = True
-        self._watch.cancel()
+        # A cancelled task holds on to where it was, and so to this: only the garbage collector could free both, and all
+        # of the request with them.
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
 
     async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

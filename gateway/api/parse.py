@@ -6,6 +6,7 @@ accepts.
 """
 
 import json
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -15,6 +16,22 @@ from gateway.values.errors import BadRequest, NotFound
 from gateway.values.ids import ModelId, RequestId
 from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.tenant import Caller
+
+_MOST_CONTAINERS = 100_000
+"""Objects and lists in a body. A long conversation with tools has some thousands; 16 MiB could hold millions, and cost
+seconds in which nobody else is served, and a gigabyte."""
+
+_MOST_PROMPTS = 4096
+"""Prompts in one request. Each is looked up and placed by itself."""
+
+# Possessive, and matched from one to the next, so that no text makes it look at anything twice.
+_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+[\[\]{}]', re.DOTALL)
+_OPENING = frozenset(b"[{")
+
+_HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
+
+_TIMEOUT_HEADER = b"x-request-timeout"
+_SECONDS = re.compile(rb"\d{1,9}(\.\d{1,9})?")
 
 
 def parse_request(
@@ -72,6 +89,7 @@ def parse_request(
         received_at=received_at,
         caller=caller,
         peer=peer,
+        timeout_seconds=_timeout(headers),
     )
 
 
@@ -95,7 +113,25 @@ def known_models(models: Collection[str]) -> str:
     return ", ".join(models) or "none"
 
 
+def _timeout(headers: Sequence[tuple[bytes, bytes]]) -> float | None:
+    value = next((value for name, value in headers if name == _TIMEOUT_HEADER), None)
+    if value is None:
+        return None
+    # No exponents, infinities or underscores, which float() would take.
+    if not _SECONDS.fullmatch(value.strip()) or not (seconds := float(value)):
+        raise BadRequest(
+            "`x-request-timeout` must be a number of seconds above 0, such as 30 or 2.5, not"
+            f" {_shown(value.decode('latin-1'))}.",
+            param="x-request-timeout",
+            code="invalid_header",
+        )
+    return seconds
+
+
 def _object(body: bytes, max_depth: int) -> dict[str, Any]:
+    brackets = body.count(b"{") + body.count(b"[")
+    if brackets > _MOST_CONTAINERS:
+        _check_containers(body, max_depth)
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -103,7 +139,7 @@ def _object(body: bytes, max_depth: int) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise BadRequest("The body must be a JSON object.", code="invalid_json")
     # Every level opens with a bracket: most bodies have too few of them to be too deep.
-    if body.count(b"{") + body.count(b"[") > max_depth and _deeper_than(fields, max_depth):
+    if brackets > max_depth and _deeper_than(fields, max_depth):
         raise _too_deep(max_depth)
     return fields
 
@@ -112,7 +148,8 @@ def _lenient(body: bytes, error: orjson.JSONDecodeError, max_depth: int) -> Any:
     """What the engines' own parser, Python's, takes and orjson does not: NaN, numbers beyond a double."""
     try:
         fields = json.loads(body.decode())
-        json.dumps(fields, ensure_ascii=False).encode()  # half a surrogate pair cannot be written
+        if _HALF_A_PAIR.search(body):
+            json.dumps(fields, ensure_ascii=False).encode()  # half a surrogate pair cannot be written
     except RecursionError:
         raise _too_deep(max_depth) from None
     except ValueError:
@@ -142,6 +179,25 @@ def _too_deep(limit: int) -> BadRequest:
     return BadRequest(f"The body is nested deeper than {limit} levels.", code="nesting_too_deep")
 
 
+def _check_containers(body: bytes, max_depth: int) -> None:
+    """Refuse a body in which too many objects and lists begin, before they are made. Those in texts do not count."""
+    position = opened = depth = 0
+    while (bracket := _BRACKET.match(body, position)) is not None:
+        position = bracket.end()
+        if body[position - 1] not in _OPENING:
+            depth -= 1
+            continue
+        opened += 1
+        depth += 1
+        if depth > max_depth:
+            raise _too_deep(max_depth)
+        if opened > _MOST_CONTAINERS:
+            raise BadRequest(
+                f"The body holds more than {_MOST_CONTAINERS} objects and lists. Send fewer messages, parts or tools.",
+                code="too_many_values",
+            )
+
+
 def _deeper_than(value: Any, limit: int) -> bool:
     level = [value]
     for _ in range(limit):
@@ -167,14 +223,13 @@ def _check_messages(fields: dict[str, Any]) -> None:
     if not messages:
         raise BadRequest("`messages` is empty: give at least one message.", param="messages", code="invalid_value")
     for position, message in enumerate(messages):
-        name = f"messages[{position}]"
         if not isinstance(message, dict):
-            raise _wrong_type(name, "an object with a role")
+            raise _wrong_type(f"messages[{position}]", "an object with a role")
         if not isinstance(message.get("role"), str):
-            raise _wrong_type(f"{name}.role", "a string such as user, assistant, system or tool")
+            raise _wrong_type(f"messages[{position}].role", "a string such as user, assistant, system or tool")
         content = message.get("content")
         if content is not None and not isinstance(content, (str, list)):
-            raise _wrong_type(f"{name}.content", "a string or a list of content parts")
+            raise _wrong_type(f"messages[{position}].content", "a string or a list of content parts")
     tools = fields.get("tools")
     if tools is not None and not isinstance(tools, list):
         raise _wrong_type("tools", "a list")
@@ -190,6 +245,12 @@ def _check_prompt(fields: dict[str, Any]) -> None:
         )
     if prompt is not None and not isinstance(prompt, (str, list)):
         raise _wrong_type("prompt", "a string, a list of strings, or token ids")
+    if isinstance(prompt, list) and len(prompt) > _MOST_PROMPTS and set(map(type, prompt)) != {int}:
+        raise BadRequest(
+            f"`prompt` holds more than {_MOST_PROMPTS} prompts. Send them in several requests.",
+            param="prompt",
+            code="too_many_prompts",
+        )
 
 
 def _wrong_type(param: str, expected: str) -> BadRequest:

@@ -11,6 +11,38 @@ MARK = "x-gateway-error"
 """Header of answers the gateway made itself; a replica's own errors pass through without it."""
 
 
+class RequestTimeout(GatewayError):
+    """A request did not arrive in time.
+
+    Args:
+        seconds: That it had.
+    """
+
+    status = 408
+    type = "timeout_error"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"The request did not arrive within {seconds:g} seconds. Send it faster, or raise server.receive_seconds.",
+            code="request_timeout",
+        )
+
+
+class NoRoom(GatewayError):
+    """The gateway has as many connections as it can hold."""
+
+    status = 503
+    type = "service_unavailable"
+    retry_after_seconds = 1
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The gateway cannot hold more connections. Send the request again in a moment; who runs the gateway may"
+            " raise its limit of open files.",
+            code="too_many_connections",
+        )
+
+
 def problem_body(error: GatewayError) -> bytes:
     """The error body."""
     return orjson.dumps(

@@ -1,19 +1,26 @@
-"""HTTP/1.1 in, with a limit on what a request may send besides its body.
+"""HTTP/1.1 in, with limits on what a request may send besides its body, and on the time it may take to arrive.
 
-uvicorn's parser keeps every header for as long as they come, so that one connection could fill the memory; and what is
-not HTTP it answers in plain text. Here both are refused in the API's own shape, and the connection ends.
+uvicorn's parser keeps every header for as long as they come, so that one connection could fill the memory; it waits for
+the rest of a request for ever; and what is not HTTP it answers in plain text. Here all of these are refused in the
+API's own shape, and the connection ends.
 
 What is limited are the bytes since a request's head began or since the last piece of its body. So the limit holds for
 the request line and the headers, and behind a chunked body for trailers and whatever else is no body. A request that
 comes in one read costs a counter; only one that is split or large is added up.
+
+A request's time runs from its first byte to its last, and a connection's from when it was made to its first byte. It
+does not run while the gateway itself does not read, because another request of the connection has to be answered
+first. A request that comes in one read needs no timer.
 """
 
+import asyncio
 import sys
 
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from gateway.api.problems import problem_body, problem_headers
+from gateway.api.open_files import Room
+from gateway.api.problems import NoRoom, RequestTimeout, problem_body, problem_headers
 from gateway.values.errors import BadRequest, GatewayError, HeadersTooLarge
 
 _log = structlog.get_logger("gateway.api")
@@ -22,29 +29,51 @@ _LINGER_SECONDS = 2.0
 """How long a refused client may go on sending. Closed at once, with bytes of it unread, its connection would be reset,
 and it might never see the answer."""
 
-_STATUS_LINES = {400: "HTTP/1.1 400 Bad Request", 431: "HTTP/1.1 431 Request Header Fields Too Large"}
+_STOOD_STILL_SECONDS = 1.0
+"""If a timer comes so much later than it should, this process has stood still, and has not read what is there."""
+
+_STATUS_LINES = {
+    400: "HTTP/1.1 400 Bad Request",
+    408: "HTTP/1.1 408 Request Timeout",
+    431: "HTTP/1.1 431 Request Header Fields Too Large",
+    503: "HTTP/1.1 503 Service Unavailable",
+}
 
 
-def limited_protocol(max_header_bytes: int) -> type[HttpToolsProtocol]:
+def limited_protocol(
+    max_header_bytes: int, receive_seconds: float = 60.0, room: Room | None = None
+) -> type[HttpToolsProtocol]:
     """A protocol class for ``uvicorn.Config(http=...)``.
 
     Args:
         max_header_bytes: Most bytes of a request's line and headers together. More is answered with 431, and what is
             not HTTP with 400; either ends the connection.
+        receive_seconds: In which a request has to arrive. A later one is answered with 408, which ends the connection;
+            one on which nothing came at all is closed.
+        room: How many files may be open for one more connection to be served; None: any number.
     """
-    return type("LimitedProtocol", (_LimitedProtocol,), {"max_header_bytes": max_header_bytes})
+    limits = {"max_header_bytes": max_header_bytes, "receive_seconds": receive_seconds, "room": room or Room.endless()}
+    return type("LimitedProtocol", (_LimitedProtocol,), limits)
 
 
 class _LimitedProtocol(HttpToolsProtocol):
     """One client connection."""
 
     max_header_bytes: int
+    receive_seconds: float
+    room: Room
 
     _framing_bytes = 0
     """Bytes since the head began, or since the last piece of the body. What stands in one read behind a piece of the
     body, or behind another request, is not among them: the parser does not tell where in a read it is."""
     _in_head = False
     _in_body = False
+    _began = False
+    """Whether a request began in the present read."""
+    _silent = True
+    """Whether nothing has come yet."""
+    _timer: asyncio.TimerHandle | None = None
+    """Runs while something is missing that should have come."""
     _suspect = False
     """Whether the present read may end a head that is too large: it is larger than the limit, or not the first."""
     _read = b""
@@ -52,10 +81,30 @@ class _LimitedProtocol(HttpToolsProtocol):
     _problem: GatewayError | None = None
     """Why the connection is refused; nothing that comes after it is looked at."""
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        """The connection stands."""
+        super().connection_made(transport)
+        # A new file has the lowest number that is free, so this is how many are open.
+        files: int = transport.get_extra_info("socket").fileno()
+        if files < self.room.served:
+            self._wait_for_more(self.receive_seconds)
+            return
+        self._problem = NoRoom()
+        if files < self.room.refused:
+            self._refuse(self._problem)
+        else:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
     def data_received(self, data: bytes) -> None:
         """Bytes came in."""
         if self._problem is not None:
             return
+        self._silent = self._began = False
         self._read = data
         self._framing_bytes += len(data)
         self._suspect = self._in_head or len(data) > self.max_header_bytes
@@ -64,10 +113,23 @@ class _LimitedProtocol(HttpToolsProtocol):
         if self._framing_bytes > self.max_header_bytes and self._problem is None:
             self._problem = self._too_large()
             self._refuse(self._problem)
+        if self._problem is not None:
+            return
+        if self._in_head or self._in_body or self.cycle is None:
+            # Unless it waits for the same request already.
+            if self._began or self._timer is None:
+                self._wait_for_more(self.receive_seconds)
+        elif self.cycle.response_complete:
+            # Its answer went before its end. No request is under way, and with these bytes uvicorn's wait for the next
+            # one is over.
+            if self._timer is None:
+                self._wait_for_more(self.timeout_keep_alive)
+        elif self._timer is not None:
+            self._stop_waiting()
 
     def on_message_begin(self) -> None:
         """A head begins."""
-        self._in_head = True
+        self._in_head = self._began = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -95,7 +157,15 @@ class _LimitedProtocol(HttpToolsProtocol):
             return
         self._in_body = False
         self._framing_bytes = 0
+        self._stop_waiting()
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """An answer was given. What comes behind its request may not have been read until now."""
+        waited = self._timer is not None and self._held_up()
+        super().on_response_complete()
+        if waited and not self.transport.is_closing():
+            self._wait_for_more(self.receive_seconds)
 
     def send_400_response(self, msg: str) -> None:
         """The parser gave up. ``msg``, which is always the same, is not used."""
@@ -129,8 +199,36 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._framing_bytes = 0
         self.data_received(b"\r\n".join((*head, b"", b"")) + self._read[behind:])
 
+    def _wait_for_more(self, seconds: float) -> None:
+        self._stop_waiting()
+        due = self.loop.time() + seconds
+        self._timer = self.loop.call_at(due, self._give_up, due)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self, due: float) -> None:
+        """What should have come has not."""
+        self._timer = None
+        if self._problem is not None or self.transport.is_closing():
+            return
+        if self._held_up() or self.loop.time() - due > _STOOD_STILL_SECONDS:
+            self._wait_for_more(self.receive_seconds)
+        elif self._silent or (self.cycle is not None and not (self._in_head or self._in_body)):
+            self.transport.close()
+        else:
+            self._problem = RequestTimeout(self.receive_seconds)
+            self._refuse(self._problem)
+
+    def _held_up(self) -> bool:
+        """Whether the client waits for the gateway, and not the other way round."""
+        return self.flow.read_paused or bool(self.pipeline)
+
     def _refuse(self, problem: GatewayError) -> None:
         """Say why, and end the connection; where other answers are still due on it, end it with the last of them."""
+        self._stop_waiting()
         _log.info("connection_refused", code=problem.code, peer=self.client[0] if self.client else "")
         self._unset_keepalive_if_required()
         cycle = self.cycle

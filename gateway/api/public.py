@@ -89,7 +89,7 @@ class PublicApp:
             grant = self._gate.admit(headers, peer, time.time(), time.monotonic())
             if trace is not None:
                 trace.lap("admission")
-            _check_media(named)
+            _check_media(named, headers)
             length = named.get(b"content-length", b"")
             body = await read_body(receive, int(length) if length.isdigit() else None, self._max_body_bytes)
             request = parse_request(
@@ -147,20 +147,23 @@ def _refusal(endpoint: str, request_id: RequestId, error: GatewayError, peer: st
     return Refusal(request_id, endpoint, error.status, error.code, peer, caller)
 
 
-def _check_media(headers: dict[bytes, bytes]) -> None:
-    declared = headers.get(b"content-type", b"").decode("latin-1")
+def _check_media(named: dict[bytes, bytes], headers: Sequence[tuple[bytes, bytes]]) -> None:
+    declared = named.get(b"content-type", b"").decode("latin-1")
     kind = declared.partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         told = f"not {declared[:100]!r}" if declared else "and the header is missing"
         raise UnsupportedMediaType(
             f"The body must be sent with `content-type: application/json`, {told}.", code="unsupported_media_type"
         )
-    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
-    if encoding not in ("", "identity"):
-        raise UnsupportedMediaType(
-            f"Request bodies cannot be compressed (content-encoding: {encoding[:40]}). Send plain JSON.",
-            code="unsupported_encoding",
-        )
+    if b"content-encoding" not in named:
+        return
+    for name, value in headers:
+        encoding = value.decode("latin-1").strip().lower()
+        if name == b"content-encoding" and encoding not in ("", "identity"):
+            raise UnsupportedMediaType(
+                f"Request bodies cannot be compressed (content-encoding: {encoding[:40]}). Send plain JSON.",
+                code="unsupported_encoding",
+            )
 
 
 def _text(value: bytes | None) -> str | None:

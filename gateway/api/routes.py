@@ -38,6 +38,7 @@ class Catalog:
         ready: Whether a model has a replica that is up.
         started_at: Unix seconds, for cards made here.
         public: Whether anybody may see which models there are, as long as nobody has to say who they are.
+        stopping: Whether the gateway is about to take no more requests.
     """
 
     models: Sequence[str]
@@ -45,6 +46,7 @@ class Catalog:
     ready: Callable[[str], bool]
     started_at: int
     public: Callable[[], bool]
+    stopping: Callable[[], bool] = lambda: False
 
 
 def build_routes(catalog: Catalog, gate: Gate, observers: Sequence[Observer]) -> FastAPI:
@@ -88,9 +90,11 @@ def build_routes(catalog: Catalog, gate: Gate, observers: Sequence[Observer]) ->
     @app.api_route("/readyz", methods=["GET", "HEAD"])
     async def can_serve() -> Response:
         models = {model: catalog.ready(model) for model in catalog.models}
-        ready = all(models.values())
+        stopping = catalog.stopping()
+        ready = all(models.values()) and not stopping
+        status = "stopping" if stopping else "ready" if ready else "not ready"
         return JSONResponse(
-            {"status": "ready" if ready else "not ready"} | ({"models": models} if catalog.public() else {}),
+            {"status": status} | ({"models": models} if catalog.public() else {}),
             200 if ready else 503,
             None if ready else {"retry-after": "2"},
         )

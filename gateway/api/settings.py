@@ -134,10 +134,26 @@ class ServerSettings(BaseModel):
     """Seconds an idle client connection stays open. 75 is above the 60 of common load balancers, so that the gateway is
     not the first to close. Too small: clients see resets on reused connections."""
 
+    receive_seconds: float = Field(default=60, gt=0)
+    """Seconds in which a request has to arrive, from its first byte to the last one of its body; a later one is
+    answered with 408. A new connection on which nothing comes for so long is closed. 60 lets 16 MiB arrive at 2.3
+    Mbit/s. Too small: large requests over slow lines are refused; too large: clients that send a byte now and then
+    hold their connections for so long."""
+
+    workers: int = Field(default=1, ge=1, le=64)
+    """Processes that answer on the public port together, as several gateways would. One answers from a single CPU core;
+    more need as many cores, and each holds the tokenizers and an index of its own. What they share by themselves and
+    for what they need a Redis (`state`) stands in `docs/workers.md`. Needs Linux when there is more than one."""
+
+    drain_seconds: float = Field(default=5, ge=0)
+    """Seconds for which requests are still taken after SIGTERM, while `/readyz` already answers 503 and every answer
+    ends its connection. Load balancers need that long to notice (in Kubernetes: until the pod's address is gone from
+    every node). 0, or Ctrl-C: none. Too small: clients are refused during roll-outs; too large: these take longer."""
+
     shutdown_grace_seconds: float = Field(default=30, ge=0)
-    """Seconds that running answers get to finish after SIGTERM; what still runs then is cut. A pod's
-    `terminationGracePeriodSeconds` (30 in Kubernetes by default) has to be longer, or the pod is killed first. Too
-    small: long answers are cut by every roll-out."""
+    """Seconds that running answers get to finish once no more are taken; what still runs then is ended with an error. A
+    pod's `terminationGracePeriodSeconds` (30 in Kubernetes by default) has to be longer than this, `drain_seconds` and
+    10 seconds together, or the pod is killed first. Too small: long answers are cut by every roll-out."""
 
     @field_validator("host", "admin_host")
     @classmethod

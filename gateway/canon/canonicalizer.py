@@ -63,13 +63,16 @@ class Canonicalizer:
         self._store = store
         self._executor = executor
         self._memory = ContextMemory(settings.memory_mib * _MIB, settings.memory_ttl_seconds)
+        self._settings = settings
+        self._rulebook = rulebook(settings)
         self.configure(settings, models)
 
     def configure(self, settings: CanonSettings, models: Mapping[str, RuleModes]) -> None:
         """Go by other settings from now on. What is remembered of conversations stays, as far as there is room."""
+        if settings != self._settings:  # rules remember what they found
+            self._rulebook = rulebook(settings)
         self._settings = settings
         self._modes = ModeTable(settings.rules, models, settings.routes)
-        self._rulebook = rulebook(settings)
         self._memory.max_bytes = settings.memory_mib * _MIB
         self._memory.ttl_seconds = settings.memory_ttl_seconds
 

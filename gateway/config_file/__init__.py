@@ -5,6 +5,7 @@ each), pydantic validates the whole, and ``problems`` words what it found. Nothi
 file that cannot be read or is not YAML.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -12,12 +13,12 @@ from typing import TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from gateway.config_file.document import read_document
+from gateway.config_file.document import MAPPING_TAG, TEXT_TAG, compose, read_document, read_text
 from gateway.config_file.problems import describe
 from gateway.config_file.tree import FILE_PREFIX, TreeReader
 from gateway.values.errors import ConfigInvalid
 
-__all__ = ["named_files", "read_config"]
+__all__ = ["named_files", "read_config", "read_list"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -25,9 +26,10 @@ M = TypeVar("M", bound=BaseModel)
 def named_files(path: Path) -> list[Path]:
     """Files that secrets in a configuration file come from (``file:PATH``); none if it cannot be read."""
     try:
-        nodes: list[yaml.Node] = [read_document(path)]
+        top = compose(path, read_text(path))
     except ConfigInvalid:
         return []
+    nodes = [] if top is None else [top]
     files, seen = [], set()
     while nodes:
         node = nodes.pop()
@@ -55,8 +57,35 @@ def read_config(path: Path, model: type[M], environ: Mapping[str, str]) -> M:
         ConfigInvalid: Every mistake in the order of the file, as ``PATH:LINE: key.path[0].name: what is wrong``. Values
             of secret fields are never part of it.
     """
+    return _read(path, read_document(path), model, environ)
+
+
+def read_list(path: Path, model: type[M], name: str, environ: Mapping[str, str] = os.environ) -> M:
+    """Read a file that holds one list, as if it stood at the key ``name`` of a file that ``model`` describes.
+
+    Args:
+        path: As for ``read_config``.
+        model: What holds the list.
+        name: Its key there. A file that has this key at its top is good, too.
+        environ: As for ``read_config``.
+
+    Raises:
+        ConfigInvalid: As for ``read_config``; also where the file is empty: who writes it anew may not be done.
+    """
+    node = compose(path, read_text(path))
+    if node is None:
+        raise ConfigInvalid([f"{path}:1: the file is empty, expected a list ([] for none)"])
+    if isinstance(node, yaml.SequenceNode):
+        key = yaml.ScalarNode(TEXT_TAG, name, start_mark=node.start_mark, end_mark=node.start_mark)
+        node = yaml.MappingNode(MAPPING_TAG, [(key, node)], start_mark=node.start_mark, end_mark=node.end_mark)
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigInvalid([f"{path}:{node.start_mark.line + 1}: expected a list at the top of the file"])
+    return _read(path, node, model, environ)
+
+
+def _read(path: Path, document: yaml.MappingNode, model: type[M], environ: Mapping[str, str]) -> M:
     tree = TreeReader(environ)
-    data = tree.read(read_document(path), model)
+    data = tree.read(document, model)
     problems = list(tree.problems)
     settings: M | None = None
     try:

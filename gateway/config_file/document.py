@@ -15,6 +15,7 @@ from gateway.values.errors import ConfigInvalid
 
 _CORE = "tag:yaml.org,2002:"
 TEXT_TAG = _CORE + "str"
+MAPPING_TAG = _CORE + "map"
 _NULL, _BOOL, _INT, _FLOAT = (_CORE + name for name in ("null", "bool", "int", "float"))
 _SCALARS = (
     (_NULL, re.compile(r"(?:~|null|Null|NULL|)\Z"), ["~", "n", "N", ""]),

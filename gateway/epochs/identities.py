@@ -32,6 +32,8 @@ class EngineIdentities:
     def __init__(self) -> None:
         self._of_replica: dict[ReplicaId, EngineIdentity] = {}
         self._of_model: dict[ModelId, EngineIdentity] = {}
+        self._unmet: dict[ReplicaId, EngineIdentity] = {}
+        """Written down by another process, of replicas that have not joined yet."""
         self._started = False
 
     def started(self) -> None:
@@ -41,6 +43,8 @@ class EngineIdentities:
     def seen(self, replica: ReplicaId, model: ModelId, identity: EngineIdentity) -> bool:
         """Take note of what a replica runs; returns whether its model was updated."""
         before = self._of_replica.get(replica)
+        if before is None and (before := self._unmet.pop(replica, None)) is not None:
+            self._of_model.setdefault(model, before)
         present = identity if before is None else before.updated(identity)
         self._of_replica[replica] = present
         newest = self._of_model.get(model)
@@ -57,9 +61,15 @@ class EngineIdentities:
         self._of_model[model] = completed
         return changed
 
+    def forget(self, replica: ReplicaId) -> None:
+        """A replica has left."""
+        self._of_replica.pop(replica, None)
+
     def dump(self) -> dict[str, list[str]]:
         """JSON-ready; for ``load``."""
-        return {replica: list(_parts(identity)) for replica, identity in self._of_replica.items()}
+        # Who has not joined when all have been looked at is not waited for any longer.
+        kept = self._of_replica if self._started else self._unmet | self._of_replica
+        return {replica: list(_parts(identity)) for replica, identity in kept.items()}
 
     def load(self, dumped: dict[str, list[str]], models: dict[ReplicaId, ModelId]) -> None:
         """Go on from what another process left.
@@ -78,6 +88,8 @@ class EngineIdentities:
             if replica in models:
                 self._of_replica[replica] = EngineIdentity(root, version)
                 self._of_model.setdefault(models[replica], EngineIdentity(root, version))
+            else:
+                self._unmet[replica] = EngineIdentity(root, version)
 
 
 def _parts(identity: EngineIdentity) -> tuple[str, str]:

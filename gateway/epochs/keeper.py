@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 import structlog
 
 from gateway.epochs.identities import EngineIdentities, EngineIdentity
 from gateway.epochs.life import Life, parts_of
+from gateway.epochs.shared import SharedSpaces
 from gateway.epochs.spaces import PrefixSpaces
 from gateway.epochs.store import SpacesFile
 from gateway.tasks import TaskGroupOwner
@@ -31,7 +32,8 @@ class SpaceKeeper:
     Args:
         spaces: The spaces.
         file: Where they are kept; None for nowhere.
-        models: The model of every replica.
+        models: The model of every replica there is at the start.
+        served: The models, if some have no replica yet.
         tenant: Looks a tenant up by its name.
         on_file_error: Called for every failed write or read of the file.
     """
@@ -42,18 +44,22 @@ class SpaceKeeper:
         file: SpacesFile | None,
         *,
         models: Mapping[ReplicaId, ModelId],
+        served: Collection[ModelId] = (),
         tenant: Callable[[str], Tenant | None],
         on_file_error: Callable[[], None],
     ) -> None:
         self._spaces = spaces
         self._file = file
         self._models = dict(models)
+        self._served = {*models.values(), *served}
         self._tenant = tenant
         self._on_file_error = on_file_error
         self._identities = EngineIdentities()
         self._tasks = TaskGroupOwner()
         self._writing = asyncio.Lock()
         self._failing = False
+        self.shared: SharedSpaces | None = None
+        """Tells other gateways; None where there are none."""
 
     def load(self) -> None:
         """Take over what the last process left. Blocks; for the start.
@@ -102,6 +108,17 @@ class SpaceKeeper:
         if self._file is not None:
             self._file.unlock()
 
+    def joined(self, replica: ReplicaId, model: ModelId) -> None:
+        """A replica has joined."""
+        self._models[replica] = model
+        self._served.add(model)
+
+    def left(self, replica: ReplicaId) -> None:
+        """A replica has left for good."""
+        self._models.pop(replica, None)
+        self._identities.forget(replica)
+        self._spaces.changed = True
+
     def engine_seen(self, replica: ReplicaId, root: str, version: str) -> bool:
         """A replica tells what it runs: an update of the model ends its spaces. Returns whether it was one."""
         model = self._models[replica]
@@ -109,8 +126,17 @@ class SpaceKeeper:
         if not self._identities.seen(replica, model, EngineIdentity(root, version)):
             return False
         ends = self._spaces.reset(SpaceSelection(model=model), ResetCause.MODEL_UPDATE, time.time())
+        if self.shared is not None:
+            self.shared.engine_updated(replica, root, version)
         _log.warning("model_updated", replica=replica, model=model, root=root, version=version, spaces_ended=len(ends))
         return True
+
+    def engine_seen_elsewhere(self, replica: ReplicaId, root: str, version: str) -> None:
+        """Another gateway found that a replica runs something else, and has reset what that ends."""
+        model = self._models.get(replica)
+        if model is not None:
+            self._identities.seen(replica, model, EngineIdentity(root, version))
+            self._spaces.changed = True
 
     def shown(self) -> Iterator[dict[str, object]]:
         """See ``SpaceDesk``."""
@@ -118,7 +144,7 @@ class SpaceKeeper:
 
     async def reset(self, selection: SpaceSelection, by: str) -> Sequence[SpaceEnd]:
         """See ``SpaceDesk``. Also raises ``GatewayError`` if the file cannot be written."""
-        models = set(self._models.values())
+        models = self._served
         if selection.model is not None and selection.model not in models:
             known = ", ".join(sorted(models))
             raise BadRequest(
@@ -144,6 +170,12 @@ class SpaceKeeper:
                 f"{len(ends)} spaces are reset, but spaces.file cannot be written: a restart of the gateway would undo"
                 " it. Its log has the reason; mend it, then reset again.",
                 code="spaces_file_failed",
+            )
+        if self.shared is not None and not await self.shared.write():
+            raise GatewayError(
+                f"{len(ends)} spaces are reset at this gateway. The shared state cannot be written, so other gateways"
+                " may go on using them until it can: then they are told. The log has the reason.",
+                code="state_failed",
             )
         return ends
 

@@ -1,46 +1,23 @@
 """The prefix spaces alive, and what ended. Pure: time comes as an argument, and the file is somebody else's work."""
 
 import dataclasses
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from gateway.epochs.changes import Changes, Reset
 from gateway.epochs.life import Life, check_number, check_types, life_id, load_life
+from gateway.epochs.lives import Key, Lives, key_of
+from gateway.epochs.resets import Floors, Resets
+from gateway.epochs.rules import SpaceRules
 from gateway.epochs.salt import client_salt, client_salt_name, engine_salt
+from gateway.epochs.selections import matches, outdated
 from gateway.values.errors import BadRequest
 from gateway.values.ports import SpaceObserver
 from gateway.values.settlement import Settlement
 from gateway.values.space import ModelVersion, PrefixSpace, ResetCause, SpaceEnd, SpacePass, SpaceSelection
 from gateway.values.tenant import Caller, Tenant
 from gateway.vendors import names_cached
-
-_ENDED_KEPT = 500
-"""Ended lives whose figures stay readable."""
-
-_FLOORS_KEPT = 1000
-
-_Key = tuple[str, str, str, str, str, str, int, str]
-"""A space without its epoch: the other attributes of ``PrefixSpace``, in their order."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceRules:
-    """The configuration of spaces.
-
-    Attributes:
-        isolation: ``tenant``, ``group`` or ``none``.
-        secret: What salts are made with; empty only without isolation.
-        idle_ttl_seconds: Of tenants without a value of their own.
-        max_age_seconds: Of tenants without a value of their own.
-        max_spaces: Lives at the same time.
-    """
-
-    isolation: str
-    secret: bytes
-    idle_ttl_seconds: float
-    max_age_seconds: float
-    max_spaces: int
 
 
 class PrefixSpaces:
@@ -61,19 +38,19 @@ class PrefixSpaces:
     def __init__(self, rules: SpaceRules, observers: Sequence[SpaceObserver] = ()) -> None:
         self._rules = rules
         self._observers = observers
-        # Least recently used first.
-        self._lives: dict[_Key, Life] = {}
-        self._by_id: dict[str, Life] = {}
-        self._ended: deque[Life] = deque()
-        self._floors: dict[SpaceSelection, int] = {}
+        self._lives = Lives()
+        self._floors = Floors()
+        self._resets = Resets()
         self._last_epoch = 0
         self.changed = False
         """Whether anything is not yet in the file; the one who writes it sets it back."""
+        self.changes: Changes | None = None
+        """What is not yet told to other gateways; None where there are none. The one who tells takes it out."""
 
     def configure(self, rules: SpaceRules, now: float) -> None:
         """Go by another configuration from now on; a life's times follow with its next request."""
         if (rules.isolation, rules.secret) != (self._rules.isolation, self._rules.secret):
-            for life in list(self._lives.values()):
+            for life in self._lives.alive:
                 self._drop(life, ResetCause.CONFIGURATION, "", now)
         self._rules = rules
 
@@ -89,7 +66,7 @@ class PrefixSpaces:
         Raises:
             BadRequest: the client's salt cannot be used, or the request names something cached past all spaces.
         """
-        if self._rules.isolation != "none" and (field := names_cached(fields)) is not None:
+        if self._rules.isolated and (field := names_cached(fields)) is not None:
             raise BadRequest(
                 f"`{field}` names something cached, which may be anybody's, so it is not taken where prefixes are kept"
                 " apart. Leave it out.",
@@ -97,18 +74,20 @@ class PrefixSpaces:
                 code="names_cached",
             )
         narrowed_by = client_salt(fields)
-        key = self._key(caller, model)
-        life = self._lives.pop(key, None)  # and in again below, behind all others
+        key = self._rules.key(caller, model)
+        life = self._lives.take(key)  # and put back below, behind all others
         if life is not None:
-            self._set_times(life, caller.tenant)
+            self._rules.set_times(life, caller.tenant)
         if life is not None and (cause := life.over(now)) is not None:
             self._end(life, cause, "", now)
             life = None
         if life is None:
             life = self._begin(key, caller.tenant, now)
-        self._lives[key] = life
+        self._lives.put(key, life)
         life.used_at = max(now, life.used_at)
         self.changed = True
+        if self.changes is not None:
+            self.changes.used.add(life)
         space = life.space
         if not (space.tenant or space.scope or space.epoch or model.template_label or narrowed_by):
             return SpacePass(life.id, None, space)
@@ -130,13 +109,16 @@ class PrefixSpaces:
             by: Who asked for it.
             tenant: The tenant that ``selection.tenant`` names.
         """
-        owner = self._owner(tenant) if tenant is not None else None
-        selected = [life for life in self._lives.values() if _matches(selection, owner, life.space)]
-        if self._rules.isolation == "none":
+        owner = self._rules.owner(tenant) if tenant is not None else None
+        selected = [life for life in self._lives.alive if matches(selection, owner, life.space)]
+        epoch = self._next_epoch(now)
+        if not self._rules.isolated:
             # What is in the engines' caches may have come by another process; only an epoch above keeps it out.
-            if len(self._floors) >= _FLOORS_KEPT:
-                self._floors = {SpaceSelection(): self._next_epoch(now)}
-            self._floors[selection] = self._next_epoch(now)
+            self._floors.raise_to(selection, epoch)
+        if self.changes is not None:
+            known = Reset(selection, owner, epoch, cause, by)
+            self._resets.remember(known)
+            self.changes.resets.append(known)
         ends = [self._drop(life, cause, by, now) for life in selected]
         self.changed = True
         return ends
@@ -152,34 +134,117 @@ class PrefixSpaces:
         """
         old = [
             life
-            for life in self._lives.values()
-            if life.space.model_id == model.model_id and _outdated(life.space, model) is cause
+            for life in self._lives.alive
+            if life.space.model_id == model.model_id and outdated(life.space, model) is cause
         ]
         return [self._drop(life, cause, "", now) for life in old]
 
     def expire(self, now: float) -> None:
         """End the lives whose time is over."""
-        over = [(life, cause) for life in self._lives.values() if (cause := life.over(now)) is not None]
+        over = [(life, cause) for life in self._lives.alive if (cause := life.over(now)) is not None]
         for life, cause in over:
             self._drop(life, cause, "", now)
 
     def tenant_has_spaces(self, tenant: Tenant) -> bool:
         """Whether spaces tell this tenant apart from others at all."""
-        return bool(self._owner(tenant))
+        return bool(self._rules.owner(tenant))
 
     def shown(self) -> Iterator[tuple[Life, bool]]:
         """Every living space, most recently used first, then those that ended, latest first; and whether it lives."""
-        alive, ended = list(self._lives.values()), list(self._ended)
+        alive, ended = self._lives.alive, self._lives.ended
         for life in reversed(alive):
             yield life, life.ended_at is None
         for life in reversed(ended):
             yield life, False
 
+    # With other gateways
+
+    @property
+    def lives(self) -> Sequence[Life]:
+        """Those alive."""
+        return self._lives.alive
+
+    @property
+    def resets(self) -> Sequence[Reset]:
+        """Those that are remembered, this gateway's and others'."""
+        return self._resets.known
+
+    def adopt(self, life: Life, now: float) -> bool:
+        """Another gateway leads requests into a life: go on with it, unless the one here is newer.
+
+        Returns:
+            Whether it may still be of use to anybody.
+        """
+        space = life.space
+        if not self._rules.isolated or not space.tenant:
+            return True  # the configurations differ at present
+        self._last_epoch = max(self._last_epoch, space.epoch)
+        known = self._lives.named(life.id)
+        if known is not None:
+            known.used_at = max(known.used_at, min(life.used_at, now))
+            return known.ended_at is None or known.cause is ResetCause.CROWDED_OUT
+        # Clocks differ a little: it cannot have begun, nor been used, later than now.
+        life.born_at, life.used_at = min(life.born_at, now), min(life.used_at, now)
+        if life.over(now) is not None or self._resets.ended(space):
+            return False
+        key = key_of(space)
+        present = self._lives.find(key)
+        if present is not None:
+            if present.space.epoch > space.epoch:
+                return False
+            self._drop(present, ResetCause.MERGED, "", now)
+        elif len(self._lives) >= self._rules.max_spaces:
+            self._drop(self._lives.one_too_many(), ResetCause.CROWDED_OUT, "", now)
+        self._lives.put(key, life)
+        self.changed = True
+        return True
+
+    def used_elsewhere(self, life_id: str, used_at: float, now: float) -> None:
+        """Another gateway led a request into a life."""
+        life = self._lives.named(life_id)
+        if life is not None and life.ended_at is None:
+            life.used_at = max(life.used_at, min(used_at, now))
+            self.changed = True
+
+    def take_reset(self, reset: Reset, now: float, *, fresh: bool) -> bool:
+        """Lives were reset at another gateway.
+
+        Args:
+            reset: Which.
+            now: Unix seconds.
+            fresh: It has happened just now. Then whatever is alive here began before it, whatever the clocks say.
+
+        Returns:
+            Whether it says anything that a later one does not say.
+        """
+        known = self._resets.same_as(reset)
+        if known is not None and known.epoch >= reset.epoch:
+            return True
+        of_all = self._resets.of_all()
+        if of_all is not None and of_all.epoch >= reset.epoch:
+            return False
+        of_it = [life for life in self.lives if matches(reset.selection, reset.owner, life.space)]
+        newest = max((life.space.epoch for life in of_it), default=0)
+        if fresh and newest >= reset.epoch:
+            # Somebody's clock is ahead. Who has heard of these lives has to end them, too.
+            reset = dataclasses.replace(reset, epoch=newest + 1)
+            if self.changes is not None:
+                self.changes.raised.append(reset)
+        self._last_epoch = max(self._last_epoch, reset.epoch)
+        self._resets.remember(reset)
+        if not self._rules.isolated:
+            self._floors.raise_to(reset.selection, reset.epoch)
+        for life in of_it:
+            if life.space.epoch < reset.epoch:
+                self._drop(life, reset.cause, reset.by, now)
+        self.changed = True
+        return True
+
     # Observer
 
     def count(self, settlement: Settlement) -> None:
         """Add a complete answer to the figures of its space, which may have ended meanwhile."""
-        life = self._by_id.get(settlement.space)
+        life = self._lives.named(settlement.space)
         if life is None:
             return
         figures = life.figures
@@ -194,7 +259,7 @@ class PrefixSpaces:
     def snapshot(self) -> Callable[[], dict[str, Any]]:
         """Everything that has to outlive the process, as it is now. What is returned makes it JSON-ready, for ``load``,
         which takes a millisecond for a hundred spaces and may be done in a thread."""
-        last_epoch, lives, ended, floors = self._last_epoch, [*self._lives.values()], [*self._ended], {**self._floors}
+        last_epoch, lives, ended, floors = self._last_epoch, self._lives.alive, self._lives.ended, self._floors.all
         return lambda: {
             "last_epoch": last_epoch,
             "lives": [life.dump() for life in lives],
@@ -219,123 +284,36 @@ class PrefixSpaces:
         for selection in floors:
             check_types(selection)
         self._last_epoch = max([last_epoch, *(life.space.epoch for life in lives), *floors.values()])
-        self._floors = floors
-        self._lives = {_key_of(life.space): life for life in lives}
-        self._ended = deque(ended[-_ENDED_KEPT:])
-        self._by_id = {life.id: life for life in [*self._ended, *lives]}
+        self._floors = Floors(floors)
+        self._lives.restore(lives, ended)
         self.expire(now)
 
-    def _key(self, caller: Caller, model: ModelVersion) -> _Key:
-        tenant = caller.tenant
-        return (
-            model.model_id,
-            model.tokenizer_id,
-            model.template_version,
-            self._owner(tenant),
-            caller.scope,
-            model.adapter,
-            model.context_limit,
-            ",".join(sorted(tenant.regions)) if tenant.regions else "",
-        )
-
-    def _owner(self, tenant: Tenant) -> str:
-        """Who shares a space; empty for everybody."""
-        if self._rules.isolation == "none":
-            return ""
-        if self._rules.isolation == "group" and tenant.group:
-            return f"group:{tenant.group}"
-        return f"tenant:{tenant.id}"
-
-    def _begin(self, key: _Key, tenant: Tenant, now: float) -> Life:
+    def _begin(self, key: Key, tenant: Tenant, now: float) -> Life:
         if len(self._lives) >= self._rules.max_spaces:
-            self._drop(_of_the_most_numerous(self._lives.values()), ResetCause.CROWDED_OUT, "", now)
-        isolated = self._rules.isolation != "none"
+            self._drop(self._lives.one_too_many(), ResetCause.CROWDED_OUT, "", now)
         space = PrefixSpace(*key, epoch=0)
-        space = dataclasses.replace(space, epoch=self._next_epoch(now) if isolated else self._floor(space))
+        epoch = self._next_epoch(now) if self._rules.isolated else self._floors.under(space)
+        space = dataclasses.replace(space, epoch=epoch)
         life = Life(space=space, id=life_id(space), born_at=now, used_at=now)
-        self._set_times(life, tenant)
-        self._by_id[life.id] = life
+        self._rules.set_times(life, tenant)
+        if self.changes is not None:
+            self.changes.begun.append(life)
         return life
-
-    def _set_times(self, life: Life, tenant: Tenant) -> None:
-        if self._rules.isolation != "none":
-            life.idle_ttl_seconds = tenant.idle_ttl_seconds or self._rules.idle_ttl_seconds
-            life.max_age_seconds = tenant.max_age_seconds or self._rules.max_age_seconds
 
     def _next_epoch(self, now: float) -> int:
         self._last_epoch = max(self._last_epoch + 1, int(now * 1e6))
         return self._last_epoch
 
-    def _floor(self, space: PrefixSpace) -> int:
-        return max((epoch for selection, epoch in self._floors.items() if _matches(selection, None, space)), default=0)
-
     def _drop(self, life: Life, cause: ResetCause, by: str, now: float) -> SpaceEnd:
-        del self._lives[_key_of(life.space)]
+        self._lives.take(key_of(life.space))
         return self._end(life, cause, by, now)
 
     def _end(self, life: Life, cause: ResetCause, by: str, now: float) -> SpaceEnd:
-        life.ended_at, life.cause = now, cause
-        life.salts.clear()
-        if len(self._ended) >= _ENDED_KEPT:
-            forgotten = _of_the_most_numerous(self._ended)
-            self._ended.remove(forgotten)
-            if self._by_id.get(forgotten.id) is forgotten:
-                del self._by_id[forgotten.id]
-        self._ended.append(life)
+        self._lives.end(life, cause, now)
         self.changed = True
+        if self.changes is not None:
+            self.changes.ended.append(life)
         end = SpaceEnd(life.space, life.id, cause, by)
         for observer in self._observers:
             observer.on_space_end(end)
         return end
-
-
-def _key_of(space: PrefixSpace) -> _Key:
-    return (
-        space.model_id,
-        space.tokenizer_id,
-        space.template_version,
-        space.tenant,
-        space.scope,
-        space.adapter,
-        space.context_limit,
-        space.region,
-    )
-
-
-def _of_the_most_numerous(lives: Collection[Life]) -> Life:
-    """The first of the lives of whoever has most: nobody is crowded out by somebody else's many."""
-    owners = Counter(life.space.tenant for life in lives)
-    owner = max(owners, key=owners.__getitem__)
-    return next(life for life in lives if life.space.tenant == owner)
-
-
-def _outdated(space: PrefixSpace, model: ModelVersion) -> ResetCause | None:
-    """Why a space belongs to another version of its model; None if it does not."""
-    if (space.tokenizer_id, space.template_version) != (model.tokenizer_id, model.template_version):
-        return ResetCause.TEMPLATE_CHANGED
-    if (space.adapter, space.context_limit) != (model.adapter, model.context_limit):
-        return ResetCause.MODEL_UPDATE
-    return None
-
-
-def _matches(selection: SpaceSelection, owner: str | None, space: PrefixSpace) -> bool:
-    """Whether a space is of a selection; ``owner`` is whose spaces ``selection.tenant`` means."""
-    return (
-        (selection.model is None or selection.model == space.model_id)
-        and (selection.tenant is None or owner == space.tenant)
-        and (selection.scope is None or selection.scope == space.scope)
-        and (
-            selection.template_version is None
-            or selection.template_version in (space.template_version, label_of(space.template_version))
-        )
-    )
-
-
-def template_version(label: str, template_hash: str) -> str:
-    """The version of a template: the operator's label and the hash, with a plus between; what there is of them."""
-    return f"{label}+{template_hash}" if label and template_hash else label or template_hash
-
-
-def label_of(version: str) -> str:
-    """The operator's label in a ``template_version``."""
-    return version.rpartition("+")[0] or version

@@ -5,6 +5,7 @@ import contextlib
 import socket
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from gateway.explain.link import Frame, Frames
 
@@ -29,11 +30,12 @@ class Child:
         self._transport: asyncio.Transport | None = None
         self._watch: asyncio.Task[None] | None = None
 
-    async def start(self, command: Sequence[str]) -> None:
+    async def start(self, command: Sequence[str], door: int | None = None) -> None:
         """Start it. Returns before it is ready; it may be written to all the same.
 
         Args:
             command: The command line; the number of its end of the connection is appended.
+            door: A descriptor that it gets as well, whose number is appended before that.
 
         Raises:
             OSError: it cannot be started.
@@ -42,10 +44,11 @@ class Child:
         try:
             with theirs:
                 # A session of its own: Ctrl-C and a hangup of the terminal are for the gateway, which then ends it.
+                passed = (theirs.fileno(),) if door is None else (door, theirs.fileno())
                 self._process = await asyncio.create_subprocess_exec(
                     *command,
-                    str(theirs.fileno()),
-                    pass_fds=(theirs.fileno(),),
+                    *map(str, passed),
+                    pass_fds=passed,
                     stdin=DEVNULL,
                     stdout=DEVNULL,
                     start_new_session=True,
@@ -59,6 +62,19 @@ class Child:
             await self.end(kill=True)
             raise
         self._watch = asyncio.create_task(self._wait(self._process), name="explain-watch")
+
+    async def join(self, path: Path) -> None:
+        """Connect to one that somebody else started, and that works for others, too. ``end`` leaves it as it is.
+
+        Args:
+            path: Where it listens.
+
+        Raises:
+            OSError: nobody listens there.
+        """
+        self._transport, _ = await asyncio.get_running_loop().create_unix_connection(
+            lambda: _Line(self._received, self._end_of_line), str(path)
+        )
 
     def write(self, data: bytearray) -> None:
         """Send frames. Returns at once."""

@@ -11,23 +11,29 @@ how many messages it is done with; or here, as ``unclassified``, if a request do
 import asyncio
 import contextlib
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import structlog
 
 from gateway.explain.keeper import Keeper, Patience
 from gateway.explain.left_out import Sums
-from gateway.explain.link import Answer, CanonTerms, Counted, Frame, Notice, Terms, ToChild, pack
+from gateway.explain.link import Answer, CanonTerms, Counted, Elsewhere, Frame, Notice, Terms, ToChild, pack
+from gateway.explain.others import OthersFigures
 from gateway.explain.outbox import Held, Outbox, held_of
 from gateway.explain.questions import OpenQuestions
 from gateway.explain.refusals import ExplainUnavailable, explain_off
 from gateway.explain.settings import ExplainSettings
+from gateway.explain.shared import SharedPast
 from gateway.explain.standing import StandingFacts
 from gateway.values.explain import Finished, Happened
 from gateway.values.ports import ExplainObserver
 from gateway.values.reasons import Reason
 
 COMMAND = (sys.executable, "-m", "gateway.explain.process")
+SHARED_COMMAND = (sys.executable, "-m", "gateway.explain.sessions")
+"""With ``door``."""
 
 _GATHER_SECONDS = 0.005
 _GATHER_BYTES = 64 * 1024
@@ -45,7 +51,16 @@ class ExplainFront:
         gpus: GPUs of a replica, by model; 1 where it is not said.
         canon: For telling what canonicalization saves; None: that is not worked out.
         command: What to start; the number of the file descriptor of the connection is appended.
+        at: Where a process listens that somebody else started, for several gateways together; then none is started.
+        door: To start one for several gateways: the descriptor of the listening socket at which they are to connect.
+        tells: Whether other gateways are told what was computed for this one.
+        hears: Whether what these tell is handed on. Of several gateways with one process, one does.
         patience: How long things may take.
+
+    Attributes:
+        past: What was computed for this gateway and others, as gateways tell each other.
+        hears: Whether what these tell is handed on.
+        others: Where the figures of other gateways are; None for nowhere.
     """
 
     def __init__(
@@ -56,16 +71,23 @@ class ExplainFront:
         canon: CanonTerms | None = None,
         *,
         command: Sequence[str] = COMMAND,
+        at: Path | None = None,
+        door: int | None = None,
+        tells: bool = False,
+        hears: bool = True,
         patience: Patience = Patience(),  # noqa: B008 - frozen
     ) -> None:
         self._enabled = settings.enabled
-        self._terms = _terms(settings, gpus, canon)
+        self._terms = _terms(settings, gpus, canon, tells=tells)
         self._observer = observer
         self._farewell_seconds = patience.farewell_seconds
-        self._keeper = Keeper(command, patience, self)
+        self._keeper = Keeper(command if at is None else at, patience, self, door)
         self._questions = OpenQuestions(patience.answer_seconds)
         self._outbox = Outbox(self._terms.max_waiting_bytes, self._cannot_send)
         self._left_out = Sums()
+        self.hears = hears
+        self.others: OthersFigures | None = None
+        self.past = SharedPast(self._hear)
         self._standing = StandingFacts()
         self._there = False
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -87,7 +109,7 @@ class ExplainFront:
         self, settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonTerms | None = None
     ) -> None:
         """Go by other settings from now on. The process goes on with what it knows, unless it is turned on or off."""
-        before, self._terms = self._terms, _terms(settings, gpus, canon)
+        before, self._terms = self._terms, _terms(settings, gpus, canon, tells=self._terms.tells)
         self._outbox.most_bytes = self._terms.max_waiting_bytes
         if settings.enabled != self._enabled:
             self._enabled = settings.enabled
@@ -128,7 +150,10 @@ class ExplainFront:
             raise explain_off()
         if not self._there:
             raise ExplainUnavailable("The process that explains requests is being started again; see explain_lost.")
-        return await self._questions.ask(question, arguments, self._send)
+        others: tuple[bytes, ...] | None = ()
+        if question == "summary" and arguments.get("gateways") and self.others is not None:
+            others = await self.others.read()
+        return await self._questions.ask(question, arguments, self._send, others)
 
     # As ``Host`` of the process.
 
@@ -194,6 +219,12 @@ class ExplainFront:
         else:
             self._flush_later()
 
+    def _hear(self, told: tuple[bytes, ...]) -> None:
+        """Another gateway tells what was computed for it; left out while there is too much to explain."""
+        if self.hears and self._enabled and self._there and self._outbox.is_roomy:
+            self._outbox.add(Elsewhere(time.time(), told), sum(map(len, told)))
+            self._flush_later()
+
     def _flush_later(self) -> None:
         if self._flush_timer is None and self._keeper.child is not None:
             self._flush_timer = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._flush)
@@ -235,6 +266,8 @@ class ExplainFront:
             self._observer.on_missed(model, tenant_label, reason, tokens)
         for rule, mode, edits, saved, lost in counted.canonical:
             self._observer.on_canonical(rule, mode, edits, saved, lost)
+        if counted.told:
+            self.past.add(counted.told)
         self._progress.set()
         if self._left_out and self._outbox.is_roomy:
             self._hand_over_left_out()
@@ -258,7 +291,7 @@ class ExplainFront:
             self._outbox.add(share)
 
 
-def _terms(settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonTerms | None) -> Terms:
+def _terms(settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonTerms | None, *, tells: bool) -> Terms:
     return Terms(
         max_waiting_bytes=settings.max_waiting_mib * _MIB,
         journal_requests=settings.journal_requests,
@@ -270,4 +303,5 @@ def _terms(settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonTer
         currency=settings.currency,
         gpus=dict(gpus),
         canon=canon,
+        tells=tells,
     )

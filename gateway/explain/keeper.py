@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
@@ -67,16 +68,19 @@ class Keeper:
     """Keeps the process.
 
     Args:
-        command: What to start; the number of the file descriptor of its connection is appended.
+        command: What to start; the number of the file descriptor of its connection is appended. Or where a process
+            listens that somebody else keeps: then it is only the connection that is kept.
         patience: How long things may take.
         host: Whom it works for.
+        door: Where others can connect to it: a descriptor of a listening socket that every process started gets.
 
     Attributes:
         child: The process; None while there is none.
     """
 
-    def __init__(self, command: Sequence[str], patience: Patience, host: Host) -> None:
+    def __init__(self, command: Sequence[str] | Path, patience: Patience, host: Host, door: int | None = None) -> None:
         self._command = command
+        self._door = door
         self._patience = patience
         self._host = host
         self._tasks = TaskGroupOwner()
@@ -125,7 +129,10 @@ class Keeper:
         self._signs = 0
         child = Child(self._take)
         try:
-            await child.start(self._command)
+            if isinstance(self._command, Path):
+                await child.join(self._command)
+            else:
+                await child.start(self._command, self._door)
         except OSError as error:
             self._host.on_lost()
             return f"it cannot be started: {error.strerror or type(error).__name__}"

@@ -59,6 +59,7 @@ class Terms(msgspec.Struct, frozen=True, array_like=True, gc=False):
         currency: Likewise.
         gpus: GPUs of a replica, by model; 1 where it is not said.
         canon: For telling what rules save; None: that is not worked out.
+        tells: Whether other gateways are told what was computed for this one.
     """
 
     max_waiting_bytes: int
@@ -71,6 +72,7 @@ class Terms(msgspec.Struct, frozen=True, array_like=True, gc=False):
     currency: str
     gpus: Mapping[str, float]
     canon: CanonTerms | None = None
+    tells: bool = False
 
 
 class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -103,12 +105,25 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
     prefill_seconds: float
 
 
+class Elsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """To the child, work: what another gateway tells that was computed for it.
+
+    Attributes:
+        at: When it was heard, Unix seconds.
+        told: ``Counted.told`` of its child, or several of them.
+    """
+
+    at: float
+    told: tuple[bytes, ...]
+
+
 class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """To the child: as ``ExplainDesk.ask``; ``number`` stands in the answer."""
+    """To the child: as ``ExplainDesk.ask``; ``number`` stands in the answer, ``others`` is as in ``Journal.answer``."""
 
     number: int
     question: str
     arguments: Mapping[str, str]
+    others: tuple[bytes, ...] | None = ()
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -123,12 +138,14 @@ class Counted(msgspec.Struct, frozen=True, array_like=True, gc=False):
         unread: Which of them could not be decoded, from 0.
         missed: Tokens by model, tenant label and reason.
         canonical: Edits, saved and lost tokens, by rule and mode.
+        told: What other gateways should know was computed, as a ``Teller`` gives it; empty for nothing.
     """
 
     handled: int
     unread: tuple[int, ...]
     missed: tuple[tuple[str, str, Reason, int], ...]
     canonical: tuple[tuple[str, RuleMode, int, int, int], ...] = ()
+    told: bytes = b""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -163,14 +180,14 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fields: Mapping[str, str]
 
 
-Work = Finished | Happened | LeftOut
+Work = Finished | Happened | LeftOut | Elsewhere
 ToChild = Terms | Work | Question
 FromChild = Ready | Counted | Answer | Notice
 Message = ToChild | FromChild
 
-_TYPES: tuple[type, ...] = (Terms, Finished, Happened, LeftOut, Question, Ready, Counted, Answer, Notice)
+_TYPES: tuple[type, ...] = (Terms, Finished, Happened, LeftOut, Elsewhere, Question, Ready, Counted, Answer, Notice)
 _KINDS = {type_: kind for kind, type_ in enumerate(_TYPES)}
-_WORK_KINDS = frozenset(_KINDS[type_] for type_ in (Finished, Happened, LeftOut))
+_WORK_KINDS = frozenset(_KINDS[type_] for type_ in (Finished, Happened, LeftOut, Elsewhere))
 _QUESTION_KIND = _KINDS[Question]
 _HEADER = Struct("<IB")
 _PLACE = bytes(_HEADER.size)

@@ -12,7 +12,19 @@ from typing import Protocol
 import msgspec
 
 from gateway.explain.left_out import share_of
-from gateway.explain.link import Answer, Counted, FromChild, LeftOut, Notice, Question, Ready, Terms, ToChild, Work
+from gateway.explain.link import (
+    Answer,
+    Counted,
+    Elsewhere,
+    FromChild,
+    LeftOut,
+    Notice,
+    Question,
+    Ready,
+    Terms,
+    ToChild,
+    Work,
+)
 from gateway.values.canonical import RuleMode
 from gateway.values.errors import GatewayError
 from gateway.values.explain import Attribution, Explanation, Finished, Happened
@@ -48,6 +60,14 @@ class Staff(Protocol):
         """Something happened to what is cached."""
         ...
 
+    def hear(self, elsewhere: Elsewhere) -> None:
+        """Remember what was computed for another gateway."""
+        ...
+
+    def told(self) -> bytes:
+        """What other gateways should know was computed since this was last asked; empty for nothing."""
+        ...
+
     def write_down(self, finished: Finished, explanation: Explanation, gpus: float) -> None:
         """Add an explained request to the journal."""
         ...
@@ -56,7 +76,7 @@ class Staff(Protocol):
         """Add a sum of requests to the journal that nobody looked at."""
         ...
 
-    def answer(self, question: str, arguments: Mapping[str, str], now: float) -> bytes:
+    def answer(self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> bytes:
         """As ``Journal.answer``."""
         ...
 
@@ -77,6 +97,7 @@ class Office:
         self._clock = clock
         self._staff: Staff | None = None
         self._gpus: Mapping[str, float] = {}
+        self._tells = False
         self._handled = 0
         self._unread: list[int] = []
         self._missed: dict[tuple[str, str, Reason], int] = {}
@@ -87,7 +108,7 @@ class Office:
     def handle(self, message: ToChild) -> Sequence[FromChild]:
         """Do what a message asks for; returns what is to be sent at once."""
         match message:
-            case Finished() | Happened() | LeftOut():
+            case Finished() | Happened() | LeftOut() | Elsewhere():
                 return self._work(message)
             case Question():
                 return self._answer(message)
@@ -112,7 +133,8 @@ class Office:
             return None
         missed = tuple((*key, tokens) for key, tokens in self._missed.items())
         canonical = tuple((*key, *figures) for key, figures in self._canonical.items())
-        counted = Counted(self._handled, tuple(self._unread), missed, canonical)
+        told = self._staff.told() if self._tells and self._staff is not None else b""
+        counted = Counted(self._handled, tuple(self._unread), missed, canonical, told)
         self._handled = 0
         self._unread = []
         self._missed = {}
@@ -120,7 +142,7 @@ class Office:
         return counted
 
     def _take_terms(self, terms: Terms) -> Sequence[FromChild]:
-        self._gpus = terms.gpus
+        self._gpus, self._tells = terms.gpus, terms.tells
         if self._staff is None:
             self._staff = self._hire(terms, self._clock())
             return [Ready()]
@@ -139,6 +161,8 @@ class Office:
                 return self._attempt("writing down", lambda: staff.write_down_left_out(message, gpus))
             case Happened():
                 return self._attempt("taking an event", lambda: staff.happened(message))
+            case Elsewhere():
+                return self._attempt("hearing of others' requests", lambda: staff.hear(message))
 
     def _explain(self, staff: Staff, finished: Finished) -> Sequence[FromChild]:
         notices: Sequence[FromChild] = ()
@@ -182,7 +206,7 @@ class Office:
     def _answer(self, asked: Question) -> Sequence[FromChild]:
         assert self._staff is not None
         try:
-            document = self._staff.answer(asked.question, asked.arguments, self._clock())
+            document = self._staff.answer(asked.question, asked.arguments, self._clock(), asked.others)
         except GatewayError as error:
             return [Answer(asked.number, error.status, b"", error.message, error.param, error.code)]
         except Exception as error:  # noqa: BLE001 - the others want answers as well

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.explain.left_out import share_of
-from gateway.explain.link import LeftOut, Work, pack
+from gateway.explain.link import Elsewhere, LeftOut, Work, pack
 from gateway.values.canonical import Canonicalized
 from gateway.values.explain import Finished, Happened
 
@@ -171,5 +171,5 @@ def held_of(work: Work) -> Held:
             return Held(0, share, is_told=False, is_skipped=not work.parts)
         case LeftOut():
             return Held(0, work, is_told=True, is_skipped=True)
-        case Happened():
+        case Happened() | Elsewhere():
             return Held(0, None, is_told=True, is_skipped=True)

@@ -83,22 +83,31 @@ class Session:
             Gone: it is.
         """
         while True:
-            self._read(self._idle_seconds())
-            if self._questions and (self._done >= self._questions[0][2] or self._worked() >= self._questions[0][1]):
-                self._handle(self._questions.popleft()[0])
-            elif self._work:
-                frame = self._work.popleft()
-                self._done += 1
-                self._unreported_bytes += frame.size
-                self._waiting_bytes -= frame.size
-                self._office.is_behind = self._waiting_bytes > self._behind_bytes
-                self._handle(frame)
-            else:
-                for notice in self._office.expire():
-                    self._send(notice)
-            self._report()
+            if self._poll.poll(self.idle_seconds() * 1000):
+                self.read()
+            self.turn()
 
-    def _idle_seconds(self) -> float:
+    def turn(self) -> None:
+        """Do the next piece of work, if there is one.
+
+        Raises:
+            Gone: the gateway is.
+        """
+        if self._questions and (self._done >= self._questions[0][2] or self._worked() >= self._questions[0][1]):
+            self._handle(self._questions.popleft()[0])
+        elif self._work:
+            frame = self._work.popleft()
+            self._done += 1
+            self._unreported_bytes += frame.size
+            self._waiting_bytes -= frame.size
+            self._office.is_behind = self._waiting_bytes > self._behind_bytes
+            self._handle(frame)
+        else:
+            for notice in self._office.expire():
+                self._send(notice)
+        self._report()
+
+    def idle_seconds(self) -> float:
         """How long there is nothing to do but read."""
         if self._work or self._questions:
             return 0
@@ -106,9 +115,12 @@ class Session:
             return max(self._reported_at + _REPORT_SECONDS - self._clock(), 0)
         return _EXPIRE_SECONDS
 
-    def _read(self, seconds: float) -> None:
-        if not self._poll.poll(seconds * 1000):
-            return
+    def read(self) -> None:
+        """Take in what has come.
+
+        Raises:
+            Gone: the gateway is.
+        """
         try:
             data = self._connection.recv(_READ_BYTES)
         except OSError:
@@ -166,6 +178,11 @@ def run(fd: int, office: Office) -> None:
         fd: The file descriptor of the connection.
         office: Does the work.
     """
+    until_gone(lambda: Session(socket.socket(fileno=fd), office).run())
+
+
+def until_gone(work: Callable[[], None]) -> None:
+    """Work until ``Gone`` is raised, and end the process."""
     # Whoever ends everything at once ends the gateway, which still has requests to answer, and then this.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -173,7 +190,7 @@ def run(fd: int, office: Office) -> None:
     os.nice(_POLITE)
     _relax_garbage_collection()
     try:
-        Session(socket.socket(fileno=fd), office).run()
+        work()
     except Gone:
         # What it knows is of no use to anybody any more: no need to take it apart object by object.
         os._exit(0)

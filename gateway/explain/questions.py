@@ -24,14 +24,20 @@ class OpenQuestions:
         """They, in the order they were asked."""
         return [question for question, _ in self._open.values()]
 
-    async def ask(self, question: str, arguments: Mapping[str, str], send: Callable[[Question], None]) -> bytes:
+    async def ask(
+        self,
+        question: str,
+        arguments: Mapping[str, str],
+        send: Callable[[Question], None],
+        others: tuple[bytes, ...] | None = (),
+    ) -> bytes:
         """Send one, and wait.
 
         Raises:
             GatewayError: as ``ExplainDesk.ask``.
         """
         self._asked += 1
-        asked = Question(self._asked, question, dict(arguments))
+        asked = Question(self._asked, question, dict(arguments), others)
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._open[asked.number] = (asked, answered)
         try:

@@ -1,15 +1,17 @@
 """Who does the work in the process that explains: the explainer and the journal, built from the terms."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.explain.link import CanonTerms, LeftOut, Notice, Terms
+from gateway.explain.link import CanonTerms, Elsewhere, LeftOut, Notice, Terms
 from gateway.hashing import ChainHasher
 from gateway.settle.difference import find_difference
 from gateway.settle.explainer import Explainer
 from gateway.settle.journal import Journal, JournalLimits, Price
+from gateway.settle.past import Teller
 from gateway.settle.reference import Families, Frames, References
 from gateway.values.explain import Explanation, Finished, Happened
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 _FRAMES_BYTES = 16 * 1024 * 1024
 """Leading messages remembered in pieces."""
+
+_NAME_BYTES = 8
 
 _REQUEST_BYTES = 12 * 1024
 """In the journal, of a request with many candidates; most take a quarter of it."""
@@ -36,10 +40,12 @@ class ExplainStaff:
         self._chains = ChainHasher()
         self._shadow: Shadow | None = None
         self._notices: list[Notice] = []
+        name = os.urandom(_NAME_BYTES)
+        self._teller = Teller(name)
         self._frames = Frames(_FRAMES_BYTES)
         self._families = Families(find_difference, self._frames)
         self._begin(terms)
-        self._journal = Journal(now, _limits(terms), _price(terms), self._families.shown)
+        self._journal = Journal(now, _limits(terms), _price(terms), self._families.shown, name)
 
     def configure(self, terms: Terms, now: float) -> None:
         """See ``Staff``. Other bounds for what prompts are compared with begin with nothing."""
@@ -73,6 +79,15 @@ class ExplainStaff:
         """See ``Staff``."""
         self._explainer.happened(event)
 
+    def hear(self, elsewhere: Elsewhere) -> None:
+        """See ``Staff``."""
+        for told in elsewhere.told:
+            self._explainer.hear(told, elsewhere.at)
+
+    def told(self) -> bytes:
+        """See ``Staff``."""
+        return self._teller.take()
+
     def write_down(self, finished: Finished, explanation: Explanation, gpus: float) -> None:
         """See ``Staff``."""
         self._journal.add(finished, explanation, gpus)
@@ -93,13 +108,14 @@ class ExplainStaff:
             gpus=gpus,
         )
 
-    def answer(self, question: str, arguments: Mapping[str, str], now: float) -> bytes:
+    def answer(self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> bytes:
         """See ``Staff``."""
-        return self._journal.answer(question, arguments, now)
+        return self._journal.answer(question, arguments, now, others)
 
     def _begin(self, terms: Terms) -> None:
         references = References(terms.reference_bytes, terms.reference_ttl_seconds, self._frames)
-        self._explainer = Explainer(self._chains, references, self._families, terms.seen_blocks)
+        teller = self._teller if terms.tells else None
+        self._explainer = Explainer(self._chains, references, self._families, terms.seen_blocks, teller)
         self._shadow = None
         self._observe_by(terms)
 

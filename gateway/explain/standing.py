@@ -4,6 +4,9 @@ from collections.abc import Sequence
 
 from gateway.values.explain import Happened, Past
 
+_KEPT = 10_000
+"""Where pods get new names, every roll-out leaves as many behind."""
+
 
 class StandingFacts:
     """Which replicas are gone."""
@@ -14,6 +17,9 @@ class StandingFacts:
     def note(self, event: Happened) -> None:
         """Something happened."""
         if event.what is Past.LEFT:
+            self._gone.pop(event.name, None)
+            if len(self._gone) >= _KEPT:
+                del self._gone[next(iter(self._gone))]
             self._gone[event.name] = event
         elif event.what is Past.RETURNED:
             self._gone.pop(event.name, None)

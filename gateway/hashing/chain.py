@@ -21,7 +21,9 @@ from gateway.values.space import CacheSpace
 from gateway.vendors import media_extra
 
 _RUN_BLOCKS = 32
-"""Blocks hashed (and remembered) in one go. Longer runs remember less of a prompt that is only partly known."""
+_RUN_TOKENS = 512
+"""Blocks hashed (and remembered) in one go: so many at most, and of so many tokens if blocks are large. Longer runs
+remember less of a prompt that is only partly known."""
 
 _MEMO_RUNS = 4096
 """Runs remembered: about 12 MiB with blocks of 16 tokens."""
@@ -76,7 +78,7 @@ class ChainHasher:
             extras = [_extra(media, start, start + block_size) for start in range(0, end // TOKEN_BYTES, block_size)]
             hashes = self.extend(root, tokens, block_size, extras)
             return BlockChain(hashes, block_size, len(tokens) // TOKEN_BYTES)
-        run = block * _RUN_BLOCKS
+        run = block * max(min(_RUN_BLOCKS, _RUN_TOKENS // block_size), 1)
         hashes = []
         previous = root
         for start in range(0, end, run):

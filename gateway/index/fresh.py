@@ -29,6 +29,8 @@ class FreshBlocks:
 
     def leave(self, target: Target, hashes: Sequence[int], now: float) -> None:
         """The request is over: its blocks count a little longer."""
+        # Here as well: where all requests are other gateways', nobody looks.
+        self.expire(now)
         if hashes:
             self._leaving.append((now + _LINGER_SECONDS, target, hashes))
 

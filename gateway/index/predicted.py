@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateway.index.tree import Node, PrefixTree
 from gateway.values.blocks import BlockChain
-from gateway.values.ids import BlockHash, Target
+from gateway.values.ids import BlockHash, ReplicaId, Target
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +102,11 @@ class PredictedIndex:
         tree = self._trees.pop(target, None)
         if tree is not None:
             self._trees[target] = PrefixTree(tree.capacity_blocks, self._ttl)
+
+    def forget(self, replica: ReplicaId) -> None:
+        """A replica has left: nothing of it is kept."""
+        for target in [target for target in self._trees if target.replica == replica]:
+            del self._trees[target]
 
     def blocks(self, target: Target) -> int:
         """Blocks a target is expected to hold."""

@@ -132,6 +132,15 @@ class ReplicaIndex:
         if self._feeds.get(target, FeedState.OFF) is FeedState.OFF:
             self.clear(target)
 
+    def forget(self, replica: ReplicaId) -> None:
+        """A replica has left: nothing of it is kept. Requests still running there keep their lease, harmlessly."""
+        for target in [target for target in {*self._feeds, *self._capacity} if target.replica == replica]:
+            self.clear(target)
+            self._feeds.pop(target, None)
+            self._capacity.pop(target, None)
+            self._uncached.discard(target)
+        self._predicted.forget(replica)
+
     def block_size(self, target: Target) -> int | None:
         """See ``PrefixIndex``."""
         part = self._events.part(target)

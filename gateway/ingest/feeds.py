@@ -81,13 +81,37 @@ class KvFeeds:
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._pump = Pump()
         self._tasks = TaskGroupOwner()
+        self._started = False
 
     def start(self) -> None:
         """Begin. Feeds start as their replicas' facts come in, those with an address at once."""
+        self._started = True
         self._tasks.spawn(self._ticks(), name="kv-events-ticks")
-        for replica, followed in self._followed.items():
-            if followed.plan.events not in ("auto", "off"):
-                self.on_facts(replica, EngineFacts())
+        for replica in self._followed:
+            self._begin(replica)
+
+    def add(self, replica: ReplicaId, plan: FeedPlan) -> None:
+        """A replica has joined, or its events are to be followed in another way than before."""
+        followed = self._followed.get(replica)
+        if followed is None:
+            self._followed[replica] = _Followed(plan)
+            if self._started:
+                self._begin(replica)
+            return
+        followed.plan = plan
+        followed.told_off = False
+        if plan.events == "off":
+            self._drop(followed)
+        elif followed.facts is None:
+            self._begin(replica)
+        else:
+            self._search(replica, followed)
+
+    def remove(self, replica: ReplicaId) -> None:
+        """A replica has left."""
+        followed = self._followed.pop(replica, None)
+        if followed is not None:
+            self._drop(followed)
 
     async def stop(self) -> None:
         """End all feeds."""
@@ -100,7 +124,9 @@ class KvFeeds:
 
     def on_facts(self, replica: ReplicaId, facts: EngineFacts) -> None:
         """The replica's metrics say something new about its cache, or it is seen for the first time."""
-        followed = self._followed[replica]
+        followed = self._followed.get(replica)
+        if followed is None:
+            return
         before, followed.facts = followed.facts, facts
         if before is not None and (before.kind, len(before.ranks)) == (facts.kind, len(facts.ranks)):
             return
@@ -108,7 +134,9 @@ class KvFeeds:
 
     def on_restarted(self, replica: ReplicaId, started_at: float) -> None:
         """The replica's process is a new one since ``started_at`` (Unix time), perhaps with other settings."""
-        followed = self._followed[replica]
+        followed = self._followed.get(replica)
+        if followed is None:
+            return
         for feed in followed.feeds.values():
             feed.restarted(started_at)
         if followed.facts is not None:
@@ -116,12 +144,14 @@ class KvFeeds:
 
     def follows(self, replica: ReplicaId) -> bool:
         """Whether a replica's events are followed at all, well or not."""
-        return bool(self._followed[replica].feeds)
+        followed = self._followed.get(replica)
+        return followed is not None and bool(followed.feeds)
 
     def reports(self, replica: ReplicaId) -> Sequence[FeedReport]:
         """How a replica's feeds stand, by rank; none where there are no events."""
         now = time.monotonic()
-        feeds = self._followed[replica].feeds
+        followed = self._followed.get(replica)
+        feeds = {} if followed is None else followed.feeds
         return [feeds[target].report(now) for target in sorted(feeds)]
 
     def on_settled(self, settlement: Settlement) -> None:
@@ -142,6 +172,17 @@ class KvFeeds:
 
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``."""
+
+    def _begin(self, replica: ReplicaId) -> None:
+        """Feeds with an address start at once; the others when facts come in."""
+        if self._followed[replica].plan.events not in ("auto", "off"):
+            self.on_facts(replica, EngineFacts())
+
+    def _drop(self, followed: _Followed) -> None:
+        if followed.search is not None:
+            followed.search.cancel()
+            followed.search = None
+        self._close(followed)
 
     def _search(self, replica: ReplicaId, followed: _Followed) -> None:
         if followed.search is not None:
@@ -240,6 +281,6 @@ class KvFeeds:
             await asyncio.sleep(_TICK_SECONDS)
             now = time.monotonic()
             self._index.tidy()
-            for followed in self._followed.values():
-                for feed in followed.feeds.values():
+            for followed in list(self._followed.values()):
+                for feed in list(followed.feeds.values()):
                     feed.tick(now)

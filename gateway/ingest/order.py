@@ -211,9 +211,10 @@ class BatchOrder:
             return
         if not self._begun:
             if self.next:
-                # The engine has not come so far yet: it is a new one.
+                # The engine has not come so far yet: it is a new one, unless the answer got lost on its way.
                 yield from self._forget()
-                if self._asked_from:
+                self._tries += 1
+                if self._asked_from or self._tries < _TRIES:
                     yield from self._ask(probing=False)
                     return
             if self.next is None:

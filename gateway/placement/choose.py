@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from xxhash import xxh3_64_intdigest
 
-from gateway.placement.cost import candidate
+from gateway.placement.cost import candidate, queue_seconds
 from gateway.values.decision import Candidate, Decision, DecisionKind
 from gateway.values.load import Load
 from gateway.values.ports import Holding
@@ -84,7 +84,11 @@ class Chooser:
             kind = DecisionKind.COLD
         else:
             kind = DecisionKind.WARM if chosen.held_tokens == most else DecisionKind.BALANCED
-        return Decision(chosen.target, kind, chosen.held_tokens, self.policy, tuple(candidates))
+        return Decision(chosen.target, kind, chosen.held_tokens, self.policy, tuple(candidates), chosen.queue_seconds)
+
+    def queue_seconds(self, load: Load) -> float:
+        """Work in front of a new request at a target with this load."""
+        return queue_seconds(load, self._slots)
 
     def _expected_ttft(self, candidates: Sequence[Candidate], _loads: Sequence[Load], affinity: Affinity) -> Candidate:
         limit = min(c.cost_seconds for c in candidates) * (1 + self._tie_margin)

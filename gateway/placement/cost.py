@@ -14,10 +14,15 @@ from gateway.values.ports import Holding
 def candidate(load: Load, prompt_tokens: int, holding: Holding, miss_weight: float, slots: int) -> Candidate:
     """The cost of one target, term by term."""
     rates = load.rates
-    queue = load.prefill_tokens * rates.prefill_seconds_per_token + _slot_wait(load, slots)
+    queue = queue_seconds(load, slots)
     prefill = (prompt_tokens - holding.worth) * rates.prefill_seconds_per_token
     cost = rates.base_seconds + queue + (1 + miss_weight) * prefill
     return Candidate(load.target, holding.tokens, queue, prefill, cost)
+
+
+def queue_seconds(load: Load, slots: int) -> float:
+    """Work in front of a new request."""
+    return load.prefill_tokens * load.rates.prefill_seconds_per_token + _slot_wait(load, slots)
 
 
 def _slot_wait(load: Load, slots: int) -> float:

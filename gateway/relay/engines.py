@@ -3,8 +3,10 @@
 import time
 from collections.abc import Sequence
 
-from gateway.relay.fleet import Fleet, Replica, suspect
+from gateway.relay.failures import tell_left_out
+from gateway.relay.fleet import Fleet
 from gateway.relay.http import HttpClient, TransportError
+from gateway.relay.replica import Replica
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.ports import EngineUnavailable
 
@@ -18,10 +20,9 @@ class EngineCalls:
     An ``EngineReader`` as well.
     """
 
-    def __init__(self, fleet: Fleet, client: HttpClient, suspect_seconds: float) -> None:
+    def __init__(self, fleet: Fleet, client: HttpClient) -> None:
         self._fleet = fleet
         self._client = client
-        self._suspect_seconds = suspect_seconds
 
     async def ask(
         self, model: ModelId, path: str, body: bytes, timeout_seconds: float, regions: frozenset[str] = frozenset()
@@ -36,13 +37,15 @@ class EngineCalls:
             replica = min(replicas, key=lambda r: r.requests)
             tried.add(replica.id)
             headers = [(b"content-type", b"application/json"), *credentials(replica)]
+            began = time.monotonic()
             try:
                 status, answer = await self._client.fetch(
                     "POST", replica.origin, path, headers, body, timeout_seconds=timeout_seconds
                 )
             except TransportError as failure:
                 problem = f"{replica.id}: {failure}"
-                suspect(replica, self._suspect_seconds)
+                if replica.breaker.failed(now := time.monotonic(), began):
+                    tell_left_out(replica, now)
                 continue
             if status != 200:
                 raise EngineUnavailable(f"{replica.id} answered {status} to {path}", status)
@@ -51,7 +54,9 @@ class EngineCalls:
 
     async def read(self, replica: ReplicaId, path: str, timeout_seconds: float) -> bytes:
         """See ``EngineReader``."""
-        of_id = next(each for each in self._fleet.replicas if each.id == replica)
+        of_id = self._fleet.find(replica)
+        if of_id is None:
+            raise EngineUnavailable(f"{replica} is not there any more")
         try:
             status, answer = await self._client.fetch(
                 "GET", of_id.origin, path, credentials(of_id), timeout_seconds=timeout_seconds

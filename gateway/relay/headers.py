@@ -20,8 +20,8 @@ _HOP_BY_HOP = frozenset(
     }
 )
 
-# host and content-length belong to the connection; expect was answered by this server; accept-encoding is dropped
-# because the gateway reads the answer (usage) and does not unpack it.
+# host and content-length belong to the connection; expect was answered by this server; the gateway reads the answer
+# (usage) and does not unpack it.
 _REQUEST_DROPPED = _HOP_BY_HOP | {b"accept-encoding", b"content-length", b"expect", b"host", b"x-request-id"}
 
 # This server writes its own date and length.
@@ -70,7 +70,7 @@ def upstream_headers(
     if trace is not None:
         dropped |= _TRACE
     kept = [header for header in headers if header[0] not in dropped]
-    kept.append((b"x-request-id", request_id))
+    kept += [(b"accept-encoding", b"identity"), (b"x-request-id", request_id)]
     if authorization is not None:
         kept.append((b"authorization", authorization))
     if rank is not None and all(name != _RANK for name, _ in headers):

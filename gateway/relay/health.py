@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import random
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,8 +12,9 @@ import orjson
 import structlog
 
 from gateway.relay.engines import credentials
-from gateway.relay.fleet import Fleet, Replica
+from gateway.relay.fleet import Fleet
 from gateway.relay.http import HttpClient, TransportError
+from gateway.relay.replica import Replica
 from gateway.tasks import TaskGroupOwner
 from gateway.values.engine import EngineFacts, EngineKind
 from gateway.values.ids import ReplicaId
@@ -85,6 +87,8 @@ class HealthMonitor:
         self._timeout = timeout_seconds
         self._unhealthy_after = unhealthy_after
         self._tasks = TaskGroupOwner()
+        self._started = False
+        self._watching: dict[ReplicaId, asyncio.Task[None]] = {}
         self._unchecked = {replica.id for replica in fleet.replicas}
         self._all_checked = asyncio.Event()
         self._without_metrics: set[ReplicaId] = set()
@@ -97,8 +101,31 @@ class HealthMonitor:
 
     def start(self) -> None:
         """Begin checking."""
+        self._started = True
         for replica in self._fleet.replicas:
-            self._tasks.spawn(self._watch(replica), name=f"health-{replica.id}")
+            self.watch(replica)
+
+    def watch(self, replica: Replica) -> None:
+        """Begin checking one that has joined; before ``start``, have it checked from then on."""
+        if not self._all_checked.is_set():
+            self._unchecked.add(replica.id)
+        if self._started:
+            self._watching[replica.id] = self._tasks.spawn(self._watch(replica), name=f"health-{replica.id}")
+
+    def moved(self, replica: Replica) -> None:
+        """One is reached at another address from now on: check it there."""
+        self.forget(replica)
+        if replica.facts.started_at is None:
+            self._empty(replica, None)  # nothing will tell whether it is the same process
+        self.watch(replica)
+
+    def forget(self, replica: Replica) -> None:
+        """End checking one."""
+        if (task := self._watching.pop(replica.id, None)) is not None:
+            task.cancel()
+        self._without_metrics.discard(replica.id)
+        self._restarted.discard(replica.id)
+        self._note_checked(replica)
 
     async def stop(self) -> None:
         """End checking."""
@@ -107,8 +134,10 @@ class HealthMonitor:
     async def _watch(self, replica: Replica) -> None:
         failures = 0
         rounds = 0
+        began: deque[float] = deque(maxlen=self._unhealthy_after)
         while True:
             try:
+                began.append(time.monotonic())
                 problem = await self._check(replica)
                 failures = failures + 1 if problem else 0
                 if problem is None:
@@ -125,13 +154,21 @@ class HealthMonitor:
                 elif replica.up is None or (replica.up and failures >= self._unhealthy_after):
                     rounds = 0
                     self._mark_down(replica, problem)
+                if replica.up is False:
+                    # A process that is stopped, or a machine that is gone, breaks no connection: whoever waits there
+                    # would wait for as long as an answer may take.
+                    for flight in [each for each in replica.flights if each.heard_at < began[0]]:
+                        flight.call_back()
             except Exception:  # noqa: BLE001
                 # One odd answer must not end the watch over a replica.
                 _log.exception("health_check_failed", replica=replica.id)
-            self._unchecked.discard(replica.id)
-            if not self._unchecked:
-                self._all_checked.set()
+            self._note_checked(replica)
             await asyncio.sleep(self._interval * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311
+
+    def _note_checked(self, replica: Replica) -> None:
+        self._unchecked.discard(replica.id)
+        if not self._unchecked:
+            self._all_checked.set()
 
     async def _check(self, replica: Replica) -> str | None:
         """One round; returns what is wrong, or None."""
@@ -162,6 +199,7 @@ class HealthMonitor:
         before = replica.facts
         if None not in (before.started_at, facts.started_at) and before.started_at != facts.started_at:
             _log.warning("replica_restarted", replica=replica.id)
+            self._ramp(replica)
             self._empty(replica, facts.started_at)
         replica.end_look(facts, time.monotonic() + _VALID_INTERVALS * self._interval)
         if _nature(before) != _nature(facts):
@@ -184,8 +222,16 @@ class HealthMonitor:
         self._restarted.add(replica.id)
         self._events.on_emptied(replica, started_at)
 
+    def _ramp(self, replica: Replica) -> None:
+        """It is another process than before: it gets its share little by little, and nothing is held against it."""
+        now = time.monotonic()
+        replica.breaker.reset(now)
+        replica.ramp_until = now + self._fleet.ramp_seconds
+
     def _mark_up(self, replica: Replica) -> None:
         if not replica.up:
+            if self._all_checked.is_set():  # those that were there before the gateway need no ramp
+                self._ramp(replica)
             replica.up = True
             replica.down_since = None
             _log.info("replica_up", replica=replica.id, model=replica.model, url=replica.url)
@@ -255,7 +301,8 @@ class HealthMonitor:
             return
         # One that was read before stays if there is none now: what a model is does not change with one odd answer.
         replica.card = cards.get(replica.model, replica.card)
-        if replica.model not in cards:
+        replica.misfit = replica.model not in cards
+        if replica.misfit:
             _log.error(
                 "replica_serves_another_model",
                 replica=replica.id,

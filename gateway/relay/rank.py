@@ -1,7 +1,8 @@
 """What one data-parallel rank of a replica is busy with: this gateway's requests, and those of others.
 
-This gateway's own requests are known exactly, now. Those of others are what the engine counts beyond them, known as of
-the last time its metrics were read; in between they are taken to stay, whatever becomes of our own.
+This gateway's own requests are known exactly, now. So are, but for a moment, those of other gateways that share their
+state with it (``PeerLoads``). Those of anybody else are what the engine counts beyond them, known as of the last time
+its metrics were read; in between they are taken to stay, whatever becomes of ours.
 
 All gateways look at the same engines every few seconds, and if each sent its new prompts wherever little was waiting at
 the last look, they would rush from one replica to the next together, worse with every look. So each answers for its own
@@ -11,6 +12,7 @@ share of what it sees (all their shares together make up the whole), and no two 
 
 import math
 
+from gateway.relay.peer_load import PeerLoad, PeerLoads
 from gateway.relay.traffic import ModelTraffic
 from gateway.values.engine import RankFacts
 
@@ -25,6 +27,7 @@ class RankLoad:
         prefill_tokens: Uncached prompt tokens sent there and not yet computed.
         sequences: Engine requests sent there and not yet over.
         prefilling: Those of them whose prompt is not yet computed.
+        peers: What gateways that share their state with this one have there.
     """
 
     def __init__(self) -> None:
@@ -32,14 +35,17 @@ class RankLoad:
         self.prefill_tokens = 0
         self.sequences = 0
         self.prefilling = 0
+        self.peers = PeerLoads()
         self._most_sequences = 0
         self._most_prefilling = 0
+        self._beyond = 0
+        self._beyond_waiting = 0
         self._foreign = 0
         self._foreign_waiting = 0
         self._valid_until = -math.inf
 
     def foreign(self, now: float, traffic: ModelTraffic) -> tuple[int, int]:
-        """Requests of others, and this gateway's share of the tokens that those which wait may have to compute."""
+        """Requests of strangers, and this gateway's share of the tokens that those which wait may have to compute."""
         if not self._foreign or now >= self._valid_until:
             return 0, 0
         return self._foreign, round(self._foreign_waiting * traffic.uncached_tokens * traffic.share)
@@ -48,6 +54,7 @@ class RankLoad:
         """The engine is about to be asked for its metrics."""
         self._most_sequences = self.sequences
         self._most_prefilling = self.prefilling
+        self.peers.begin_look()
 
     def end_look(self, facts: RankFacts | None, traffic: ModelTraffic, valid_until: float) -> None:
         """The engine's answer is there.
@@ -63,10 +70,25 @@ class RankLoad:
         if facts is None or facts.running is None or facts.waiting is None:
             self._valid_until = -math.inf
             return
-        self._foreign = max(facts.running + facts.waiting - self._most_sequences, 0)
-        self._foreign_waiting = min(max(facts.waiting - self._most_prefilling, 0), self._foreign)
+        self._beyond = facts.running + facts.waiting - self._most_sequences
+        self._beyond_waiting = facts.waiting - self._most_prefilling
         self._valid_until = valid_until
-        traffic.seen(self._most_sequences, self._foreign)
+        self.peers.end_look()
+        self._reckon()
+        traffic.seen(self._most_sequences, self.peers.most_sequences + self._foreign)
+
+    def take_peer(self, peer: str, load: PeerLoad) -> bool:
+        """Another gateway tells what it has there. Returns whether there is less to do than before."""
+        before = self.peers.prefill_tokens, self.peers.sequences
+        if not self.peers.take(peer, load):
+            return False
+        self._reckon()
+        return self.peers.prefill_tokens < before[0] or self.peers.sequences < before[1]
+
+    def forget_peer(self, peer: str) -> None:
+        """Another gateway is not heard any more: what it has there is that of a stranger."""
+        self.peers.forget(peer)
+        self._reckon()
 
     def add(self, sequences: int, prefill_tokens: int) -> None:
         """A request is sent there."""
@@ -76,6 +98,11 @@ class RankLoad:
         self.prefilling += sequences
         self._most_sequences = max(self._most_sequences, self.sequences)
         self._most_prefilling = max(self._most_prefilling, self.prefilling)
+
+    def _reckon(self) -> None:
+        """What of the engine's count at the last look is neither ours nor a peer's."""
+        self._foreign = max(self._beyond - self.peers.most_sequences, 0)
+        self._foreign_waiting = min(max(self._beyond_waiting - self.peers.most_prefilling, 0), self._foreign)
 
 
 class Ticket:
@@ -87,7 +114,7 @@ class Ticket:
         sequences: What the engine counts it as: one for each choice of each prompt.
 
     Attributes:
-        prefill_ahead: Uncached tokens of this gateway that were in flight there before.
+        prefill_ahead: Uncached tokens of this gateway and its peers that were in flight there before.
     """
 
     __slots__ = ("_load", "_open", "_prefill_tokens", "_prefilling", "_sequences", "prefill_ahead")
@@ -97,7 +124,7 @@ class Ticket:
         self._open = self._prefilling = True
         self._prefill_tokens = prefill_tokens
         self._sequences = sequences
-        self.prefill_ahead = load.prefill_tokens
+        self.prefill_ahead = load.prefill_tokens + load.peers.prefill_tokens
         load.add(sequences, prefill_tokens)
 
     def prefill_done(self) -> None:

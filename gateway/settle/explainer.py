@@ -12,7 +12,7 @@ import msgspec
 from gateway.settle.difference import find_difference
 from gateway.settle.difference.learned import learned_slot
 from gateway.settle.ladder import RUNGS, Ladder
-from gateway.settle.past import Chains, Fates, Memory, Seen
+from gateway.settle.past import Chains, Fates, Memory, Seen, Teller
 from gateway.settle.past.memory import changed
 from gateway.settle.prompt_text import LEADING_ROLES, PromptText, prompt_text
 from gateway.settle.reference import Families, Found, Kept, References, common_tokens, tokens_behind
@@ -75,11 +75,19 @@ class Explainer:
         references: Earlier prompts to compare with.
         families: Notes what client families send in front.
         seen_blocks: How many blocks are remembered as computed before.
+        teller: Gathers what other gateways are told of what was computed; None if there are none.
     """
 
-    def __init__(self, chains: Chains, references: References, families: Families, seen_blocks: int) -> None:
+    def __init__(
+        self,
+        chains: Chains,
+        references: References,
+        families: Families,
+        seen_blocks: int,
+        teller: Teller | None = None,
+    ) -> None:
         self._fates = Fates()
-        self._memory = Memory(chains, self._fates, seen_blocks)
+        self._memory = Memory(chains, self._fates, seen_blocks, teller)
         self._references = references
         self._families = families
         self._turns = SlotTurns()
@@ -87,6 +95,14 @@ class Explainer:
     def happened(self, event: Happened) -> None:
         """Something happened to what is cached, after all requests so far."""
         self._fates.take(event)
+
+    def hear(self, told: bytes, now: float) -> None:
+        """Another gateway tells what was computed for it, as its teller gave it; ``now`` is Unix seconds.
+
+        Raises:
+            Exception: it is something else; nothing comes of it.
+        """
+        self._memory.hear(told, now)
 
     def expire(self, now: float) -> None:
         """Let go of what is too old to be kept; ``now`` is Unix seconds."""

@@ -3,7 +3,7 @@
 from gateway.values.canonical import RuleName
 from gateway.values.decision import Decision
 from gateway.values.load import Rates
-from gateway.values.outcome import Outcome
+from gateway.values.outcome import FailureStage, Outcome
 from gateway.values.prompt import TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.settlement import Settlement
@@ -45,12 +45,14 @@ def settlement(
     rates: Rates | None,
     status: int,
     failed_attempts: int,
+    failures: tuple[FailureStage, ...],
     dispatched_at: float,
     now: float,
     stages: tuple[tuple[str, float], ...],
     space: str,
     code: str | None,
     canonical: tuple[RuleName, ...] = (),
+    resumed: bool = False,
 ) -> Settlement:
     """The whole request in one value; the arguments are as in ``Settlement``.
 
@@ -61,13 +63,15 @@ def settlement(
         outcome: What came of it; None if no replica could take it.
         rates: How fast the replica is believed to be.
         status: What the client got.
-        failed_attempts: Replicas tried before that could not be connected to.
+        failed_attempts: Replicas that it was sent to before, and that failed it.
+        failures: When replicas failed it, the last one included.
         dispatched_at: Monotonic seconds when it was sent to the replica that answered.
         now: Monotonic seconds.
         stages: Seconds per room.
         space: Short name of its prefix space.
         code: Code of the error by which the gateway refused it; None if it did not.
         canonical: The canonicalization rules that changed it.
+        resumed: Whether its stream went on after its replica had failed.
     """
     usage = outcome.usage if outcome else None
     cached = usage.cached_tokens if usage else None
@@ -82,13 +86,14 @@ def settlement(
         ending=outcome.ending if outcome else None,
         status=status,
         failed_attempts=failed_attempts,
+        failures=failures,
         streamed=request.stream,
         token_source=prompt.source,
         prompt_tokens=usage.prompt_tokens if usage else prompt.tokens,
         predicted_tokens=decision.held_tokens if decision else 0,
         cached_tokens=cached,
         completion_tokens=usage.completion_tokens if usage else None,
-        parity=usage.prompt_tokens == prompt.tokens if usage and prompt.source in _EXACT else None,
+        parity=usage.prompt_tokens == prompt.tokens if usage and prompt.source in _EXACT and not resumed else None,
         saved_prefill_seconds=(cached or 0) * rates.prefill_seconds_per_token if rates else 0.0,
         ttft_seconds=ttft,
         seconds=now - request.received_at,
@@ -99,4 +104,5 @@ def settlement(
         space=space,
         warming=request.warms is not None,
         canonical=canonical,
+        resumed=resumed,
     )

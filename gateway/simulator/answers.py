@@ -5,6 +5,7 @@ answers, so a test can tell a mixed-up one. It consists of words that are one to
 in the next turn's history has the very tokens that were generated, as with a real model.
 """
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -20,6 +21,8 @@ _END_OF_TURN = "<|im_end|>"
 _SENTENCE = 10
 _NATURAL_LENGTH = (24, 160)
 _DEEPEST = 8
+_MOST_BEGINNINGS = 16
+"""Places in a prompt that are looked at for the beginning of an answer."""
 
 _OPENERS = ("The", "It", "This", "When", "First", "There", "Please", "Your", "Once", "After", "If", "We", "Each")
 _WORD_LIST = """the order account package delivery invoice customer service address number system request answer message
@@ -142,6 +145,41 @@ class Author:
         ends.append(len(text))
         return ids, [text[start:end] for start, end in itertools.pairwise(ends)]
 
+    def go_on(self, prompt: bytes, text: str, place: int, wish: Wish) -> Answer | None:
+        """The rest of the answer to a prompt of which the client has ``text``; None if that is not how it begins.
+
+        It is the same as if the answer had never been interrupted.
+        """
+        most = len(self._encoder.encode_text(text)) // TOKEN_BYTES
+        whole = self.write(prompt, place, _longer(wish, most))
+        known = 0
+        begun = ""
+        while len(begun) < len(text) and known < len(whole.pieces):
+            begun += whole.pieces[known]
+            known += 1
+        if not text or begun != text or known > most:
+            return None
+        if known < most:
+            whole = self.write(prompt, place, _longer(wish, known))
+        return self._rest(whole, known)
+
+    def go_on_in(self, prompt: bytes, place: int, wish: Wish) -> Answer | None:
+        """The same for a prompt that ends with the beginning of the answer to the prompt before it."""
+        ids = list(memoryview(prompt).cast("I"))
+        openers = {token for token, _ in self._openers}
+        begins = [at for at in range(1, len(ids)) if ids[at] in openers]
+        for at in reversed(begins[-_MOST_BEGINNINGS:]):
+            known = len(ids) - at
+            whole = self.write(prompt[: at * TOKEN_BYTES], place, _longer(wish, known))
+            if list(whole.ids[:known]) == ids[at:]:
+                return self._rest(whole, known)
+        return None
+
+    @staticmethod
+    def _rest(whole: Answer, known: int) -> Answer | None:
+        ids, pieces = whole.ids[known:], whole.pieces[known:]
+        return Answer(ids, pieces, whole.finish_reason, whole.stop_reason) if ids else None
+
     def _call(self, tool: ToolChoice, rng: random.Random, wish: Wish) -> Answer:
         """A tool call in the notation of the chat template; only its arguments are shown."""
         arguments = json.dumps(example(tool.schema, rng), ensure_ascii=False)
@@ -171,6 +209,12 @@ class Author:
         if len(ids) >= wish.max_tokens:
             return Answer(tuple(ids[: wish.max_tokens]), tuple(pieces[: wish.max_tokens]), "length")
         return Answer((*ids, self._end), (*pieces, ""), "stop")
+
+
+def _longer(wish: Wish, tokens: int) -> Wish:
+    """What was wished for when an answer began of which so many tokens are known."""
+    least = wish.min_tokens and wish.min_tokens + tokens
+    return dataclasses.replace(wish, max_tokens=wish.max_tokens + tokens, min_tokens=least)
 
 
 def _first_stop(text: str, stops: tuple[str, ...]) -> tuple[int, str | None]:

@@ -5,6 +5,7 @@ import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from gateway.encode import LocalEncoder
@@ -30,7 +31,9 @@ FAULT_PATH = "/simulator/fault"
 """Sets the faults in force."""
 MODEL_PATH = "/simulator/model"
 """Replaces what the engine serves."""
-_CONTROLS = {FAULT_PATH, MODEL_PATH}
+CACHE_PATH = "/simulator/cache"
+"""Tells what the caches hold."""
+_CONTROLS = {FAULT_PATH, MODEL_PATH, CACHE_PATH}
 """Of the simulation and not of the engine: no fault touches them, and they are not recorded."""
 
 Scope = Mapping[str, Any]
@@ -99,6 +102,7 @@ class EngineApp:
             ("POST", Endpoint.COMPLETIONS): self._completion,
             ("POST", FAULT_PATH): self._fault,
             ("POST", MODEL_PATH): self._model,
+            ("GET", CACHE_PATH): self._cache,
             **self._surface.routes(),
         }
         self._paths = {path for _, path in self._routes}
@@ -221,20 +225,36 @@ class EngineApp:
         told = {"root": self._identity.root, "version": self._identity.version}
         await call.reply.json(told | {"max_model_len": self._identity.context})
 
+    async def _cache(self, call: Call) -> None:
+        await call.reply.json(
+            {
+                "ranks": [
+                    [
+                        {"tokens": block.tokens, "copies": block.copies, "salt": block.salt, "adapter": block.adapter}
+                        for block in rank.content()
+                    ]
+                    for rank in self._ranks.all
+                ]
+            }
+        )
+
 
 async def _show(fault: FaultSpec, reply: Reply) -> None:
     """Show those faults that come before any work."""
     match fault.fault:
-        case Fault.HANG:
-            await asyncio.Event().wait()
+        case Fault.HANG | Fault.CONNECT_HANG:
+            await reply.hang()
         case Fault.SLOW:
             await asyncio.sleep(fault.value)
         case Fault.TOO_MANY_REQUESTS:
             raise EngineError(429, "Too many requests.")
-        case Fault.SERVER_ERROR:
-            raise EngineError(500, "Internal server error.")
+        case Fault.SERVER_ERROR | Fault.BAD_GATEWAY | Fault.UNAVAILABLE | Fault.GATEWAY_TIMEOUT:
+            status = HTTPStatus(int(fault.fault))
+            raise EngineError(status, f"{status.phrase}.")
         case Fault.DIE_BEFORE_FIRST_BYTE | Fault.REFUSE:
             reply.cut()
+        case Fault.RESET | Fault.CONNECT_RESET:
+            reply.reset()
         case Fault.GARBAGE:
             reply.garbage()
 

@@ -14,7 +14,30 @@ from gateway.simulator.server import SimulatedEngine, serve_engines
 from gateway.values.engine import EngineKind
 
 DESCRIPTION = "Run one simulated engine: vLLM's or SGLang's API, prefix cache, KV events and timing, without a model."
-_HTTP_FAULTS = ", ".join(fault for fault in Fault if not fault.of_events)
+_HTTP_FAULTS = """\
+    refuse              no connection: the port is closed
+    connect_hang        connections are accepted and not read, as by a stopped process
+    connect_reset       connections are accepted and reset
+    hang                no answer
+    slow=SECONDS        the answer comes that much later
+    429 500 502 503 504 answered with that status
+    die_before_first_byte  the connection is closed before the answer
+    reset               the connection is reset before the answer
+    garbage             what comes is not HTTP
+    die_after_head      the connection is closed behind the headers
+    die_mid_stream=N    ... after N events of a stream, or in the middle of another body
+    reset_mid_stream=N  the connection is reset there
+    hang_mid_stream=N   nothing more comes from there on
+    half_chunk=N        half a chunk is sent there, then the connection is closed
+    garbage_mid_stream=N  something that is no event, or no JSON, is sent there
+    invalid_json        the JSON is cut short, or that of every event
+    drip=SECONDS        16 bytes at a time, that far apart
+    length_too_large    content-length is larger than the body
+    length_too_small    content-length is smaller than the body
+    no_done             a stream ends without [DONE]
+    die_at_end          the connection is closed just before the answer's end
+    hang_at_end         nothing more comes from there on
+    usage_missing       the answer has no usage"""
 _EVENT_FAULTS = f"""\
     events_drop         batches are not sent; they can be replayed
     events_drop_hard    batches are not sent and cannot be replayed
@@ -30,8 +53,7 @@ example:
       --events 'tcp://*:5557' --replay 'tcp://*:5657'
 
 faults (--fault, or POST /simulator/fault {{"spec": "..."}} while it runs; an empty spec ends them):
-  {_HTTP_FAULTS}
-  slow=SECONDS and die_mid_stream=EVENTS take a value
+{_HTTP_FAULTS}
   options follow a colon: 500:times=3, hang:every=5, 500:path=/metrics
   of KV events (options times, every, rank: events_drop:times=1,rank=0):
 {_EVENT_FAULTS}
@@ -39,6 +61,8 @@ faults (--fault, or POST /simulator/fault {{"spec": "..."}} while it runs; an em
 
 model update: POST /simulator/model {{"root": "...", "version": "...", "max_model_len": N, "restart": true}} while it
 runs, each of them optional; with restart it is a new process with an empty cache.
+
+what is cached: GET /simulator/cache lists every cached block of every rank by its tokens, salt and adapter.
 
 events: an endpoint without a wildcard (tcp://127.0.0.1:5557) makes the engine connect and nobody hears it, as vLLM and
 SGLang do. Data-parallel rank r takes the port + r for each of the two sockets.

@@ -30,6 +30,11 @@ class Fault(StrEnum):
     REFUSE = "refuse"
     """The listening socket is closed, idle connections are dropped and busy ones carry no further request, as if the
     process were gone. Over HTTP only the connection that set it can end it."""
+    CONNECT_HANG = "connect_hang"
+    """Connections are accepted and nothing that comes over them is read before the end of the fault, as by a process
+    that is stopped. Idle connections are dropped. Ended as ``refuse``."""
+    CONNECT_RESET = "connect_reset"
+    """Connections are accepted and reset. Idle ones are dropped. Ended as ``refuse``."""
     HANG = "hang"
     """The request is read and never answered."""
     SLOW = "slow"
@@ -38,14 +43,45 @@ class Fault(StrEnum):
     """Answered with 429."""
     SERVER_ERROR = "500"
     """Answered with 500."""
+    BAD_GATEWAY = "502"
+    """Answered with 502."""
+    UNAVAILABLE = "503"
+    """Answered with 503."""
+    GATEWAY_TIMEOUT = "504"
+    """Answered with 504."""
     DIE_BEFORE_FIRST_BYTE = "die_before_first_byte"
     """The connection is closed after the request was read."""
-    DIE_MID_STREAM = "die_mid_stream"
-    """The connection is closed after ``=N`` events of a stream, or in the middle of a body that is not a stream."""
+    RESET = "reset"
+    """The connection is reset after the request was read."""
     GARBAGE = "garbage"
     """Bytes that are not HTTP come back."""
+    DIE_AFTER_HEAD = "die_after_head"
+    """Status and headers are sent, then the connection is closed."""
+    DIE_MID_STREAM = "die_mid_stream"
+    """The connection is closed after ``=N`` events of a stream, or in the middle of a body that is not a stream."""
+    RESET_MID_STREAM = "reset_mid_stream"
+    """The connection is reset there."""
+    HANG_MID_STREAM = "hang_mid_stream"
+    """Nothing more comes from there on."""
+    HALF_CHUNK = "half_chunk"
+    """Half a chunk of HTTP's chunked encoding is sent there, then the connection is closed."""
+    GARBAGE_MID_STREAM = "garbage_mid_stream"
+    """Bytes that are no event are sent there, or that are no JSON; then the answer goes on."""
     INVALID_JSON = "invalid_json"
-    """Status 200, and JSON that is cut short."""
+    """Status 200, and JSON that is cut short: the body's, or that of every event."""
+    DRIP = "drip"
+    """The body comes a few bytes at a time, ``=SECONDS`` apart."""
+    LENGTH_TOO_LARGE = "length_too_large"
+    """``content-length`` is larger than the body, after which the connection is closed."""
+    LENGTH_TOO_SMALL = "length_too_small"
+    """``content-length`` is smaller than the body, after which the connection is closed."""
+    NO_DONE = "no_done"
+    """A stream ends in good order without ``[DONE]``."""
+    DIE_AT_END = "die_at_end"
+    """The connection is closed behind the ``[DONE]`` of a stream, before HTTP's own end; of a body that is not a stream
+    the last byte is missing."""
+    HANG_AT_END = "hang_at_end"
+    """Nothing more comes from there on."""
     USAGE_MISSING = "usage_missing"
     """The answer carries no usage, even where it was asked for."""
     EVENTS_DROP = "events_drop"
@@ -72,8 +108,21 @@ class Fault(StrEnum):
         """Whether it concerns KV events and not HTTP."""
         return self.value.startswith("events_")
 
+    @property
+    def at_the_door(self) -> bool:
+        """Whether it shows on connections, before there is a request."""
+        return self in {Fault.REFUSE, Fault.CONNECT_HANG, Fault.CONNECT_RESET}
 
-_WITH_VALUE = {Fault.SLOW, Fault.DIE_MID_STREAM, Fault.EVENTS_DELAY}
+
+_AFTER_EVENTS = {
+    Fault.DIE_MID_STREAM,
+    Fault.RESET_MID_STREAM,
+    Fault.HANG_MID_STREAM,
+    Fault.HALF_CHUNK,
+    Fault.GARBAGE_MID_STREAM,
+}
+WITH_VALUE = {Fault.SLOW, Fault.DRIP, Fault.EVENTS_DELAY} | _AFTER_EVENTS
+"""Faults that need a number."""
 _STATES = {Fault.EVENTS_STOP, Fault.EVENTS_CLOSE, Fault.EVENTS_RESTART}
 
 
@@ -83,7 +132,7 @@ class FaultSpec:
 
     Attributes:
         fault: What goes wrong.
-        value: Seconds for ``slow`` and ``events_delay``, events for ``die_mid_stream``, else 0.
+        value: Seconds for ``slow``, ``drip`` and ``events_delay``, events for those in the middle of a stream, else 0.
         times: How often to show it; None: without end.
         every: On every how-manieth matching request.
         path: Path of the requests it concerns, ``*`` for all, None for the generation endpoints.
@@ -116,10 +165,10 @@ class FaultSpec:
             fault = Fault(name)
         except ValueError:
             raise ValueError(f"unknown fault {name!r}; known: {', '.join(Fault)}") from None
-        if bool(has_value) != (fault in _WITH_VALUE):
+        if bool(has_value) != (fault in WITH_VALUE):
             raise ValueError(f"fault {name} {'takes no value' if has_value else f'needs a value, as in {name}=2'}")
         value = _number(f"fault {name}", raw) if has_value else 0.0
-        if fault is Fault.DIE_MID_STREAM and value != int(value):
+        if fault in _AFTER_EVENTS and value != int(value):
             raise ValueError(f"fault {name} needs a whole number of events, not {raw}")
         known = ["times", "every", "rank" if fault.of_events else "path"]
         options: dict[str, str] = {}
@@ -128,8 +177,8 @@ class FaultSpec:
             if key not in known:
                 raise ValueError(f"unknown option {key!r} of fault {name}; known: {', '.join(known)}")
             options[key] = text
-        if options and fault is Fault.REFUSE:
-            raise ValueError("fault refuse takes no options: a closed socket cannot count")
+        if options and fault.at_the_door:
+            raise ValueError(f"fault {name} takes no options: without requests there is nothing to count")
         if fault in _STATES and options.keys() - {"rank"}:
             raise ValueError(f"fault {name} takes no option but rank: it lasts from its beginning to its end")
         return cls(
@@ -144,7 +193,7 @@ class FaultSpec:
     def concerns(self, path: str) -> bool:
         """Whether requests of this path can show the fault."""
         if self.path is None:
-            return self.fault is Fault.REFUSE or path in set(Endpoint)
+            return self.fault.at_the_door or path in set(Endpoint)
         return self.path in {"*", path}
 
 
@@ -192,6 +241,11 @@ class FaultInjector:
     def spec(self) -> FaultSpec | None:
         """The fault in force."""
         return self._spec
+
+    @property
+    def shown_at_the_door(self) -> Fault | None:
+        """The fault that connections show, or None."""
+        return self._spec.fault if self._spec is not None and self._spec.fault.at_the_door else None
 
     def set(self, spec: FaultSpec | None) -> None:
         """Put another fault in force, or none; counting starts anew."""

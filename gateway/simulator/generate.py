@@ -11,6 +11,7 @@ from gateway.simulator.requests import Generation
 from gateway.simulator.scheduler import Sequence
 from gateway.simulator.surface import Surface
 from gateway.simulator.wire import Json, Shape, shape_for, usage
+from gateway.values.request import Endpoint
 
 
 class Generator:
@@ -40,9 +41,7 @@ class Generator:
             EngineError: There is no such rank.
         """
         self._ranks.check(rank)
-        answers = [
-            self._author.write(prompt, place, request.wish) for prompt in request.prompts for place in range(request.n)
-        ]
+        answers = [self._written(request, prompt, place) for prompt in request.prompts for place in range(request.n)]
         sequences = [
             Sequence(
                 prompt=request.prompts[index // request.n],
@@ -61,6 +60,15 @@ class Generator:
         total = sum(len(answer.ids) for answer in answers)
         told = None if reply.usage_missing else usage(request, total, self._surface.cached_tokens(sequences, request.n))
         await reply.json(shape.whole(answers, told))
+
+    def _written(self, request: Generation, prompt: bytes, place: int) -> Answer:
+        """An answer; where the prompt ends with the beginning of one, its rest."""
+        rest = None
+        if request.continues is not None:
+            rest = self._author.go_on(*request.continues, place, request.wish)
+        if rest is None and (request.continues is not None or request.endpoint is Endpoint.COMPLETIONS):
+            rest = self._author.go_on_in(prompt, place, request.wish)
+        return rest or self._author.write(prompt, place, request.wish)
 
     async def _stream(
         self,

@@ -38,6 +38,7 @@ class Generation:
         logprobs: Alternatives to tell for each token; None: no log probabilities.
         prompt_logprobs: The same for the prompt; its tokens are then never read from the cache.
         return_token_ids: Tell the token ids.
+        continues: The prompt that the last message answers, and what that says so far, which is to be continued.
     """
 
     endpoint: Endpoint
@@ -54,6 +55,7 @@ class Generation:
     logprobs: int | None
     prompt_logprobs: int | None
     return_token_ids: bool
+    continues: tuple[bytes, str] | None = None
 
     @property
     def prompt_tokens(self) -> int:
@@ -129,6 +131,7 @@ class RequestReader:
         n = _count(fields, "n", 1) or 1
         prompts = self.prompts(endpoint, fields)
         longest = max(map(len, prompts)) // TOKEN_BYTES
+        continues = self._continued(fields) if chat and _flag(fields, "continue_final_message") else None
         return Generation(
             endpoint=endpoint,
             model=adapter or self._model,
@@ -136,7 +139,7 @@ class RequestReader:
             prompts=prompts,
             n=n,
             wish=Wish(
-                max_tokens=self._max_tokens(fields, longest, called=tool is not None),
+                max_tokens=self._max_tokens(fields, longest, continues, called=tool is not None),
                 min_tokens=_count(fields, "min_tokens", 0) or 0,
                 ignore_eos=_flag(fields, "ignore_eos"),
                 stop=_stop(fields),
@@ -152,7 +155,21 @@ class RequestReader:
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
             return_token_ids=_flag(fields, "return_token_ids"),
+            continues=continues,
         )
+
+    def _continued(self, fields: Fields) -> tuple[bytes, str]:
+        """What the last message answers, and what it says so far."""
+        if fields.get("add_generation_prompt"):
+            both = "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+            raise EngineError(400, both, "continue_final_message")
+        *before, last = fields["messages"]
+        asked = {**fields, "messages": before, "continue_final_message": False, "add_generation_prompt": True}
+        try:
+            (prompt,) = self._encoder.encode(Endpoint.CHAT, asked)
+        except TokenizerUnavailable:
+            prompt = b""
+        return prompt, last["content"] if isinstance(last.get("content"), str) else ""
 
     def _adapter(self, fields: Fields) -> str:
         """The adapter that is asked for, empty for none. Raises the engine's 404 if another model is asked for."""
@@ -165,13 +182,14 @@ class RequestReader:
             raise EngineError(404, f"The model `{model}` does not exist.", "model")
         return self._adapters[model]
 
-    def _max_tokens(self, fields: Fields, longest: int, *, called: bool) -> int:
+    def _max_tokens(self, fields: Fields, longest: int, continues: tuple[bytes, str] | None, *, called: bool) -> int:
         asked = None
         for name in ("max_completion_tokens", "max_tokens"):
             asked = asked if asked is not None else _count(fields, name, 1)
         room = self._identity.context - longest
         if asked is None:
-            return room if called else min(DEFAULT_MAX_TOKENS, room)
+            begun = len(self._encoder.encode_text(continues[1])) // TOKEN_BYTES if continues is not None else 0
+            return room if called else max(min(DEFAULT_MAX_TOKENS - begun, room), 1)
         if asked > room:
             raise self._too_long(longest, asked)
         return asked

@@ -154,9 +154,10 @@ class Scheduler:
                 on_token(index + 1)
 
     def _schedule(self) -> None:
-        if not self._waiting or self._prefilling is not None:
+        # One that was cancelled at this very moment is still in the line, and about to leave it by itself.
+        turn = next((turn for turn in self._waiting if not turn.prefilled_at.cancelled()), None)
+        if turn is None or self._prefilling is not None:
             return
-        turn = self._waiting[0]
         promised = sum(other.final_blocks - len(other.table.blocks) for other in self._running)
         own = turn.final_blocks - self._cache.blocks_for(turn.table.length)
         if len(self._running) >= self._slots or not self._cache.begin(
@@ -164,7 +165,7 @@ class Scheduler:
         ):
             self._held_up = True
             return
-        self._waiting.popleft()
+        self._waiting.remove(turn)
         self._running.add(turn)
         self._prefilling = turn
         self._count(turn)

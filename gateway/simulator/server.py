@@ -6,7 +6,6 @@ import functools
 import os
 import signal
 import socket
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from gateway.simulator.faults import Fault, FaultInjector, FaultSpec
 from gateway.simulator.publisher import EventPublisher
 from gateway.simulator.ranks import CachedBlock, Ranks
 from gateway.simulator.scheduler import Scheduler
+from gateway.simulator.transport import reset
 
 TOKENIZER = "builtin:demo"
 _KEEP_ALIVE_SECONDS = 75
@@ -118,7 +118,7 @@ class SimulatedEngine:
         try:
             for publisher in self._publishers:
                 await publisher.open()
-            if self._faults.spec is not None and self._faults.spec.fault is Fault.REFUSE:
+            if self._faults.shown_at_the_door is Fault.REFUSE:
                 # Find a port and hold nothing.
                 self._open().close()
             else:
@@ -147,7 +147,7 @@ class SimulatedEngine:
         self._close_listener()
         await self._close_publishers()
         for connection in list(self._state.connections):
-            _reset(connection.transport)
+            reset(connection.transport)
         await self._drain()
 
     async def set_fault(self, specs: str) -> None:
@@ -173,15 +173,19 @@ class SimulatedEngine:
         self._app.replace_model(root=root, version=version, max_model_len=max_model_len, restart=restart)
 
     async def _set_http_fault(self, spec: FaultSpec | None) -> None:
-        before = self._faults.spec
+        before = self._faults.shown_at_the_door
         self._faults.set(spec)
-        if spec is not None and spec.fault is Fault.REFUSE:
+        now = self._faults.shown_at_the_door
+        if now is Fault.REFUSE:
             self._close_listener()
-            for connection in list(self._state.connections):
-                if isinstance(connection, _Connection) and connection.idle:
-                    connection.transport.close()
-        elif before is not None and before.fault is Fault.REFUSE:
+        elif before is Fault.REFUSE:
             await self._listen()
+        for connection in list(self._state.connections):
+            if isinstance(connection, _Connection):
+                if now is not Fault.CONNECT_HANG:
+                    connection.listen()
+                if now is not None and connection.idle:
+                    connection.transport.close()
 
     @property
     def _publishers(self) -> list[EventPublisher]:
@@ -198,7 +202,7 @@ class SimulatedEngine:
 
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
-        protocol = functools.partial(_Connection, self._uvicorn, self._state, {})
+        protocol = functools.partial(_Connection, self._faults, self._uvicorn, self._state, {})
         self._listener = await loop.create_server(protocol, sock=self._open(), backlog=_BACKLOG)
 
     def _open(self) -> socket.socket:
@@ -220,16 +224,40 @@ class SimulatedEngine:
 
 
 class _Connection(HttpToolsProtocol):
-    """uvicorn's HTTP connection, which tells the application its transport."""
+    """uvicorn's HTTP connection, which tells the application its transport and shows the faults of connections."""
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, app_state: dict[str, Any]) -> None:
+    def __init__(
+        self, faults: FaultInjector, config: uvicorn.Config, state: ServerState, app_state: dict[str, Any]
+    ) -> None:
         super().__init__(config, state, app_state)
         self.access_log = False
+        self._faults = faults
+        self._unheard: list[bytes] | None = None
 
     @property
     def idle(self) -> bool:
         """Whether no request is being answered."""
-        return self.cycle is None or self.cycle.response_complete
+        return self._unheard is None and (self.cycle is None or self.cycle.response_complete)
+
+    def listen(self) -> None:
+        """Take note of what has come, and of what will."""
+        unheard, self._unheard = self._unheard or [], None
+        for data in unheard:
+            super().data_received(data)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        match self._faults.shown_at_the_door:
+            case Fault.CONNECT_HANG:
+                self._unheard = []
+            case Fault.CONNECT_RESET:
+                reset(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._unheard is None:
+            super().data_received(data)
+        else:
+            self._unheard.append(data)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -249,12 +277,6 @@ def _bind(host: str, port: int) -> socket.socket:
         opened.close()
         raise
     return opened
-
-
-def _reset(transport: asyncio.Transport) -> None:
-    """Close so that the peer sees a reset and not an orderly end."""
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    transport.abort()
 
 
 @functools.cache

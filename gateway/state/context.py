@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import SecretStr
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
+from gateway.state.address import read_address
+from gateway.state.connect import Connections
 from gateway.state.health import BACKEND, Health
 from gateway.state.reads import Found, Reads
 from gateway.state.seal import Seal
@@ -18,8 +17,6 @@ from gateway.state.writes import Writes, name_of
 from gateway.tasks import TaskGroupOwner
 
 _DEADLINE_SECONDS = 0.02
-_CONNECT_SECONDS = 2.0
-_HANG_SECONDS = 1.0
 _STOP_SECONDS = 1.0
 _WAITING_BYTES = 16 * 1024 * 1024
 """Some 50 000 blocks: minutes of a busy gateway without Redis."""
@@ -50,23 +47,16 @@ class RedisContextStore:
         waiting_bytes: int = _WAITING_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # A connection to read, one to write, one to greet. Nothing is tried twice by the library: that is decided here.
-        self._client = Redis.from_url(
-            url.get_secret_value(),
-            socket_connect_timeout=_CONNECT_SECONDS,
-            socket_timeout=_HANG_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-            max_connections=3,
-            protocol=2,
-        )
+        # A connection to read, one to write, one to greet.
+        self._connections = Connections(read_address(url.get_secret_value()), most=3)
         self._seal = Seal(secret)
         self._on_error = on_error
         self._deadline_seconds = deadline_seconds
         self._reading = Health("read", on_error, clock)
         self._writing = Health("write", on_error, clock)
         self._waiting = Waiting(waiting_bytes)
-        self._reads = Reads(self._client)
-        self._writes = Writes(self._client, self._waiting, self._writing, ttl_seconds)
+        self._reads = Reads(self._connections)
+        self._writes = Writes(self._connections.client, self._waiting, self._writing, ttl_seconds)
         self._tasks = TaskGroupOwner()
 
     def configure(self, ttl_seconds: float) -> None:
@@ -85,9 +75,9 @@ class RedisContextStore:
             async with asyncio.timeout(_STOP_SECONDS):
                 await self._writes.drained()
         await self._tasks.cancel()
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_SECONDS):
-                await self._client.aclose()
+                await self._connections.close()
 
     async def fetch(self, keys: Sequence[bytes]) -> Mapping[bytes, str]:
         """Those that are there; empty also if Redis cannot be reached in time. Never raises."""
@@ -123,7 +113,7 @@ class RedisContextStore:
     async def _greet(self) -> None:
         """Connect before the first request has to wait for that, and have it logged if nobody is there."""
         try:
-            await self._client.ping()
+            await self._connections.client.ping()
         except Exception as error:  # noqa: BLE001 - requests go on without
             self._reading.failed(error)
 

@@ -3,10 +3,9 @@
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from redis.asyncio import Redis
-
+from gateway.state.connect import Connections
 from gateway.state.health import is_ending
 
 _MOST_KEYS = 512
@@ -28,11 +27,11 @@ class Reads:
     tearing that down would make the next request late, too.
 
     Args:
-        client: The connection.
+        connections: To Redis.
     """
 
-    def __init__(self, client: Redis) -> None:
-        self._client = client
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
         self._asked: deque[_Ask] = deque()
         self._came = asyncio.Event()
 
@@ -66,7 +65,7 @@ class Reads:
         if not names:
             return
         try:
-            values = cast("list[bytes | None]", await self._client.mget(names))
+            values = await self._connections.values(names)
             found = dict(zip(names, values, strict=True))
         except Exception as error:  # noqa: BLE001 - whoever asked is told
             for ask in asks:

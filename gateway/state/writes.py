@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from redis.asyncio import Redis
-
+from gateway.state.connect import Client
 from gateway.state.health import PAUSE_SECONDS, Health, is_ending
 from gateway.state.waiting import Waiting
 
@@ -21,7 +20,7 @@ class Writes:
         ttl_seconds: How long Redis keeps it.
     """
 
-    def __init__(self, client: Redis, waiting: Waiting, health: Health, ttl_seconds: float) -> None:
+    def __init__(self, client: Client, waiting: Waiting, health: Health, ttl_seconds: float) -> None:
         self.ttl_seconds = ttl_seconds
         self._client = client
         self._waiting = waiting

@@ -85,8 +85,34 @@ class Catalog:
             buckets=_STAGE_SECONDS,
             registry=registry,
         )
+        self.queue_requests = Gauge(
+            "gateway_queue_requests",
+            "Requests that wait in the gateway because no replica has time for them.",
+            ("model",),
+            registry=registry,
+        )
+        self.queue_seconds = Histogram(
+            "gateway_queue_seconds",
+            "Seconds that requests waited in the gateway, of those that had to.",
+            ("model",),
+            buckets=REQUEST_SECONDS,
+            registry=registry,
+        )
+        self.shed = Counter(
+            "gateway_shed",
+            "Requests answered with 429 because no replica had time for them: full (too many waited), too_long (it"
+            " waited too long).",
+            ("model", "tenant", "reason"),
+            registry=registry,
+        )
         self.replica_up = Gauge(
             "gateway_replica_up", "1 while a replica's checks pass, else 0.", ("model", "replica"), registry=registry
+        )
+        self.replica_state = Gauge(
+            "gateway_replica_state",
+            "1 for the state a replica is in, 0 for the others: starting, ready, suspect, ejected, draining.",
+            ("model", "replica", "state"),
+            registry=registry,
         )
         self.replica_inflight = Gauge(
             "gateway_replica_inflight",
@@ -136,9 +162,18 @@ class Catalog:
         )
         self.failovers = Counter(
             "gateway_failovers",
-            "Requests that a replica failed. connect: no connection, another replica was tried; first_byte and stream:"
-            " it broke off or fell silent before or after its answer began.",
+            "Requests that a replica failed, by when: connect (no connection), first_byte and stream (it broke off,"
+            " fell silent or went down before or after its answer began), status (502, 503, 504), busy (429). All but"
+            " those of stream are sent to another replica, as far as there is one and relay.retries goes; those of"
+            " stream with relay.resume.",
             ("stage",),
+            registry=registry,
+        )
+        self.resumed_streams = Counter(
+            "gateway_resumed_streams",
+            "Streams that went on after their replica had failed, by how they ended: whole, or broken (with an error"
+            " event after all).",
+            ("result",),
             registry=registry,
         )
         self.saved_prefill_seconds = Counter(
@@ -153,11 +188,29 @@ class Catalog:
             ("cause",),
             registry=registry,
         )
+        self.peers = Gauge(
+            "gateway_peers",
+            "Other gateways with the same shared state that are heard at present.",
+            registry=registry,
+        )
         self.state_errors = Counter(
             "gateway_state_errors",
             "Times that something the gateway keeps or sends could not be written or read: audit (the audit log),"
-            " spaces_file (the file of prefix spaces), tracing (traces for the collector).",
+            " spaces_file (the file of prefix spaces), tracing (traces for the collector), redis (what gateways"
+            " share).",
             ("backend",),
+            registry=registry,
+        )
+        self.discovery_errors = Counter(
+            "gateway_discovery_errors",
+            "Times that a source of replicas (dns, kubernetes, file) did not answer, or not so that it could be"
+            " understood. The replicas stay as they are.",
+            ("model", "source"),
+            registry=registry,
+        )
+        self.worker_restarts = Counter(
+            "gateway_worker_restarts",
+            "Times that a worker of several (serve --workers) was lost and had to be started again.",
             registry=registry,
         )
         self.config_reloads = Counter(

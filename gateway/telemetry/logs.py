@@ -9,12 +9,13 @@ import orjson
 import structlog
 
 
-def configure_logs(format: str, level: str) -> None:  # noqa: A002 - the setting's name
+def configure_logs(format: str, level: str, worker: int | None = None) -> None:  # noqa: A002 - the setting's name
     """Set up structlog, and send the standard library's loggers (uvicorn, transformers) the same way.
 
     Args:
         format: ``json``, ``console``, or ``auto``: console on a terminal.
         level: Least severe level that is written.
+        worker: Which of several processes this is, to stand in every line; None where there is but one.
     """
     console = format == "console" or (format == "auto" and sys.stderr.isatty())
     shared: list[Any] = [
@@ -23,6 +24,8 @@ def configure_logs(format: str, level: str) -> None:  # noqa: A002 - the setting
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _exception_without_values,
     ]
+    if worker is not None:
+        shared.append(lambda _logger, _method, event: {**event, "worker": worker})
     threshold = logging.getLevelNamesMapping()[level.upper()]
     if console:
         render: list[Any] = [structlog.dev.ConsoleRenderer()]

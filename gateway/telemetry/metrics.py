@@ -5,23 +5,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from prometheus_client import Counter, Histogram
+from prometheus_client.metrics import MetricWrapperBase
 
 from gateway.telemetry.catalog import REQUEST_SECONDS, Catalog
 from gateway.telemetry.exemplars import ExemplarHistogram
 from gateway.values.canonical import ALL_RULES, RuleMode
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.kv_events import IndexSource
-from gateway.values.outcome import Ending
+from gateway.values.outcome import Ending, FailureStage
 from gateway.values.personal import Finding
 from gateway.values.reasons import Reason
+from gateway.values.replica import ReplicaState
 from gateway.values.request import ChatRequest
 from gateway.values.settlement import Refusal, Settlement
 from gateway.values.space import ResetCause, SpaceEnd
 from gateway.values.tenant import Tenant
 
 _UNKNOWN = "unknown"
-_FAILOVER_STAGES = ("connect", "first_byte", "stream")
+_WAITING = "queue"
 _RELOAD_RESULTS = ("taken", "refused")
+_RESUMED = ("whole", "broken")
 _BACKENDS = ("audit", "spaces_file")
 _PARITY_RESULTS = ("equal", "different")
 _DIRECTIONS = ("over", "under")
@@ -33,6 +36,7 @@ class ReplicaGauges:
 
     replica: ReplicaId
     model: ModelId
+    state: ReplicaState
     up: bool
     requests: int
     index_blocks: int
@@ -40,7 +44,8 @@ class ReplicaGauges:
 
 
 class MetricsObserver:
-    """An ``Observer``, ``EventObserver``, ``SpaceObserver``, ``PersonalDataObserver``, ``ExplainObserver`` that counts.
+    """An ``Observer``, ``EventObserver``, ``SpaceObserver``, ``PersonalDataObserver``, ``ExplainObserver`` and
+    ``QueueObserver`` that counts.
 
     Args:
         catalog: The metrics.
@@ -55,7 +60,8 @@ class MetricsObserver:
         catalog.config_last_reload_successful.set(1)
         # Prometheus sees no increase in a series that begins with 1: what alerts wait for has to be there as 0 before.
         for metric, values in (
-            (catalog.failovers, _FAILOVER_STAGES),
+            (catalog.failovers, FailureStage),
+            (catalog.resumed_streams, _RESUMED),
             (catalog.config_reloads, _RELOAD_RESULTS),
             (catalog.state_errors, _BACKENDS),
             (catalog.resets, ResetCause),
@@ -75,17 +81,18 @@ class MetricsObserver:
         count(c.encodings, s.model, s.token_source).inc()
         self._named(c.request_seconds, s.model, str(s.endpoint)).observe(s.seconds, s.request_id)
         for stage, seconds in s.stages:
-            time(c.overhead_seconds, stage).observe(seconds)
-        if s.failed_attempts:
-            count(c.failovers, "connect").inc(s.failed_attempts)
+            if stage != _WAITING:  # what is waited for is the replicas; see ``on_queued``
+                time(c.overhead_seconds, stage).observe(seconds)
+        for stage in s.failures:
+            count(c.failovers, str(stage)).inc()
+        if s.resumed:
+            count(c.resumed_streams, _RESUMED[s.ending is not Ending.COMPLETE]).inc()
         if s.parity is not None:
             count(c.token_parity, s.model, "equal" if s.parity else "different").inc()
         if s.decision is None:
             return
         if s.ttft_seconds is not None:
             self._named(c.ttft_seconds, s.model, s.decision.kind).observe(s.ttft_seconds, s.request_id)
-        if s.ending in (Ending.BROKEN, Ending.TIMED_OUT):
-            count(c.failovers, "first_byte" if s.ttft_seconds is None else "stream").inc()
         if not _computed(s):
             return
         count(c.prompt_tokens, s.model, tenant).inc(s.prompt_tokens)
@@ -152,14 +159,46 @@ class MetricsObserver:
         """See ``PersonalDataObserver``."""
         self._counter(self._catalog.personal_data_skipped, tenant.label).inc()
 
+    def on_queue_length(self, model: ModelId, requests: int) -> None:
+        """See ``QueueObserver``."""
+        self._catalog.queue_requests.labels(model).set(requests)
+
+    def on_queued(self, model: ModelId, seconds: float) -> None:
+        """See ``QueueObserver``."""
+        self._histogram(self._catalog.queue_seconds, model).observe(seconds)
+
+    def on_shed(self, model: ModelId, tenant: Tenant, reason: str) -> None:
+        """See ``QueueObserver``."""
+        self._counter(self._catalog.shed, model, tenant.label, reason).inc()
+
     def on_reload(self, *, taken: bool) -> None:
         """The configuration was read again."""
         self._counter(self._catalog.config_reloads, "taken" if taken else "refused").inc()
         self._catalog.config_last_reload_successful.set(taken)
 
+    def follow_discovery(self, model: ModelId, source: str) -> None:
+        """Replicas of a model are looked for from now on: what may fail begins with 0."""
+        self._counter(self._catalog.discovery_errors, model, source)
+
+    def on_discovery_error(self, model: ModelId, source: str) -> None:
+        """A source of replicas failed."""
+        self._counter(self._catalog.discovery_errors, model, source).inc()
+
+    def forget_replica(self, replica: ReplicaId) -> None:
+        """A replica has left: nothing more is told of it."""
+        for metric in vars(self._catalog).values():
+            if isinstance(metric, MetricWrapperBase) and "replica" in metric._labelnames:
+                metric.remove_by_labels({"replica": replica})
+        self._counter.cache_clear()
+        self._histogram.cache_clear()
+
     def on_state_error(self, backend: str) -> None:
         """Something the gateway keeps (``audit``, ``spaces_file``) could not be written or read. From any thread."""
         self._counter(self._catalog.state_errors, backend).inc()
+
+    def on_peers(self, peers: int) -> None:
+        """So many other gateways are heard now."""
+        self._catalog.peers.set(peers)
 
 
 def _answered(settlement: Settlement) -> bool:
@@ -188,13 +227,16 @@ def set_replica_gauges(catalog: Catalog, states: Iterable[ReplicaGauges]) -> Non
 
     What is counted for replicas and their models begins with 0, so that the first increase can be seen.
     """
-    for gauge in (catalog.replica_up, catalog.replica_inflight, catalog.index_blocks):
+    for gauge in (catalog.replica_up, catalog.replica_state, catalog.replica_inflight, catalog.index_blocks):
         gauge.clear()
     for state in states:
         catalog.replica_up.labels(state.model, state.replica).set(state.up)
+        for each in ReplicaState:
+            catalog.replica_state.labels(state.model, state.replica, each).set(each is state.state)
         catalog.replica_inflight.labels(state.replica).set(state.requests)
         catalog.index_blocks.labels(state.replica, str(state.index_source)).set(state.index_blocks)
         catalog.kv_event_gaps.labels(state.replica)
+        catalog.queue_requests.labels(state.model)
         for direction in _DIRECTIONS:
             catalog.prediction_error_tokens.labels(state.replica, direction)
         for result in _PARITY_RESULTS:

@@ -78,6 +78,10 @@ class RecentPredictions:
             total.add(figures)
         return total
 
+    def forget(self, replica: ReplicaId) -> None:
+        """A replica has left."""
+        self._steps.pop(replica, None)
+
     def _present_step(self, replica: ReplicaId) -> PredictionFigures:
         steps = self._current_steps(replica)
         present = int(self._clock() // _STEP_SECONDS)

@@ -37,6 +37,7 @@ class RequestLog:
             ms=round(s.seconds * 1e3, 2),
             warming=s.warming,
             canonical=list(s.canonical),
+            resumed=s.resumed,
         )
 
     def on_refused(self, refusal: Refusal) -> None:

@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+from gateway.discovery.sources.listed import read_replicas
 from gateway.settings import load_settings
 from gateway.values.errors import ConfigInvalid
 from gateway.warming.document import read_prefixes
@@ -35,10 +36,14 @@ def run(args: argparse.Namespace) -> int:
         settings = load_settings(file)
         if settings.warm.file is not None:
             read_prefixes(settings.warm.file)
+        for model in settings.models:
+            if model.discover is not None and model.discover.file is not None:
+                replicas += len(read_replicas(model.discover.file.path))
     except ConfigInvalid as invalid:
         problems = invalid.problems
     else:
-        models, replicas = len(settings.models), sum(len(model.replicas) for model in settings.models)
+        models = len(settings.models)
+        replicas += sum(len(model.replicas) for model in settings.models)
     if args.json:
         result = {
             "file": str(file),

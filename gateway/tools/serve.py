@@ -6,6 +6,8 @@ from pathlib import Path
 
 from gateway.values.errors import ConfigInvalid
 
+_MOST_WORKERS = 64
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
@@ -15,19 +17,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "example:\n  prefix-gateway serve --config config/gateway.yaml"
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the YAML configuration")
+    parser.add_argument(
+        "--workers",
+        type=_count,
+        metavar="N",
+        help="processes that answer on the public port together (default: server.workers of the configuration)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from gateway.server import serve
     from gateway.settings import load_settings
     from gateway.telemetry import configure_logs
 
     try:
         settings = load_settings(args.config)
         configure_logs(settings.log.format, settings.log.level)
-        serve(settings, args.config)
+        workers = args.workers or settings.server.workers
+        if workers == 1:
+            from gateway.server import serve
+
+            serve(settings, args.config)
+            return 0
+        from gateway.workers.supervisor import WorkersFailed, supervise
+
+        try:
+            supervise(settings, args.config, workers)
+        except WorkersFailed:
+            return 1
     except ConfigInvalid as error:
         print(error, file=sys.stderr)
         return 2
     return 0
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST_WORKERS):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to {_MOST_WORKERS}, got {text!r}")
+    return int(text)

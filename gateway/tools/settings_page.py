@@ -14,7 +14,8 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from gateway.admission.settings import KeySettings
-from gateway.settings import ReplicaSettings, Settings
+from gateway.discovery.replica_settings import ReplicaSettings
+from gateway.settings import Settings
 
 _PAGE = Path("docs/reference/settings.md")
 _INTRODUCTION = """\
@@ -38,6 +39,10 @@ models: [{id: m, replicas: ["http://localhost:8000"]}]
 - **Types.** Scalars are read as YAML 1.2 does: `off` is text, except where true or false is expected (there `on`,
   `off`, `yes` and `no` work). Numbers in quotes are text.
 - **Paths** that are relative start at the working directory.
+- **Changes** are taken over within seconds while the gateway serves, or at once on SIGHUP: those of `admission`,
+  `canon`, `explain`, `personal_data`, `spaces` (but `file`, and with a Redis `secret`), `tenants`, `warm`, the admin
+  tokens, and of models that were there before all but `id`. The rest needs a restart; what waits for one is named in
+  the log (`restart_needed`, with all `keys`).
 """
 _WORDS: dict[Any, str] = {
     int: "whole number",
@@ -69,7 +74,9 @@ def _section(section: type[BaseModel], path: str) -> Iterator[str]:
             continue
         listed = get_origin(field.annotation) is tuple
         yield from (f"{'###' if path else '##'} `{key}`", "")
-        if listed:
+        if _is_optional(field.annotation):
+            yield from ("mapping or null. Default: `null`.", "", _text(field), "", _text_of(inner), "")
+        elif listed:
             kind = "list. Required." if field.is_required() else "list. Default: empty."
             yield from (kind, "", _text(field), "", _text_of(inner), "")
         else:
@@ -78,8 +85,20 @@ def _section(section: type[BaseModel], path: str) -> Iterator[str]:
 
 
 def _section_class(annotation: Any) -> type[BaseModel] | None:
-    inner = get_args(annotation)[0] if get_origin(annotation) is tuple else annotation
+    inner = annotation
+    if get_origin(annotation) is tuple:
+        inner = get_args(annotation)[0]
+    elif _is_optional(annotation):
+        inner = next(choice for choice in get_args(annotation) if choice is not type(None))
     return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+
+
+def _is_optional(annotation: Any) -> bool:
+    """Whether it is a section, or null."""
+    if get_origin(annotation) not in {Union, types.UnionType}:
+        return False
+    choices = [choice for choice in get_args(annotation) if choice is not type(None)]
+    return len(choices) == 1 and isinstance(choices[0], type) and issubclass(choices[0], BaseModel)
 
 
 def _kind(field: FieldInfo) -> str:

@@ -136,7 +136,7 @@ class _Watch:
         if job["failed"] > len(lines):
             lines.append(f"and {job['failed'] - len(lines)} more")
         if job["down"]:
-            lines.append(f"left out, because they are down: {', '.join(job['down'])}")
+            lines.append(f"left out, because they are down or drain: {', '.join(job['down'])}")
         if job["state"] != "done":
             lines.append(f"cancelled: {job['reason']}")
         self._finish("\n".join(lines))

@@ -17,7 +17,7 @@ from gateway.ui.fleet import show_fleet
 from gateway.ui.guard import BROWSER_HEADERS, Guard, operator_of, path_of
 from gateway.ui.live import LiveFeed
 from gateway.ui.live_stream import show_live
-from gateway.ui.orders import RESET_BYTES, WARM_BYTES, parse_selection, read_order
+from gateway.ui.orders import DRAIN_BYTES, RESET_BYTES, WARM_BYTES, parse_drain, parse_selection, read_order
 from gateway.ui.problems import problem_response
 from gateway.ui.query import read_filters
 from gateway.ui.site import show_dashboard
@@ -30,7 +30,7 @@ from gateway.values.errors import (
     MethodNotAllowed,
     NotFound,
 )
-from gateway.values.ports import Auditor, ExplainDesk, SpaceDesk, WarmDesk
+from gateway.values.ports import Auditor, ExplainDesk, FleetDesk, SpaceDesk, WarmDesk
 from gateway.values.space import SpaceEnd
 
 _SHOWN_CHARS = 200
@@ -56,6 +56,7 @@ class AdminState:
         personal_data: What was found in the prompts of a space, given by its id.
         named_owners: Under which names the spaces of a tenant stand.
         desk: Ends the lives of spaces.
+        fleet: Takes replicas out of use.
         warm: Fills caches.
         explain: Says why tokens were computed again.
         decoders: The models' own tokenizers, to show where prompts differ.
@@ -70,6 +71,7 @@ class AdminState:
     personal_data: Callable[[str], Sequence[Mapping[str, object]]]
     named_owners: Callable[[str], Sequence[str]]
     desk: SpaceDesk
+    fleet: FleetDesk
     warm: WarmDesk
     explain: ExplainDesk
     decoders: Decoders
@@ -166,6 +168,7 @@ def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
                     "/healthz",
                 ],
                 "do": [
+                    "POST /admin/api/replicas/drain",
                     "POST /admin/api/spaces/reset",
                     "POST /admin/api/warm, then GET /admin/api/warm/{job}",
                 ],
@@ -186,6 +189,14 @@ def _operate(app: FastAPI, state: AdminState) -> None:
         state.audit.record(AuditEvent("spaces_reset_asked", by, tenant, given))
         ends = await state.desk.reset(selection, by)
         return JSONResponse({"reset": len(ends), "spaces": [_ended(end) for end in ends]})
+
+    @app.post("/admin/api/replicas/drain")
+    async def drain(request: Request) -> Response:
+        replica, on = parse_drain(await read_order(request, DRAIN_BYTES))
+        done = state.fleet.drain(replica, on=on)
+        details = {"replica": replica, "drain": on}
+        state.audit.record(AuditEvent("replica_drain_asked", operator_of(request).id, details=details))
+        return JSONResponse(dict(done))
 
     @app.post("/admin/api/warm")
     async def warm(request: Request) -> Response:

@@ -15,7 +15,7 @@ from gateway.values.ports import ExplainDesk
 from gateway.values.prompt import TokenSource
 
 _WHOSE = ("model", "tenant", "source", "template")
-_SUMMARY = ("window", *_WHOSE)
+_SUMMARY = ("window", *_WHOSE, "gateways")
 _REASONS = ("window", *_WHOSE, "reason", "by")
 _REQUESTS = (*_WHOSE, "reason", "session", "limit")
 

@@ -12,11 +12,14 @@ from gateway.values.space import SpaceSelection
 
 RESET_BYTES = 1024 * 1024
 """Largest body of a reset."""
+DRAIN_BYTES = 64 * 1024
+"""Largest body of an order to drain."""
 WARM_BYTES = 16 * 1024 * 1024
 """Largest body of an order to warm: it holds whole prompts."""
 
 _SELECTORS = ("model", "tenant", "template_version", "scope")
 _ALL = "all"
+_DRAIN_KEYS = ("replica", "drain")
 _SHOWN_CHARS = 60
 
 
@@ -53,6 +56,30 @@ async def read_order(request: Request, limit: int) -> dict[str, Any]:
     if not isinstance(order, dict):
         raise BadRequest("The body must be a JSON object.", code="invalid_type")
     return order
+
+
+def parse_drain(order: Mapping[str, Any]) -> tuple[str, bool]:
+    """Which replica is to be drained, or not any more.
+
+    Args:
+        order: The body: ``replica`` and ``drain``.
+
+    Raises:
+        BadRequest: It says something else; ``param`` is the key.
+    """
+    for key in order:
+        if key not in _DRAIN_KEYS:
+            shown = redacted(key)[:_SHOWN_CHARS]
+            message = f"There is no key {shown!r}; there is {' and '.join(_DRAIN_KEYS)}."
+            raise BadRequest(message, param=shown, code="unknown_parameter")
+    for key, kind, told in (("replica", str, "the id of a replica"), ("drain", bool, "true or false")):
+        if key not in order:
+            raise BadRequest(f"`{key}` is missing: {told}.", param=key, code="missing_required_parameter")
+        if type(order[key]) is not kind:
+            raise BadRequest(f"`{key}` must be {told}.", param=key, code="invalid_type")
+    if looks_like_key(order["replica"]):
+        raise BadRequest("`replica` holds a key of this gateway.", param="replica", code="invalid_value")
+    return order["replica"], order["drain"]
 
 
 def parse_selection(order: Mapping[str, Any]) -> SpaceSelection:

@@ -50,6 +50,7 @@ class Decision:
         held_tokens: Prompt tokens the chosen target is believed to hold.
         policy: Name of the placement policy.
         candidates: Every routable target, the chosen one among them.
+        queue_seconds: As the chosen one's candidate has it.
     """
 
     target: Target
@@ -57,6 +58,7 @@ class Decision:
     held_tokens: int
     policy: str
     candidates: tuple[Candidate, ...]
+    queue_seconds: float = 0.0
 
     @property
     def replica(self) -> ReplicaId:

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 from gateway.values.tenant import Caller
 
+_LONGEST_RETRY_AFTER = 3600
+"""Seconds; nobody knows what will be after that."""
+
 
 class GatewayError(Exception):
     """A request the gateway answers itself.
@@ -124,6 +127,21 @@ class RateLimited(GatewayError):
             self.retry_after_seconds = max(math.ceil(retry_after_seconds), 1)
 
 
+class Overloaded(GatewayError):
+    """No replica of the model has time for the request, and it cannot wait, or cannot wait any longer.
+
+    Args:
+        retry_after_seconds: Seconds until what would be in front of it should be done.
+    """
+
+    status = 429
+    type = "rate_limit_error"
+
+    def __init__(self, message: str, *, retry_after_seconds: float) -> None:
+        super().__init__(message, code="overloaded")
+        self.retry_after_seconds = min(max(math.ceil(retry_after_seconds), 1), _LONGEST_RETRY_AFTER)
+
+
 class NoReplica(GatewayError):
     """No replica of the model can take a request now."""
 
@@ -144,6 +162,13 @@ class UpstreamTimeout(GatewayError):
 
     status = 504
     type = "upstream_error"
+
+
+class DeadlineExceeded(GatewayError):
+    """The time that the client or the configuration gives a request was over before it was answered."""
+
+    status = 504
+    type = "timeout_error"
 
 
 class ShuttingDown(GatewayError):

@@ -28,13 +28,30 @@ class Ending(StrEnum):
     NOT_CONNECTED = "not_connected"
     """No connection to the replica: nothing was computed, another replica may take it."""
     BROKEN = "broken"
-    """The replica broke the connection, or answered something that is not HTTP."""
+    """The replica broke the connection, answered what is no answer, or went down while it was waited for."""
     TIMED_OUT = "timed_out"
     """The replica stayed silent too long."""
+    EXPIRED = "expired"
+    """The time that the client or the configuration gives a request was over."""
     INTERRUPTED = "interrupted"
     """The gateway is shutting down; the upstream request was aborted."""
     CLIENT_GONE = "client_gone"
     """The client closed its connection; the upstream request was aborted."""
+
+
+class FailureStage(StrEnum):
+    """When a replica failed a request, as ``gateway_failovers_total`` counts it."""
+
+    CONNECT = "connect"
+    """No connection could be made."""
+    FIRST_BYTE = "first_byte"
+    """It broke off, fell silent or went down before the client had got anything."""
+    STATUS = "status"
+    """It answered 502, 503 or 504."""
+    BUSY = "busy"
+    """It answered 429."""
+    STREAM = "stream"
+    """It broke off, fell silent or went down in the middle of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +68,7 @@ class Outcome:
         usage: What the engine reported, if it did.
         answer: Raw body of a 200 answer (the JSON, or the stream's events) up to a limit; empty beyond it.
         streamed: Whether the answer was a stream of events.
+        problem: What was wrong with the replica or its answer, in words for the log; empty where nothing was.
     """
 
     ending: Ending
@@ -61,3 +79,4 @@ class Outcome:
     usage: Usage | None
     answer: Sequence[bytes] = ()
     streamed: bool = False
+    problem: str = ""

@@ -34,6 +34,7 @@ class ChatRequest:
         received_at: Monotonic seconds when the body was complete.
         caller: On whose behalf it comes.
         peer: Address it came from; empty if unknown.
+        timeout_seconds: How long the client waits for the whole answer (``x-request-timeout``); None for not said.
         warms: The target whose cache the request is to fill; None for a client's request.
     """
 
@@ -50,4 +51,5 @@ class ChatRequest:
     received_at: float
     caller: Caller = EVERYBODY
     peer: str = ""
+    timeout_seconds: float | None = None
     warms: Target | None = None

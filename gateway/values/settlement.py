@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gateway.values.canonical import RuleName
 from gateway.values.decision import Decision
 from gateway.values.ids import ModelId, RequestId
-from gateway.values.outcome import Ending
+from gateway.values.outcome import Ending, FailureStage
 from gateway.values.prompt import TokenSource
 from gateway.values.request import Endpoint
 from gateway.values.tenant import EVERYBODY, Caller
@@ -22,7 +22,8 @@ class Settlement:
         decision: Where it went and why; None if no replica could take it.
         ending: How it ended; None without a replica.
         status: HTTP status the client got; 499 if the client left before any.
-        failed_attempts: Replicas tried before that could not be connected to.
+        failed_attempts: Replicas that it was sent to before, and that failed it.
+        failures: When replicas failed it, the last one included.
         streamed: Whether the client asked for a stream.
         token_source: Where the prompt's token ids came from.
         prompt_tokens: The engine's count, else the gateway's.
@@ -40,6 +41,7 @@ class Settlement:
         space: Short name of its prefix space; empty if it did not get that far.
         warming: Whether it was sent to fill a cache, and not by a client.
         canonical: The canonicalization rules that changed it, in their order.
+        resumed: Whether its stream went on after its replica had failed; its usage is then the gateway's sum.
     """
 
     request_id: RequestId
@@ -49,6 +51,7 @@ class Settlement:
     ending: Ending | None
     status: int
     failed_attempts: int
+    failures: tuple[FailureStage, ...]
     streamed: bool
     token_source: TokenSource
     prompt_tokens: int
@@ -66,6 +69,7 @@ class Settlement:
     space: str = ""
     warming: bool = False
     canonical: tuple[RuleName, ...] = ()
+    resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

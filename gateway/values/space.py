@@ -87,6 +87,8 @@ class ResetCause(StrEnum):
     """Spaces are kept apart in another way, or with another secret, than before."""
     CROWDED_OUT = "crowded_out"
     """More spaces live than ``max_spaces``: of whoever has most, the one unused for longest made room."""
+    MERGED = "merged"
+    """Two gateways had each begun the space on its own; both go on with the one that began later."""
 
 
 @dataclass(frozen=True, slots=True)

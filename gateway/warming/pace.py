@@ -58,7 +58,9 @@ class Slots:
 
     def free(self, replica: ReplicaId) -> None:
         """Give a slot back."""
-        self._taken[replica] -= 1
+        left = self._taken.pop(replica) - 1
+        if left:
+            self._taken[replica] = left
         freed, self._freed = self._freed, asyncio.Event()
         freed.set()
 

@@ -1,6 +1,6 @@
 """What is sent where."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,7 +8,7 @@ import structlog
 
 from gateway.values.ids import ModelId, ReplicaId, Target, TenantId
 from gateway.values.tenant import EVERYBODY, Caller, Tenant
-from gateway.warming.declared import Declared, Malformed
+from gateway.warming.declared import Declared, Location, Malformed
 
 _log = structlog.get_logger("gateway.warming")
 
@@ -34,6 +34,11 @@ class FleetReplica(Protocol):
     @property
     def up(self) -> bool | None:
         """Whether its health checks pass; None before the first one."""
+        ...
+
+    @property
+    def draining(self) -> bool:
+        """Whether it gets no more requests, because it is to leave."""
         ...
 
     def targets(self) -> Sequence[Target]:
@@ -81,7 +86,7 @@ class Plan:
 
     Attributes:
         steps: The requests; never none.
-        down: Replicas that are left out because they are down.
+        down: Replicas that are left out because they are down or drain.
     """
 
     steps: Sequence[Step]
@@ -95,12 +100,20 @@ class Planner:
         fleet: The replicas.
         tenants: The tenants.
         isolated: Whether tenants have prefixes of their own.
+        discovered: Models whose replicas are found while the gateway runs: there may be none yet, or others later.
     """
 
-    def __init__(self, fleet: WarmFleet, tenants: Tenants, isolated: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        fleet: WarmFleet,
+        tenants: Tenants,
+        isolated: Callable[[], bool],
+        discovered: Callable[[], Collection[ModelId]] = tuple,
+    ) -> None:
         self._fleet = fleet
         self._tenants = tenants
         self._isolated = isolated
+        self._discovered = discovered
 
     def check(self, prefix: Declared) -> Caller:
         """On whose behalf a prefix is sent.
@@ -108,14 +121,13 @@ class Planner:
         Raises:
             Malformed: its model, its tenant or one of its replicas does not exist, or its tenant may not use a replica.
         """
-        models = dict.fromkeys(replica.model for replica in self._fleet.replicas)
-        if prefix.model not in models:
-            message = f"this model does not exist here. Known models: {', '.join(models)}."
-            raise Malformed(("model",), message, "model_not_found")
-        caller = Caller(self._tenant(prefix.tenant), scope=prefix.scope)
+        caller = self._caller(prefix)
+        discovered = prefix.model in self._discovered()
         known = {replica.id: replica for replica in self._fleet.replicas}
         for name in sorted(prefix.replicas or ()):
             replica = known.get(name)
+            if replica is None and discovered:
+                continue
             if replica is None or replica.model != prefix.model:
                 names = ", ".join(replica.id for replica in known.values() if replica.model == prefix.model)
                 message = f"no replica {name!r} serves {prefix.model!r}. Those that do: {names}."
@@ -146,14 +158,14 @@ class Planner:
                 raise error.within("prefixes", index) from None
             named = only is not None or prefix.replicas is not None
             for replica in chosen:
-                if replica.up:
+                if _takes(replica):
                     steps += [Step(index, prefix, caller, target) for target in replica.targets()]
                 elif named:
                     where = ("replicas",) if only is not None else ("prefixes", index, "replicas")
-                    raise Malformed(where, f"{replica.id} is down; nothing was sent.", "replica_down")
+                    raise _left_out(replica, where)
                 else:
                     down[replica.id] = None
-            if chosen and not any(replica.up for replica in chosen):
+            if chosen and not any(_takes(replica) for replica in chosen):
                 message = f"no replica of {prefix.model!r} that it could be sent to is up."
                 raise Malformed(("prefixes", index, "model"), message, "no_replica")
         if not steps:
@@ -182,10 +194,10 @@ class Planner:
             if only is not None and replica.id not in only:
                 continue
             own = self.joined(prefixes, replica.id)
-            if replica.up:
+            if _takes(replica):
                 steps += own
             elif only is not None:
-                raise Malformed(("replicas",), f"{replica.id} is down; nothing was sent.", "replica_down")
+                raise _left_out(replica, ("replicas",))
             elif own:
                 down.append(replica.id)
         if not steps:
@@ -202,13 +214,20 @@ class Planner:
             if prefix.replicas is not None and replica_id not in prefix.replicas:
                 continue
             try:
-                caller = self.check(prefix)
+                caller = self._caller(prefix)
             except Malformed as error:
                 _log.warning("warming_prefix_left_out", index=index, problem=error.message)
                 continue
             if _admits(caller.tenant, replica):
                 steps += [Step(index, prefix, caller, target) for target in replica.targets()]
         return steps
+
+    def _caller(self, prefix: Declared) -> Caller:
+        models = dict.fromkeys([*(replica.model for replica in self._fleet.replicas), *self._discovered()])
+        if prefix.model not in models:
+            message = f"this model does not exist here. Known models: {', '.join(models)}."
+            raise Malformed(("model",), message, "model_not_found")
+        return Caller(self._tenant(prefix.tenant), scope=prefix.scope)
 
     def _check_known(self, names: frozenset[ReplicaId] | None) -> None:
         known = [replica.id for replica in self._fleet.replicas]
@@ -241,6 +260,16 @@ class Planner:
         if tenant is None:
             raise Malformed(("tenant",), f"there is no tenant {name!r}.", "unknown_tenant")
         return tenant
+
+
+def _takes(replica: FleetReplica) -> bool:
+    return bool(replica.up) and not replica.draining
+
+
+def _left_out(replica: FleetReplica, where: Location) -> Malformed:
+    if replica.up:
+        return Malformed(where, f"{replica.id} drains; nothing was sent.", "replica_draining")
+    return Malformed(where, f"{replica.id} is down; nothing was sent.", "replica_down")
 
 
 def _admits(tenant: Tenant, replica: FleetReplica) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ class Warmer:
             over, however it ended.
         count: From a prefix's model, endpoint and fields to its prompt tokens; None where nobody can tell.
         settings: The configuration.
+        discovered: Models whose replicas are found while the gateway runs.
         clock: Monotonic seconds.
         sleep: Waits.
 
@@ -73,10 +74,11 @@ class Warmer:
         hold: Callable[[ReplicaId, bool], None],
         count: Callable[[ModelId, Endpoint, Mapping[str, Any]], Awaitable[int | None]],
         settings: WarmSettings,
+        discovered: Callable[[], Collection[ModelId]] = tuple,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self._planner = Planner(fleet, tenants, isolated)
+        self._planner = Planner(fleet, tenants, isolated, discovered)
         self._runner = Runner(service, clock, sleep)
         self._hold = hold
         self._count = count
@@ -168,11 +170,11 @@ class Warmer:
             self._fill(replica)
 
     def left(self, replica: ReplicaId) -> None:
-        """A replica went down: there is nothing to fill any more."""
+        """A replica went down, or is to leave: there is nothing to fill any more."""
         if self._early is not None:
             self._early.pop(replica, None)
         elif (filling := self._filling.get(replica)) is not None:
-            filling.cancel("the replica went down", again=False)
+            filling.cancel("the replica went down or drains", again=False)
 
     async def reload(self, settings: WarmSettings) -> None:
         """Take over other settings and read the file again; replicas that are up already get nothing.

@@ -1,5 +1,7 @@
 """The sliding windows, against a plain list of all that ever happened."""
 
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,3 +175,14 @@ def test_memory_is_bounded_however_many_charges_come():
         window.standing(number / 500)
         window.charge(1, number / 500)
     assert len(window._charges) <= 60 / TokenWindow.MOMENT_SECONDS + 2
+
+
+def test_windows_keep_nothing_older_than_themselves_where_others_alone_take_from_them():
+    requests, tokens = RequestWindow(5, 1.0), TokenWindow(1000)
+    for second in range(0, 10_000, 2):
+        requests.admit(float(second))
+        tokens.charge(3, float(second))
+    assert len(pickle.dumps(requests)) < 1000
+    assert len(pickle.dumps(tokens)) < 5000
+    assert requests.standing(9998.5)[0] == 4
+    assert tokens.standing(9998.5)[0] == 1000 - 30 * 3

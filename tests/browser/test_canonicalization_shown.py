@@ -20,7 +20,7 @@ from browser.chromium import NARROW, WIDE, Screen
 from browser.pages import OVERVIEW, REASON, arrived, request_page
 from browser.stage import OPERATE, Stage
 from browser.test_hostile_in_the_browser import BREAKOUT, LONG, TAG, TURNED, is_harmless
-from browser.test_on_every_screen import SCREENS, looked_at, too_wide, violations
+from browser.test_on_every_screen import TWO_SCREENS, looked_at, too_wide, violations
 from gateway.canon.settings import CanonSettings
 from gateway.values.canonical import RuleMode, RuleName
 
@@ -258,7 +258,7 @@ def test_request_that_no_rule_changed_says_what_is_known(visit, known: Stage, to
     expect(main).not_to_contain_text("Context was lost")
 
 
-@pytest.mark.parametrize("screen", SCREENS, ids=str)
+@pytest.mark.parametrize("screen", TWO_SCREENS, ids=str)
 def test_every_state_is_accessible_and_fits(visit, known: Stage, screen: Screen, album: Path | None):
     visitor = visit(known.admin, screen)
     page = visitor.page

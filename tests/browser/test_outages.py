@@ -10,7 +10,7 @@ from browser.stage import OPERATE, Stage
 GONE = ("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "ERR_INCOMPLETE_CHUNKED", "ERR_SOCKET")
 
 
-def test_killed_replica_turns_down_while_one_watches_and_up_again_when_it_is_back(visit, own_stage: Stage):
+def test_killed_replica_turns_ejected_while_one_watches_and_ready_again_when_it_is_back(visit, own_stage: Stage):
     visitor = visit(own_stage.admin)
     page = visitor.open("replicas")
     visitor.sign_in(OPERATE)
@@ -19,12 +19,13 @@ def test_killed_replica_turns_down_while_one_watches_and_up_again_when_it_is_bac
     second = page.get_by_role("article", name="replica-2")
     expect(first.get_by_text("ready", exact=True)).to_be_visible()
     own_stage.engines[0].kill()
-    expect(first.get_by_text("down", exact=True)).to_be_visible()
+    expect(first.get_by_text("ejected", exact=True)).to_be_visible()
+    expect(first).to_contain_text("Its health checks fail.")
     expect(second.get_by_text("ready", exact=True)).to_be_visible()
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Spaces").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(SPACES.heading)
     page.go_back()
-    expect(first.get_by_text("down", exact=True)).to_be_visible()
+    expect(first.get_by_text("ejected", exact=True)).to_be_visible()
     own_stage.revive(0)
     expect(first.get_by_text("ready", exact=True)).to_be_visible()
 

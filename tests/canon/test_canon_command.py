@@ -444,7 +444,7 @@ def test_help_shows_an_example():
 
 
 def test_a_reader_may_stop_early(file):
-    path = file(chat(*[UNTIDY, QUESTION] * 2000))
+    path = file(chat(*[UNTIDY, QUESTION] * 400))
     with subprocess.Popen(
         [sys.executable, "-m", "gateway", "canon", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as shown:

@@ -46,6 +46,19 @@ def test_json_for_machines(capsys, broken):
     assert (result["ok"], len(result["problems"])) == (False, 2)
 
 
+def test_a_file_of_replicas_is_read_too(tmp_path, capsys):
+    replicas, file = tmp_path / "replicas.yaml", tmp_path / "gateway.yaml"
+    file.write_text(f"models: [{{id: m, discover: {{file: {{path: {replicas}}}}}}}]\n")
+    assert run(file) == 2
+    assert capsys.readouterr().out == f"{replicas}: cannot be read: No such file or directory\n"
+    replicas.write_text("- http://a\n- {url: http://b, regoin: eu}\n")
+    assert run(file) == 2
+    assert capsys.readouterr().out == f"{replicas}:2: replicas[1].regoin: unknown key (did you mean region?)\n"
+    replicas.write_text("- http://a\n- http://b\n")
+    assert run(file) == 0
+    assert capsys.readouterr().out == f"{file}: ok, 1 model, 2 replicas\n"
+
+
 def test_help_shows_an_example():
     parser = argparse.ArgumentParser()
     check.add_arguments(parser)

@@ -42,12 +42,12 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         ("server: {Port: 1}", "server.Port: unknown key (did you mean port?)"),
         ("server: {max-body-bytes: 1}", "server.max-body-bytes: unknown key (did you mean max_body_bytes?)"),
         ("policy: session", "policy: unknown key here (it belongs under placement)"),
-        ("api_key: sk-1", "api_key: unknown key here (it belongs under models[].replicas[])"),
+        ("api_key: sk-1", "api_key: unknown key here (it belongs under models[].discover.template or models"),
         ("log: {zzz: 1}", "log.zzz: unknown key, expected one of format, level, requests"),
         (
             "quotas: []",
             "quotas: unknown key, expected one of server, log, models, admission, tenants, spaces, personal_data, "
-            "canon, explain, audit, tracing, warm, encode, index, ingest, placement, relay, state",
+            "canon, explain, audit, tracing, warm, encode, index, ingest, placement, queue, relay, state",
         ),
         # canonicalization
         ("canon: {rules: {whitespce: apply}}", "canon.rules: expected as a rule one of unicode, "),
@@ -64,7 +64,7 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         ("canon: {patterns: [{name: A, regex: x}]}", "canon.patterns[0].name: expected up to 40 lower-case letters"),
         ("canon: {dynamic-suffix: apply}", "canon.dynamic-suffix: unknown key (did you mean dynamic_suffix?)"),
         # shared state
-        ("state: redis+sentinel://h:1", "state: Redis Sentinel and Redis Cluster are not supported yet"),
+        ("state: redis+sentinel://h:1", "state: behind the sentinels comes the master's name"),
         # addresses and ports
         ("server: {port: 9000, admin_port: 9000}", "server.admin_port: the same as server.port"),
         ("server: {port: 8081}", "server.admin_port: the same as server.port"),
@@ -108,7 +108,7 @@ def test_a_wrong_setting_is_named_with_its_line(mistakes, section, expected):
     ("model", "expected"),
     [
         ("{replicas: [http://h]}", "models[0].id: required, but missing (add it)"),
-        ("{id: m}", "models[0].replicas: required, but missing (add it)"),
+        ("{id: m}", "models[0].replicas: expected at least one replica (add its URL, or say in discover"),
         ("{id: m, replicas: []}", "models[0].replicas: expected at least one replica"),
         ("{id: m, replicas: http://h}", "models[0].replicas: expected a list (`- ` before each item), got 'http://h'"),
         ("{id: m, replicas: [{id: x}]}", "models[0].replicas[0].url: required, but missing"),
@@ -157,6 +157,45 @@ def test_a_wrong_setting_is_named_with_its_line(mistakes, section, expected):
             "models[0].replicas[0].api_key: expected text, got an empty",
         ),
         ("m", "models[0]: expected a mapping (`key: value`), got 'm'"),
+        # discovery
+        ("{id: m, discover: {}}", "models[0].discover: expected exactly one of dns, kubernetes and file"),
+        (
+            "{id: m, discover: {file: {path: a}, dns: {srv: b}}}",
+            "models[0].discover: expected exactly one of dns, kubernetes and file",
+        ),
+        ("{id: m, discover: {dns: {port: 1}}}", "models[0].discover.dns: expected either name (with port) or srv"),
+        ("{id: m, discover: {dns: {name: a, srv: b}}}", "models[0].discover.dns: expected either name (with port)"),
+        ("{id: m, discover: {dns: {name: a}}}", "models[0].discover.dns: port is required beside name"),
+        ("{id: m, discover: {dns: {srv: a, port: 80}}}", "models[0].discover.dns: port is not used with srv"),
+        ("{id: m, discover: {dns: {srv: a, server: ns1}}}", "models[0].discover.dns.server: expected an IP address"),
+        ("{id: m, discover: {dns: {srv: a, server: '1.2.3.4:x'}}}", "models[0].discover.dns.server: expected an IP"),
+        ("{id: m, discover: {dns: {srv: a, interval_seconds: 0}}}", "models[0].discover.dns.interval_seconds:"),
+        ("{id: m, discover: {kubernetes: {}}}", "models[0].discover.kubernetes.service: required, but missing"),
+        (
+            "{id: m, discover: {kubernetes: {service: a/b}}}",
+            "models[0].discover.kubernetes.service: expected a name as Kubernetes",
+        ),
+        (
+            "{id: m, discover: {kubernetes: {service: a, api_url: 'ftp://x'}}}",
+            "models[0].discover.kubernetes.api_url: expected an http or https URL",
+        ),
+        ("{id: m, discover: {file: replicas.yaml}}", "models[0].discover.file: expected a mapping"),
+        (
+            "{id: m, discover: {file: {path: a}, template: {region: eu}}}",
+            "models[0].discover: template is not used with file",
+        ),
+        (
+            "{id: m, discover: {dns: {srv: a}, template: {region: zone}}}",
+            "models[0].discover: template.region: zone is only known in kubernetes",
+        ),
+        (
+            "{id: m, discover: {dns: {srv: a}, template: {events: 'tcp://{hst}'}}}",
+            "models[0].discover.template.events: expected auto, off, or an address",
+        ),
+        (
+            "{id: m, discover: {dns: {srv: a}, template: {replay: 'tcp://{host}:1'}}}",
+            "models[0].discover.template: only used beside an address in events",
+        ),
     ],
 )
 def test_a_wrong_model_is_named_with_its_line(mistakes, model, expected):

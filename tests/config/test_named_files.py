@@ -39,6 +39,10 @@ def test_only_what_says_so(named):
     assert named("# file:/comment\na: file:/b\n") == ["/b"]
 
 
+def test_in_a_list_of_replicas(named):
+    assert named('- http://h\n- {url: "http://i", api_key: file:/run/one}\n') == ["/run/one"]
+
+
 def test_through_aliases(named):
     assert named("a: &secret file:/run/one\nb: *secret\nc: [*secret]\n") == ["/run/one"]
     assert named("a: &all {x: file:/x}\nb: {<<: *all, y: file:/y}\n") == ["/x", "/y"]
@@ -52,7 +56,7 @@ def test_an_alias_that_refers_to_itself_is_followed_once(named, text):
     assert named(text) == ["/run/one"]
 
 
-@pytest.mark.parametrize("text", ["", "models: [", "- file:/run/one", "\x00", b"\xff\xfe\xff", "a: file:/b\n---\nc: d"])
+@pytest.mark.parametrize("text", ["", "models: [", "\x00", b"\xff\xfe\xff", "a: file:/b\n---\nc: d"])
 def test_what_is_no_configuration_names_none(named, text):
     assert named(text) == []
 

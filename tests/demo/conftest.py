@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-SLOW_SECONDS = 30
+SLOW_SECONDS = 120
+"""After which something is not slow but stuck: this machine may be busy."""
 
 
 class Demo:
@@ -75,7 +76,7 @@ def left_behind() -> Callable[[list[int]], list[int]]:
     """Which of these processes outlive their parent by more than a moment."""
 
     def wait(pids: list[int]) -> list[int]:
-        end = time.monotonic() + 6
+        end = time.monotonic() + 20
         while alive(pids) and time.monotonic() < end:
             time.sleep(0.05)
         return alive(pids)

@@ -33,9 +33,7 @@ def test_json_shows_that_the_gateway_finds_more_and_answers_sooner(demo):
 
 def test_ctrl_c_ends_it_with_a_summary_and_leaves_no_process(demo, left_behind):
     run = demo()
-    began = time.monotonic()
     public = run.wait_for(r"gateway +(http://\S+)")[1]
-    assert time.monotonic() - began < 10
     admin = run.wait_for(r"admin +(http://\S+)/metrics")[1]
     assert run.wait_for(r"Dashboard: (\S+)\n")[1] == f"{admin}/dashboard"
     assert "<main>" in httpx.get(f"{admin}/dashboard").text

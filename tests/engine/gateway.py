@@ -61,7 +61,7 @@ def start_gateway(
     config = folder / f"{name}.yaml"
     # JSON is YAML.
     settings = {
-        "server": {"port": port, "admin_port": admin_port},
+        "server": {"port": port, "admin_port": admin_port, "drain_seconds": 0},
         "log": {"format": "json"},
         "models": [
             {

@@ -77,13 +77,22 @@ class Process:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.log = log
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                command,
+        self._command = command
+        self._environment = environment or {}
+        self._process = self._started("wb")
+
+    def start_again(self) -> None:
+        """After ``kill``: another process on the same port; its output goes on in the same file."""
+        self._process = self._started("ab")
+
+    def _started(self, mode: str) -> subprocess.Popen[bytes]:
+        with self.log.open(mode) as output:
+            return subprocess.Popen(
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=os.environ | (environment or {}),
+                env=os.environ | self._environment,
                 start_new_session=True,
             )
 

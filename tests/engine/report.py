@@ -1,7 +1,8 @@
 """The gateway against real vLLM replicas: run every check, print a table, exit 1 if a limit is not met.
 
 ``make test-engine``, or ``python -m tests.engine.report [--write-docs] [--keep-logs FOLDER] [--only PART]``. What is
-found of canonicalization is a section of its own: with ``--only canon --write-docs`` it alone is written anew.
+found of canonicalization and of resumed streams are sections of their own: with ``--only canon --write-docs`` (or
+``resume``) that one alone is written anew.
 """
 
 import argparse
@@ -36,16 +37,19 @@ from tests.engine.replica import (
     start_renderer,
     start_replica,
 )
+from tests.engine.resume import resume
 from tests.engine.small_fleet import SMALL_FLAGS
 from tests.engine.texts import prose
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "engine-test.md"
 
 _CANON = "canon"
-_CANON_HEADING = "## Canonicalization"
+_RESUME = "resume"
+_HEADINGS = {_CANON: "## Canonicalization", _RESUME: "## Resumed streams"}
+"""Sections of the page behind the first one, by the part that they tell of, in their order."""
 
 _Part = Callable[[Path, list[Process]], AsyncIterator[Finding]]
-_PARTS: dict[str, _Part] = {"isolation": isolation, "explained": explained, _CANON: canonical}
+_PARTS: dict[str, _Part] = {"isolation": isolation, "explained": explained, _CANON: canonical, _RESUME: resume}
 
 _console = Console(width=160 if not sys.stdout.isatty() else None)
 
@@ -57,8 +61,8 @@ def main() -> int:
     arguments.add_argument("--keep-logs", type=Path, metavar="FOLDER", help="where the servers' logs go")
     arguments.add_argument("--only", choices=list(_PARTS), help="only these checks")
     given = arguments.parse_args()
-    if given.only not in (None, _CANON) and given.write_docs:
-        arguments.error(f"--write-docs needs every check, or --only {_CANON}")
+    if given.only is not None and given.only not in _HEADINGS and given.write_docs:
+        arguments.error(f"--write-docs needs every check, or --only {' or '.join(_HEADINGS)}")
     if not (HOME / "venv" / "bin" / "vllm").is_file():
         _console.print(f"no vLLM in {HOME}: run tests/engine/install.sh", highlight=False)
         return 2
@@ -70,8 +74,8 @@ def main() -> int:
     seconds = time.monotonic() - started
     _print(findings, version, seconds)
     if given.write_docs:
-        kept = DOCS.read_text(encoding="utf-8").partition(_CANON_HEADING)[0] if given.only else None
-        DOCS.write_text(_document(findings, version, seconds, kept), encoding="utf-8")
+        kept = DOCS.read_text(encoding="utf-8") if given.only else None
+        DOCS.write_text(_document(findings, version, seconds, kept, given.only), encoding="utf-8")
         _console.print(f"written: {DOCS}")
     return 0 if all(finding.met for finding in findings) else 1
 
@@ -163,28 +167,40 @@ def _print(findings: list[Finding], version: str, seconds: float) -> None:
     _console.print(table)
 
 
-def _document(findings: list[Finding], version: str, seconds: float, kept: str | None) -> str:
-    """The whole page; what stands before canonicalization is kept where it was not looked at."""
-    canon = [finding for finding in findings if finding.section == _CANON]
-    others = [finding for finding in findings if finding.section != _CANON]
-    page = "\n".join(_lines(others, version, seconds)) + "\n\n" if kept is None else kept
-    return page + "\n".join(_canon_lines(canon, version)) + "\n"
+def _document(findings: list[Finding], version: str, seconds: float, kept: str | None, only: str | None) -> str:
+    """The whole page; of the one that was ``kept`` everything stays but the section of the part ``only``."""
+    sections = {"": "\n".join(_lines([each for each in findings if each.section not in _HEADINGS], version, seconds))}
+    for part, heading in _HEADINGS.items():
+        told = [finding for finding in findings if finding.section == part]
+        sections[part] = "\n".join([f"{heading}\n", _preface(part, version), *_table(told)])
+    if kept is not None:
+        first, *behind = kept.split("\n## ")
+        before = {text.partition("\n")[0]: f"## {text}" for text in behind}
+        for part, heading in _HEADINGS.items():
+            if part != only:
+                sections[part] = before.get(heading.removeprefix("## "), "")
+        sections[""] = first
+    return "\n\n".join(text.strip() for text in sections.values() if text) + "\n"
 
 
-def _canon_lines(findings: list[Finding], version: str) -> Iterator[str]:
-    yield f"{_CANON_HEADING}\n"
-    yield (
-        "Written by the same command (alone: `python -m tests.engine.report --only canon --write-docs`), against two"
-        f" vLLM {version} replicas as above. How much was reused is what the engine reports."
+def _preface(part: str, version: str) -> str:
+    alone = (
+        f"Written by the same command (alone: `python -m tests.engine.report --only {part} --write-docs`), against two"
+        f" vLLM {version} replicas as above."
     )
-    yield (
-        "\nAnswers of a model of 135 million parameters tell whether a prompt is the same, not whether it is as good:"
+    if part == _RESUME:
+        return (
+            f"{alone} A replica that writes a stream is killed in the middle of it, each time a little later; with"
+            " `relay.resume` the other one goes on. Compared is the text of the same request undisturbed.\n"
+        )
+    return (
+        f"{alone} How much was reused is what the engine reports.\n\n"
+        "Answers of a model of 135 million parameters tell whether a prompt is the same, not whether it is as good:"
         " it answers almost any change of its prompt with other words. So what counts is that rules which only take"
         " out noise lead to the very tokens of the prompt without it, and with that to the same answer; for all other"
         " rules the share of unchanged answers is given as it is. Try them with your own model and your own prompts"
         " before you apply them.\n"
     )
-    yield from _table(findings)
 
 
 def _lines(findings: list[Finding], version: str, seconds: float) -> Iterator[str]:

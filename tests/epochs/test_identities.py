@@ -72,3 +72,26 @@ def test_a_mixed_fleet_stays_one_over_a_restart():
     later.load(fleet(OLD, NEW).dump(), {ReplicaId("r0"): M, ReplicaId("r1"): M})
     assert not see(later, 0, OLD)
     assert not see(later, 1, NEW)
+
+
+def test_an_update_while_the_gateway_was_away_is_noticed_of_a_replica_that_is_found_later():
+    later = EngineIdentities()
+    later.load(fleet(OLD, OLD).dump(), {})
+    assert later.dump() == fleet(OLD, OLD).dump()  # whoever stops before they are found takes nothing away
+    assert see(later, 0, NEW)
+    assert not see(later, 1, NEW)
+
+
+def test_who_is_not_found_again_is_not_written_down_for_ever():
+    later = EngineIdentities()
+    later.load(fleet(OLD, OLD).dump(), {})
+    see(later, 0, OLD)
+    later.started()
+    assert list(later.dump()) == ["r0"]
+
+
+def test_one_that_left_is_not_known_any_more():
+    known = fleet(OLD, NEW)
+    known.forget(ReplicaId("r1"))
+    assert list(known.dump()) == ["r0"]
+    assert not see(known, 1, OLD)

@@ -399,6 +399,7 @@ def answer(space):
         ending=None,
         status=200,
         failed_attempts=0,
+        failures=(),
         streamed=False,
         token_source=TokenSource.LOCAL,
         prompt_tokens=100,

@@ -76,7 +76,7 @@ class StandIn:
         self._left_out += left_out.requests
         self._prompt_tokens += left_out.prompt_tokens
 
-    def answer(self, question, arguments, now):
+    def answer(self, question, arguments, now, others):
         if question == "request":
             raise NotFound("There is no such request.", param="id", code="unknown_request")
         if question == "wrong":

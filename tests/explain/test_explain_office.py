@@ -65,7 +65,7 @@ class Staff:
         self._do("write_down_left_out")
         self.left_out.append((left_out, gpus))
 
-    def answer(self, question, arguments, now):
+    def answer(self, question, arguments, now, others):
         self._do("answer")
         if question == "wrong":
             raise BadRequest("No.", param="window", code="unknown_window")

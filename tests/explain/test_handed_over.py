@@ -47,6 +47,7 @@ def told(trip):
         rates=RATES,
         status=200,
         failed_attempts=0,
+        failures=(),
         dispatched_at=trip.dispatched_at,
         now=11.5,
         stages=tuple(trip.stages),

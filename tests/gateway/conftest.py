@@ -110,7 +110,7 @@ def config(tmp_path: Path):
 
     def write(*urls: str, **sections: Any) -> Path:
         data: dict[str, Any] = {
-            "server": {"port": 0, "admin_port": 0} | sections.pop("server", {}),
+            "server": {"port": 0, "admin_port": 0, "drain_seconds": 0} | sections.pop("server", {}),
             "models": [{"id": "demo", "tokenizer": "builtin:demo", "replicas": list(urls or ["http://127.0.0.1:9"])}],
         }
         file = tmp_path / "gateway.yaml"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import math
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
@@ -27,7 +28,8 @@ class HasUrl(Protocol):
 def settings_for(engines: Sequence[HasUrl], **sections: Any) -> Settings:
     """Settings with one model, ``demo``, on these engines; they are called r0, r1 and so on.
 
-    Health checks run once, at the start, unless a test asks for more: nothing changes behind its back. Requests are
+    Health checks run once, at the start, unless a test asks for more: nothing changes behind its back. They may take
+    their time, for the machine may be busy. A replica that comes back gets its whole share at once. Requests are
     explained only where a test asks for it: that takes a process more.
     """
     model: dict[str, Any] = {
@@ -37,7 +39,8 @@ def settings_for(engines: Sequence[HasUrl], **sections: Any) -> Settings:
     }
     model |= sections.pop("model", {})
     data: dict[str, Any] = {"models": [model], "explain": {"enabled": False}} | sections
-    data["relay"] = {"health_interval_seconds": 60} | data.get("relay", {})
+    calm = {"health_interval_seconds": 60, "health_timeout_seconds": 10, "slow_start_seconds": 0}
+    data["relay"] = calm | data.get("relay", {})
     return Settings.model_validate(data)
 
 
@@ -104,6 +107,8 @@ class RunningGateway:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                # As it serves. Clients keep connections for 5 seconds, which is what uvicorn does if it is not told.
+                timeout_keep_alive=math.ceil(self.settings.server.keep_alive_seconds),
             )
         )
         server.config.load()

@@ -34,7 +34,7 @@ class Serving:
         return [event for event in map(json.loads, self.lines) if event["event"] == name]
 
     async def ready(self) -> "Serving":
-        await eventually(lambda: any("gateway_ready" in line for line in self.lines) or self._reader.done(), 20)
+        await eventually(lambda: any("gateway_ready" in line for line in self.lines) or self._reader.done(), 60)
         (event,) = self.events("gateway_ready")
         self.url, self.admin_url = (event[side].replace("0.0.0.0", "127.0.0.1") for side in ("public", "admin"))
         return self

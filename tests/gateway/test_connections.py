@@ -1,10 +1,15 @@
 """Connections are kept and used again, on both sides."""
 
 import asyncio
+import http.server
+import socket
+import threading
 
 from raw_http import post
 from running_gateway import CHAT, COMPLETIONS
 from scripted_engine import STREAM_HEAD, chunk
+
+from gateway.relay.http import HttpClient, Origin
 
 BODY = b'{"model":"demo","messages":[{"role":"user","content":"Hi"}]}'
 STREAM = b'{"model":"demo","stream":true,"messages":[{"role":"user","content":"Hi"}]}'
@@ -64,6 +69,41 @@ async def test_engine_that_closed_an_idle_connection_is_reached_again(behind, sc
     scripted.drop_connections()
     await asyncio.sleep(0.05)
     assert (await behind.send(BODY)).status_code == 200
+
+
+async def test_connection_whose_end_is_not_yet_noticed_is_not_used():
+    opened: list[socket.socket] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            opened.append(self.request)
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    client = HttpClient(5)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            origin = Origin.parse(f"http://127.0.0.1:{server.server_port}")
+            for number in range(1, 4):
+                for _ in range(2):
+                    assert await client.fetch("GET", origin, "/", [], timeout_seconds=5) == (200, b"")
+                assert len(opened) == number
+                opened[-1].shutdown(socket.SHUT_RDWR)  # the event loop gets no turn before the next request
+        finally:
+            client.close()
+            server.shutdown()
+            thread.join()
 
 
 async def test_engine_that_closes_after_each_answer_is_reached_again(behind, scripted):

@@ -264,7 +264,7 @@ async def test_a_killed_replica_comes_back_empty(
 
 
 async def down(gateway: RunningGateway) -> bool:
-    return (await gateway.replicas())["r0"]["state"] == "down"
+    return (await gateway.replicas())["r0"]["state"] == "ejected"
 
 
 async def up(gateway: RunningGateway) -> bool:

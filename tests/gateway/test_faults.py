@@ -97,7 +97,14 @@ async def test_replica_falls_silent_in_the_middle_of_a_stream(start_gateway, scr
     assert metrics.value("gateway_failovers_total", stage="stream") == 1
 
 
-@pytest.mark.parametrize("events", [0, 1, 5])
+async def test_stream_that_dies_before_its_first_event_never_began(gateway, engine):
+    await engine.set_fault("die_mid_stream=0")
+    problem(await gateway.send(STREAM), 502, "replica_disconnected")
+    metrics = await gateway.settled(1)
+    assert metrics.value("gateway_failovers_total", stage="first_byte") == 1
+
+
+@pytest.mark.parametrize("events", [1, 5])
 async def test_replica_dies_in_the_middle_of_a_stream(gateway, engine, events):
     await engine.set_fault(f"die_mid_stream={events}")
     answer = await gateway.send(STREAM)
@@ -120,7 +127,7 @@ def broken_off(stream: bytes, beginning: bytes = b"") -> tuple[dict, bool]:
 
 
 async def test_stream_that_ends_within_a_chunk_is_broken(behind, scripted):
-    scripted.says(STREAM_HEAD + b"ff\r\ndata: {", then_close=True)
+    scripted.says(STREAM_HEAD + b"ff\r\ndata: {}\n\ndata: {", then_close=True)
     told, done = broken_off((await behind.send(STREAM)).content)
     assert told["code"] == "replica_disconnected"
     assert done
@@ -166,20 +173,60 @@ async def test_interim_answers_are_passed_over(behind, scripted):
 
 
 @pytest.mark.parametrize(
-    "said", [b'{"choices":[{"ind', b"", b"[]", b"7", b'{"usage":"none"}', b'{"usage":{"prompt_tokens":"x"}}']
+    "said", [b"{}", b'{"usage":"none"}', b'{"usage":{"prompt_tokens":"x"}}', b'{"logprob":-Infinity}']
 )
-async def test_odd_json_passes_through(behind, scripted, said):
+async def test_odd_objects_pass_through(behind, scripted, said):
     scripted.says(response(said))
     answer = await behind.send(BODY)
     assert (answer.status_code, answer.content) == (200, said)
     await behind.settled(1)
 
 
+@pytest.mark.parametrize("said", [b'{"choices":[{"ind', b"", b"[]", b"7", b"<html>", b'{"a":"\xff"}'])
+async def test_what_is_no_object_is_no_answer(behind, scripted, said):
+    scripted.says(response(said))
+    problem(await behind.send(BODY), 502, "replica_disconnected")
+    metrics = await behind.settled(1)
+    assert metrics.value("gateway_failovers_total", stage="first_byte") == 1
+
+
 async def test_odd_events_pass_through(behind, scripted):
-    stream = b'data: {"usage"\n\ndata: [1]\n\ndata: {"usage":7,"choices":[]}\n\ndata: "usage"\n\ndata: [DONE]\n\n'
+    stream = (
+        b'data: [1]\n\ndata: {"usage":7,"choices":[]}\n\ndata: "usage"\n\ndata: {"x":NaN}\n\ndata: {"a":\ndata: 1}\n\n'
+        b": ping\n\nevent: odd\r\ndata: {}\r\n\r\ndata:[DONE]\n\n"
+    )
     scripted.says(STREAM_HEAD, chunk(stream), b"0\r\n\r\n")
     assert (await behind.send(STREAM)).content == stream
     await behind.settled(1)
+
+
+@pytest.mark.parametrize(
+    "garbled",
+    [
+        b'data: {"usage"\n\n',
+        b"data: {}}\n\n",
+        b"\x00\xff\n\n",
+        b"<html>\n\n",
+        b'data: {"a":"\xff"}\n\n',
+        b"data: " + b"[" * 9999 + b"\n\n",
+    ],
+    ids=["cut", "brackets", "bytes", "html", "no-utf-8", "deep"],
+)
+async def test_what_is_no_event_breaks_the_stream_off(behind, scripted, garbled):
+    first = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
+    scripted.says(STREAM_HEAD, chunk(first + garbled), chunk(b"data: {}\n\ndata: [DONE]\n\n"), b"0\r\n\r\n")
+    told, done = broken_off((await behind.send(STREAM)).content, first)
+    assert told["code"] == "replica_disconnected"
+    assert done
+    metrics = await behind.settled(1)
+    assert metrics.value("gateway_failovers_total", stage="stream") == 1
+
+
+async def test_end_mark_inside_of_a_text_ends_nothing(behind, scripted):
+    text = b'data: {"choices":[{"index":0,"delta":{"content":"data: [DONE]"}}]}\n\n'
+    scripted.says(STREAM_HEAD, chunk(text), b"0\r\n\r\n")
+    told, _ = broken_off((await behind.send(STREAM)).content, text)
+    assert told["code"] == "replica_disconnected"
 
 
 async def test_usage_missing_harms_nothing(gateway, engine, body):
@@ -214,22 +261,57 @@ async def test_refusing_replica_is_replaced(start_engine, start_gateway, prose, 
     assert third.headers["x-gateway-replica"] != gone
 
 
-async def test_no_request_reaches_two_replicas_once_it_was_sent(start_engine, start_gateway):
-    engines = [await start_engine(), await start_engine()]
-    for engine in engines:
-        await engine.set_fault("die_before_first_byte")
-    gateway = await start_gateway(*engines)
+async def test_each_replica_is_tried_once(start_engine, start_gateway, body):
+    engines = [await start_engine(fault="die_before_first_byte") for _ in range(3)]
+    gateway = await start_gateway(*engines, relay={"retries": 5})
+    problem(await gateway.send(body), 502, "replica_disconnected")
+    assert [len(engine.requests) for engine in engines] == [1, 1, 1]
+    metrics = await gateway.settled(1)
+    assert metrics.value("gateway_failovers_total", stage="first_byte") == 3
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+async def test_no_more_replicas_are_tried_than_allowed(start_engine, start_gateway, retries):
+    engines = [await start_engine(fault="die_before_first_byte") for _ in range(3)]
+    gateway = await start_gateway(*engines, relay={"retries": retries})
     problem(await gateway.ask(), 502, "replica_disconnected")
-    assert sum(len(engine.requests) for engine in engines) == 1
+    assert sum(len(engine.requests) for engine in engines) == 1 + retries
 
 
 async def test_failing_replica_is_left_out_for_a_while(start_engine, start_gateway, prose):
     engines = [await start_engine(), await start_engine()]
     gateway = await start_gateway(*engines)
     gone = (await gateway.ask(prose(5, 100))).headers["x-gateway-replica"]
-    await engines[int(gone[1:])].set_fault("die_before_first_byte")
-    statuses = [(await gateway.ask(prose(5, 100))).status_code for _ in range(5)]
-    assert statuses == [502, 200, 200, 200, 200]
+    failing = engines[int(gone[1:])]
+    await failing.set_fault("die_before_first_byte")
+    answers = [await gateway.ask(prose(5, 100)) for _ in range(5)]
+    assert [answer.status_code for answer in answers] == [200] * 5
+    assert len(failing.requests) == 2
+    assert (await gateway.replicas())[gone]["state"] == "suspect"
+
+
+async def test_replicas_that_are_all_busy_are_not_all_asked(start_engine, start_gateway, body):
+    engines = [await start_engine(fault="429") for _ in range(4)]
+    gateway = await start_gateway(*engines, relay={"retries": 3})
+    answer = await gateway.send(body)
+    assert answer.status_code == 429
+    assert answer.json()["error"]["code"] == 429  # the engine's own words
+    assert int(answer.headers["retry-after"]) >= 1
+    assert sum(len(engine.requests) for engine in engines) == 2
+    assert {replica["state"] for replica in (await gateway.replicas()).values()} <= {"ready", "suspect"}
+    metrics = await gateway.settled(1)
+    assert metrics.value("gateway_failovers_total", stage="busy") == 2
+
+
+async def test_fleet_that_fails_does_not_get_twice_the_load(start_engine, start_gateway):
+    engines = [await start_engine(fault="503") for _ in range(3)]
+    gateway = await start_gateway(*engines, relay={"retry_share": 0.2, "retry_floor": 10, "suspect_seconds": 0})
+    answers = [await gateway.ask(f"Question {number}") for number in range(100)]
+    assert {answer.status_code for answer in answers} == {503}
+    sent = sum(len(engine.requests) for engine in engines)
+    assert 110 <= sent <= 141
+    metrics = await gateway.settled(100)
+    assert metrics.value("gateway_failovers_total", stage="status") == sent
 
 
 async def test_no_replica_is_up(start_engine, start_gateway, body):
@@ -269,7 +351,7 @@ async def test_killed_replica_is_noticed_and_comes_back(start_engine, start_gate
 
     await eventually(gone)
     problem(await gateway.send(BODY), 503, "no_replica")
-    assert (await gateway.replicas())["r0"]["state"] == "down"
+    assert (await gateway.replicas())["r0"]["state"] == "ejected"
     await engine.start()
     await eventually(ready)
     assert (await gateway.send(BODY)).status_code == 200
@@ -300,10 +382,31 @@ async def test_bursts_of_failures_leave_nothing_in_flight(start_engine, start_ga
     assert metrics.value("gateway_requests_total") == 60
 
 
-@pytest.mark.parametrize("fault", ["429", "500"])
-async def test_replica_that_fails_at_once_does_not_draw_requests(start_engine, start_gateway, fault):
+async def test_burst_fails_nobody_as_long_as_one_replica_is_well(start_engine, start_gateway):
+    engines = [await start_engine(fault=fault) for fault in ("503:every=2", "die_after_head:every=3", "reset:every=2")]
+    gateway = await start_gateway(*engines, await start_engine(), relay={"suspect_seconds": 0, "retries": 3})
+    answers = await asyncio.gather(*(gateway.ask(f"Question {number}", stream=number % 2 == 0) for number in range(60)))
+    assert {answer.status_code for answer in answers} == {200}
+    metrics = await gateway.settled(60)
+    assert metrics.value("gateway_requests_total", status="200") == 60
+    assert metrics.value("gateway_failovers_total") > 0
+
+
+@pytest.mark.parametrize(("fault", "seen"), [("429", 0), ("503", 0), ("garbage", 0), ("500", 3)])
+async def test_replica_that_fails_at_once_does_not_draw_requests(start_engine, start_gateway, fault, seen):
     failing, well = await start_engine(fault=fault), await start_engine()
     gateway = await start_gateway(failing, well)
     answers = [await gateway.ask(f"Question {number}") for number in range(30)]
-    refused = sum(answer.status_code != 200 for answer in answers)
-    assert refused <= 1
+    assert sum(answer.status_code != 200 for answer in answers) <= seen
+    assert len(failing.requests) <= max(seen, 2)
+
+
+async def test_replica_is_not_blamed_for_a_client_that_does_not_read(start_gateway, scripted, connect):
+    gateway = await start_gateway(scripted, relay={"chunk_timeout_seconds": 0.3})
+    event = b'data: {"x":"' + b"y" * 200_000 + b'"}\n\n'
+    scripted.says(STREAM_HEAD, *([chunk(event)] * 100), chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n")
+    client = await connect(gateway)
+    await client.send(post(CHAT, STREAM))
+    metrics = await gateway.settled(1)
+    assert metrics.value("gateway_failovers_total") == 0
+    assert (await gateway.replicas())["r0"]["state"] == "ready"

@@ -105,7 +105,7 @@ async def test_replica_that_is_down_has_no_column(start_engine, start_gateway, p
     await engines[int(home[1:])].kill()
 
     async def gone() -> bool:
-        return (await gateway.replicas())[home]["state"] == "down"
+        return (await gateway.replicas())[home]["state"] == "ejected"
 
     await eventually(gone)
     (found,) = await hottest(gateway)
@@ -210,20 +210,26 @@ async def test_replicas_tell_how_far_predictions_were_right(start_engine, start_
 
 async def test_replica_that_just_failed_a_request_is_suspect_and_takes_none(start_engine, start_gateway, prose):
     engines = [await start_engine(), await start_engine()]
-    gateway = await start_gateway(*engines)
-    told = await gateway.replicas()
-    assert all(each["accepts"] and not each["suspect"] for each in told.values())
-    for engine in engines:
-        await engine.set_fault("500:times=1")
+    gateway = await start_gateway(*engines, relay={"suspect_seconds": 60})
+    for each in (await gateway.replicas()).values():
+        assert (each["accepts"], each["state"], each["failures_in_a_row"]) == (True, "ready", 0)
     failed = replica(await gateway.ask(prose(1, 20)))
     other = {"r0": "r1", "r1": "r0"}[failed]
+    await engines[int(failed[1:])].set_fault("die_before_first_byte:times=1")
+    assert replica(await gateway.ask(prose(1, 20))) == other
     told = await gateway.replicas()
-    assert (told[failed]["accepts"], told[failed]["suspect"], told[failed]["state"]) == (False, True, "ready")
-    assert (told[other]["accepts"], told[other]["suspect"]) == (True, False)
+    assert (told[failed]["accepts"], told[failed]["state"], told[failed]["up"]) == (False, "suspect", True)
+    assert told[failed]["failures_in_a_row"] == 1
+    assert 0 < told[failed]["left_out_seconds"] <= 60
+    assert (told[other]["accepts"], told[other]["state"], told[other]["left_out_seconds"]) == (True, "ready", 0)
     assert replica(await gateway.ask(prose(1, 20))) == other
     # With both of them suspect there is nobody better.
+    await engines[int(other[1:])].set_fault("die_before_first_byte:times=1")
+    assert replica(await gateway.ask(prose(1, 20))) == failed
     told = await gateway.replicas()
-    assert all(each["accepts"] and each["suspect"] for each in told.values())
+    assert told[other]["state"] == "suspect"
+    assert told[failed]["state"] == "ready"  # it answered
+    assert told[failed]["accepts"]
 
 
 def keys_of(value: Any, path: str = "") -> set[str]:

@@ -34,6 +34,7 @@ def configuration(url: str, audit: Path, proxies: Sequence[str]) -> dict[str, An
         "server": {
             "port": 0,
             "admin_port": 0,
+            "drain_seconds": 0,
             "admin_token": SECRETS["admin token"],
             "admin_tokens": [
                 {"id": "operator", "hash": hash_key(ADMIN["operator"]), "role": "operate"},

@@ -41,10 +41,14 @@ async def test_ready_once_every_model_has_a_replica(start_engine, start_gateway)
 
 
 @pytest.mark.parametrize("fault", ["500:path=/health", "hang:path=/health", "garbage:path=/health", "500:path=*"])
-async def test_replica_whose_check_fails_is_down(start_engine, start_gateway, fault):
+async def test_replica_whose_check_fails_is_ejected(start_engine, start_gateway, fault):
     gateway = await start_gateway(await start_engine(fault=fault), relay={"health_timeout_seconds": 0.2})
     assert (await gateway.http.get("/readyz")).status_code == 503
-    assert (await gateway.replicas())["r0"]["state"] == "down"
+    shown = (await gateway.replicas())["r0"]
+    assert (shown["state"], shown["up"], shown["accepts"]) == ("ejected", False, False)
+    metrics = await gateway.metrics()
+    assert metrics.value("gateway_replica_up", replica="r0") == 0
+    assert states_of(metrics, "r0") == {"ejected"}
 
 
 async def test_engine_without_metrics_serves(start_engine, start_gateway, prose):
@@ -67,6 +71,18 @@ async def test_models_carry_the_engines_card(gateway):
     assert (await gateway.http.get("/v1/models/demo")).json() == card
 
 
+def states_of(metrics, replica):
+    """The states that it is told to be in; fails if any of the five is not told of at all."""
+    told = {
+        sample.labels["state"]: sample.value
+        for family in metrics.families
+        for sample in family.samples
+        if sample.name == "gateway_replica_state" and sample.labels["replica"] == replica
+    }
+    assert told.keys() == {"starting", "ready", "suspect", "ejected", "draining"}
+    return {state for state, value in told.items() if value}
+
+
 METRICS = {
     "gateway_requests": {"model", "tenant", "endpoint", "status"},
     "gateway_prompt_tokens": {"model", "tenant"},
@@ -75,6 +91,7 @@ METRICS = {
     "gateway_request_seconds": {"model", "endpoint"},
     "gateway_overhead_seconds": {"stage"},
     "gateway_replica_up": {"model", "replica"},
+    "gateway_replica_state": {"model", "replica", "state"},
     "gateway_replica_inflight": {"replica"},
     "gateway_index_blocks": {"replica", "source"},
     "gateway_prediction_error_tokens": {"replica", "direction"},
@@ -106,6 +123,9 @@ async def test_metrics_have_the_documented_names_and_labels(start_engine, start_
     assert metrics.value("gateway_ttft_seconds_count", decision="warm") == 1
     assert metrics.value("gateway_request_seconds_count") == 4
     assert metrics.value("gateway_replica_up") == 2
+    assert [states_of(metrics, f"r{number}") for number in range(2)] == (
+        [{"suspect"}, {"ready"}] if home == 0 else [{"ready"}, {"suspect"}]
+    )
     assert metrics.value("gateway_index_blocks", source="predicted") > 0
     assert metrics.value("gateway_saved_prefill_seconds_total") > 0
 
@@ -157,6 +177,7 @@ async def test_configuration_is_shown_without_secrets(start_gateway, engine):
         "id": engine.url[7:],
         "api_key": "***",
         "region": "",
+        "drain": False,
         "events": "auto",
         "replay": None,
     }

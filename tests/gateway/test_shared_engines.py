@@ -14,6 +14,8 @@ def replica(answer) -> str:
 
 
 SEES_LOAD = {"health_interval_seconds": 0.05}
+NO_QUEUE = {"max_seconds": 0}
+"""For a gateway whose requests are to wait in the engine."""
 
 
 def finished(engine) -> list[int]:
@@ -43,7 +45,7 @@ async def sees(gateway, **counts: int) -> None:
 
 async def test_long_prompts_of_one_gateway_keep_the_new_ones_of_another_away(start_engine, start_gateway, prose):
     engines = [await start_engine(prefill_rate=2000) for _ in range(2)]
-    first = await start_gateway(engines[0])
+    first = await start_gateway(engines[0], queue=NO_QUEUE)
     second = await start_gateway(*engines, relay=SEES_LOAD)
     idle = {replica(await second.ask(prose(seed, 40), max_tokens=1)) for seed in range(20)}
     assert idle == {"r0", "r1"}
@@ -149,7 +151,7 @@ async def test_repeated_prompt_goes_to_the_rank_that_holds_it(start_engine, star
 
 async def test_busy_rank_is_avoided(start_engine, start_gateway, prose):
     engine = await start_engine(data_parallel_size=2, prefill_rate=2000)
-    gateway = await start_gateway(engine)
+    gateway = await start_gateway(engine, queue=NO_QUEUE)
     other = await start_gateway(engine, relay=SEES_LOAD)
     rank = {"x-data-parallel-rank": "1"}
     long = [asyncio.create_task(gateway.ask(prose(n, 6000), max_tokens=1, headers=rank)) for n in range(5)]

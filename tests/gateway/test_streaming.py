@@ -98,9 +98,31 @@ async def test_large_events_arrive_whole(behind, scripted):
     assert (await behind.send(BODY)).content == stream.replace(USAGE_EVENT, b"")
 
 
-async def test_stream_without_an_end_mark_ends_as_it_is(behind, scripted):
-    scripted.says(STREAM_HEAD, chunk(word("a") + b"data: {tail"), END)
-    assert (await behind.send(BODY)).content == word("a") + b"data: {tail"
+@pytest.mark.parametrize("tail", [b"", b"data: {tail", b"data: [DONE", b": [DONE]"])
+async def test_stream_without_an_end_mark_is_not_whole(behind, scripted, tail):
+    scripted.says(STREAM_HEAD, chunk(word("a") + tail), END)
+    stream = (await behind.send(BODY)).content
+    assert stream.startswith(word("a") + b'data: {"error":')
+    assert stream.endswith(DONE)
+
+
+@pytest.mark.parametrize("end", [b"data: [DONE]", b"data: [DONE]\n", b"data:[DONE]\r\n\r\n", DONE + b": bye\n\n"])
+async def test_end_mark_ends_the_stream_as_it_is(behind, scripted, end):
+    scripted.says(STREAM_HEAD, chunk(word("a") + end), END)
+    assert (await behind.send(BODY)).content == word("a") + end
+
+
+async def test_stream_of_nothing_but_its_end_is_whole(behind, scripted):
+    scripted.says(STREAM_HEAD, chunk(b"data: [DONE]"), END)
+    answer = await behind.send(BODY)
+    assert (answer.status_code, answer.content) == (200, b"data: [DONE]")
+
+
+async def test_stream_whose_connection_breaks_behind_its_end_mark_is_whole(behind, scripted):
+    scripted.says(STREAM_HEAD, chunk(word("a") + DONE), then_close=True)
+    assert (await behind.send(BODY)).content == word("a") + DONE
+    metrics = await behind.settled(1)
+    assert metrics.value("gateway_failovers_total") == 0
 
 
 @pytest.mark.parametrize(
@@ -195,3 +217,24 @@ def test_whole_events_are_not_held_back(cuts):
         complete = stream[:end].rfind(b"\n\n") + 2 if b"\n\n" in stream[:end] else 0
         assert len(out) >= complete
     assert out == stream
+
+
+def test_events_longer_than_any_limit_pass_in_one_piece_or_many():
+    long = word("x" * 5 * 2**20)
+    stream = word("a") + long + word("b") + DONE
+    for size in (len(stream), 2**16):
+        events = EventFilter(keep_usage=False)
+        out = b"".join(events.feed(stream[start : start + size]) for start in range(0, len(stream), size))
+        assert out == stream
+        assert not events.garbled
+
+
+@given(st.lists(kinds, max_size=3), st.lists(st.integers(0, 300), max_size=6), st.lists(kinds, max_size=2))
+def test_nothing_passes_from_what_is_no_event_on(before, cuts, after):
+    stream = b"".join(before) + b"data: {garbled\n\n" + b"".join(after)
+    edges = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
+    events = EventFilter(keep_usage=True)
+    out = b"".join(events.feed(stream[start:end]) for start, end in itertools.pairwise(edges))
+    assert out == b"".join(before)
+    assert events.garbled
+    assert events.finish() == b""

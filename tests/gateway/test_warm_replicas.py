@@ -124,7 +124,7 @@ async def test_a_replica_that_joins_is_warm_before_it_takes_traffic(start_engine
     await engines[1].kill()
 
     async def gone() -> bool:
-        return (await gateway.replicas())["r1"]["state"] == "down"
+        return (await gateway.replicas())["r1"]["state"] == "ejected"
 
     await eventually(gone)
     # It comes back slowly: while its cache is being filled, nobody is sent there.
@@ -133,14 +133,14 @@ async def test_a_replica_that_joins_is_warm_before_it_takes_traffic(start_engine
 
     async def back() -> bool:
         answer = await ask_as(gateway, "a", "x")
-        state = (await gateway.replicas())["r1"]["state"]
-        states.add(state)
-        if state != "ready":
+        shown = (await gateway.replicas())["r1"]
+        states.add((shown["state"], shown["warming"]))
+        if shown["state"] != "ready":
             assert answer.headers["x-gateway-replica"] == "r0"
-        return state == "ready"
+        return shown["state"] == "ready"
 
     await eventually(back, 10)
-    assert "warming" in states
+    assert ("starting", True) in states
     assert json.loads(again.requests[0].body)["messages"] == PREFIX["messages"]
 
 
@@ -190,7 +190,8 @@ async def test_the_only_replica_is_used_although_it_is_being_filled(start_engine
     gateway = await start_gateway(engine, **sections(tenant("a")), warm={"file": file, "requests_per_second": 1.0})
     assert (await ask_as(gateway, "a")).status_code == 200
     await asyncio.sleep(0)
-    assert (await gateway.replicas())["r0"]["state"] == "warming"
+    shown = (await gateway.replicas())["r0"]
+    assert (shown["state"], shown["warming"], shown["accepts"]) == ("starting", True, True)
 
 
 async def test_an_unknown_job_is_told(gateway):

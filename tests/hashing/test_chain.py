@@ -1,4 +1,5 @@
 import itertools
+import pickle
 from array import array
 
 import pytest
@@ -160,3 +161,18 @@ def test_prompt_with_media_hashes_as_the_engines_blocks_do():
 @pytest.mark.parametrize(("length", "reusable"), [(0, 0), (1, 0), (16, 0), (17, 1), (64, 3), (65, 4)])
 def test_the_last_token_is_never_reusable(length, reusable):
     assert ChainHasher().chain(1, tokens(range(length)), 16).reusable_blocks == reusable
+
+
+@pytest.mark.parametrize("size", [256, 600, 1024])
+def test_blocks_larger_than_what_is_hashed_in_one_go_are_hashed_alike(size):
+    ids = [(7 * n * n + n) % 50_000 for n in range(5000)]
+    hasher = ChainHasher()
+    for _ in range(2):
+        assert list(hasher.chain(99, tokens(ids), size).hashes) == by_hand(99, ids, size)
+
+
+def test_what_is_remembered_is_bounded_in_bytes_whatever_the_size_of_blocks():
+    hasher = ChainHasher()
+    for root in range(300):
+        hasher.chain(root, tokens(range(32 * 1024)), 1024)
+    assert len(pickle.dumps(hasher)) < 20_000_000

@@ -1,3 +1,5 @@
+import pickle
+
 from gateway.index.fresh import FreshBlocks
 from gateway.values.ids import ReplicaId, Target
 
@@ -72,3 +74,13 @@ def test_cleared_target_has_nothing_fresh_and_late_ends_do_no_harm():
     fresh.leave(A, HASHES, now=1.0)
     fresh.expire(10.0)
     assert reach(fresh) == 0
+
+
+def test_lingering_ends_also_where_nobody_looks_because_all_requests_are_other_gateways():
+    fresh = FreshBlocks()
+    for second in range(200):
+        hashes = [1000 * second + number for number in range(4)]
+        fresh.add(A, hashes)
+        fresh.leave(A, hashes, now=float(second))
+    assert len(pickle.dumps(fresh)) < 1000
+    assert fresh.extend(A, [199_000], 0, 1) == 1

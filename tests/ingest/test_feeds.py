@@ -115,6 +115,7 @@ def settled(target, *, prompt_tokens=100, predicted_tokens=0, cached_tokens=0, s
         ending=next(iter(Ending)),
         status=status,
         failed_attempts=0,
+        failures=(),
         streamed=False,
         token_source=TokenSource.LOCAL,
         prompt_tokens=prompt_tokens,

@@ -28,10 +28,22 @@ _CLOCK_SET_BACK = [
 ]
 
 
-@settings(max_examples=1500)
+@settings(max_examples=500)
 @given(order=st.lists(steps(), max_size=40), buffer=st.sampled_from([1000, 1000, 3, 1]), probe=st.booleans())
 @example(order=_CLOCK_SET_BACK, buffer=1000, probe=False)
 @example(order=[*_CLOCK_SET_BACK, ("fail_replay", None)], buffer=1000, probe=True)
+@example(
+    order=[
+        ("publish", [stored(0)]),
+        ("connect", None),
+        ("settle", None),
+        ("probe", None),
+        ("serve", 0),
+        ("settle", None),
+    ],
+    buffer=1000,
+    probe=False,
+)
 def test_live_means_equal_to_the_engine_and_is_reached_again_when_faults_end(order, buffer, probe):
     world = World(buffer=buffer)
     follow(world, order)
@@ -46,7 +58,7 @@ def test_live_means_equal_to_the_engine_and_is_reached_again_when_faults_end(ord
         assert world.applied <= world.life.content
 
 
-@settings(max_examples=1500)
+@settings(max_examples=500)
 @given(order=st.lists(steps(), max_size=40))
 def test_engine_without_replay_is_live_only_while_all_is_known(order):
     world = World(replays=False)
@@ -60,7 +72,7 @@ def test_engine_without_replay_is_live_only_while_all_is_known(order):
     assert not world.applied
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(
     order=st.lists(steps(damage=True), max_size=40),
     buffer=st.sampled_from([1000, 3]),
@@ -74,7 +86,7 @@ def test_batches_that_cannot_be_read_never_leave_a_wrong_content_that_counts_as_
     assert world.state in (LIVE, REBUILDING)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(order=st.lists(steps(half_open=True), max_size=40), probe=st.booleans())
 def test_restart_that_the_connection_did_not_show_is_over_with_the_next_connection(order, probe):
     world = World()

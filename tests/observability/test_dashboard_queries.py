@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         stack.callback(prometheus.stop)
         prometheus.wait_until_ready()
         _ask_for_trouble(public)
-        _ask_what_nobody_asked(public, TRAFFIC_SECONDS)
+        _ask_what_nobody_asked(public, TRAFFIC_SECONDS / 2)
+        _ask_too_much(public)
+        _ask_what_nobody_asked(public, TRAFFIC_SECONDS / 2)
         assert prometheus.scrape_problem() == ""
         yield prometheus
 
@@ -76,6 +79,18 @@ def _ask_for_trouble(public: str) -> None:
             body = {"model": "demo", "messages": messages, "max_tokens": 2}
             answer = client.post("/v1/chat/completions", json=body, headers={"x-session-id": question})
             assert answer.status_code == 200, answer.text
+
+
+def _ask_too_much(public: str) -> None:
+    """More at once than three simulated replicas compute in seconds: some of it waits."""
+
+    def ask(number: int) -> int:
+        messages = [{"role": "user", "content": f"{number} and all that belongs to it. " * 250}]
+        body = {"model": "demo", "messages": messages, "max_tokens": 1}
+        return httpx.post(f"{public}/v1/chat/completions", json=body, timeout=60, trust_env=False).status_code
+
+    with ThreadPoolExecutor(40) as clients:
+        assert set(clients.map(ask, range(40))) == {200}
 
 
 def _ask_what_nobody_asked(public: str, seconds: float) -> None:
@@ -175,5 +190,10 @@ def test_of_a_healthy_gateway_only_the_personal_data_is_told(scraped):
 def test_it_scrapes_what_the_catalog_declares(scraped):
     seen = set(scraped.label_values("__name__", '{__name__=~"gateway_.+"}'))
     assert seen <= exposed()
-    # Nothing was warmed, and no search for personal data was left out.
-    assert exposed() - seen == {"gateway_warm_requests_total", "gateway_personal_data_skipped_total"}
+    # Nothing was warmed, nobody was sent away, all replicas were found, and no search for personal data was left out.
+    assert exposed() - seen == {
+        "gateway_discovery_errors_total",
+        "gateway_personal_data_skipped_total",
+        "gateway_shed_total",
+        "gateway_warm_requests_total",
+    }

@@ -5,6 +5,7 @@ import contextlib
 import socket
 import ssl
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,12 +16,12 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 class Server:
-    """Answers every request on a connection with the next script; counts connections."""
+    """Answers every request on a connection with the next script; counts connections, and those that were closed."""
 
     def __init__(self, *scripts, close=False):
         self.scripts = list(scripts)
         self.close = close
-        self.connections = 0
+        self.connections = self.left = 0
         self.requests = []
         self.closed_early = asyncio.Event()
         self.writers = []
@@ -40,7 +41,11 @@ class Server:
         self.writers.append(writer)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
-                head = await reader.readuntil(b"\r\n\r\n")
+                try:
+                    head = await reader.readuntil(b"\r\n\r\n")
+                except (ConnectionError, asyncio.IncompleteReadError):
+                    self.left += 1
+                    return
                 length = next((int(x[15:]) for x in head.split(b"\r\n") if x.startswith(b"content-length:")), 0)
                 self.requests.append(head + await reader.readexactly(length))
                 script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
@@ -61,6 +66,21 @@ class Server:
 
 async def ask(client, origin, method="POST", body=b"{}"):
     return await client.fetch(method, origin, "/x", [(b"a", b"1")], body, timeout_seconds=5)
+
+
+async def closed(server, count):
+    """Wait until the client has closed so many connections."""
+    async with asyncio.timeout(20):
+        while server.left != count:
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The client's clock, which stands still."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(client_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
 
 
 @pytest.fixture
@@ -218,6 +238,29 @@ async def test_connection_idle_for_too_long_is_not_used_again(client, monkeypatc
         await asyncio.sleep(0.1)
         await ask(client, server.origin)
         assert server.connections == 2
+
+
+async def test_connections_of_a_peak_are_closed_while_one_goes_on_being_used(client, clock):
+    async with Server([0.05, OK]) as server:
+        await asyncio.gather(*(ask(client, server.origin) for _ in range(8)))
+        assert server.connections == 8
+        for clock.now in (3.0, 6.0):
+            await ask(client, server.origin)
+        await closed(server, 7)
+        clock.now = 9.0
+        await ask(client, server.origin)
+        assert server.connections == 8
+
+
+async def test_connection_that_was_in_use_when_its_origin_was_forgotten_is_closed_later(client, clock):
+    async with Server(OK) as old, Server(OK) as new:
+        async with client.request("GET", old.origin, "/x", []) as response:
+            client.forget(old.origin)
+            while await response.read() is not None:
+                pass
+        clock.now = 5.0
+        await ask(client, new.origin)
+        await closed(old, 1)
 
 
 async def test_bytes_nobody_asked_for_close_an_idle_connection(client):

@@ -60,6 +60,7 @@ class World:
             "fill": self._fill,
             "break": lambda _, __: self._break_index(),
             "reset": lambda selection, _: self._reset(selection),
+            "drain": lambda name, _: self._drain(name),
             "reload": lambda sections, _: self._reload(sections),
             "update": self._update,
             "template": lambda text, _: self._roll_out(text),
@@ -154,7 +155,7 @@ class World:
             named = [{"id": each} if isinstance(each, str) else each for each in sections["tenants"]]
             data["tenants"] = [self._tenant(each) for each in named]
             data["spaces"] = {"secret": SECRET} | data.get("spaces", {})
-        data["relay"] = {"health_interval_seconds": 60} | data.get("relay", {})
+        data["relay"] = {"health_interval_seconds": 60, "slow_start_seconds": 0} | data.get("relay", {})
         data["log"] = {"requests": False} | data.get("log", {})
         data["explain"] = {"enabled": True} | data.get("explain", {})
         return Settings.model_validate(data)
@@ -227,7 +228,7 @@ class World:
     async def _kill(self, name: str, step: Mapping[str, Any]) -> None:
         await self.engines[name].kill()
         if step.get("noticed", True):
-            await self._state_of(name, "down")
+            await self._state_of(name, "ejected")
 
     async def _start(self, name: str, step: Mapping[str, Any]) -> None:
         """A new process on the same port, with an empty cache."""
@@ -257,6 +258,10 @@ class World:
 
     async def _reset(self, selection: Mapping[str, Any]) -> None:
         answer = await self.gateway.admin.post("/admin/api/spaces/reset", json=selection)
+        assert answer.status_code == 200, answer.text
+
+    async def _drain(self, name: str) -> None:
+        answer = await self.gateway.admin.post("/admin/api/replicas/drain", json={"replica": name, "drain": True})
         assert answer.status_code == 200, answer.text
 
     async def _reload(self, sections: Mapping[str, Any]) -> None:

@@ -64,7 +64,7 @@ async def connect():
     clients: list[httpx.AsyncClient] = []
 
     def connect(engine: SimulatedEngine) -> httpx.AsyncClient:
-        clients.append(httpx.AsyncClient(base_url=engine.url, timeout=5))
+        clients.append(httpx.AsyncClient(base_url=engine.url, timeout=60))
         return clients[-1]
 
     yield connect

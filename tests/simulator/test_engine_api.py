@@ -47,6 +47,23 @@ async def events(client: httpx.AsyncClient, path: str, fields: dict) -> list[dic
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
+async def test_what_the_caches_hold_can_be_asked(start, connect):
+    client = connect(await start(data_parallel_size=2))
+    said = await post(client, CHAT, chat())
+    full = (said["usage"]["prompt_tokens"] + said["usage"]["completion_tokens"] - 1) // 16
+    assert full > 10
+
+    used, idle = sorted((await client.get("/simulator/cache")).json()["ranks"], key=len, reverse=True)
+    assert idle == []
+    assert sorted(len(block["tokens"]) for block in used) == [16 * number for number in range(1, full + 1)]
+    assert {(block["copies"], block["salt"], block["adapter"]) for block in used} == {(1, "", "")}
+    longest = max(used, key=lambda block: len(block["tokens"]))
+    assert all(block["tokens"] == longest["tokens"][: len(block["tokens"])] for block in used)
+
+    await client.post("/reset_prefix_cache")
+    assert (await client.get("/simulator/cache")).json() == {"ranks": [[], []]}
+
+
 async def test_the_second_request_reads_the_prefix_of_the_first(start, connect):
     client = connect(await start())
     first = await post(client, CHAT, chat())

@@ -5,7 +5,7 @@ import httpx
 import pytest
 
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.faults import Fault, FaultSpec
+from gateway.simulator.faults import WITH_VALUE, Fault, FaultSpec
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "demo", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 6}
@@ -89,7 +89,7 @@ async def test_slow_adds_its_seconds(start, connect):
     assert (await client.post(CHAT, json=BODY, timeout=2)).status_code == 200
 
 
-@pytest.mark.parametrize("status", [429, 500])
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 async def test_an_error_status_has_the_engines_shape(start, connect, status):
     client = connect(await start())
     await set_fault(client, str(status))
@@ -192,6 +192,9 @@ async def test_a_fault_can_be_limited_in_times_rhythm_and_path(start, connect):
         ("500:every=x", "every"),
         ("500:often=3", "unknown option 'often'"),
         ("refuse:times=3", "refuse"),
+        ("connect_hang:every=2", "connect_hang"),
+        ("half_chunk=0.5", "whole number"),
+        ("drip", "needs a value"),
     ],
 )
 async def test_a_bad_spec_is_refused_and_changes_nothing(start, connect, spec, said):
@@ -207,7 +210,7 @@ async def test_a_bad_spec_is_refused_and_changes_nothing(start, connect, spec, s
 
 def test_every_fault_has_a_spec():
     for fault in Fault:
-        value = "=1" if fault in {Fault.SLOW, Fault.DIE_MID_STREAM, Fault.EVENTS_DELAY} else ""
+        value = "=1" if fault in WITH_VALUE else ""
         assert FaultSpec.parse(fault + value).fault is fault
 
 
@@ -241,3 +244,134 @@ async def test_stop_lets_a_short_answer_end_and_cuts_a_long_one(start, connect):
     with pytest.raises(httpx.TransportError):
         await long
     assert engine.cache.free_blocks == engine.cache.usable_blocks
+
+
+async def raw(engine, *, stream: bool) -> tuple[bytes, str]:
+    """What comes over a connection of its own within a moment, and how that ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", engine.port)
+    body = json.dumps(BODY | {"stream": stream}).encode()
+    got = b""
+    try:
+        writer.write(b"POST %b HTTP/1.1\r\nhost: e\r\ncontent-length: %d\r\n\r\n%b" % (CHAT.encode(), len(body), body))
+        async with asyncio.timeout(0.3):
+            while data := await reader.read(65536):
+                got += data
+    except ConnectionResetError:
+        return got, "reset"
+    except TimeoutError:
+        return got, "open"
+    else:
+        return got, "closed"
+    finally:
+        writer.transport.abort()
+
+
+END = b"0\r\n\r\n"
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    ("spec", "events", "ending"),
+    [
+        ("", 8, "open"),
+        ("connect_hang", 0, "open"),
+        ("connect_reset", 0, "reset"),
+        ("hang", 0, "open"),
+        ("reset", 0, "reset"),
+        ("die_after_head", 0, "closed"),
+        ("die_mid_stream=3", 3, "closed"),
+        ("reset_mid_stream=3", 3, "reset"),
+        ("hang_mid_stream=3", 3, "open"),
+        ("half_chunk=3", 3, "closed"),
+        ("garbage_mid_stream=3", 8, "open"),
+        ("length_too_large", 8, "closed"),
+        ("length_too_small", 8, "closed"),
+        ("no_done", 7, "open"),
+        ("die_at_end", 8, "closed"),
+        ("hang_at_end", 8, "open"),
+    ],
+)
+async def test_what_comes_of_a_stream(start, spec, events, ending):
+    engine = await start(fault=spec)
+    got, ended = await raw(engine, stream=True)
+    assert ended == ending
+    whole = [event for event in got.split(b"\n\n")[:-1] if b"data: " in event and b"garbage" not in event]
+    # A reset may overtake what was sent before it.
+    assert len(whole) == events or (ended == "reset" and len(whole) < events)
+    assert (DONE in got) == (events == 8)
+    assert got.endswith(END) == (spec in ("", "garbage_mid_stream=3", "no_done"))
+    assert (b"this is no event" in got) == (spec == "garbage_mid_stream=3")
+    assert (b"HTTP/1.1 200" in got) == (spec not in ("connect_hang", "connect_reset", "hang", "reset"))
+    if spec == "half_chunk=3":
+        size, _, part = got.rpartition(b"\r\n")
+        assert 0 < len(part) < int(size.rpartition(b"\r\n")[2], 16)
+
+
+@pytest.mark.parametrize(
+    ("spec", "share", "ending"),
+    [
+        ("", 1.0, "open"),
+        ("die_after_head", 0.0, "closed"),
+        ("die_mid_stream=3", 0.5, "closed"),
+        ("reset_mid_stream=3", 0.5, "reset"),
+        ("hang_mid_stream=3", 0.5, "open"),
+        ("half_chunk=3", 0.5, "closed"),
+        ("length_too_large", 1.0, "closed"),
+        ("length_too_small", 1.0, "closed"),
+        ("die_at_end", 0.99, "closed"),
+        ("hang_at_end", 0.99, "open"),
+    ],
+)
+async def test_what_comes_of_a_whole_answer(start, spec, share, ending):
+    engine = await start(fault=spec)
+    got, ended = await raw(engine, stream=False)
+    assert ended == ending
+    head, _, body = got.partition(b"\r\n\r\n")
+    assert is_json(body) == (share == 1)
+    lengths = [int(line[16:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length: ")]
+    if spec in ("length_too_large", "length_too_small"):
+        assert (len(body) < lengths[0]) == (spec == "length_too_large")
+        assert len(body) != lengths[0]
+    elif ended != "reset" and lengths:
+        assert len(body) / lengths[0] == pytest.approx(share, abs=0.01)
+
+
+def is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except ValueError:
+        return False
+    return True
+
+
+async def test_answer_that_drips_is_the_same(start, connect):
+    client = connect(await start())
+    direct = (await client.post(CHAT, json=BODY)).json()["choices"]
+    streamed = [line for line in await lines(client) if line.startswith("data: {")]
+    await set_fault(client, "drip=0.001")
+    assert (await client.post(CHAT, json=BODY)).json()["choices"] == direct
+    dripped = [line for line in await lines(client) if line.startswith("data: {")]
+    assert [json.loads(line[6:])["choices"] for line in dripped] == [
+        json.loads(line[6:])["choices"] for line in streamed
+    ]
+
+
+async def test_stopped_process_goes_on_where_it_stopped(start, connect):
+    engine = await start()
+    idle = connect(engine)
+    assert (await idle.get("/health")).status_code == 200
+    await engine.set_fault("connect_hang")
+    await asyncio.sleep(0.02)
+    with pytest.raises(httpx.ReadTimeout):
+        await idle.get("/health", timeout=0.2)
+    waiting = asyncio.create_task(connect(engine).post(CHAT, json=BODY))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    await engine.set_fault("")
+    assert (await waiting).status_code == 200
+    await engine.set_fault("refuse")
+    await engine.set_fault("connect_reset")
+    with pytest.raises(httpx.TransportError):
+        await connect(engine).get("/health")
+    await engine.set_fault("")
+    assert (await connect(engine).get("/health")).status_code == 200

@@ -236,3 +236,19 @@ def test_under_pressure_everything_ends_and_no_block_is_lost(virtual, seed):
         assert (engine.running, engine.waiting, cache.free_blocks) == (0, 0, 20)
 
     virtual(scenario)
+
+
+def test_sequences_that_are_cancelled_together_do_not_stop_the_next_one(virtual):
+    async def scenario():
+        engine = scheduler(slots=1)
+        tasks = [asyncio.ensure_future(engine.run(sequence(1000 * place, 100))) for place in range(4)]
+        await asyncio.sleep(0.5)
+        assert (engine.running, engine.waiting) == (1, 3)
+        for task in tasks[:3]:  # one that runs, and two that wait
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(end) for end in ended] == [asyncio.CancelledError] * 3 + [type(None)]
+        assert (engine.running, engine.waiting) == (0, 0)
+        assert (engine.totals.aborted, engine.totals.finished) == (3, 1)
+
+    virtual(scenario)

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 import structlog
+from ears import Ear
 from pydantic import SecretStr
-from redis_server import SECRET, RedisServer
+from redis_server import PATIENT, SECRET, RedisServer
 
-from gateway.state import RedisContextStore
-
-PATIENT = 20.0
-"""A deadline for tests that are not about it: this machine may be busy."""
+from gateway.state import Exchange, RedisContextStore
 
 
 class Clock:
@@ -69,6 +67,30 @@ async def store_at(clock: Clock, errors: Errors) -> AsyncIterator[Open]:
             store.start()
             stack.push_async_callback(store.stop)
             return store
+
+        yield opened
+
+
+@pytest.fixture
+def greeted(soon: Callable[[Callable[[], Any]], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    """Waits until all stores that were opened have said hello to Redis: one that goes before that fails once more."""
+
+    def all_have() -> bool:
+        return not [task for task in asyncio.all_tasks() if task.get_name() == "state-greeting"]
+
+    return lambda: soon(all_have)
+
+
+@pytest.fixture
+async def exchange_at(errors: Errors) -> AsyncIterator[Callable[..., Exchange]]:
+    """Opens exchanges, each that of one gateway with these parts, and closes them in the end."""
+    async with AsyncExitStack() as stack:
+
+        def opened(url: str, *, secret: SecretStr = SECRET, **parts: Ear) -> Exchange:
+            exchange = Exchange(SecretStr(url), secret, parts, on_error=errors.append)
+            exchange.start()
+            stack.push_async_callback(exchange.stop)
+            return exchange
 
         yield opened
 

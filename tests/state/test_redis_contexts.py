@@ -3,9 +3,8 @@
 import asyncio
 import time
 
-from conftest import PATIENT
 from pydantic import SecretStr
-from redis_server import SEAL, SECRET, RedisServer, read, redis_name
+from redis_server import PATIENT, SEAL, SECRET, RedisServer, read, redis_name
 
 from gateway.state import RedisContextStore
 

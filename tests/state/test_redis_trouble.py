@@ -3,8 +3,7 @@
 import asyncio
 
 import pytest
-from conftest import PATIENT
-from redis_server import SEAL, RedisServer, read, redis_name
+from redis_server import PATIENT, SEAL, RedisServer, read, redis_name
 
 from gateway.state.health import PAUSE_SECONDS
 
@@ -41,8 +40,9 @@ async def test_redis_is_not_there_at_the_start_and_comes_later(tmp_path, store_a
         server.kill()
 
 
-async def test_redis_dies_and_is_started_again(server, store_at, clock, soon, errors, logs):
+async def test_redis_dies_and_is_started_again(server, store_at, greeted, clock, soon, errors, logs):
     store = store_at(server.url)
+    await greeted()
     assert await store.fetch([KEY]) == {}
     assert errors == []
     server.kill()
@@ -68,8 +68,9 @@ async def test_redis_dies_and_is_started_again(server, store_at, clock, soon, er
     assert await soon(lambda: store.fetch([KEY])) == {KEY: BLOCK}
 
 
-async def test_a_restart_between_two_requests_costs_none(server, store_at, errors):
+async def test_a_restart_between_two_requests_costs_none(server, store_at, greeted, errors):
     store = store_at(server.url)
+    await greeted()
     assert await store.fetch([KEY]) == {}
     server.kill()
     server.start()
@@ -81,8 +82,9 @@ async def test_a_restart_between_two_requests_costs_none(server, store_at, error
     assert errors == []
 
 
-async def test_redis_hangs(server, store_at, clock, soon, errors, logs):
+async def test_redis_hangs(server, store_at, greeted, clock, soon, errors, logs):
     store = store_at(server.url, deadline_seconds=0.2)
+    await greeted()
     store.keep({KEY: BLOCK})
     await soon(lambda: store.fetch([KEY]))
     server.hang()
@@ -110,8 +112,9 @@ async def test_redis_hangs(server, store_at, clock, soon, errors, logs):
     await soon(lambda: sorted(recovered(logs)) == ["read", "write"])
 
 
-async def test_all_that_wait_while_redis_hangs_go_on(server, store_at, clock, errors):
+async def test_all_that_wait_while_redis_hangs_go_on(server, store_at, greeted, clock, errors):
     store = store_at(server.url, deadline_seconds=0.2)
+    await greeted()
     assert await store.fetch([KEY]) == {}
     server.hang()
     try:
@@ -126,8 +129,9 @@ async def test_all_that_wait_while_redis_hangs_go_on(server, store_at, clock, er
         server.wake()
 
 
-async def test_redis_is_slow_for_a_while(server, store_at, clock, soon, errors):
+async def test_redis_is_slow_for_a_while(server, store_at, greeted, clock, soon, errors):
     store = store_at(server.url, deadline_seconds=0.3)
+    await greeted()
     store.keep({KEY: BLOCK})
     await soon(lambda: store.fetch([KEY]))
     with server.client() as client:

@@ -4,6 +4,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.state import State
+from gateway.state.address import Address, Kind, read_address
 
 
 class File(BaseModel):
@@ -40,6 +41,37 @@ def test_urls_of_one_server(url):
     assert "s3cret" not in repr(File(state=url))
 
 
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        (
+            "redis+sentinel://:s3cret%40@h1:26380,h2/mymaster/3?sentinel_password=other",
+            Address(
+                Kind.SENTINEL,
+                [("h1", 26380), ("h2", 26379)],
+                password="s3cret@",
+                database=3,
+                service="mymaster",
+                sentinel_login={"password": "other"},
+            ),
+        ),
+        ("redis+sentinel://h1/my.master", Address(Kind.SENTINEL, [("h1", 26379)], service="my.master")),
+        (
+            "rediss+cluster://user:s3cret@h1:7000,[::1]:7001,h3",
+            Address(
+                Kind.CLUSTER, [("h1", 7000), ("::1", 7001), ("h3", 6379)], username="user", password="s3cret", tls=True
+            ),
+        ),
+        ("redis://h1/2", Address(Kind.SERVER, [("h1", 6379)], database=2)),
+    ],
+)
+def test_the_ways_redis_is_run(url, address):
+    assert File(state=url).state is not None
+    assert read_address(url) == address
+    assert "s3cret" not in repr(read_address(url))
+    assert "other" not in repr(read_address(url))
+
+
 def test_the_certificate_of_a_private_authority(tmp_path):
     file = tmp_path / "ca.pem"
     file.write_text("…")
@@ -50,10 +82,18 @@ def test_the_certificate_of_a_private_authority(tmp_path):
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("redis+sentinel://s3cret@a:26379/mymaster", "Sentinel and Redis Cluster are not supported yet"),
-        ("sentinel://:s3cret@a", "Sentinel and Redis Cluster are not supported yet"),
-        ("rediss+cluster://:s3cret@a", "Sentinel and Redis Cluster are not supported yet"),
-        ("redis://:s3cret@a:6379,b:6379", "Sentinel and Redis Cluster are not supported yet"),
+        ("redis+sentinel://s3cret@a:26379/mymaster", "a password stands behind a colon"),
+        ("redis+sentinel://:s3cret@a:26379", "the master's name"),
+        ("redis+sentinel://:s3cret@a:26379/mymaster/first", "the master's name"),
+        ("redis+sentinel://:s3cret@a,:26379/mymaster", "expected memory, or a URL"),
+        ("redis+sentinel://:s3cret@a,b:/mymaster", "expected memory, or a URL"),
+        ("redis+sentinel://a/mymaster?password=s3cret", "there is sentinel_username, sentinel_password"),
+        ("redis+cluster://:s3cret@a/1", "no databases but the first"),
+        ("redis+cluster://a?s3cret=1", "options (?…) are for rediss:// only"),
+        ("redis+other://:s3cret@a", "expected memory, or a URL"),
+        ("redis+://:s3cret@a", "expected memory, or a URL"),
+        ("sentinel://:s3cret@a", "expected memory, or a URL"),
+        ("redis://:s3cret@a:6379,b:6379", "several hosts are for redis+sentinel://"),
         ("redis", "expected memory, or a URL"),
         ("Memory", "expected memory, or a URL"),
         ("", "expected memory, or a URL"),

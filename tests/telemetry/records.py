@@ -25,6 +25,7 @@ def settlement(**other: Any) -> Settlement:
         "ending": Ending.COMPLETE,
         "status": 200,
         "failed_attempts": 0,
+        "failures": (),
         "streamed": True,
         "token_source": TokenSource.LOCAL,
         "prompt_tokens": 100,

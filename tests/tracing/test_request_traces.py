@@ -77,7 +77,7 @@ async def test_completions_are_named_as_such(start, collector, engine):
 
 async def test_every_attempt_has_a_span_of_its_own(start, collector, scripted, engine):
     gone = scripted.url
-    gateway = await start(scripted, engine, relay={"connect_retries": 2}, placement={"policy": "round_robin"})
+    gateway = await start(scripted, engine, relay={"retries": 2}, placement={"policy": "round_robin"})
     await scripted.stop()
     for number in range(2):
         assert (await gateway.ask(headers={"x-request-id": f"r{number}"})).status_code == 200

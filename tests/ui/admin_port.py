@@ -46,10 +46,11 @@ TOKENS = (
 
 @dataclass
 class Rooms:
-    """A ``SpaceDesk``, a ``WarmDesk``, an ``ExplainDesk`` and an ``Auditor``."""
+    """A ``SpaceDesk``, a ``FleetDesk``, a ``WarmDesk``, an ``ExplainDesk`` and an ``Auditor``."""
 
     events: list[AuditEvent] = field(default_factory=list)
     resets: list[tuple[SpaceSelection, str]] = field(default_factory=list)
+    drains: list[tuple[str, bool]] = field(default_factory=list)
     orders: list[tuple[Mapping[str, Any], str]] = field(default_factory=list)
     questions: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
     answers: dict[str, Any] = field(default_factory=dict)
@@ -64,6 +65,12 @@ class Rooms:
         self.resets.append((selection, by))
         space = PrefixSpace("m", "tok", "v3+abcd", "tenant:acme", "de", "", 4096, "", 17)
         return [SpaceEnd(space, "k3v9", ResetCause.MANUAL, by)]
+
+    def drain(self, replica: str, *, on: bool) -> Mapping[str, object]:
+        if self.failure:
+            raise self.failure
+        self.drains.append((replica, on))
+        return {"replica": replica, "draining": on, "because": ["operator"] if on else [], "requests": 3}
 
     def start(self, order: Mapping[str, object], by: str) -> Mapping[str, object]:
         if not {"prefixes", "declared"} & order.keys():
@@ -110,6 +117,7 @@ class AdminPort:
                 personal_data=lambda space: [{"kind": "email"}] if space == "a" else [],
                 named_owners=lambda tenant: [f"tenant:{tenant}"] + (["group:retail"] if tenant == "shop" else []),
                 desk=self.rooms,
+                fleet=self.rooms,
                 warm=self.rooms,
                 explain=desk,
                 decoders=lambda model, tokenizer: self.decode if (model, tokenizer) == ("m", "tok") else None,

@@ -13,7 +13,16 @@ PATHS = (
     "/admin/api/spaces",
     "/admin/api/warm/j1",
 )
-ORDERS = (("/admin/api/spaces/reset", {"all": True}), ("/admin/api/warm", {"prefixes": []}))
+ORDERS = (
+    ("/admin/api/spaces/reset", {"all": True}),
+    ("/admin/api/replicas/drain", {"replica": "r0", "drain": True}),
+    ("/admin/api/warm", {"prefixes": []}),
+)
+
+
+def nothing_done(port):
+    rooms = port.rooms
+    return not (rooms.resets or rooms.drains or rooms.orders)
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/nowhere"])
@@ -27,8 +36,7 @@ async def test_nothing_is_shown_without_a_token(guarded, path):
 async def test_nothing_is_done_without_a_token(guarded, path, order):
     problem(await guarded.post(path, order), 401, "unauthorized")
     problem(await guarded.post(path, order, "wrong"), 401, "unauthorized")
-    assert not guarded.rooms.resets
-    assert not guarded.rooms.orders
+    assert nothing_done(guarded)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +81,7 @@ async def test_whoever_may_operate_is_named_in_what_is_done(guarded, token, by):
     assert [who for _, who in (*guarded.rooms.resets, *guarded.rooms.orders)] == [by, by]
     assert [(event.event, event.by) for event in guarded.rooms.events] == [
         ("spaces_reset_asked", by),
+        ("replica_drain_asked", by),
         ("warm_asked", by),
     ]
 
@@ -82,8 +91,7 @@ async def test_who_may_only_look_cannot_do_anything(guarded, path, order):
     told = problem(await guarded.post(path, order, READER), 403, "role_required")
     assert "grafana" in told
     assert "operate" in told
-    assert not guarded.rooms.resets
-    assert not guarded.rooms.orders
+    assert nothing_done(guarded)
 
 
 async def test_an_expired_token_is_told_so(guarded):
@@ -192,9 +200,8 @@ async def test_without_tokens_everybody_who_can_connect_may_do_everything(unguar
 async def test_a_page_of_another_site_can_do_nothing(unguarded, guarded, path, order, headers):
     problem(await unguarded.post(path, order, headers=headers), 403, "cross_site")
     problem(await guarded.post(path, order, OPERATOR, headers=headers), 403, "cross_site")
-    for port in (unguarded, guarded):
-        assert not port.rooms.resets
-        assert not port.rooms.orders
+    assert nothing_done(unguarded)
+    assert nothing_done(guarded)
     assert [event.details["code"] for event in guarded.rooms.events] == ["cross_site"]
 
 
@@ -208,7 +215,7 @@ async def test_its_own_page_can(unguarded, headers):
 async def test_what_a_form_can_send_is_refused(unguarded, path, media):
     answer = await unguarded.ask("POST", path, content=b'{"all": true}', headers={"content-type": media})
     problem(answer, 415, "unsupported_media_type")
-    assert not unguarded.rooms.resets
+    assert nothing_done(unguarded)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ class Off(GatewayError):
             "summary",
             "window=1h model=m tenant=acme source=web template=v3",
         ),
+        ("summary?gateways=all", "summary", {"gateways": "all"}),
         ("reasons?window=7d&reason=evicted", "reasons", "window=7d reason=evicted"),
         ("reasons?by=source&template=v3", "reasons", "by=source template=v3"),
         ("reasons?model=&tenant=&source=", "reasons", {}),
@@ -70,7 +71,7 @@ async def test_an_unknown_parameter_is_refused(unguarded, path, param):
 @pytest.mark.parametrize(
     "path",
     [
-        "summary?window=15m&model=m&tenant=t&source=s&template=v",
+        "summary?window=15m&model=m&tenant=t&source=s&template=v&gateways=all",
         "reasons?window=15m&model=m&tenant=t&source=s&template=v&reason=evicted&by=source",
         "requests?model=m&tenant=t&source=s&template=v&reason=evicted&session=x&limit=5",
     ],

@@ -3,10 +3,11 @@
 import pytest
 from admin_port import OPERATOR, SHOWN, problem
 
-from gateway.values.errors import BadRequest, GatewayError
+from gateway.values.errors import BadRequest, GatewayError, NotFound
 from gateway.values.space import SpaceSelection
 
 RESET = "/admin/api/spaces/reset"
+DRAIN = "/admin/api/replicas/drain"
 WARM = "/admin/api/warm"
 
 
@@ -15,8 +16,10 @@ WARM = "/admin/api/warm"
 
 async def test_the_front_page_lists_what_there_is(unguarded):
     shown = (await unguarded.get("/")).text
-    for path in ("/metrics", "/admin/api/replicas", "/admin/api/config", "/admin/api/spaces", RESET, WARM, "/healthz"):
+    for path in ("/metrics", "/admin/api/replicas", "/admin/api/config", "/admin/api/spaces", "/healthz"):
         assert path in shown
+    for order in (RESET, DRAIN, WARM):
+        assert f"POST {order}" in shown
 
 
 async def test_the_configuration_is_the_one_in_force(unguarded):
@@ -58,6 +61,7 @@ async def test_unknown_paths_and_wrong_methods(unguarded):
     problem(answer, 405, "method_not_allowed")
     assert answer.headers["allow"] == "GET"
     problem(await unguarded.get(RESET), 405, "method_not_allowed")
+    problem(await unguarded.get(DRAIN), 405, "method_not_allowed")
 
 
 # Resetting
@@ -115,8 +119,8 @@ async def test_an_order_that_is_not_clear_resets_nothing(unguarded, order, code,
     assert not unguarded.rooms.events
 
 
-@pytest.mark.parametrize("path", [RESET, WARM])
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"all": NaN}', b"[" * 100_000])
+@pytest.mark.parametrize("path", [RESET, DRAIN, WARM])
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"all": NaN}', b"[" * 60_000])
 async def test_a_body_that_is_not_json_is_refused(unguarded, path, body):
     answer = await unguarded.ask("POST", path, content=body, headers={"content-type": "application/json"})
     problem(answer, 400, "invalid_json")
@@ -149,6 +153,57 @@ async def test_a_failure_inside_is_told_without_its_inside(unguarded):
     answer = await unguarded.post(RESET, {"all": True})
     problem(answer, 500, "internal_error")
     assert "secret" not in answer.text
+
+
+# Draining
+
+
+@pytest.mark.parametrize("on", [True, False])
+async def test_an_order_to_drain_is_passed_on_and_audited(guarded, on):
+    answer = await guarded.post(DRAIN, {"replica": "r0", "drain": on}, OPERATOR)
+    assert answer.status_code == 200
+    assert answer.json() == {"replica": "r0", "draining": on, "because": ["operator"] if on else [], "requests": 3}
+    assert guarded.rooms.drains == [("r0", on)]
+    (event,) = guarded.rooms.events
+    assert (event.event, event.by, event.details) == ("replica_drain_asked", "ops", {"replica": "r0", "drain": on})
+
+
+async def test_an_unknown_replica_is_told_and_not_audited_as_done(guarded):
+    guarded.rooms.failure = NotFound("There is no replica 'x'.", param="replica", code="unknown_replica")
+    answer = await guarded.post(DRAIN, {"replica": "x", "drain": True}, OPERATOR)
+    told = problem(answer, 404, "unknown_replica", "replica")
+    assert told == "There is no replica 'x'."
+    assert not guarded.rooms.events
+
+
+@pytest.mark.parametrize(
+    ("order", "code", "param"),
+    [
+        ({}, "missing_required_parameter", "replica"),
+        ({"drain": True}, "missing_required_parameter", "replica"),
+        ({"replica": "r0"}, "missing_required_parameter", "drain"),
+        ({"replica": 5, "drain": True}, "invalid_type", "replica"),
+        ({"replica": ["r0"], "drain": True}, "invalid_type", "replica"),
+        ({"replica": "r0", "drain": 1}, "invalid_type", "drain"),
+        ({"replica": "r0", "drain": "yes"}, "invalid_type", "drain"),
+        ({"replica": "r0", "drain": None}, "invalid_type", "drain"),
+        ({"replica": "r0", "drain": True, "for": 60}, "unknown_parameter", "for"),
+        ({"replicas": ["r0"], "drain": True}, "unknown_parameter", "replicas"),
+        ({"replica": "pgw_" + "a1B2" * 12, "drain": True}, "invalid_value", "replica"),
+        ([], "invalid_type", None),
+    ],
+)
+async def test_an_order_to_drain_that_is_not_clear_does_nothing(unguarded, order, code, param):
+    problem(await unguarded.post(DRAIN, order), 400, code, param)
+    assert not unguarded.rooms.drains
+    assert not unguarded.rooms.events
+
+
+async def test_an_order_to_drain_is_bounded(unguarded):
+    headers = {"content-type": "application/json"}
+    body = b'{"replica":"r0","drain":true}'.ljust(64 * 1024)
+    assert (await unguarded.ask("POST", DRAIN, content=body, headers=headers)).is_success
+    problem(await unguarded.ask("POST", DRAIN, content=body + b" ", headers=headers), 413, "request_too_large")
 
 
 # Warming

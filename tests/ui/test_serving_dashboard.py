@@ -31,7 +31,7 @@ class Serving:
 
     def __init__(self, folder, engine):
         config = {
-            "server": {"port": 0, "admin_port": 0, "shutdown_grace_seconds": GRACE_SECONDS},
+            "server": {"port": 0, "admin_port": 0, "drain_seconds": 0, "shutdown_grace_seconds": GRACE_SECONDS},
             "models": [{"id": "demo", "tokenizer": "builtin:demo", "replicas": [{"url": engine, "id": "r0"}]}],
             "relay": {"health_interval_seconds": 0.1},
             "log": {"format": "json"},

@@ -158,7 +158,7 @@ def test_failures_are_told_with_the_line_of_their_prefix(command, admin):
         "p.yaml:2: [1]: at b, rank 1: 400: No user query found",
         "p.yaml:1: [0]: at a: no answer",
         "and 3 more",
-        "left out, because they are down: c",
+        "left out, because they are down or drain: c",
     ]
     code, out, _ = command("--json")
     assert (code, json.loads(out)["failed"]) == (1, 5)

@@ -80,6 +80,7 @@ class FakeReplica:
         self.model = ModelId(model)
         self.region = region
         self.up = True
+        self.draining = False
         self.ranks = ranks
 
     def targets(self):

@@ -31,7 +31,7 @@ class SeenForms:
     """One table for all forms: each block has a mark for every form in which it was sent.
 
     Args:
-        chains: Hashes prompts; what the explanation hashed a moment ago is not hashed again.
+        chains: Hashes prompts; what the explanation hashed a moment ago, behind the same root, is not hashed again.
         blocks: How many blocks are remembered.
         ttl_seconds: For how long.
     """
@@ -56,11 +56,11 @@ class SeenForms:
         """
         where, size = finished.where, finished.block_size
         parts = "\0".join(str(getattr(where, name)) for name in where.__struct_fields__)
-        root = self._chains.root(ModelId(where.model), where.adapter, parts)
-        # By its life a space is told from itself before a reset; the chain is the same, and so is known already.
-        life = np.uint64(self._chains.root(ModelId(""), "", finished.life))
+        root = self._chains.root(ModelId(""), "", where.variant)
+        # By its life a space is told from itself before a reset.
+        key = np.uint64(self._chains.root(ModelId(where.model), finished.life, parts))
         replies = [reply.ids for reply in finished.replies if reply.ids] or [b""]
-        computed = [np.array(self._chains.chain(root, ids + reply, size).hashes, np.uint64) ^ life for reply in replies]
+        computed = [np.array(self._chains.chain(root, ids + reply, size).hashes, np.uint64) ^ key for reply in replies]
         reusable = max(len(ids) // TOKEN_BYTES - 1, 0) // size
         return Prompt(reusable, computed)
 

@@ -117,6 +117,11 @@ class HttpClient:
         except TimeoutError as error:
             raise TransportError(f"no answer within {timeout_seconds:g} seconds") from error
 
+    def forget(self, origin: Origin) -> None:
+        """Close the idle connections to somewhere; nothing more is to be sent there."""
+        for _, connection in self._idle.pop(origin, ()):
+            connection.abort()
+
     def close(self) -> None:
         """Close all idle connections."""
         for connections in self._idle.values():
@@ -131,7 +136,7 @@ class HttpClient:
             since, connection = connections.pop()
             if connection.closed:
                 continue
-            if now - since <= _IDLE_SECONDS:
+            if now - since <= _IDLE_SECONDS and not connection.stale:
                 return connection
             connection.abort()
         return None
@@ -150,7 +155,19 @@ class HttpClient:
         return connection
 
     def _release(self, origin: Origin, connection: Connection) -> None:
-        if connection.reusable:
-            self._idle.setdefault(origin, deque()).append((time.monotonic(), connection))
-        else:
+        if not connection.reusable:
             connection.abort()
+            return
+        now = time.monotonic()
+        # With a new one all are looked at: an exchange may have ended at one that was forgotten.
+        self._close_unused([origin] if origin in self._idle else list(self._idle), now)
+        self._idle.setdefault(origin, deque()).append((now, connection))
+
+    def _close_unused(self, origins: Sequence[Origin], now: float) -> None:
+        """Let go of what is idle for too long: the next request would take the one that was used last."""
+        for origin in origins:
+            connections = self._idle[origin]
+            while connections and (connections[0][1].closed or now - connections[0][0] > _IDLE_SECONDS):
+                connections.popleft()[1].abort()
+            if not connections:
+                del self._idle[origin]

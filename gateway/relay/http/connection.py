@@ -1,6 +1,7 @@
 """One connection to a replica, with one exchange on it at a time."""
 
 import asyncio
+import select
 from typing import cast
 
 import httptools
@@ -35,6 +36,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._keep_alive = False
         self._error: TransportError | None = None
+        self._readable = select.poll()
         self.closed = False
         self.complete = True
         self.status = 0
@@ -93,6 +95,14 @@ class Connection(asyncio.Protocol):
         """Whether another request may be sent: the last answer is complete and nobody means to close."""
         return self.complete and not self.closed and not self._pieces and self._error is None and self._keep_alive
 
+    @property
+    def stale(self) -> bool:
+        """Whether an idle connection has something to read: then the replica has closed it, and it is not yet noticed.
+
+        A request sent now would be lost, and it would look as if the replica had failed it.
+        """
+        return bool(self._readable.poll(0))
+
     def abort(self) -> None:
         """Close at once, whatever is under way: the replica notices and stops computing."""
         self.closed = True
@@ -120,6 +130,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from asyncio's
+        self._readable.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""

@@ -119,6 +119,18 @@ def read_reason(given: Mapping[str, str]) -> Reason | None:
         ) from None
 
 
+def read_gateways(given: Mapping[str, str]) -> bool:
+    """Whether the figures of all gateways are asked for.
+
+    Raises:
+        BadRequest: It is something else.
+    """
+    value = given.get("gateways")
+    if value not in (None, "all"):
+        raise BadRequest("`gateways` must be all, or left out.", param="gateways", code="invalid_value")
+    return value is not None
+
+
 def read_limit(given: Mapping[str, str]) -> int:
     """How many are shown at most.
 

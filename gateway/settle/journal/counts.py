@@ -24,24 +24,35 @@ class Sums:
     Args:
         keys: Whose figures there are.
         figures: A row for each of them.
+
+    Attributes:
+        keys: Likewise.
+        figures: Likewise.
     """
 
     def __init__(self, keys: Sequence[Key], figures: NDArray[np.float64]) -> None:
-        self._keys = keys
-        self._figures = figures
+        self.keys = keys
+        self.figures = figures
 
     @property
     def total(self) -> Cell:
         """All of it."""
-        return Cell(self._figures.sum(axis=0).tolist())
+        return Cell(self.figures.sum(axis=0).tolist())
 
     def by(self, part: Part) -> dict[str, Cell]:
         """The sums by one part of the keys."""
         numbers: dict[str, int] = {}
-        places = [numbers.setdefault(getattr(key, part), len(numbers)) for key in self._keys]
-        figures = np.zeros((len(numbers), self._figures.shape[1]))
-        np.add.at(figures, np.array(places, np.int64), self._figures)
+        places = [numbers.setdefault(getattr(key, part), len(numbers)) for key in self.keys]
+        figures = np.zeros((len(numbers), self.figures.shape[1]))
+        np.add.at(figures, np.array(places, np.int64), self.figures)
         return {name: Cell(figures[number].tolist()) for name, number in numbers.items()}
+
+    def and_those(self, others: Sequence["Sums"]) -> "Sums":
+        """All of it and what others add up to."""
+        if not others:
+            return self
+        keys = [key for sums in (self, *others) for key in sums.keys]
+        return Sums(keys, np.concatenate([sums.figures for sums in (self, *others)]))
 
 
 class Counts:

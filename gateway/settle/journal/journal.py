@@ -5,9 +5,10 @@ from typing import Protocol
 
 import orjson
 
-from gateway.settle.journal.arguments import PARTS, read_names, read_part, read_reason, read_selection
+from gateway.settle.journal.arguments import PARTS, read_gateways, read_names, read_part, read_reason, read_selection
 from gateway.settle.journal.counts import Counts
 from gateway.settle.journal.detail import request_shown
+from gateway.settle.journal.elsewhere import Elsewhere, tell_figures
 from gateway.settle.journal.entries import Entries
 from gateway.settle.journal.findings import Findings
 from gateway.settle.journal.keys import KeyBook
@@ -51,6 +52,7 @@ class Journal:
         limits: How much is kept.
         price: What computing costs.
         families: Tells how client families differ.
+        name: Stands for this process among those of other gateways.
     """
 
     def __init__(
@@ -59,7 +61,9 @@ class Journal:
         limits: JournalLimits | None = None,
         price: Price = _NO_PRICE,
         families: FamiliesShown = _no_families,
+        name: bytes = b"",
     ) -> None:
+        self._name = name
         limits = limits or JournalLimits()
         self._since = since
         self._price = price
@@ -131,14 +135,18 @@ class Journal:
         row = row_left_out(requests, prompt_tokens, hits, per_token, gpus=gpus, confirmed=hits_confirmed)
         self._counts.add(key, at, row)
 
-    def answer(self, question: str, arguments: Mapping[str, str], now: float) -> bytes:
+    def answer(
+        self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None = ()
+    ) -> bytes:
         """The answer to a question of the admin port, JSON. Arguments that are empty count as left out.
 
         Args:
             question: ``summary``, ``reasons``, ``requests`` or ``request``; or ``tokens``, whose answer is not to be
-                shown as it is: token ids are as good as text.
+                shown as it is: token ids are as good as text; or ``figures``, whose answer is for ``others`` elsewhere,
+                and no JSON.
             arguments: As in ``ExplainDesk.ask``.
             now: The time.
+            others: What the journals of other gateways answered to ``figures``; None if it cannot be had.
 
         Raises:
             BadRequest: A parameter is not known, or its value is not possible.
@@ -147,7 +155,7 @@ class Journal:
         self._entries.expire(now)
         match question:
             case "summary":
-                return orjson.dumps(self._summary(read_names(arguments, ("window", *PARTS)), now))
+                return orjson.dumps(self._summary(read_names(arguments, ("window", *PARTS, "gateways")), now, others))
             case "reasons":
                 return orjson.dumps(self._series(read_names(arguments, ("window", *PARTS, "reason", "by")), now))
             case "requests":
@@ -157,9 +165,11 @@ class Journal:
                 return self._request(read_names(arguments, ("id",)).get("id", ""))
             case "tokens":
                 return orjson.dumps(tokens_shown(self._entries.get(read_names(arguments, ("id",)).get("id", ""))))
+            case "figures":
+                return tell_figures(self._counts, now, teller=self._name, since=self._since)
         raise NotFound(f"There is no question {question[:_SHOWN_CHARS]!r}.", code="unknown_question")
 
-    def _summary(self, given: Mapping[str, str], now: float) -> dict[str, object]:
+    def _summary(self, given: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> dict[str, object]:
         selection = read_selection(given)
         return summary_shown(
             self._counts,
@@ -170,6 +180,7 @@ class Journal:
             since=self._since,
             price=self._price,
             families=list(self._families(now, model=selection.model, tenant=selection.tenant)),
+            elsewhere=Elsewhere(others, self._name) if read_gateways(given) else None,
         )
 
     def _series(self, given: Mapping[str, str], now: float) -> dict[str, object]:

@@ -6,6 +6,7 @@ from gateway.settle.journal import figures
 from gateway.settle.journal.arguments import PARTS, Selection
 from gateway.settle.journal.canonical import rules_summed
 from gateway.settle.journal.counts import Counts
+from gateway.settle.journal.elsewhere import Elsewhere
 from gateway.settle.journal.findings import Findings
 from gateway.settle.journal.limits import Price
 from gateway.settle.journal.suggestions import Suggestions
@@ -21,6 +22,7 @@ def summary_shown(
     since: float,
     price: Price,
     families: Sequence[Mapping[str, object]],
+    elsewhere: Elsewhere | None = None,
 ) -> dict[str, object]:
     """The summary of a selection.
 
@@ -33,12 +35,16 @@ def summary_shown(
         since: When the journal began.
         price: What computing costs.
         families: How client families differ.
+        elsewhere: What other gateways have counted, to be added; None: that is not asked for.
     """
-    sums = counts.sums(selection, now)
-    total = sums.total
-    begin = max(counts.first_start(selection, now), since)
+    own = counts.sums(selection, now)
+    sums = own if elsewhere is None else own.and_those(elsewhere.sums(selection))
+    total, own_total = sums.total, own.total
+    began = since if elsewhere is None or elsewhere.since is None else min(since, elsewhere.since)
+    begin = max(counts.first_start(selection, now), began)
     return {
         **selection.shown,
+        **({} if elsewhere is None else {"gateways": elsewhere.shown}),
         "covered_seconds": round(max(now - begin, 0.0), 3),
         "since": min(begin, now),
         "price": {"per_gpu_hour": price.per_gpu_hour, "currency": price.currency},
@@ -51,8 +57,8 @@ def summary_shown(
         "turns": figures.turns(total),
         "rounding_tokens": figures.rounding_tokens(total),
         "rerendered_tokens": figures.rerendered_tokens(total),
-        "findings": findings.shown(selection, now, since=since, prompt_tokens=total.prompt_tokens, price=price),
+        "findings": findings.shown(selection, now, since=since, prompt_tokens=own_total.prompt_tokens, price=price),
         "families": families,
         "canonicalization": rules_summed(sums, price)
-        | {"suggestions": suggestions.shown(selection, now, total.observed[1])},
+        | {"suggestions": suggestions.shown(selection, now, own_total.observed[1])},
     }

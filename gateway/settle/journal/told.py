@@ -59,7 +59,7 @@ def _passed_over(best: Holder, holders: Sequence[Holder]) -> str:
         case "unavailable":
             return "but was not available"
         case "failed":
-            return "but could not be connected to"
+            return "but failed the request"
         case "pinned":
             return "but the request may not go there"
     costs = sorted(each.cost_seconds for each in holders if not each.barred)

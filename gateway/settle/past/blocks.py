@@ -6,7 +6,7 @@ may have marks: bits that are collected. All blocks of a prompt are looked up an
 one by one they would cost as much as everything else that is explained.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,26 +53,59 @@ class BlockTable:
         """Memory of the table."""
         return self._table.nbytes
 
-    def beginning(self, chain: Sequence[int]) -> list[BlockRecord]:
+    def beginning(self, chain: Sequence[int] | Hashes) -> list[BlockRecord]:
         """Records of a chain's blocks up to the first that was not seen."""
-        if not chain:
+        if not len(chain):
             return []
-        groups, ways, found = self._find(np.array(chain, np.uint64))
+        groups, ways, found = self._find(np.asarray(chain, np.uint64))
         depth = len(chain) if found.all() else int(found.argmin())
         if not depth:
             return []
         notes = self._table[groups[:depth], ways[:depth] + _WAYS].tolist()
         return [BlockRecord(note & _PLACES, ((note >> _PLACE_BITS) - 1) / _TICKS) for note in notes]
 
-    def put(self, chain: Sequence[int], place: int, at: float) -> None:
-        """All blocks of a chain were computed, or used, at a place, ``at`` seconds after the table began."""
-        if not chain:
-            return
+    def put(self, chain: Sequence[int] | Hashes, place: int, at: float, since: float = 0.0) -> int:
+        """All blocks of a chain were computed, or used, at a place.
+
+        Args:
+            chain: The blocks.
+            place: Number of the place.
+            at: When, in seconds since the table began.
+            since: An earlier time.
+
+        Returns:
+            How many blocks from the first on were there already, with this place and a time from ``since`` on.
+        """
+        if not len(chain):
+            return 0
         note = _note(at, place)
-        hashes = np.array(chain, np.uint64)
+        hashes = np.asarray(chain, np.uint64)
         groups, ways, found = self._find(hashes)
+        before = self._table[groups, ways + _WAYS]
+        is_known = found & (before >= _note(since, 0)) & (before & np.uint64(_PLACES) == np.uint64(place))
         self._table[groups[found], ways[found] + _WAYS] = note
         self._insert(hashes, groups, np.flatnonzero(~found), note)
+        return len(hashes) if is_known.all() else int(is_known.argmin())
+
+    def put_all(self, chains: Iterable[tuple[Hashes, int, float]]) -> None:
+        """As ``put``, for many chains at once, and later than it happened: what is noted since then stays.
+
+        Args:
+            chains: Each with its place and its time.
+        """
+        known = [chain for chain in chains if len(chain[0])]
+        if not known:
+            return
+        lengths = [len(hashes) for hashes, _, _ in known]
+        notes = np.repeat(np.array([_note(at, place) for _, place, at in known], np.uint64), lengths)
+        # A block that several of them have is written once, with its latest note.
+        order = np.argsort(notes, kind="stable")[::-1]
+        hashes, latest = np.unique(np.concatenate([hashes for hashes, _, _ in known])[order], return_index=True)
+        notes = notes[order][latest]
+        groups, ways, found = self._find(hashes)
+        at = groups[found], ways[found] + _WAYS
+        self._table[at] = np.maximum(self._table[at], notes[found])
+        self._insert(hashes, groups, np.flatnonzero(~found), notes)
 
     def mark(self, hashes: Hashes, bits: int, at: float, since: float) -> Marks:
         """Mark blocks by bits, in place of the number of a place.
@@ -98,14 +131,17 @@ class BlockTable:
         self._insert(hashes, groups, np.flatnonzero(~found), note)
         return before
 
-    def _insert(self, hashes: Hashes, groups: NDArray[np.intp], left: NDArray[np.intp], note: np.uint64) -> None:
-        """Write blocks that are not there; ``left`` are their numbers."""
+    def _insert(
+        self, hashes: Hashes, groups: NDArray[np.intp], left: NDArray[np.intp], note: np.uint64 | NDArray[np.uint64]
+    ) -> None:
+        """Write blocks that are not there; ``left`` are their numbers, ``note`` that of all or of each block."""
+        notes = np.broadcast_to(note, hashes.shape)
         while left.size:
             # Of several that belong into one group, one at a time: each takes the place of the oldest.
             own, first = np.unique(groups[left], return_index=True)
             oldest = self._table[own, _WAYS:].argmin(1)
             self._table[own, oldest] = hashes[left[first]]
-            self._table[own, oldest + _WAYS] = note
+            self._table[own, oldest + _WAYS] = notes[left[first]]
             left = np.delete(left, first)
 
     def clear(self) -> None:

@@ -5,6 +5,8 @@ from gateway.values.reasons import Reason
 from gateway.values.space import ResetCause
 
 _ENDS_KEPT = 20_000
+_REPLICAS_KEPT = 10_000
+"""Where pods get new names, every roll-out brings new replicas, and those before them never come back."""
 
 _OF_TIME = frozenset({ResetCause.IDLE_TTL, ResetCause.MAX_AGE, ResetCause.CROWDED_OUT})
 
@@ -24,9 +26,9 @@ class Fates:
         """Something happened."""
         match event.what:
             case Past.RESTARTED:
-                self._restarted[event.name] = event.at
+                _keep(self._restarted, event)
             case Past.LEFT:
-                self._left[event.name] = event.at
+                _keep(self._left, event)
             case Past.RETURNED:
                 self._left.pop(event.name, None)
             case Past.LIFE_ENDED:
@@ -49,3 +51,11 @@ class Fates:
         if cause is ResetCause.TEMPLATE_CHANGED:
             return Reason.TEMPLATE_CHANGED
         return Reason.MODEL_CHANGED if cause is ResetCause.MODEL_UPDATE else Reason.RESET
+
+
+def _keep(times: dict[str, float], event: Happened) -> None:
+    """Note when it happened to a replica; the one to which it happened longest ago is forgotten."""
+    times.pop(event.name, None)
+    if len(times) >= _REPLICAS_KEPT:
+        del times[next(iter(times))]
+    times[event.name] = event.at

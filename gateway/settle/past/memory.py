@@ -1,14 +1,18 @@
-"""What was computed before: in the same prefix space, and in any.
+"""What was computed before: in the same prefix space, and in any; for this gateway, and for those that tell it.
 
-Every prompt is hashed again, behind a root for its space without the life, behind one that all spaces of its owner have
-in common, and behind one for everybody. The first tells what was computed here, in which life and by which replica; the
-others where else, and an owner's own is told before that of others.
+Every prompt is hashed again, behind a root that all spaces have in common. Its blocks are remembered by these hashes
+together with what stands for its space without the life, with what stands for its owner, and by themselves. The first
+tell what was computed here, in which life and by which replica; the others where else, and an owner's own is told
+before that of others. So the hashes alone are all that another gateway needs to know to remember the same.
 """
 
 from typing import NamedTuple, Protocol
 
-from gateway.settle.past.blocks import BlockTable
+import numpy as np
+
+from gateway.settle.past.blocks import BlockTable, Hashes
 from gateway.settle.past.fates import Fates
+from gateway.settle.past.told import Teller, read_told
 from gateway.values.blocks import BlockChain
 from gateway.values.explain import Finished, Where
 from gateway.values.ids import ModelId
@@ -16,6 +20,12 @@ from gateway.values.prompt import TOKEN_BYTES
 from gateway.values.reasons import Reason
 
 _PLACES_KEPT = 50_000
+
+_TOLD_SECONDS = 60.0
+"""What is computed again and again at the same place is told once in such a time: others know it is there."""
+
+_Pieces = list[tuple[Hashes, int, float]]
+"""Blocks, the number of their place, and when they were computed."""
 
 
 class Chains(Protocol):
@@ -55,9 +65,11 @@ class Memory:
         chains: Hashes prompts.
         fates: Knows what became of replicas and lives.
         blocks: How many blocks are remembered, in each of two tables of 16 bytes a block.
+        teller: Gathers what other gateways are told; None if there are none.
     """
 
-    def __init__(self, chains: Chains, fates: Fates, blocks: int) -> None:
+    def __init__(self, chains: Chains, fates: Fates, blocks: int, teller: Teller | None = None) -> None:
+        self._teller = teller
         self._chains = chains
         self._fates = fates
         self._here = BlockTable(blocks)
@@ -81,15 +93,16 @@ class Memory:
             tokens: The prompt's token ids, little-endian u32.
             held_tokens: How many from the first on are held by somebody, so that nobody asks what became of them.
         """
-        chain = self._chains.chain(self._root(finished.where), tokens, finished.block_size)
+        chain = self._chain(finished, tokens)
         limit = chain.reusable_blocks
+        hashes = np.array(chain.hashes[:limit], np.uint64)
         here: list[Reason] = []
         anywhere: list[Reason] = []
         # Once a block was reached only before a reset, those behind it were, too, or are not reached at all.
         held = min(held_tokens // finished.block_size, limit)
         if held:
             here = [Reason.EVICTED] * held
-        for record in self._here.beginning(chain.hashes[held:limit]):
+        for record in self._here.beginning(hashes[held:] ^ self._space_key(finished.where)):
             place = self._places[record.place]
             if anywhere or (reason := self._why_here(place, record.at, finished.life)) is None:
                 anywhere.append(self._fates.of_life(place.life))
@@ -97,9 +110,8 @@ class Memory:
                 here.append(reason)
         known = len(here) + len(anywhere)
         if known < limit:
-            for root in self._common_roots(finished.where):
-                common = self._chains.chain(root, tokens, finished.block_size)
-                records = self._anywhere.beginning(common.hashes[:limit])[known:]
+            for key in self._common_keys(finished.where):
+                records = self._anywhere.beginning(hashes ^ key)[known:]
                 anywhere.extend(_why_not(self._wheres[record.place], finished.where) for record in records)
                 known += len(records)
         return Seen(tuple(here), tuple(anywhere))
@@ -113,22 +125,55 @@ class Memory:
         """
         if len(tokens) < finished.block_size * TOKEN_BYTES:
             return
-        if len(self._places) >= _PLACES_KEPT or len(self._wheres) >= _PLACES_KEPT:
-            self._forget_all()
+        self._make_room(1)
+        hashes = np.array(self._chain(finished, tokens).hashes, np.uint64)
+        place, where, at = self._numbers(finished.where, finished.life, finished.replica, finished.at)
+        since = at // _TOLD_SECONDS * _TOLD_SECONDS
+        known = self._here.put(hashes ^ self._space_key(finished.where), place, at, since)
+        for key in self._common_keys(finished.where):
+            self._anywhere.put(hashes ^ key, where, at)
+        if self._teller is not None:
+            self._teller.add(finished.where, finished.life, finished.replica, finished.at, hashes[known:])
+
+    def hear(self, data: bytes, now: float) -> None:
+        """Remember what another gateway tells that was computed for it.
+
+        Args:
+            data: What its ``Teller`` gave.
+            now: Unix seconds; its clock may be ahead.
+
+        Raises:
+            Exception: it is something else; nothing is remembered of it.
+        """
+        told = read_told(data)
+        if self._teller is not None and told.teller == self._teller.name:
+            return
+        self._make_room(len(told.prompts))
+        here: _Pieces = []
+        anywhere: _Pieces = []
+        for prompt in told.prompts:
+            where, hashes = told.wheres[prompt.where], prompt.blocks()
+            place, number, at = self._numbers(where, prompt.life, prompt.replica, min(prompt.at, now))
+            here.append((hashes ^ self._space_key(where), place, at))
+            anywhere.extend((hashes ^ key, number, at) for key in self._common_keys(where))
+        self._here.put_all(here)
+        self._anywhere.put_all(anywhere)
+
+    def _chain(self, finished: Finished, tokens: bytes) -> BlockChain:
+        root = self._chains.root(ModelId(""), "", finished.where.variant)
+        return self._chains.chain(root, tokens, finished.block_size)
+
+    def _numbers(self, where: Where, life: str, replica: str, at: float) -> tuple[int, int, float]:
+        """Of a place and of its space, and how long after the tables' beginning it was."""
         if self._began_at is None:
-            self._began_at = finished.at
-        at = max(finished.at - self._began_at, 0.0)
-        here = self._chains.chain(self._root(finished.where), tokens, finished.block_size)
-        place = _Place(finished.life, finished.replica)
-        self._here.put(here.hashes, _number(place, self._place_numbers, self._places), at)
-        key = _parts(finished.where)
+            self._began_at = at
+        place = _Place(life, replica)
+        key = _parts(where)
         number = self._where_numbers.get(key)
         if number is None:
             number = self._where_numbers[key] = len(self._wheres)
-            self._wheres.append(finished.where)
-        for root in self._common_roots(finished.where):
-            common = self._chains.chain(root, tokens, finished.block_size)
-            self._anywhere.put(common.hashes, number, at)
+            self._wheres.append(where)
+        return _number(place, self._place_numbers, self._places), number, max(at - self._began_at, 0.0)
 
     def _why_here(self, place: _Place, at: float, life: str) -> Reason | None:
         """Why nobody holds a block of this space; None if that was before a reset."""
@@ -137,13 +182,20 @@ class Memory:
         reason = self._fates.of_life(place.life)
         return reason if reason is Reason.EXPIRED else None
 
-    def _root(self, where: Where) -> int:
-        return self._chains.root(ModelId(where.model), where.adapter, "\0".join(map(str, _parts(where))))
+    def _space_key(self, where: Where) -> np.uint64:
+        """Makes of a block's hash that of a block in this space; all its bits are as good as random."""
+        parts = "\0".join(map(str, _parts(where)))
+        return np.uint64(self._chains.root(ModelId(where.model), where.adapter, parts))
 
-    def _common_roots(self, where: Where) -> list[int]:
-        """Of the owner's spaces, and of everybody's; one alone where nobody is told apart."""
-        owners = ["", where.owner] if where.owner else [""]
-        return [self._chains.root(ModelId(""), owner, where.variant) for owner in reversed(owners)]
+    def _common_keys(self, where: Where) -> list[np.uint64]:
+        """As before, of the owner's spaces, and of everybody's; one alone where nobody is told apart."""
+        everybodys = np.uint64(0)
+        return [np.uint64(self._chains.root(ModelId(""), where.owner, "")), everybodys] if where.owner else [everybodys]
+
+    def _make_room(self, prompts: int) -> None:
+        """Have room for the places and spaces of so many prompts."""
+        if max(len(self._places), len(self._wheres)) + prompts > _PLACES_KEPT:
+            self._forget_all()
 
     def _forget_all(self) -> None:
         self._here.clear()

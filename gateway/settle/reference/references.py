@@ -359,4 +359,4 @@ def _own_bytes(kept: Kept) -> int:
     replies = sum(2 * len(reply.text or "") + len(reply.ids or b"") + 200 for reply in kept.replies)
     arguments = sum(len(name) + 2 * len(value) + 100 for name, value in kept.text.arguments.items())
     parts = len(kept.text.messages) + len(kept.text.tools)
-    return _REQUEST_BYTES + len(kept.ids) + replies + arguments + 8 * parts
+    return _REQUEST_BYTES + len(kept.session) + len(kept.ids) + replies + arguments + 8 * parts

@@ -19,6 +19,7 @@ _NEXT_ROOM: Mapping[str, str] = {
     # Hashing refuses nothing; that there is no replica is found out in front of it.
     "encode": "place",
     "hash": "place",
+    "place": "queue",
 }
 """The room that a request was refused in, by the last one that it left again."""
 

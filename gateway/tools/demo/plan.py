@@ -64,7 +64,7 @@ def configuration(side: Side, engines: Sequence[str], port: int, admin_port: int
     """
     replicas = "".join(f'      - {{id: replica-{n}, url: "{url}"}}\n' for n, url in enumerate(engines, start=1))
     return (
-        f"server: {{port: {port}, admin_port: {admin_port}, shutdown_grace_seconds: 1}}\n"
+        f"server: {{port: {port}, admin_port: {admin_port}, drain_seconds: 0, shutdown_grace_seconds: 1}}\n"
         "log: {format: json, requests: false}\n"
         "models:\n"
         f"  - id: {MODEL}\n"

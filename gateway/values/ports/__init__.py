@@ -1,7 +1,7 @@
 """The protocols through which rooms see each other, by what they are about."""
 
 from gateway.values.ports.canon import Canonicalizes, CanonicalRequest, ContextStore, ModelTexts, Screen
-from gateway.values.ports.desks import ExplainDesk, Explains, SpaceDesk, WarmDesk
+from gateway.values.ports.desks import ExplainDesk, Explains, FleetDesk, SpaceDesk, WarmDesk
 from gateway.values.ports.engines import EngineCaller, EngineReader, EngineUnavailable, RateLearner
 from gateway.values.ports.index import (
     BlockHasher,
@@ -19,9 +19,11 @@ from gateway.values.ports.observers import (
     ExplainObserver,
     Observer,
     PersonalDataObserver,
+    QueueObserver,
     SpaceObserver,
 )
 from gateway.values.ports.requests import Gate, Grant, Sink, Trace, Tracer
+from gateway.values.ports.sharing import Records, Shared
 
 __all__ = [
     "Auditor",
@@ -37,6 +39,7 @@ __all__ = [
     "ExplainDesk",
     "ExplainObserver",
     "Explains",
+    "FleetDesk",
     "Gate",
     "Grant",
     "Holding",
@@ -48,8 +51,11 @@ __all__ = [
     "PrefixIndex",
     "PrefixUse",
     "PrefixUses",
+    "QueueObserver",
     "RateLearner",
+    "Records",
     "Screen",
+    "Shared",
     "Sink",
     "SpaceDesk",
     "SpaceObserver",

@@ -28,6 +28,22 @@ class SpaceDesk(Protocol):
         ...
 
 
+class FleetDesk(Protocol):
+    """Where operators take replicas out of use, and back."""
+
+    def drain(self, replica: str, *, on: bool) -> Mapping[str, object]:
+        """Have a replica drained, or take that back; returns how it then is, JSON-ready.
+
+        Args:
+            replica: Its id.
+            on: Whether it is to get no more requests.
+
+        Raises:
+            NotFound: there is no such replica.
+        """
+        ...
+
+
 class WarmDesk(Protocol):
     """Where operators have caches filled."""
 
@@ -78,7 +94,8 @@ class ExplainDesk(Protocol):
         Args:
             question: ``summary``, ``reasons``, ``requests`` or ``request``: paths below ``/admin/api/``. Or ``tokens``,
                 whose answer holds token ids and must not be shown: ``{"model", "equal_tokens", "before": [ids],
-                "after": [ids], "first"}``, equal up to ``first``; ``null`` where there is nothing to compare.
+                "after": [ids], "first"}``, equal up to ``first``; ``null`` where there is nothing to compare. Or
+                ``figures``, whose answer is for other gateways.
             arguments: The query's parameters; for ``request`` and ``tokens`` the request's ``id``.
 
         Raises:

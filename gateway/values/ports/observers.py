@@ -4,7 +4,7 @@ from typing import Protocol
 
 from gateway.values.audit import AuditEvent
 from gateway.values.canonical import RuleMode
-from gateway.values.ids import ReplicaId
+from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.personal import Finding
 from gateway.values.reasons import Reason
 from gateway.values.request import ChatRequest
@@ -62,6 +62,22 @@ class SpaceObserver(Protocol):
 
     def on_space_end(self, end: SpaceEnd) -> None:
         """A space was reset, or its time was over."""
+        ...
+
+
+class QueueObserver(Protocol):
+    """Somebody who wants to know of requests that wait in the gateway. Must not raise and must not wait."""
+
+    def on_queue_length(self, model: ModelId, requests: int) -> None:
+        """So many wait now."""
+        ...
+
+    def on_queued(self, model: ModelId, seconds: float) -> None:
+        """One has waited, whatever became of it."""
+        ...
+
+    def on_shed(self, model: ModelId, tenant: Tenant, reason: str) -> None:
+        """One was refused: ``full`` (too many waited) or ``too_long`` (it waited too long)."""
         ...
 
 

@@ -255,7 +255,7 @@ def test_what_was_only_predicted_is_told_so():
     [
         (Holder("r9", 0, 900, 2.5, 0.1, 2.6), "r9 held 900, but would have cost 2.600 s, the least is 1.090 s."),
         (Holder("r9", 0, 900, barred="unavailable"), "r9 held 900, but was not available."),
-        (Holder("r9", 0, 900, barred="failed"), "r9 held 900, but could not be connected to."),
+        (Holder("r9", 0, 900, barred="failed"), "r9 held 900, but failed the request."),
         (Holder("r9", 0, 900, barred="pinned"), "r9 held 900, but the request may not go there."),
     ],
 )

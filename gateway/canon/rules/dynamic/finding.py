@@ -68,22 +68,30 @@ _REACH, _NEXT, _JOINED, _BACK = 80, 30, 40, 160
 _NOTES = frozenset(
     "note notes nb fyi ps hinweis wichtig important remember nota remarque uwaga важно примечание 注意 注 참고".split()
 )
+_LONGEST_KNOWN = 600
+"""What was found in longer ones, which may be as long as a request, is not remembered."""
+
 _LABELS_BY_END: dict[str, list[str]] = {}
 for _label in NOW_LABELS | BARE_LABELS:
     if _label not in WITHOUT_BLANKS and (_words := WORDS.findall(_label)):
         _LABELS_BY_END.setdefault(_words[-1], []).append(_label)
 
 
-@lru_cache(maxsize=8192)
-def findings(chunk: str, is_first: bool, is_line: bool, _tenant: str = "") -> tuple[Finding, ...]:
+def findings(chunk: str, is_first: bool, is_line: bool, tenant: str = "") -> tuple[Finding, ...]:
     """What is found in a line, or in a sentence of a very long one.
 
     Args:
         chunk: The text.
         is_first: Whether it begins where its line does.
         is_line: Whether it is all of its line.
-        _tenant: Whose it is: for others it is not known.
+        tenant: Whose it is: for others it is not known.
     """
+    if len(chunk) > _LONGEST_KNOWN:
+        return _findings(chunk, is_first, is_line, tenant)
+    return _known(chunk, is_first, is_line, tenant)
+
+
+def _findings(chunk: str, is_first: bool, is_line: bool, _tenant: str) -> tuple[Finding, ...]:
     low = lowered(chunk)
     digits = _has_digit(low)
     if not digits and not any(map(low.__contains__, _TODAY_ASCII if low.isascii() else _TODAY)):
@@ -100,6 +108,9 @@ def findings(chunk: str, is_first: bool, is_line: bool, _tenant: str = "") -> tu
     if digits and is_line and not found and len(words) <= _WORDS_ALONE:
         found += _alone(chunk)
     return tuple(sorted(found, key=lambda each: each.start))
+
+
+_known = lru_cache(maxsize=8192)(_findings)
 
 
 def _has_digit(low: str) -> bool:

@@ -2,9 +2,9 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from gateway.canon.fences import touched
 from gateway.canon.rules.dynamic.finding import findings
@@ -42,11 +42,12 @@ class Search:
     """
 
     def __init__(self, settings: DynamicSuffixSettings, pointer: re.Pattern[str]) -> None:
-        self._built_in = frozenset(settings.built_in)
         self._slots = Slots(settings.slots) if settings.slots else None
         self._pointer = pointer
         # A line of a block, or one that a moved sentence began.
-        self._begins = re.compile(rf"\s*(?:{pointer.pattern})")
+        begins = re.compile(rf"\s*(?:{pointer.pattern})")
+        # A method of this would keep it, with all that is remembered, until the garbage collector comes by.
+        self._found = partial(_found, frozenset(settings.built_in), pointer, begins)
         # The cache is the one thing here that is not read only, and has its own lock.
         self._known = lru_cache(maxsize=_KNOWN_TEXTS)(self._found)
 
@@ -106,34 +107,38 @@ class Search:
             found += self._slots.find(text, model, self._pointer)
         return pieces(text, found) if found else []
 
-    def _found(self, text: str, tenant: str) -> tuple[_Placed, ...]:
-        """All that the built-in kinds find, whatever the time is."""
-        lines = text.split("\n")
-        placed: list[_Placed] = []
-        at = 0
-        for number, line in enumerate(lines):
-            found = findings(line, True, True, tenant) if len(line) <= _LONG_LINE else _in_long_line(line, tenant)
-            if found and not self._begins.match(line):
-                placed += (_Placed(each.moved(at), number) for each in found if self._is_wanted(each))
-            at += len(line) + 1
-        if not placed:
-            return ()
-        zones = Zones(text, tenant)
-        placed = [each for each in placed if _may_go(zones, each.finding)]
-        marks = [found.span() for found in self._pointer.finditer(text)]
-        if marks:
-            placed = [each for each in placed if not touched(marks, each.finding.about, each.finding.until)]
-        few = sum(each.finding.need is Need.FEW for each in placed) <= _FEW
-        return tuple(
-            each
-            for each in placed
-            if (few or each.finding.need is not Need.FEW)
-            and not (each.finding.need in _BARE and stands_in_data(lines, each.line, self._pointer))
-            and not (each.finding.need is Need.ALOUD and stands_in_letter(lines, each.line))
-        )
 
-    def _is_wanted(self, finding: Finding) -> bool:
-        return ("time" if finding.name == "time" else "id") in self._built_in
+def _found(
+    built_in: Set[str], pointer: re.Pattern[str], begins: re.Pattern[str], text: str, tenant: str
+) -> tuple[_Placed, ...]:
+    """All that the built-in kinds find, whatever the time is."""
+    lines = text.split("\n")
+    placed: list[_Placed] = []
+    at = 0
+    for number, line in enumerate(lines):
+        found = findings(line, True, True, tenant) if len(line) <= _LONG_LINE else _in_long_line(line, tenant)
+        if found and not begins.match(line):
+            placed += (_Placed(each.moved(at), number) for each in found if _kind(each) in built_in)
+        at += len(line) + 1
+    if not placed:
+        return ()
+    zones = Zones(text, tenant)
+    placed = [each for each in placed if _may_go(zones, each.finding)]
+    marks = [found.span() for found in pointer.finditer(text)]
+    if marks:
+        placed = [each for each in placed if not touched(marks, each.finding.about, each.finding.until)]
+    few = sum(each.finding.need is Need.FEW for each in placed) <= _FEW
+    return tuple(
+        each
+        for each in placed
+        if (few or each.finding.need is not Need.FEW)
+        and not (each.finding.need in _BARE and stands_in_data(lines, each.line, pointer))
+        and not (each.finding.need is Need.ALOUD and stands_in_letter(lines, each.line))
+    )
+
+
+def _kind(finding: Finding) -> str:
+    return "time" if finding.name == "time" else "id"
 
 
 def _may_go(zones: Zones, finding: Finding) -> bool:

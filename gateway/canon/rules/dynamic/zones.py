@@ -9,6 +9,9 @@ from typing import NamedTuple
 from gateway.canon.fences import fenced, touched
 from gateway.canon.rules.dynamic.words import holds_data, speaks_of_data, speaks_of_now
 
+_LONGEST_KNOWN = 600
+"""What longer lines are, which may be as long as a request, is not remembered."""
+
 _TAG = re.compile(r"<(/?)([A-Za-z][\w:.\-]{0,60}+)([^<>\n]{0,300})>")
 _MARKDOWN = re.compile(r"\s{0,3}(#{1,6})\s+(.{1,120})")
 _FRAMED = re.compile(
@@ -241,14 +244,20 @@ def _strange(lines: Sequence[str], kinds: Sequence[Kind]) -> Iterator[tuple[int,
         at += len(line) + 1
 
 
-@lru_cache(maxsize=8192)
-def kind_of(line: str, _tenant: str = "") -> Kind:
+def kind_of(line: str, tenant: str = "") -> Kind:
     """What a line of somebody's is by itself."""
+    return _whole_kind_of(line, tenant) if len(line) > _LONGEST_KNOWN else _known(line, tenant)
+
+
+def _whole_kind_of(line: str, _tenant: str) -> Kind:
     return _kind_of(line)._replace(
         indent=len(line) - len(line.lstrip()),
         opens=_OPENS.search(line) is not None,
         closes=_CLOSES.match(line) is not None,
     )
+
+
+_known = lru_cache(maxsize=8192)(_whole_kind_of)
 
 
 def _kind_of(line: str) -> Kind:

@@ -15,13 +15,16 @@ export function Replicas({ me }) {
   return html`
     <h1 tabindex="-1">Replicas</h1>
     <${Asked} asked=${asked} what="replicas">
-      ${() => (replicas.length ? html`<${Fleet} replicas=${replicas} />` : html`<${Nothing} />`)}
+      ${() =>
+        replicas.length
+          ? html`<${Fleet} replicas=${replicas} onDrained=${me?.role === "operate" ? asked.refresh : null} />`
+          : html`<${Nothing} />`}
     <//>
     ${replicas.length > 0 && html`<${HeatMap} replicas=${replicas} /><${Warming} replicas=${replicas} me=${me} />`}
   `;
 }
 
-function Fleet({ replicas }) {
+function Fleet({ replicas, onDrained }) {
   const models = [...new Set(replicas.map((replica) => replica.model))];
   return models.map((model) => {
     const own = replicas.filter((replica) => replica.model === model);
@@ -31,7 +34,9 @@ function Fleet({ replicas }) {
         <h2>${model}</h2>
         <span class="hint" role="status">${count(ready)} of ${count(own.length)} take requests</span>
       </div>
-      <div class="cards">${own.map((replica) => html`<${ReplicaCard} key=${replica.id} replica=${replica} />`)}</div>
+      <div class="cards">
+        ${own.map((replica) => html`<${ReplicaCard} key=${replica.id} replica=${replica} replicas=${own} onDrained=${onDrained} />`)}
+      </div>
     </section>`;
   });
 }

@@ -4,14 +4,8 @@ import { html } from "../../vendor/ui.js";
 import { brief, count, percent, seconds } from "../../core/format.js";
 import { Facts } from "../../parts/facts.js";
 import { Meter } from "../../parts/meter.js";
-
-/** What a state means, and what to do. */
-const STATES = {
-  starting: { tone: "", told: "Its first health check is still to come." },
-  ready: { tone: "good", told: "" },
-  warming: { tone: "", told: "Its cache is being filled; it takes requests only for want of others." },
-  down: { tone: "bad", told: "Its health checks fail. See whether the engine runs, and whether the gateway reaches its address." },
-};
+import { Drain } from "./drain.js";
+import { stateOf } from "./state.js";
 
 /** What the picture of a cache rests on, and what to do where that is little. */
 const SOURCES = {
@@ -24,17 +18,22 @@ const SOURCES = {
   },
 };
 
-/** @param {{replica: object}} props as `GET replicas` has it */
-export function ReplicaCard({ replica }) {
-  const { id, url, region, state, suspect, engine, index, learned } = replica;
-  const { tone, told } = STATES[state] ?? { tone: "", told: "" };
+/**
+ * @param {object} props
+ * @param {object} props.replica as `GET replicas` has it
+ * @param {object[]} props.replicas all of them
+ * @param {(() => void)|null} props.onDrained null for those who may not order it
+ */
+export function ReplicaCard({ replica, replicas, onDrained }) {
+  const { id, url, region, state, engine, index, learned } = replica;
+  const { tone, told } = stateOf(replica);
   const source = SOURCES[index.source];
   return html`<article class="card" aria-label=${id}>
     <div class="titled">
       <h3 class="name">${id}</h3>
       <span class="buttons">
-        ${suspect && html`<span class="badge bad" title="A connection to it failed a moment ago">avoided</span>`}
-        <span class=${`badge ${tone}`}>${state}</span>
+        ${onDrained && html`<${Drain} replica=${replica} replicas=${replicas} onDone=${onDrained} />`}
+        <span class=${`badge ${tone}`} title=${told || null}>${state}</span>
       </span>
     </div>
     <p class="note">${[url, region, engine.kind, engine.ranks > 1 && `${engine.ranks} ranks`].filter(Boolean).join(" · ")}</p>

@@ -88,7 +88,7 @@ function told({ state, reason, failed, down, failures }) {
   const parts = [];
   if (reason) parts.push(reason);
   if (failed) parts.push(`${count(failed)} failed; the first at ${failures[0].replica}: ${failures[0].status ?? "no answer"} ${failures[0].message}`);
-  if (down.length) parts.push(`left out, because down: ${down.join(", ")}`);
+  if (down.length) parts.push(`left out, because down or draining: ${down.join(", ")}`);
   return parts.length ? parts.join("; ") : state === "running" ? "under way" : "all sent";
 }
 
@@ -103,7 +103,7 @@ function planned(declared, replicas) {
   for (const prefix of declared) {
     for (const replica of replicas) {
       const meant = replica.model === prefix.model && (prefix.replicas?.includes(replica.id) ?? true);
-      if (!meant || replica.state === "down" || replica.state === "starting") continue;
+      if (!meant || !replica.up || replica.state === "draining") continue;
       const ranks = replica.engine.ranks ?? 1;
       requests += ranks;
       if (prefix.tokens === null) tokens = null;

@@ -6,8 +6,8 @@ import { DECISIONS, DecisionBadge } from "../../parts/decision.js";
 import { StackTable } from "../../parts/stack.js";
 
 const BARRED = {
-  unavailable: "could not be chosen: down, avoided after a failure, or being warmed",
-  failed: "was tried, and could not be connected to",
+  unavailable: "could not be chosen: down, draining, avoided after a failure, or being warmed",
+  failed: "was tried, and failed",
   pinned: "could not be chosen: the request may not go there",
 };
 
@@ -43,7 +43,7 @@ export function Candidates({ decision, promptTokens }) {
     <p>
       <${DecisionBadge} kind=${kind} /> ${DECISIONS[kind] ?? "no replica could take it"}. Policy: <code>${policy}</code>${least &&
       ", which takes the least cost; near ties go by the prompt"}.
-      ${failed > 0 && ` ${count(failed)} that ${failed === 1 ? "was" : "were"} tried before could not be connected to.`}
+      ${failed > 0 && ` ${count(failed)} that ${failed === 1 ? "was" : "were"} tried before failed.`}
       ${decision.bypasses_cache && " The request asked not to use the cache."}
     </p>
     ${rows.length > 0 &&

@@ -5,7 +5,8 @@ import { colour } from "../../core/colours.js";
 import { percent, seconds } from "../../core/format.js";
 import { ChartBox } from "../../parts/chart.js";
 
-const STAGES = { canon: "reading the prompt", encode: "making tokens", hash: "naming blocks", place: "choosing a replica" };
+const STAGES = { canon: "reading the prompt", encode: "making tokens", hash: "naming blocks", place: "choosing a replica",
+  queue: "waiting for a replica that has time" };
 /** Of the stages: none that looks like what follows at the replica. */
 const STAGE_COLOURS = ["group-0", "group-4", "group-6", "group-3"];
 

@@ -16,4 +16,5 @@ export const CAUSES = {
   template_changed: "the template or the tokenizer changed",
   configuration: "spaces are kept apart in another way now",
   crowded_out: "it made room: there were too many spaces",
+  merged: "another gateway had begun it as well; all go on with the later one",
 };

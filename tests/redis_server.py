@@ -1,6 +1,8 @@
 """A real Redis on a free port, in a folder of its own."""
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -15,6 +17,13 @@ from gateway.state.seal import Seal
 from gateway.state.writes import name_of
 
 _START_SECONDS = 30
+
+_PORTS = 10_240, 22_000
+_BUS = 10_000
+"""What a cluster's servers add to their port for what they say to each other."""
+
+PATIENT = 20.0
+"""A deadline for tests that are not about it: this machine may be busy."""
 
 
 SECRET = SecretStr("what all gateways have in common")
@@ -32,20 +41,39 @@ def read(key: bytes, value: bytes | None) -> str | None:
 
 
 class RedisServer:
-    """Started with some options besides those that keep it to itself."""
+    """Started with some options besides those that keep it to itself.
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    With ``config`` it is a sentinel; with ``cluster``, its port and the one that its bus takes beside it are free; with
+    ``tls``, a folder with ``cert.pem`` and ``key.pem``, it takes encrypted connections alone.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        config: Path | None = None,
+        cluster: bool = False,
+        tls: Path | None = None,
+    ) -> None:
         self._program = program("redis-server")
         self._folder = folder
         self._options = options
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self._config = config
+        self._tls = tls
+        self.port = _free_port(with_bus=cluster)
         self.url = f"redis://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        own = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder), "--save", ""]
+        own = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)]
+        if self._tls is not None:
+            cert, key = str(self._tls / "cert.pem"), str(self._tls / "key.pem")
+            own[1:2] = ["0", "--tls-port", str(self.port), "--tls-cert-file", cert, "--tls-key-file", key]
+            own += ["--tls-ca-cert-file", cert, "--tls-auth-clients", "no", "--tls-replication", "yes"]
+        if self._config is None:
+            own += ["--save", ""]
+        else:
+            own = [str(self._config), "--sentinel", *own]
         with (self._folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._program, *own, *self._options], stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -62,6 +90,10 @@ class RedisServer:
             self._process.wait(10)
             self._process = None
 
+    def info(self, section: str) -> dict[str, str]:
+        with self.client() as client:
+            return client.info(section)
+
     def hang(self) -> None:
         """It stays connected and says nothing more."""
         self._signal(signal.SIGSTOP)
@@ -70,7 +102,8 @@ class RedisServer:
         self._signal(signal.SIGCONT)
 
     def client(self) -> "redis.Redis":
-        return redis.Redis(port=self.port, password=self._password, socket_timeout=10)
+        tls = {"ssl": True, "ssl_ca_certs": str(self._tls / "cert.pem")} if self._tls is not None else {}
+        return redis.Redis(host="127.0.0.1", port=self.port, password=self._password, socket_timeout=10, **tls)
 
     @property
     def _password(self) -> str | None:
@@ -87,3 +120,13 @@ class RedisServer:
     def _signal(self, number: int) -> None:
         assert self._process is not None
         os.kill(self._process.pid, number)
+
+
+def _free_port(*, with_bus: bool) -> int:
+    """One that nobody has, and that nobody gets who asks for any: neither a connection nor another test's server."""
+    while True:
+        port = random.SystemRandom().randrange(*_PORTS)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            for wanted in (port, port + _BUS) if with_bus else (port,):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", wanted))
+            return port

@@ -1,0 +1,1 @@
+"""Several gateways against one, on the same recorded traffic."""

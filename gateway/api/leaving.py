@@ -1,0 +1,68 @@
+"""Clients that never take what was sent to them.
+
+A connection that was closed stays until its client has taken what is there for it, and a client may never do that.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import struct
+import termios
+from collections.abc import Iterable
+from typing import Protocol
+
+import structlog
+
+_LINGER_SECONDS = 10.0
+"""How long a client may take nothing at all of what is left for it on a connection that was closed."""
+
+_log = structlog.get_logger("gateway.api")
+
+
+class Connected(Protocol):
+    """A connection."""
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """Its transport."""
+        ...
+
+
+class Leaving:
+    """Cuts closed connections whose clients do not read."""
+
+    def __init__(self) -> None:
+        self._left: dict[Connected, tuple[int, float]] = {}
+
+    def look(self, connections: Iterable[Connected], now: float) -> None:
+        """Look at all of them, again and again.
+
+        Args:
+            connections: Those of the server.
+            now: Monotonic seconds.
+        """
+        left: dict[Connected, tuple[int, float]] = {}
+        for connection in connections:
+            transport = connection.transport
+            if not transport.is_closing():
+                continue
+            size = _not_taken(transport)
+            before, since = self._left.get(connection, (size + 1, now))
+            if size < before:
+                since = now
+            if now - since >= _LINGER_SECONDS:
+                _log.info("connection_cut", bytes_left=size)
+                transport.abort()
+            else:
+                left[connection] = size, since
+        self._left = left
+
+
+def _not_taken(transport: asyncio.Transport) -> int:
+    """Bytes that the client has not taken: those here and, where the system tells them, those on their way."""
+    size = transport.get_write_buffer_size()
+    with contextlib.suppress(OSError, AttributeError):
+        sock = transport.get_extra_info("socket")
+        (sent,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))
+        size += sent
+    return size

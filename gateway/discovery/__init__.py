@@ -1,0 +1,10 @@
+"""Find the replicas that the configuration does not name.
+
+``sources`` asks DNS, Kubernetes or a file, ``belief`` says which of their answers counts, ``follower`` asks again and
+again, and ``discovery`` is what the rest of the gateway sees. What becomes of it is not decided here.
+"""
+
+from gateway.discovery.discovery import Discovery
+from gateway.discovery.found import Condition, Found
+
+__all__ = ["Condition", "Discovery", "Found"]

@@ -1,0 +1,194 @@
+"""Replicas from the endpoint slices of a Kubernetes service: listed once, then watched.
+
+The way of the API's own clients: a list tells a version, a watch tells every change since a version. A version that is
+too old (status 410) makes the list to be read again; a watch that ends, as the API ends all of them after a while, goes
+on where it was.
+"""
+
+import asyncio
+import contextlib
+import os
+import ssl
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+
+from gateway.discovery.found import Found, SourceFailed
+from gateway.discovery.settings import KubernetesSettings, TemplateSettings
+from gateway.discovery.sources.slices import Slices, read_slice
+
+_WATCH_SECONDS = 60
+"""How long one watch lasts; a connection that broke without a word is noticed after that."""
+
+_SHORTEST_SECONDS = 1.0
+"""Time between two watches at least, where the API, or something in front of it, ends them at once."""
+
+_LIMITS = httpx.Timeout(10, read=_WATCH_SECONDS + 15)
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_GONE = 410
+_MOST_SHOWN = 300
+_FIXES = {
+    401: "see whether token_file holds a service account's token",
+    403: "let the gateway's service account get, list and watch endpointslices (discovery.k8s.io) there",
+    404: "see whether api_url and namespace are right",
+}
+
+
+class _VersionGone(Exception):
+    """The API does not know any more what changed since a version."""
+
+
+class KubernetesSource:
+    """A ``Source``.
+
+    Args:
+        settings: The service.
+        template: What the replicas have beside their address.
+        environ: Where the cluster tells of its API.
+    """
+
+    def __init__(
+        self, settings: KubernetesSettings, template: TemplateSettings, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._settings = settings
+        self._template = template
+        self._environ = environ
+        self._slices = Slices()
+        self._version = ""
+
+    async def answers(self) -> AsyncGenerator[Sequence[Found], None]:
+        """See ``Source``."""
+        async with await asyncio.to_thread(self._client) as client:
+            path = f"/apis/discovery.k8s.io/v1/namespaces/{await asyncio.to_thread(self._namespace)}/endpointslices"
+            while True:
+                began = time.monotonic()
+                try:
+                    if not self._version:
+                        await self._list(client, path)
+                    # Also after a watch that broke: the source can be asked again.
+                    yield self._slices.found(self._settings, self._template)
+                    async with contextlib.aclosing(self._watch(client, path)) as changes:
+                        async for _ in changes:
+                            yield self._slices.found(self._settings, self._template)
+                except _VersionGone:
+                    self._version = ""
+                except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+                    raise SourceFailed(f"the Kubernetes API does not answer: {_words(error)}") from error
+                await asyncio.sleep(max(began + _SHORTEST_SECONDS - time.monotonic(), 0))
+
+    def _client(self) -> httpx.AsyncClient:
+        settings = self._settings
+        verify: ssl.SSLContext | bool = True
+        if settings.ca_file.is_file():
+            try:
+                verify = ssl.create_default_context(cafile=settings.ca_file)
+            except (OSError, ssl.SSLError) as error:
+                raise SourceFailed(f"ca_file {settings.ca_file} cannot be used: {error}") from error
+        url = settings.api_url or _api_url(self._environ)
+        return httpx.AsyncClient(base_url=url, verify=verify, timeout=_LIMITS, trust_env=False)
+
+    def _namespace(self) -> str:
+        if self._settings.namespace is not None:
+            return self._settings.namespace
+        try:
+            return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
+        except OSError:
+            raise SourceFailed("namespace is not set, and the gateway does not run in a pod that tells it") from None
+
+    async def _list(self, client: httpx.AsyncClient, path: str) -> None:
+        answer = await client.get(path, params=self._selected(), headers=await self._headers())
+        _check(answer.status_code, answer.content)
+        listed = _object(answer.content)
+        self._slices.replace(listed.get("items") or ())
+        self._version = _version(listed)
+
+    async def _watch(self, client: httpx.AsyncClient, path: str) -> AsyncGenerator[None, None]:
+        """Changes since ``_version``, until the API ends the watch."""
+        params = self._selected() | {
+            "watch": "1",
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        async with client.stream("GET", path, params=params, headers=await self._headers()) as answer:
+            if answer.status_code != httpx.codes.OK:
+                _check(answer.status_code, await answer.aread())
+            async for line in answer.aiter_lines():
+                if not line.strip():
+                    continue
+                event = _object(line)
+                kind, item = event.get("type"), event.get("object")
+                if kind == "ERROR":
+                    code = item.get("code") if isinstance(item, dict) else None
+                    if code == _GONE:
+                        raise _VersionGone
+                    # Begun anew, with the list: whatever it is, that is certain to be whole.
+                    self._version = ""
+                    raise SourceFailed(f"the Kubernetes API ended the watch: {_message(line)}")
+                if kind == "BOOKMARK":
+                    self._version = read_slice(item).metadata.resource_version or self._version
+                elif kind in ("ADDED", "MODIFIED", "DELETED"):
+                    self._version = self._slices.change(kind, item) or self._version
+                    yield
+
+    def _selected(self) -> dict[str, str]:
+        return {"labelSelector": f"kubernetes.io/service-name={self._settings.service}"}
+
+    async def _headers(self) -> dict[str, str]:
+        """Read anew each time: tokens are exchanged for new ones every hour."""
+        try:
+            token = await asyncio.to_thread(self._settings.token_file.read_text, encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return {}
+        return {"authorization": f"Bearer {token.strip()}"}
+
+
+def _api_url(environ: Mapping[str, str]) -> str:
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise SourceFailed("the gateway does not run in Kubernetes (KUBERNETES_SERVICE_HOST is not set): set api_url")
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def _check(status: int, body: bytes) -> None:
+    if status == _GONE:
+        raise _VersionGone
+    if status != httpx.codes.OK:
+        fix = f" ({_FIXES[status]})" if status in _FIXES else ""
+        raise SourceFailed(f"the Kubernetes API answered {status}: {_message(body)}{fix}")
+
+
+def _object(text: bytes | str) -> dict[str, Any]:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict):
+        raise SourceFailed("the Kubernetes API answered with something else than a JSON object")
+    return value
+
+
+def _version(listed: Mapping[str, Any]) -> str:
+    metadata = listed.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    if not isinstance(version, str) or not version:
+        raise SourceFailed("the Kubernetes API told a list without its version")
+    return version
+
+
+def _message(body: bytes | str) -> str:
+    """What the API says about itself; it never repeats the token."""
+    try:
+        status = orjson.loads(body)
+        status = status.get("object", status)
+        return str(status["message"])[:_MOST_SHOWN]
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
+        return "no reason given"
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

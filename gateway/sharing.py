@@ -1,0 +1,120 @@
+"""Ties the rooms to what several gateways keep together, where the configuration says where that is."""
+
+from collections.abc import Callable
+
+from gateway.admission import Gatekeeper
+from gateway.epochs import PrefixSpaces, SharedSpaces, SpaceKeeper
+from gateway.explain import ExplainFront
+from gateway.explain.others import WRITTEN_SECONDS, OthersFigures
+from gateway.index import SharedIndex
+from gateway.relay import Drains, Fleet, SharedDrains, SharedLoads
+from gateway.settings import Settings
+from gateway.state import Exchange, RedisContextStore, RedisRecords
+from gateway.telemetry import MetricsObserver
+from gateway.values.ids import ModelId, Target
+from gateway.values.ports import PrefixIndex, Shared
+
+
+class Sharing:
+    """What this gateway shares with others: nothing without ``state``.
+
+    Args:
+        settings: The configuration.
+        counts: Told of failures, and of how many others there are.
+        fleet: The replicas.
+        drains: Which of them an operator ordered to be drained.
+        index: What this gateway expects in their caches.
+        gate: What tenants have taken of their limits.
+        spaces: The prefix spaces.
+        keeper: Their keeper.
+        freed: Told whenever another gateway has less at a replica of a model.
+        explain: What explains requests.
+
+    Attributes:
+        index: The index to use for requests.
+        contexts: Where context blocks of conversations are kept for others, too; None for nowhere.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        counts: MetricsObserver,
+        *,
+        fleet: Fleet,
+        drains: Drains,
+        index: PrefixIndex,
+        gate: Gatekeeper,
+        spaces: PrefixSpaces,
+        keeper: SpaceKeeper,
+        freed: Callable[[ModelId], None],
+        explain: ExplainFront,
+    ) -> None:
+        self._fleet = fleet
+        self.index = index
+        self.contexts: RedisContextStore | None = None
+        self._exchange: Exchange | None = None
+        self._records: RedisRecords | None = None
+        self._spaces: SharedSpaces | None = None
+        self._figures: OthersFigures | None = None
+        self._figure_records: RedisRecords | None = None
+        url, secret = settings.state, settings.spaces.secret
+        if url is None or secret is None:
+            return
+        self.contexts = RedisContextStore(
+            url, secret, ttl_seconds=settings.canon.memory_ttl_seconds, on_error=counts.on_state_error
+        )
+        shared_index = SharedIndex(index, self._knows)
+        self.index = shared_index
+        self._records = RedisRecords(url, secret, "spaces", counts.on_state_error)
+        self._spaces = SharedSpaces(spaces, self._records, on_update=keeper.engine_seen_elsewhere)
+        keeper.shared = self._spaces
+        parts: dict[str, Shared] = {
+            "loads": SharedLoads(fleet, freed),
+            "drains": SharedDrains(drains),
+            "index": shared_index,
+            "limits": gate.shared,
+            "spaces": self._spaces,
+            "past": explain.past,
+        }
+        self._exchange = Exchange(url, secret, parts, on_error=counts.on_state_error, on_peers=counts.on_peers)
+        exchange = self._exchange
+        self._figure_records = RedisRecords(url, secret, "figures", counts.on_state_error, WRITTEN_SECONDS)
+        self._figures = explain.others = OthersFigures(
+            self._figure_records,
+            own=lambda: explain.ask("figures", {}),
+            peers=lambda: exchange.peers,
+            writes=explain.hears,
+        )
+
+    def configure(self, settings: Settings) -> None:
+        """Go by other settings from now on."""
+        if self.contexts is not None:
+            self.contexts.configure(settings.canon.memory_ttl_seconds)
+
+    async def start(self) -> None:
+        """Begin. Waits for Redis no longer than a moment."""
+        if self.contexts is not None:
+            self.contexts.start()
+        if self._exchange is not None:
+            self._exchange.start()
+        if self._spaces is not None:
+            await self._spaces.start()
+        if self._figures is not None:
+            self._figures.start()
+
+    async def stop(self) -> None:
+        """End, and write down what waits for that."""
+        if self._exchange is not None:
+            await self._exchange.stop()
+        if self._spaces is not None:
+            await self._spaces.stop()
+        if self._figures is not None:
+            await self._figures.stop()
+        for records in (self._records, self._figure_records):
+            if records is not None:
+                await records.close()
+        if self.contexts is not None:
+            await self.contexts.stop()
+
+    def _knows(self, target: Target) -> bool:
+        return self._fleet.find(target.replica) is not None

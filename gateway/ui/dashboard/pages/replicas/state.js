@@ -1,0 +1,47 @@
+// What a replica's state means, and what to do about it.
+
+import { counted, roughly } from "../../core/format.js";
+
+const TONES = { ready: "good", suspect: "bad", ejected: "bad" };
+
+const CAUSES = {
+  configuration: "its configuration says so (drain: true)",
+  operator: "somebody ordered it here",
+  leaving: "it is to go",
+};
+
+/**
+ * @param {object} replica as `GET replicas` has it
+ * @returns {{tone: string, told: string}} told: empty where there is nothing to say
+ */
+export function stateOf(replica) {
+  const tell = TOLD[replica.state];
+  return { tone: TONES[replica.state] ?? "", told: tell ? tell(replica) : "" };
+}
+
+const TOLD = {
+  starting({ up, warming }) {
+    if (up === null) return "Its first health check is still to come.";
+    if (warming) return "Its cache is being filled; it takes requests only for want of others.";
+    return "It has just come up: it gets its share of the requests little by little.";
+  },
+  suspect({ failures_in_a_row: failures, left_out_seconds: left }) {
+    if (!failures) return "It sent a request away because it has too many. Others are preferred for a moment.";
+    const failed = failures > 1 ? `It failed ${failures} times in a row.` : "It failed a request.";
+    return `${failed} ${avoided(left)}`;
+  },
+  ejected({ up, failures_in_a_row: failures, left_out_seconds: left }) {
+    if (!up) return "Its health checks fail. See whether the engine runs, and whether the gateway reaches its address.";
+    return `Its health checks pass, but it failed ${failures} times in a row. ${avoided(left)} The engine's log says why.`;
+  },
+  draining({ up, requests, draining_because: causes }) {
+    const why = `It gets no more requests: ${causes.map((cause) => CAUSES[cause] ?? cause).join(", and ")}.`;
+    const rest = requests ? `${counted(requests, "request")} left.` : "None is left: it can be stopped.";
+    return `${why} ${rest}${up === false ? " Its health checks fail." : ""}`;
+  },
+};
+
+const avoided = (seconds) =>
+  seconds > 0
+    ? `It is left out for another ${roughly(Math.max(seconds, 1))} if there are others; then one request at a time tries it.`
+    : "One request at a time tries it until it answers.";

@@ -1,0 +1,118 @@
+"""Replicas from a file that changes."""
+
+import os
+
+import pytest
+
+from gateway.discovery.sources import listed
+from gateway.discovery.sources.listed import FileSource, read_replicas
+from gateway.values.errors import ConfigInvalid
+
+
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch):
+    monkeypatch.setattr("gateway.discovery.sources.listed._LOOK_SECONDS", 0.02)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "replicas.yaml"
+
+
+def names(said):
+    return said if isinstance(said, str) else [each.replica.id for each in said]
+
+
+def is_now(*expected):
+    return lambda said: names(said) == list(expected)
+
+
+async def test_a_list_as_in_the_configuration(file, hear, tmp_path, monkeypatch):
+    (tmp_path / "key").write_text("sk-1\n")
+    monkeypatch.setenv("HOST", "vllm-1")
+    file.write_text(
+        f"- http://vllm-0:8000\n- {{url: 'http://${{HOST}}:8000', id: one, api_key: file:{tmp_path}/key, region: eu}}\n"
+    )
+    heard = hear(FileSource(file))
+    first, second = await heard.until(lambda said: True)
+    assert (first.replica.id, first.replica.url) == ("vllm-0:8000", "http://vllm-0:8000")
+    assert (second.replica.id, second.replica.url, second.replica.region) == ("one", "http://vllm-1:8000", "eu")
+    assert second.replica.api_key.get_secret_value() == "sk-1"
+    (tmp_path / "key").write_text("sk-22\n")
+    await heard.until(lambda said: said[1].replica.api_key.get_secret_value() == "sk-22")
+
+
+async def test_it_is_read_again_when_it_changes(file, hear):
+    file.write_text("[http://a:1]")
+    heard = hear(FileSource(file))
+    await heard.until(is_now("a:1"))
+    file.write_text("[http://a:1, http://b:1]")
+    await heard.until(is_now("a:1", "b:1"))
+    new = file.with_suffix(".new")
+    new.write_text("[http://c:1]")
+    os.replace(new, file)
+    await heard.until(is_now("c:1"))
+    file.write_text("[]")
+    await heard.until(is_now())
+    assert len(heard.said) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "the file is empty, expected a list"),
+        ("- [", "not valid YAML"),
+        ("7", "expected a list at the top"),
+        ("- ftp://a", "replicas[0].url: expected an http or https URL"),
+        ("- {url: 'http://a', port: 1}", "replicas[0].port: unknown key"),
+        ("[http://a, {url: 'http://b', id: 'a:80'}]", "replicas: [1] is named a:80 as [0] is"),
+        ("replicas: 3", "replicas: expected a list"),
+    ],
+)
+async def test_a_mistake_is_told_once_and_what_follows_is_taken(file, hear, text, problem):
+    file.write_text("[http://a:1]")
+    heard = hear(FileSource(file))
+    await heard.until(is_now("a:1"))
+    file.write_text(text)
+    told = await heard.until(lambda said: isinstance(said, str))
+    assert told.startswith(f"{file}:1: ")
+    assert problem in told
+    file.write_text("[http://b:1]")
+    await heard.until(is_now("b:1"))
+    assert len(heard.said) == 3
+
+
+async def test_a_file_that_is_being_written_is_not_read(file, hear, monkeypatch):
+    file.write_text("[http://a:1]")
+    heard = hear(FileSource(file))
+    await heard.until(is_now("a:1"))
+    looks = 0
+    look = listed._state
+
+    def written_meanwhile(path):
+        nonlocal looks
+        looks += 1
+        state = look(path)
+        if looks < 6:
+            file.write_text("".join(f"- http://b{number}:1\n" for number in range(looks)))
+        return state
+
+    monkeypatch.setattr(listed, "_state", written_meanwhile)
+    await heard.until(lambda said: len(said) > 1 or names(said) != ["a:1"])
+    assert [names(said) for said in heard.said] == [["a:1"], [f"b{number}:1" for number in range(5)]]
+
+
+async def test_a_file_that_is_away_and_comes(file, hear):
+    heard = hear(FileSource(file))
+    assert "No such file" in await heard.until(lambda said: isinstance(said, str))
+    file.write_text("replicas: [http://a:1]")
+    await heard.until(is_now("a:1"))
+    file.unlink()
+    assert "No such file" in await heard.until(lambda said: isinstance(said, str))
+
+
+def test_all_mistakes_are_told(file):
+    file.write_text("- ftp://a\n- {url: 'http://b', regoin: eu}\n")
+    with pytest.raises(ConfigInvalid) as caught:
+        read_replicas(file)
+    assert [problem.split(": ")[0] for problem in caught.value.problems] == [f"{file}:1", f"{file}:2"]

@@ -1,0 +1,136 @@
+"""What the processes that explain tell each other, through the gateways that they belong to."""
+
+import asyncio
+import json
+import time
+
+import pytest
+from explain_world import QUICK, Counts, eventually
+from explained_requests import request
+
+from gateway.explain.front import ExplainFront
+from gateway.explain.settings import ExplainSettings
+from gateway.explain.shared import SharedPast
+from gateway.explain.standing import StandingFacts
+from gateway.values.explain import Happened, Past
+
+
+class Pair:
+    """Two gateways that explain, each with a process of its own."""
+
+    def __init__(self, **other) -> None:
+        self.one = self._front(tells=True)
+        self.other = self._front(**{"tells": True} | other)
+
+    def _front(self, **how) -> ExplainFront:
+        return ExplainFront(ExplainSettings(), Counts(), {}, patience=QUICK, **how)
+
+    async def __aenter__(self) -> "Pair":
+        for front in (self.one, self.other):
+            front.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for front in (self.one, self.other):
+            await front.stop()
+
+    async def told(self) -> bytes:
+        """What the one tells next."""
+        async with asyncio.timeout(20):
+            while (told := self.one.past.tell(0.0, everything=False)) is None:
+                await asyncio.sleep(0.01)
+        return told
+
+
+def answered(**fields):
+    return request("Hello.", at=time.time(), predicted_tokens=0, cached_tokens=0, holders=(), **fields)
+
+
+async def reasons(front: ExplainFront, request_id: str) -> set[str]:
+    found = {}
+
+    async def there() -> bool:
+        document = json.loads(await front.ask("requests", {}))
+        found.update({each["id"]: each for each in document["requests"]})
+        return request_id in found
+
+    async with asyncio.timeout(20):
+        while not await there():
+            await asyncio.sleep(0.02)
+    detail = json.loads(await front.ask("request", {"id": request_id}))
+    return {each["reason"] for each in detail["missed"]}
+
+
+async def test_what_one_computed_the_other_knows():
+    async with Pair() as pair:
+        pair.one.finished(answered(request_id="first"))
+        told = await pair.told()
+        pair.other.past.heard("one", told, 0.0)
+        pair.other.finished(answered(request_id="second"))
+        assert "evicted" in await reasons(pair.other, "second")
+        # Nothing is left over, and what was heard is not told on.
+        assert pair.one.past.tell(0.0, everything=False) is None
+
+
+@pytest.mark.parametrize("other", [{"hears": False}, {"tells": True}])
+async def test_what_is_not_handed_on_is_new(other):
+    async with Pair(**other) as pair:
+        pair.one.finished(answered(request_id="first"))
+        told = await pair.told()
+        if not other.get("hears", True):
+            pair.other.past.heard("one", told, 0.0)
+        pair.other.finished(answered(request_id="second"))
+        assert await reasons(pair.other, "second") == {"first_seen"}
+
+
+async def test_a_gateway_that_is_alone_has_nothing_gathered_to_tell():
+    async with Pair(tells=False) as pair:
+        pair.other.finished(answered(request_id="first"))
+        assert await reasons(pair.other, "first") == {"first_seen"}
+        await eventually(lambda: pair.other._outbox.is_empty)
+        assert pair.other.past.tell(0.0, everything=True) is None
+
+
+async def test_what_makes_no_sense_to_the_process_costs_no_request():
+    async with Pair() as pair:
+        pair.one._hear((b"nonsense", b""))
+        pair.one.finished(answered(request_id="first"))
+        assert await reasons(pair.one, "first") == {"first_seen"}
+        await eventually(lambda: pair.one._outbox.is_empty)
+
+
+def test_what_cannot_be_told_is_bounded_and_the_oldest_goes_first():
+    heard = []
+    past = SharedPast(heard.append)
+    for number in range(100):
+        past.add(bytes([number]) * 10_000)
+    told = past.tell(0.0, everything=False)
+    assert told is not None
+    assert len(told) < 600_000
+    past.heard("peer", told, 0.0)
+    ((*_, last),) = heard
+    assert last == bytes([99]) * 10_000
+    assert past.tell(0.0, everything=True) == told
+    past.add(b"more")
+    assert len(past.tell(0.0, everything=True) or b"") < 600_000
+
+
+def test_what_could_not_be_told_is_told_with_what_comes_next():
+    heard = []
+    past = SharedPast(heard.append)
+    past.add(b"one")
+    assert past.tell(0.0, everything=False) is not None
+    past.add(b"two")
+    told = past.tell(0.1, everything=True)  # the first try failed
+    past.heard("peer", told, 0.0)
+    assert heard == [(b"one", b"two")]
+    assert past.tell(0.2, everything=False) is None
+    assert past.tell(0.3, everything=True) is None
+
+
+def test_replicas_that_left_are_not_told_for_ever():
+    facts = StandingFacts()
+    for number in range(20_000):
+        facts.note(Happened(Past.LEFT, float(number), f"pod-{number}"))
+    assert len(facts.events()) == 10_000
+    assert facts.events()[-1].name == "pod-19999"

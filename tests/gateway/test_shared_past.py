@@ -1,0 +1,162 @@
+"""Several gateways with one Redis: what was computed for one of them, the others have seen."""
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+from redis_server import RedisServer
+from running_gateway import COMPLETIONS, eventually
+from tenancy import SECRET, ask_as, sections, tenant
+
+ON = {"enabled": True}
+
+
+@pytest.fixture
+def redis_server(tmp_path, closing):
+    server = RedisServer(tmp_path)
+    server.start()
+    closing.callback(server.kill)  # when the gateways have ended
+    return server
+
+
+@pytest.fixture
+def start_pair(start_gateway, redis_server):
+    """Starts two gateways that share their state, and waits until they know of each other."""
+
+    async def start(*engines, **options):
+        options = {"spaces": {"secret": SECRET}, "explain": ON} | options
+        pair = [await start_gateway(*engines, state=redis_server.url, **options) for _ in range(2)]
+
+        async def known():
+            return all([(await gateway.metrics()).value("gateway_peers") == 1 for gateway in pair])
+
+        await eventually(known, 10)
+        return pair
+
+    return start
+
+
+class Ear:
+    """Notes what a gateway hands on of what others tell: what it answers from then on is explained with that."""
+
+    def __init__(self, gateway) -> None:
+        self.heard = 0
+        self._past = gateway.gateway._explain.past
+        self._hand_on, self._past._hear = self._past._hear, self._note
+
+    def _note(self, told) -> None:
+        self.heard += len(told)
+        self._hand_on(told)
+
+    async def hears(self) -> None:
+        """Wait for something that was not heard before."""
+        before = self.heard
+        await eventually(lambda: self.heard > before, 15)
+
+
+async def asked(gateway, text, request_id):
+    """A prompt that is computed by the engine as it is, with no answer to speak of."""
+    body = {"model": "demo", "prompt": text, "max_tokens": 1}
+    answer = await gateway.http.post(COMPLETIONS, json=body, headers={"x-request-id": request_id})
+    assert answer.status_code == 200
+    return answer
+
+
+async def explained(gateway, request_id) -> dict[str, Any]:
+    async def there():
+        return (await gateway.admin.get(f"/admin/api/requests/{request_id}")).status_code == 200
+
+    await eventually(there, 15)
+    return (await gateway.admin.get(f"/admin/api/requests/{request_id}")).json()
+
+
+def reasons(found) -> dict[str, int]:
+    assert found["hits"] + sum(each["tokens"] for each in found["missed"]) == found["prompt_tokens"]
+    return {each["reason"]: each["tokens"] for each in found["missed"]}
+
+
+async def pushed_out(gateway, prose):
+    """Other prompts take the place of all that is cached."""
+    for seed in range(60, 66):
+        await asked(gateway, prose(seed, 150), f"other-{seed}")
+
+
+SMALL = {"blocks": 41}
+
+
+async def test_what_was_computed_for_another_gateway_and_evicted_is_not_new(start_engine, start_pair, prose):
+    engine = await start_engine(**SMALL)
+    first, second = await start_pair(engine)
+    heard = asyncio.create_task(Ear(second).hears())
+    await asked(first, prose(1, 200), "one")
+    await heard
+    await pushed_out(second, prose)
+    await asked(second, prose(1, 200), "two")
+    assert reasons(await explained(first, "one")).keys() == {"first_seen"}
+    found = reasons(await explained(second, "two"))
+    assert found.keys() <= {"evicted", "new_content"}
+    assert found["evicted"] > 150
+    assert found.get("new_content", 0) < 16
+
+
+async def test_what_was_computed_elsewhere_before_a_reset_was_reset(start_engine, start_pair):
+    engine = await start_engine()
+    first, second = await start_pair(engine, **sections(tenant("a")))
+    heard = asyncio.create_task(Ear(second).hears())
+    await ask_as(first, "a", "Where is it?")
+    await heard
+    spaces = await second.admin.get("/admin/api/spaces")
+    assert spaces.json()["spaces"]
+    assert (await first.admin.post("/admin/api/spaces/reset", json={"tenant": "a"})).status_code == 200
+    await eventually(lambda: bool(second.gateway._spaces.resets), 10)
+    await ask_as(second, "a", "Where is it?", headers={"x-request-id": "two"})
+    found = reasons(await explained(second, "two"))
+    assert max(found, key=found.__getitem__) == "reset"
+    assert "first_seen" not in found
+
+
+async def test_without_redis_each_has_seen_its_own(start_engine, start_pair, redis_server, prose):
+    engine = await start_engine(**SMALL)
+    first, second = await start_pair(engine)
+    redis_server.kill()
+    await asked(first, prose(1, 200), "one")
+    await pushed_out(first, prose)
+    await asked(second, prose(1, 200), "two")
+    await asked(first, prose(1, 200), "three")
+    assert reasons(await explained(second, "two")).keys() == {"first_seen"}
+    assert "first_seen" not in reasons(await explained(first, "three"))
+
+
+async def test_when_redis_is_back_they_hear_of_each_other_again(start_engine, start_pair, redis_server, prose):
+    engine = await start_engine(**SMALL)
+    first, second = await start_pair(engine)
+    redis_server.kill()
+    await asked(first, prose(1, 200), "away")
+    await explained(first, "away")
+    ear = Ear(second)
+    redis_server.start()
+    seeds = itertools.count(100)
+
+    async def heard():
+        # What is told before the other one listens again is lost.
+        seed = next(seeds)
+        await asked(first, prose(seed, 50), f"lost-{seed}")
+        await explained(first, f"lost-{seed}")
+        return ear.heard > 0
+
+    await eventually(heard, 60)
+    hears = asyncio.create_task(ear.hears())
+    await asked(first, prose(2, 200), "one")
+    await hears
+    await pushed_out(second, prose)
+    await asked(second, prose(2, 200), "two")
+    assert reasons(await explained(second, "two"))["evicted"] > 150
+
+
+async def test_nothing_is_told_where_requests_are_not_explained(start_engine, start_pair, prose):
+    engine = await start_engine()
+    first, second = await start_pair(engine, explain={"enabled": False})
+    await asked(first, prose(1, 200), "one")
+    assert first.gateway._explain.past.tell(0.0, everything=True) is None
+    assert (await asked(second, prose(1, 200), "two")).status_code == 200

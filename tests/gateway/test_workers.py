@@ -1,0 +1,407 @@
+"""``prefix-gateway serve`` with several workers, as processes: one port, one answer to every question."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from raw_http import Connection, post
+from running_gateway import CHAT, Metrics, eventually
+from serving import COMMAND, Serving
+
+from gateway.keys import hash_key
+
+BODY = b'{"model":"demo","max_tokens":%d,"ignore_eos":true,"stream":%s,"messages":[{"role":"user","content":"Hi"}]}'
+READY_SECONDS = 60.0
+
+
+class Several:
+    """A gateway with two workers, and what a test asks it."""
+
+    def __init__(self, serving: Serving, closing: contextlib.AsyncExitStack) -> None:
+        self.serving = serving
+        self._closing = closing
+        self.admin = httpx.AsyncClient(base_url=serving.admin_url, verify=False, timeout=20)
+
+    async def ask(self, count: int) -> list[httpx.Response]:
+        """So many requests, each on a connection of its own."""
+
+        async def one() -> httpx.Response:
+            async with httpx.AsyncClient(base_url=self.serving.url, verify=False, timeout=20) as client:
+                headers = {"content-type": "application/json"}
+                return await client.post(CHAT, content=BODY % (1, b"false"), headers=headers)
+
+        answers = []
+        for _ in range(0, count, 10):
+            answers += await asyncio.gather(*(one() for _ in range(10)))
+        return answers
+
+    async def streams(self, count: int) -> list[Connection]:
+        """So many streams that have begun, each on a connection of its own."""
+        opened = []
+        for _ in range(count):
+            stream = await Connection.open(httpx.URL(self.serving.url).port)
+            self._closing.callback(stream.abort)
+            await stream.send(post(CHAT, BODY % (60, b"true")))
+            opened.append(stream)
+        for stream in opened:
+            await stream.reader.readuntil(b"data: ")
+        return opened
+
+    async def metrics(self) -> Metrics:
+        return Metrics((await self.admin.get("/metrics")).text)
+
+    async def counted(self, requests: int) -> None:
+        """Wait until so many requests are counted, and fail if there are ever more."""
+
+        async def all_there() -> bool:
+            found = (await self.metrics()).value("gateway_requests_total")
+            assert found <= requests
+            return found == requests
+
+        await eventually(all_there, 10)
+
+    async def shown(self, path: str):
+        answer = await self.admin.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def order(self, path: str, **order):
+        answer = await self.admin.post(path, json=order)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def settled(self) -> Counter[int]:
+        """Answers, by the worker that gave them."""
+        return Counter(event["worker"] for event in self.serving.events("request_settled"))
+
+    def workers(self) -> list[int]:
+        """Process ids, of those that run at present."""
+        return children(self.serving.process.pid, "gateway.workers.worker")
+
+    async def kill_one(self) -> int:
+        """Kill a worker and wait until another one serves in its place; returns its number."""
+        before = len(self.serving.events("worker_ready"))
+        os.kill(self.workers()[0], signal.SIGKILL)
+        await eventually(lambda: len(self.serving.events("worker_ready")) > before, READY_SECONDS)
+        return int(self.serving.events("worker_lost")[-1]["number"])
+
+
+def children(parent: int, what: str) -> list[int]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state = (process / "stat").read_text().rpartition(")")[2].split()
+            if int(state[1]) == parent and state[0] != "Z" and what in (process / "cmdline").read_text():
+                found.append(int(process.name))
+    return sorted(found)
+
+
+def alive(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.fixture
+def folder(monkeypatch):
+    """Where temporary files go."""
+    with tempfile.TemporaryDirectory() as folder:  # not pytest's, whose names are too long for sockets
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+@pytest.fixture
+async def several(serve, closing, folder):
+    """Starts it; keyword arguments are sections of the configuration."""
+
+    async def start(*urls: str, **sections) -> Several:
+        server = {"workers": 2} | sections.pop("server", {})
+        running = Several(await serve(*urls, server=server, **sections), closing)
+        closing.push_async_callback(running.admin.aclose)
+        return running
+
+    return start
+
+
+async def test_they_are_one_gateway(several, start_engine):
+    engines = [await start_engine() for _ in range(2)]
+    running = await several(*(engine.url for engine in engines))
+    assert len(running.workers()) == 2
+    answers = await running.ask(100)
+    assert {answer.status_code for answer in answers} == {200}
+    await running.counted(100)
+    assert sum(running.settled().values()) == 100
+    assert sorted(running.settled()) == [0, 1]
+    metrics = await running.metrics()
+    assert metrics.value("gateway_request_seconds_count") == 100
+    assert metrics.value("gateway_request_seconds_bucket", le="+Inf") == 100
+    assert metrics.value("gateway_replica_up") == 2
+    assert metrics.value("gateway_replica_inflight") == 0
+
+    # Explained by one process for both.
+    async def explained() -> bool:
+        return bool((await running.shown("/admin/api/summary"))["requests"] == 100)
+
+    await eventually(explained, 10)
+    rows = (await running.shown("/admin/api/requests?limit=200"))["requests"]
+    assert {row["id"] for row in rows} == {answer.headers["x-request-id"] for answer in answers}
+    one = await running.shown(f"/admin/api/requests/{rows[0]['id']}")
+    assert one["id"] == rows[0]["id"]
+    # The space they have in common, and its figures.
+    (space,) = (await running.shown("/admin/api/spaces"))["spaces"]
+    assert space["requests"] == 100
+    # Exemplars survive.
+    page = await running.admin.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+    assert page.headers["content-type"].startswith("application/openmetrics-text")
+    assert "# {request_id=" in page.text
+    for path in ("/healthz", "/dashboard", "/admin/api/config", "/admin/api/prefixes", "/admin/api/warm"):
+        assert (await running.admin.get(path)).status_code == 200, path
+    assert (await running.admin.get("/admin/api/nothing")).json()["error"]["code"] == "unknown_path"
+    assert (await running.admin.get("/admin/api/warm/nothing")).json()["error"]["code"] == "unknown_job"
+
+
+async def test_what_happens_anywhere_is_told_as_it_happens(several, start_engine):
+    running = await several((await start_engine()).url)
+    told: list[str] = []
+    async with running.admin.stream("GET", "/admin/api/live") as live:
+        lines = live.aiter_lines()
+        assert await anext(lines) == "event: replicas"
+        await running.ask(20)
+        assert sorted(running.settled()) == [0, 1]
+        async with asyncio.timeout(20):
+            async for line in lines:
+                if line.startswith("data: ") and "requests" in (told_of := json.loads(line[6:])):
+                    told += [row["id"] for row in told_of["requests"]]
+                    if len(told) + told_of["left_out"] >= 20:
+                        break
+    # Nobody listens any more, and the worker knows.
+    running.serving.process.terminate()
+    assert await running.serving.exit_code() == 0
+
+
+async def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(several, start_engine):
+    engine = await start_engine(decode_ms=100)
+    running = await several(engine.url)
+    await running.ask(20)
+    await running.counted(20)
+    streams = await running.streams(24)
+    lost = await running.kill_one()
+    ended = [await stream.reader.read() if stream.reader.at_eof() else await _rest(stream) for stream in streams]
+    whole = [rest for rest in ended if rest.endswith(b"data: [DONE]\n\n\r\n")]
+    # Whose answers end are those of the one that was killed, and nobody else's.
+    assert 0 < len(whole) < 24
+
+    def complete() -> list[dict[str, Any]]:
+        return [event for event in running.serving.events("request_settled") if event["ending"] == "complete"]
+
+    await eventually(lambda: len(complete()) >= 20 + len(whole))  # the line is written behind the answer
+    assert Counter(event["worker"] for event in complete()[20:]) == {1 - lost: len(whole)}
+    # What it had counted stays counted, once.
+    await running.counted(20 + len(whole))
+    assert (await running.metrics()).value("gateway_worker_restarts_total") == 1
+    assert {answer.status_code for answer in await running.ask(60)} == {200}
+    await running.counted(80 + len(whole))
+    after = Counter(event["worker"] for event in running.serving.events("request_settled")[20 + len(whole) :])
+    assert sorted(after) == [0, 1]
+    assert (await running.metrics()).value("gateway_replica_inflight") == 0
+
+
+async def _rest(stream: Connection) -> bytes:
+    """What still comes: to the end of the answer, or of the connection."""
+    told = b""
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while not told.endswith(b"data: [DONE]\n\n\r\n"):
+            told += await stream.reader.readuntil(b"\r\n")
+    return told
+
+
+async def test_orders_hold_for_all_and_for_those_that_come_later(several, start_engine):
+    engines = [await start_engine() for _ in range(2)]
+    urls = [engine.url.removeprefix("http://") for engine in engines]
+    running = await several(*(engine.url for engine in engines), spaces={"isolation": "none"})
+    await running.ask(20)
+    assert (await running.metrics()).value("gateway_worker_restarts_total") == 0
+    reset = await running.order("/admin/api/spaces/reset", all=True)
+    assert reset["reset"] == len(reset["spaces"]) == 1
+    drained = await running.order("/admin/api/replicas/drain", replica=urls[0], drain=True)
+    assert drained["draining"]
+    for replaced in (False, True):
+        if replaced:
+            await running.kill_one()
+        before = [len(engine.requests) for engine in engines]
+        await running.ask(40)
+        new = [engine.requests[count:] for engine, count in zip(engines, before, strict=True)]
+        assert [len(requests) for requests in new] == [0, 40]
+        # Made unreachable: what was cached before the reset has no salt.
+        assert all("cache_salt" in json.loads(request.body) for request in new[1])
+    assert sorted(running.settled()) == [0, 1]
+    states = {row["id"]: row["state"] for row in (await running.shown("/admin/api/replicas"))["replicas"]}
+    assert states[urls[0]] == "draining"
+    # And the same back.
+    told = await running.order("/admin/api/replicas/drain", replica=urls[0], drain=False)
+    assert (told["draining"], told["everywhere"]) == (False, False)
+    await running.kill_one()
+    before = len(engines[0].requests)
+    await running.order("/admin/api/replicas/drain", replica=urls[1], drain=True)
+    await running.ask(20)
+    assert len(engines[0].requests) == before + 20
+    refused = await running.admin.post("/admin/api/replicas/drain", json={"replica": "nobody", "drain": True})
+    assert refused.json()["error"]["code"] == "unknown_replica"
+
+
+async def test_a_changed_configuration_reaches_all_of_them(several, start_engine):
+    running = await several((await start_engine()).url)
+    file = running.serving.config
+    first = file.read_text()
+
+    def of_both(name: str) -> bool:
+        return {event.get("worker") for event in running.serving.events(name)} >= {0, 1}
+
+    settings = yaml.safe_load(first)
+    settings["explain"] = {"currency": "EUR"}
+    file.write_text(yaml.safe_dump(settings))
+    running.serving.process.send_signal(signal.SIGHUP)
+    await eventually(lambda: of_both("reloaded"), 20)
+    assert (await running.shown("/admin/api/summary"))["price"]["currency"] == "EUR"
+    file.write_text("models: nonsense")
+    running.serving.process.send_signal(signal.SIGHUP)
+    await eventually(lambda: of_both("reload_refused"), 20)
+    refused = (await running.metrics()).value("gateway_config_reloads_total", result="refused")
+    assert refused >= 2
+    # Whoever comes later goes by what is in force, not by what stands there.
+    await running.kill_one()
+    assert {answer.status_code for answer in await running.ask(20)} == {200}
+    assert (await running.metrics()).value("gateway_config_reloads_total", result="refused") == refused
+    assert (await running.shown("/admin/api/summary"))["price"]["currency"] == "EUR"
+
+
+async def test_no_open_stream_is_lost_at_the_end_and_nothing_stays_behind(several, start_engine, folder):
+    engine = await start_engine(decode_ms=50)
+    running = await several(engine.url)
+    streams = await running.streams(16)
+    pids = running.workers() + children(running.serving.process.pid, "gateway.explain")
+    assert len(pids) == 3
+    running.serving.process.terminate()
+    for stream in streams:
+        rest = await _rest(stream)
+        assert rest.endswith(b"data: [DONE]\n\n\r\n")
+        assert b'"error"' not in rest
+    assert await running.serving.exit_code() == 0
+    assert sorted(running.settled()) == [0, 1]
+    assert not any(map(alive, pids))
+    assert not list(folder.iterdir())
+    assert not [line for line in running.serving.lines if "Traceback" in line]
+
+
+async def test_a_worker_that_hangs_is_replaced(several, start_engine):
+    running = await several((await start_engine()).url)
+    hanging, other = running.workers()
+    os.kill(hanging, signal.SIGSTOP)
+    await eventually(lambda: len(running.serving.events("worker_ready")) == 3, 2 * READY_SECONDS)
+    assert other in running.workers()
+    assert not alive(hanging)
+    assert {answer.status_code for answer in await running.ask(20)} == {200}
+
+
+async def test_who_asks_is_told_and_written_down_once(several, start_engine, tmp_path):
+    audit = tmp_path / "audit.jsonl"
+    tokens = [{"id": name, "hash": hash_key(f"pgw_{name}"), "role": role} for name, role in _ROLES.items()]
+    running = await several((await start_engine()).url, server={"admin_tokens": tokens}, audit={"file": str(audit)})
+
+    async def status(token: str, method: str, path: str, **order) -> int:
+        headers = {"authorization": f"Bearer pgw_{token}"}
+        return (await running.admin.request(method, path, headers=headers, json=order or None)).status_code
+
+    assert await status("nobody", "GET", "/metrics") == 401
+    assert await status("looks", "GET", "/metrics") == 200
+    assert await status("looks", "GET", "/admin/api/replicas") == 200
+    assert await status("looks", "POST", "/admin/api/spaces/reset", all=True) == 403
+    assert await status("operates", "POST", "/admin/api/spaces/reset", all=True) == 200
+    assert await status("operates", "POST", "/admin/api/spaces/reset", everything=True) == 400
+    running.serving.process.terminate()
+    assert await running.serving.exit_code() == 0
+    files = [audit, tmp_path / "audit.jsonl.worker-1"]
+    first, second = ([json.loads(line) for line in file.read_text().splitlines()] for file in files)
+    refused = [event for event in first + second if event["event"] == "admin_refused"]
+    assert [(event["status"], event["by"], event["peer"]) for event in refused] == [
+        (401, "", "127.0.0.1"),
+        (403, "looks", "127.0.0.1"),
+    ]
+    for events in (first, second):
+        assert [event["by"] for event in events if event["event"] == "spaces_reset_asked"] == ["operates"]
+
+
+_ROLES = {"looks": "read", "operates": "operate"}
+
+
+async def test_they_end_with_their_supervisor(several, start_engine):
+    running = await several((await start_engine()).url)
+    pids = running.workers() + children(running.serving.process.pid, "gateway.explain")
+    running.serving.process.kill()
+    await eventually(lambda: not any(map(alive, pids)), 20)
+
+
+async def test_explanations_go_on_when_their_process_was_lost(several, start_engine):
+    running = await several((await start_engine()).url)
+    await running.ask(20)
+    (explaining,) = children(running.serving.process.pid, "gateway.explain")
+    os.kill(explaining, signal.SIGKILL)
+    await running.ask(20)
+
+    async def told() -> bool:
+        await running.ask(10)
+        answer = await running.admin.get("/admin/api/requests?limit=500")
+        return answer.status_code == 200 and len(answer.json()["requests"]) >= 10
+
+    await eventually(told, 30)
+    (again,) = children(running.serving.process.pid, "gateway.explain")
+    assert again != explaining
+
+
+def run(config: Path) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, "serve", "--workers", "2", "--config", str(config)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_temporary_files_need_a_folder(config, monkeypatch, tmp_path):
+    folder = tmp_path / ("x" * 90)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    ended = run(config())
+    assert ended.returncode == 2
+    assert "TMPDIR" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_configuration_that_no_worker_can_use_is_told_once(config):
+    ended = run(config(warm={"file": "/no/such/prefixes.yaml"}))
+    assert ended.returncode == 2
+    assert ended.stderr.count("warm.file: no such file") == 1
+    assert "Traceback" not in ended.stderr
+
+
+async def test_the_port_of_another_gateway_is_not_shared(several, start_engine, config):
+    running = await several((await start_engine()).url)
+    for key in ("port", "admin_port"):
+        url = running.serving.url if key == "port" else running.serving.admin_url
+        ended = await asyncio.to_thread(run, config(server={key: httpx.URL(url).port}))
+        assert ended.returncode == 2
+        assert f"server.{key}: cannot listen on" in ended.stderr
+
+
+@pytest.mark.parametrize("count", ["0", "65", "two"])
+def test_a_number_of_workers_that_cannot_be(config, count):
+    command = [*COMMAND, "serve", "--workers", count, "--config", str(config())]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert "from 1 to 64" in ended.stderr

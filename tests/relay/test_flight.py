@@ -1,0 +1,54 @@
+"""A request on its way, called back because its replica is gone."""
+
+import asyncio
+
+import pytest
+
+from gateway.relay.flight import Flight
+
+
+async def flying(timeout_seconds, meanwhile):
+    """How an attempt ends that hears nothing, with what happens in the meantime."""
+    now = asyncio.get_running_loop().time()
+    timeout = asyncio.timeout_at(now + timeout_seconds)
+    flight = Flight(timeout, now)
+    task = asyncio.create_task(meanwhile(flight))
+    try:
+        async with timeout:
+            await asyncio.Event().wait()
+    except TimeoutError:
+        return flight
+    finally:
+        await task
+    raise AssertionError
+
+
+async def test_it_ends_as_soon_as_it_is_called_back_and_that_is_told():
+    async def meanwhile(flight):
+        flight.call_back()
+        flight.call_back()
+
+    flight = await flying(1000, meanwhile)
+    assert flight.called_back
+
+
+async def test_one_that_nobody_calls_back_ends_with_its_time():
+    async def meanwhile(flight):
+        pass
+
+    flight = await flying(0.01, meanwhile)
+    assert not flight.called_back
+
+
+async def test_calling_back_one_whose_time_has_just_run_out_harms_nobody():
+    called = []
+
+    async def meanwhile(flight):
+        # Both become due in the same turn of the loop: the time is over, and its task has not run yet.
+        loop = asyncio.get_running_loop()
+        loop.call_at(flight.sent_at + 0.01, lambda: called.append(flight.call_back()))
+
+    flight = await flying(0.01, meanwhile)
+    await asyncio.sleep(0.02)
+    assert called == [None]
+    assert flight.sent_at == pytest.approx(flight.heard_at)

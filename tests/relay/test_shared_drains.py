@@ -1,0 +1,174 @@
+"""Orders to drain a replica reach every gateway, and of two orders the later one holds everywhere."""
+
+import msgspec
+import pytest
+from fleets import NOW, fleet
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.relay import DrainOrder, Drains, SharedDrains
+from gateway.values.replica import DrainCause
+
+
+class Desk:
+    """One gateway's orders, with a clock of its own."""
+
+    def __init__(self, names="ab", time=1000.0):
+        self.time = time
+        self.fleet = fleet(names)
+        self.changed = []
+        self.drains = Drains(self.fleet, self._changed, everywhere=True, clock=lambda: self.time)
+        self.shared = SharedDrains(self.drains)
+
+    def _changed(self, replica):
+        self.changed.append((replica.id, replica.draining))
+
+    def drain(self, name, *, on=True):
+        return self.drains.drain(name, on=on)
+
+    def tells(self, other, everything=True):
+        told = self.shared.tell(NOW, everything=everything)
+        if told is not None:
+            other.shared.heard("peer", told, NOW)
+
+    @property
+    def draining(self):
+        return "".join(each.id for each in self.fleet.replicas if each.draining)
+
+
+def test_what_one_is_ordered_the_others_do_until_it_is_taken_back():
+    one, other = Desk(), Desk()
+    assert one.drain("a")["everywhere"]
+    one.tells(other, everything=False)
+    assert (other.draining, other.changed) == ("a", [("a", True)])
+    one.time += 1
+    one.drain("a", on=False)
+    one.tells(other, everything=False)
+    assert (other.draining, other.changed) == ("", [("a", True), ("a", False)])
+
+
+def test_it_can_be_taken_back_anywhere_also_where_the_clock_is_behind():
+    one, other = Desk(time=1000), Desk(time=400)
+    one.drain("a")
+    one.tells(other)
+    other.drain("a", on=False)
+    other.tells(one)
+    one.tells(other)
+    assert (one.draining, other.draining) == ("", "")
+    one.drain("a")
+    one.tells(other)
+    other.tells(one)
+    assert (one.draining, other.draining) == ("a", "a")
+
+
+def test_what_one_has_still_to_hear_does_not_undo_what_it_was_ordered_since():
+    one, other = Desk(), Desk(time=1001)
+    one.drain("a")
+    other.drain("a")
+    other.drain("a", on=False)
+    one.tells(other)
+    assert other.draining == ""
+    other.tells(one)
+    assert one.draining == ""
+
+
+def test_one_that_starts_later_hears_what_is_in_force():
+    one, late = Desk(), Desk()
+    one.drain("b")
+    one.shared.tell(NOW, everything=False)
+    one.tells(late)
+    assert late.draining == "b"
+    # And goes on to when the other one ends.
+    late.shared.missed("peer", NOW)
+    late.shared.gone("peer", NOW)
+    assert late.draining == "b"
+
+
+def test_nothing_is_told_without_orders_nor_twice_unless_all_is_asked_for():
+    one = Desk()
+    assert one.shared.tell(NOW, everything=True) is None
+    one.drain("a")
+    assert one.shared.tell(NOW, everything=False) is not None
+    assert one.shared.tell(NOW, everything=False) is None
+    assert one.shared.tell(NOW, everything=True) is not None
+
+
+def test_what_the_configuration_says_is_not_told_and_stays():
+    one, other = Desk(), Desk()
+    one.drains.set(one.fleet.find("a"), DrainCause.CONFIGURATION, on=True)
+    one.tells(other)
+    assert other.draining == ""
+    one.drain("a", on=False)
+    other.drains.set(other.fleet.find("a"), DrainCause.CONFIGURATION, on=True)
+    one.tells(other)
+    assert (one.draining, other.draining) == ("a", "a")
+
+
+def test_replicas_that_are_not_known_are_passed_over_until_they_come():
+    one, other = Desk("az"), Desk("ab")
+    one.drain("z")
+    one.drain("a")
+    one.tells(other)
+    assert other.draining == "a"
+    other.fleet.add(fleet("z").find("z"))
+    one.tells(other)
+    assert other.draining == "az"
+
+
+def test_a_replica_that_left_and_came_back_is_told_of_no_more():
+    one = Desk()
+    one.drain("a")
+    one.fleet.remove(one.fleet.find("a"))
+    one.fleet.add(fleet("a").find("a"))
+    assert list(one.drains.orders()) == []
+    assert one.draining == ""
+
+
+@pytest.mark.parametrize("told", [b"", b"\xc1", msgspec.msgpack.encode({"a": 1}), msgspec.msgpack.encode([["a", 1]])])
+def test_what_is_no_order_changes_nothing(told):
+    one = Desk()
+    with pytest.raises(msgspec.MsgspecError):
+        one.shared.heard("peer", told, NOW)
+    assert one.draining == ""
+
+
+def test_an_order_from_before_this_process_gives_way_to_a_later_one():
+    one = Desk()
+    one.drains.heard(DrainOrder("a", on=True, at=900))
+    assert one.draining == "a"
+    one.drains.heard(DrainOrder("a", on=False, at=950))
+    one.drains.heard(DrainOrder("a", on=True, at=900))
+    assert one.draining == ""
+    one.drains.heard(DrainOrder("nobody", on=True, at=900))
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("order"), st.integers(0, 2), st.sampled_from("ab"), st.booleans()),
+        st.tuples(st.just("tell"), st.integers(0, 2), st.integers(0, 2), st.booleans()),
+        st.tuples(st.just("time"), st.integers(0, 2), st.floats(0, 10), st.none()),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_whatever_is_lost_in_the_end_all_agree(steps):
+    desks = [Desk(time=1000 + 300 * number) for number in range(3)]
+    for what, which, value, option in steps:
+        if what == "order":
+            desks[which].drain(value, on=option)
+        elif what == "tell":
+            desks[which].tells(desks[value], everything=option)
+        else:
+            desks[which].time += value
+    for _ in range(2):
+        for one in desks:
+            for other in desks:
+                one.tells(other)
+    assert len({desk.draining for desk in desks}) == 1
+    # And whoever is asked last has the last word.
+    desks[0].drain("a", on="a" not in desks[0].draining)
+    for other in desks[1:]:
+        desks[0].tells(other)
+    assert {desk.draining for desk in desks} == {desks[0].draining}

@@ -1,0 +1,36 @@
+"""A part of a gateway, for tests of how gateways hear each other."""
+
+
+class Ear:
+    """A part of a gateway that says what a test has it say, and remembers what it hears."""
+
+    def __init__(self, *, always: bytes | None = None, raises: bool = False) -> None:
+        self.heard_all: list[bytes] = []
+        self.missed_of: list[str] = []
+        self.gone_of: list[str] = []
+        self._always = always
+        self._raises = raises
+        self._next: list[bytes] = []
+
+    @property
+    def is_alone(self) -> bool:
+        return bool(self.gone_of)
+
+    def says(self, what: bytes) -> None:
+        self._next.append(what)
+
+    def tell(self, now: float, *, everything: bool) -> bytes | None:
+        if self._next:
+            return self._next.pop(0)
+        return self._always if everything else None
+
+    def heard(self, peer: str, told: bytes, now: float) -> None:
+        if self._raises:
+            raise ValueError(told)
+        self.heard_all.append(told)
+
+    def missed(self, peer: str, now: float) -> None:
+        self.missed_of.append(peer)
+
+    def gone(self, peer: str, now: float) -> None:
+        self.gone_of.append(peer)
