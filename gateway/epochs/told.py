@@ -6,6 +6,7 @@ import msgspec
 
 from gateway.epochs.changes import Reset
 from gateway.epochs.life import Life, check_number, life_id
+from gateway.epochs.lives import key_of
 from gateway.values.space import PrefixSpace, ResetCause, SpaceSelection
 
 
@@ -68,17 +69,9 @@ class Told(msgspec.Struct, array_like=True):
 
 def told_life(life: Life) -> ToldLife:
     """A life to be told."""
-    space = life.space
     return ToldLife(
-        space.model_id,
-        space.tokenizer_id,
-        space.template_version,
-        space.tenant,
-        space.scope,
-        space.adapter,
-        space.context_limit,
-        space.region,
-        space.epoch,
+        *key_of(life.space),
+        life.space.epoch,
         life.born_at,
         life.used_at,
         life.idle_ttl_seconds,

@@ -44,7 +44,7 @@ async def followed(monkeypatch):
 
 
 async def until(holds):
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(30):
         while not holds():
             await asyncio.sleep(0.01)
 

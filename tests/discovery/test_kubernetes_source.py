@@ -39,7 +39,7 @@ def is_now(*expected):
 
 
 async def until(holds):
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(30):
         while not holds():
             await asyncio.sleep(0.01)
 

@@ -10,9 +10,11 @@ import pytest
 import uvloop
 import yaml
 from raw_http import Connection
-from running_gateway import RunningGateway, settings_for
+from redis_server import RedisServer
+from running_gateway import RunningGateway, know_each_other, settings_for
 from scripted_engine import ScriptedEngine
 from serving import COMMAND, Serving
+from tenancy import SECRET
 
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.server import SimulatedEngine
@@ -81,6 +83,31 @@ async def behind(scripted: ScriptedEngine, start_gateway: StartGateway) -> Runni
 
 
 @pytest.fixture
+def redis_server(tmp_path: Path, closing: contextlib.AsyncExitStack) -> RedisServer:
+    server = RedisServer(tmp_path)
+    server.start()
+    closing.callback(server.kill)  # when the gateways have ended
+    return server
+
+
+@pytest.fixture
+def start_group(
+    start_gateway: StartGateway, redis_server: RedisServer
+) -> Callable[..., Awaitable[list[RunningGateway]]]:
+    """Starts gateways that share their state, and waits until they know of each other."""
+
+    async def start(
+        engines: list[Any], count: int = 2, *, peers: int | None = None, **options: Any
+    ) -> list[RunningGateway]:
+        options = {"spaces": {"secret": SECRET}, "state": redis_server.url} | options
+        group = [await start_gateway(*engines, **options) for _ in range(count)]
+        await know_each_other(*group, peers=peers)
+        return group
+
+    return start
+
+
+@pytest.fixture
 def connect(closing: contextlib.AsyncExitStack) -> Callable[[RunningGateway], Awaitable[Connection]]:
     """Opens a raw connection to a gateway's public port."""
 
@@ -122,12 +149,17 @@ def config(tmp_path: Path):
 
 @pytest.fixture
 async def serve(config, closing):
-    """Starts the command, with JSON logs."""
+    """Starts the command, with JSON logs; ``files`` is how many it may open at most."""
 
-    async def start(*urls: str, **sections: Any) -> Serving:
+    async def start(*urls: str, files: int | None = None, **sections: Any) -> Serving:
         file = config(*urls, **{"log": {"format": "json", "level": "debug"}} | sections)
+        limited = [] if files is None else ["/bin/sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"]
         process = await asyncio.create_subprocess_exec(
-            *COMMAND, "serve", "--config", str(file), stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL
+            *limited,
+            *COMMAND,
+            *("serve", "--config", str(file)),
+            stderr=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
         )
 
         serving = Serving(process, file)

@@ -159,7 +159,17 @@ class RunningGateway:
         return await self.metrics()
 
 
-async def eventually(holds: Callable[[], Awaitable[bool] | bool], seconds: float = 5) -> None:
+async def know_each_other(*group: RunningGateway, peers: int | None = None) -> None:
+    """Wait until each of some gateways hears of all others, or of so many."""
+    wanted = len(group) - 1 if peers is None else peers
+
+    async def known() -> bool:
+        return all([(await gateway.metrics()).value("gateway_peers") == wanted for gateway in group])
+
+    await eventually(known)
+
+
+async def eventually(holds: Callable[[], Awaitable[bool] | bool], seconds: float = 30) -> None:
     """Wait until something holds; fail after ``seconds``."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):

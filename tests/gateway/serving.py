@@ -27,7 +27,7 @@ class Serving:
 
     async def read_to_the_end(self) -> None:
         """Wait until nobody can write any more: the process that explains ends a moment after a killed gateway."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await self._reader
 
     def events(self, name: str) -> list[dict[str, Any]]:

@@ -178,7 +178,7 @@ async def test_a_conversation_goes_on_when_its_context_is_forgotten(engine, star
     async def told() -> bool:
         return (await second.admin.get(f"/admin/api/requests/{ids[3]}")).status_code == 200
 
-    await eventually(told, 15)
+    await eventually(told)
     detail = (await second.admin.get(f"/admin/api/requests/{ids[3]}")).json()
     assert detail["canonicalization"]["context_lost"] is True
 

@@ -63,7 +63,7 @@ async def test_answers_that_do_not_end_in_time_are_ended_properly(serve, start_e
     assert b"retry-after: 1" in answer
     assert b'"code":"shutting_down"' in answer
     assert await serving.exit_code(5) == 0
-    await eventually(lambda: engine.scheduler.totals.aborted == 2, 2)
+    await eventually(lambda: engine.scheduler.totals.aborted == 2)
     assert not [line for line in serving.lines if "Traceback" in line]
     assert len([line for line in serving.lines if "interrupted" in line and "request_settled" in line]) == 2
     stream.abort()

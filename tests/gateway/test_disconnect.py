@@ -24,7 +24,7 @@ async def test_engine_stops_when_the_client_leaves(start_engine, start_gateway, 
         await client.reader.readuntil(b"data: ")
     assert await gateway.in_flight() == 1
     client.abort()
-    await eventually(lambda: engine.scheduler.totals.aborted == 1, 1)
+    await eventually(lambda: engine.scheduler.totals.aborted == 1)
     assert engine.scheduler.running == 0
     metrics = await gateway.settled(1)
     assert metrics.value("gateway_replica_inflight") == 0
@@ -40,7 +40,7 @@ async def test_prefill_stops_when_the_client_leaves(start_engine, start_gateway,
     await client.send(long_request(stream=stream, messages=[{"role": "user", "content": prose(1, 900)}]))
     await eventually(lambda: engine.scheduler.running == 1)
     client.abort()
-    await eventually(lambda: engine.scheduler.totals.aborted == 1, 1)
+    await eventually(lambda: engine.scheduler.totals.aborted == 1)
     await gateway.settled(1)
     again = await gateway.replicas()
     assert again["r0"]["index"]["blocks"] == 0
@@ -53,7 +53,7 @@ async def test_polite_goodbye_counts_as_leaving(start_engine, start_gateway, con
     await client.send(long_request(stream=True))
     await client.reader.readuntil(b"data: ")
     client.writer.close()
-    await eventually(lambda: engine.scheduler.totals.aborted == 1, 1)
+    await eventually(lambda: engine.scheduler.totals.aborted == 1)
     await gateway.settled(1)
 
 
@@ -88,6 +88,6 @@ async def test_many_clients_leave_and_nothing_stays_behind(start_engine, start_g
     assert await gateway.in_flight() == 24
     for client in clients:
         client.abort()
-    await eventually(lambda: engine.scheduler.running == 0 and engine.scheduler.totals.aborted == 24, 2)
+    await eventually(lambda: engine.scheduler.running == 0 and engine.scheduler.totals.aborted == 24)
     await gateway.settled(24)
     assert (await gateway.ask()).status_code == 200

@@ -109,7 +109,7 @@ async def test_under_load_no_request_notices_who_comes_and_goes(names, start_eng
         if now:
             await there(gateway, *(f"localhost:{engines[number].port}" for number in now))
         wanted = len(answers) + 40
-        await eventually(lambda wanted=wanted: len(answers) >= wanted, 20)
+        await eventually(lambda wanted=wanted: len(answers) >= wanted)
     stop.set()
     await asyncio.gather(*tasks)
     assert [(answer.status_code, answer.text[:200]) for answer in answers if answer.status_code != 200] == []
@@ -154,7 +154,7 @@ async def test_a_source_that_fails_takes_nothing_away(names, start_engine, start
     async def failed_often():
         return await errors(gateway, "dns") >= 20
 
-    await eventually(failed_often, 15)  # for longer than an answer with nothing would have to last
+    await eventually(failed_often)  # for longer than an answer with nothing would have to last
     await there(gateway, name)
     assert (await gateway.ask()).status_code == 200
     names.failing, names.records = set(), {}
@@ -165,7 +165,7 @@ async def test_a_source_that_fails_takes_nothing_away(names, start_engine, start
     async def gone():
         return not await gateway.replicas()
 
-    await eventually(gone, 10)
+    await eventually(gone)
     answer = await gateway.ask()
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_replica")
     names.records = {(SRV, "SRV"): [f"0 0 {engine.port} localhost."]}
@@ -367,7 +367,7 @@ async def test_the_command_tells_what_is_wrong_with_a_source(serve, start_engine
     assert "No such file" in event["problem"]
     engine = await start_engine()
     file.write_text(yaml.safe_dump([engine.url]))
-    await eventually(lambda: bool(serving.events("replica_up")), 10)
+    await eventually(lambda: bool(serving.events("replica_up")))
     assert serving.events("discovery_recovered")
     async with httpx.AsyncClient(base_url=serving.admin_url) as client:
         page = Metrics((await client.get("/metrics")).text)

@@ -7,9 +7,8 @@ import signal
 import httpx
 import pytest
 import yaml
-from redis_server import RedisServer
 from running_gateway import CHAT, eventually
-from tenancy import SECRET, SYSTEM, ask_as, error, sections, tenant
+from tenancy import SYSTEM, ask_as, error, sections, tenant
 
 DRAIN = "/admin/api/replicas/drain"
 
@@ -184,30 +183,24 @@ async def test_the_configuration_drains_from_the_start(start_engine, start_gatew
 
 
 async def test_with_a_redis_an_order_holds_at_every_gateway_and_at_those_that_come_later(
-    start_engine, start_gateway, prose, tmp_path, closing
+    start_engine, start_group, prose
 ):
-    redis = RedisServer(tmp_path)
-    redis.start()
-    closing.callback(redis.kill)  # when the gateways have ended
     engines = [await start_engine() for _ in range(2)]
-
-    async def another():
-        return await start_gateway(*engines, state=redis.url, spaces={"secret": SECRET})
 
     async def state_is(gateway, state: str) -> bool:
         return (await gateway.replicas())["r0"]["state"] == state
 
-    first, second = await another(), await another()
+    first, second = await start_group(engines)
     assert (await drain(first, "r0"))["everywhere"]
-    await eventually(lambda: state_is(second, "draining"), 10)
-    late = await another()
-    await eventually(lambda: state_is(late, "draining"), 10)
+    await eventually(lambda: state_is(second, "draining"))
+    (late,) = await start_group(engines, 1, peers=2)
+    await eventually(lambda: state_is(late, "draining"))
     for number in range(6):
         assert replica(await late.ask(prose(number, 40), max_tokens=1)) == "r1"
     # Any of them can take it back.
     await drain(late, "r0", on=False)
     for gateway in (first, second):
-        await eventually(lambda gateway=gateway: state_is(gateway, "ready"), 10)
+        await eventually(lambda gateway=gateway: state_is(gateway, "ready"))
     assert (await first.replicas())["r0"]["draining_because"] == []
 
 
@@ -228,7 +221,7 @@ async def test_the_configuration_drains_and_takes_back_while_it_serves(serve, st
         file = serving.config
         file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"models": models(*drains)}))
         serving.process.send_signal(signal.SIGHUP)
-        await eventually(lambda: len(serving.events("reloaded")) > before, 10)
+        await eventually(lambda: len(serving.events("reloaded")) > before)
 
     async with httpx.AsyncClient(base_url=serving.url, timeout=20) as client:
 

@@ -290,7 +290,7 @@ async def test_a_restart_without_replay_is_not_forgotten_twice(
         await gateway.ask(messages=prompt(random.randrange(10_000), 1), max_tokens=2)
         return (await gateway.replicas())["r0"]["events"][0]["state"] == "live"
 
-    await eventually(heard, 8)
+    await eventually(heard)
     await asyncio.sleep(1.5)
     assert await source_of(gateway) == "events"
     await told(gateway, [again])
@@ -346,7 +346,7 @@ async def test_without_its_events_a_replica_is_predicted_and_served(
         feed = (await gateway.replicas())["r0"]["events"][0]
         return feed["state"] == "silent" and bool(feed["problem"]) and await source_of(gateway) == "predicted"
 
-    await eventually(reported, 10)
+    await eventually(reported)
     assert "kv_events_silent" in capsys.readouterr().out
     metrics = await gateway.metrics()
     assert metrics.value("gateway_index_blocks", replica="r0", source="predicted") > 0

@@ -32,7 +32,7 @@ async def explained(gateway: RunningGateway, requests: int) -> dict[str, Any]:
             found.update(answer.json())
         return bool(found.get("requests", 0) >= requests)
 
-    await eventually(there, 15)
+    await eventually(there)
     return found
 
 
@@ -40,7 +40,7 @@ async def detail(gateway: RunningGateway, request_id: str) -> dict[str, Any]:
     async def there() -> bool:
         return (await gateway.admin.get(f"/admin/api/requests/{request_id}")).status_code == 200
 
-    await eventually(there, 15)
+    await eventually(there)
     found: dict[str, Any] = (await gateway.admin.get(f"/admin/api/requests/{request_id}")).json()
     return found
 
@@ -162,7 +162,7 @@ async def test_explaining_process_that_is_killed_costs_no_request_and_comes_back
         cached = metrics.value("gateway_cached_tokens_total", evidence="confirmed")
         return missed(metrics) + cached == metrics.value("gateway_prompt_tokens_total")
 
-    await eventually(all_counted, 15)
+    await eventually(all_counted)
     (again,) = children() - before
     assert again != child
 

@@ -316,5 +316,5 @@ async def test_requests_at_a_stopped_process_are_answered_elsewhere(
     async def back() -> bool:
         return (await gateway.replicas())["r0"]["up"] is True
 
-    await eventually(back, 10)
+    await eventually(back)
     assert (await Asked.by(client, stream=True, messages=text_of(seed), max_tokens=12)).text == right.text

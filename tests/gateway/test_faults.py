@@ -81,7 +81,7 @@ async def test_silence_ends_the_work_at_the_engine(start_gateway, start_engine, 
     engine = await start_engine(prefill_rate=50)
     gateway = await start_gateway(engine, relay=FAST)
     problem(await gateway.ask(prose(1, 500)), 504, "replica_timeout")
-    await eventually(lambda: engine.scheduler.totals.aborted == 1, 1)
+    await eventually(lambda: engine.scheduler.totals.aborted == 1)
 
 
 async def test_replica_falls_silent_in_the_middle_of_a_stream(start_gateway, scripted):

@@ -30,7 +30,7 @@ async def test_it_is_forgotten_once(start_engine, start_gateway, have):
         async def holds():
             return await names() == set(wanted)
 
-        await eventually(holds, 10)
+        await eventually(holds)
 
     await have(gateway, a)
     await asyncio.sleep(0.3)

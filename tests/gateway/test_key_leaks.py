@@ -147,7 +147,7 @@ async def test_no_key_is_in_any_log_error_metric_or_page(start_engine, tmp_path,
         command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
         process = await asyncio.create_subprocess_exec(*command, stdout=stdout, stderr=stderr)
     try:
-        await eventually(lambda: "gateway_ready" in err.read_text() or process.returncode is not None, 30)
+        await eventually(lambda: "gateway_ready" in err.read_text() or process.returncode is not None)
         (ready,) = [line for line in map(json.loads, err.read_text().splitlines()) if line["event"] == "gateway_ready"]
         hooks: Any = {"response": [keep]}
         async with (

@@ -30,7 +30,7 @@ async def world(serve, start_engine, tmp_path):
         file.write_text(text if text is not None else yaml.safe_dump(yaml.safe_load(file.read_text()) | sections))
         if ask:
             serving.process.send_signal(signal.SIGHUP)
-        await eventually(lambda: len(serving.events(expect)) > before, 10)
+        await eventually(lambda: len(serving.events(expect)) > before)
 
     return serving, engine, change
 
@@ -139,7 +139,7 @@ async def test_a_rotated_secret_file_is_taken_over_without_being_asked(serve, st
 
     assert await statuses() == [200, 401]
     token.write_text("the-token-after-it\n")
-    await eventually(lambda: bool(serving.events("reloaded")), 10)
+    await eventually(lambda: bool(serving.events("reloaded")))
     assert await statuses() == [401, 200]
     assert not any("the-token" in line for line in serving.lines)
 
@@ -173,7 +173,7 @@ class TestTemplates:
         first = await ask(serving, "a")
         (before,) = await spaces(serving, "alive")
         template.write_text("{% if %}")
-        await eventually(lambda: bool(serving.events("tokenizer_unavailable")), 10)  # nobody asked
+        await eventually(lambda: bool(serving.events("tokenizer_unavailable")))  # nobody asked
         (told,) = serving.events("tokenizer_unavailable")
         assert "the chat template is not valid, line 1" in told["problem"]
         assert told["instead"] == "the tokenizer and the template loaded before stay in use"
@@ -186,7 +186,7 @@ class TestTemplates:
         assert [event["tokens_from"] for event in serving.events("request_settled")] == ["local", "local"]
         template.write_text(good)
         serving.process.send_signal(signal.SIGHUP)
-        await eventually(lambda: len(serving.events("reloaded")) == 2, 10)
+        await eventually(lambda: len(serving.events("reloaded")) == 2)
         assert cached(await ask(serving, "a")) > 100
         (after,) = await spaces(serving, "alive")
         assert (after["id"], after["template_version"]) == (before["id"], before["template_version"])
@@ -225,13 +225,13 @@ class TestTemplates:
         (before,) = await spaces(serving, "alive")
         await asyncio.sleep(0.05)
         template.write_text("{% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}")
-        await eventually(lambda: bool(serving.events("model_version_changed")), 10)  # nobody asked
+        await eventually(lambda: bool(serving.events("model_version_changed")))  # nobody asked
         assert cached(await ask(serving, "a")) == 0
         (after,) = await spaces(serving, "alive")
         assert after["template_version"] != before["template_version"]
         template.unlink()
         serving.process.send_signal(signal.SIGHUP)
-        await eventually(lambda: bool(serving.events("reload_refused")), 10)
+        await eventually(lambda: bool(serving.events("reload_refused")))
         assert (await ask(serving, "a")).status_code == 200
 
     async def test_a_reload_that_changes_no_template_keeps_caches_warm(self, world):
@@ -269,7 +269,7 @@ async def test_two_valid_files_do_not_make_a_mixture_that_is_not(serve, start_en
     file = tmp_path / "gateway.yaml"
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | change))
     serving.process.send_signal(signal.SIGHUP)
-    await eventually(lambda: bool(serving.events("reload_refused")), 10)
+    await eventually(lambda: bool(serving.events("reload_refused")))
     (refused,) = serving.events("reload_refused")
     assert any(told in problem and "restart" in problem for problem in refused["problems"])
     assert "a-token-of-some-length" not in str(refused)
@@ -289,6 +289,6 @@ async def test_a_replica_moves_to_another_region_at_once(serve, start_engine):
     file = serving.config
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"models": models("us", "eu")}))
     serving.process.send_signal(signal.SIGHUP)
-    await eventually(lambda: bool(serving.events("reloaded")), 10)
+    await eventually(lambda: bool(serving.events("reloaded")))
     assert (await ask(serving, "a")).headers["x-gateway-replica"] != first
     assert not serving.events("restart_needed")

@@ -393,7 +393,7 @@ async def test_what_was_computed_again_is_explained_by_the_failure(start_gateway
         found.update((await gateway.admin.get("/admin/api/summary")).json())
         return found.get("requests", 0) >= 2
 
-    await eventually(explained, 15)
+    await eventually(explained)
     missed = {each["code"]: each["tokens"] for each in found["reasons"] if each["tokens"]}
     assert missed["failover"] >= 96
     assert found["prompt_tokens"] == metrics.value("gateway_prompt_tokens_total")

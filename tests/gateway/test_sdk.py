@@ -199,7 +199,7 @@ async def test_client_timeout_aborts_at_the_engine(sdk, start_engine, start_gate
         await client.chat.completions.create(
             model="demo", messages=USER, max_tokens=100, extra_body={"ignore_eos": True}
         )
-    await eventually(lambda: engine.scheduler.totals.aborted == 1 and not engine.scheduler.running, 2)
+    await eventually(lambda: engine.scheduler.totals.aborted == 1 and not engine.scheduler.running)
     await gateway.settled(1)
 
 
@@ -222,7 +222,7 @@ async def test_cancelled_call_aborts_at_the_engine(sdk, start_engine, start_gate
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await eventually(lambda: engine.scheduler.totals.aborted == 1 and not engine.scheduler.running, 2)
+    await eventually(lambda: engine.scheduler.totals.aborted == 1 and not engine.scheduler.running)
     metrics = await gateway.settled(1)
     assert metrics.value("gateway_requests_total") == 1
 

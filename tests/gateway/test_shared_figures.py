@@ -1,9 +1,7 @@
 """Several gateways with one Redis: any of them tells the figures of all."""
 
 import pytest
-from redis_server import RedisServer
 from running_gateway import eventually
-from tenancy import SECRET
 
 from gateway.explain import others
 
@@ -11,20 +9,11 @@ ON = {"enabled": True}
 
 
 @pytest.fixture
-def redis_server(tmp_path, closing):
-    server = RedisServer(tmp_path)
-    server.start()
-    closing.callback(server.kill)  # when the gateways have ended
-    return server
-
-
-@pytest.fixture
-def start_group(start_gateway, redis_server, monkeypatch):
+def start_telling(start_group):
     """Starts gateways that share their state, and write their figures often."""
 
-    async def start(engine, count=3, **options):
-        options = {"spaces": {"secret": SECRET}, "explain": ON} | options
-        group = [await start_gateway(engine, state=redis_server.url, **options) for _ in range(count)]
+    async def start(engine, count=3):
+        group = await start_group([engine], count, explain=ON)
         for gateway in group:
             gateway.gateway._explain.others._write_seconds = 0.1
         return group
@@ -45,12 +34,12 @@ async def of_all(gateway, requests, gateways):
         found.update(await summary(gateway, gateways="all"))
         return (found["requests"], found["gateways"]["counted"]) == (requests, gateways)
 
-    await eventually(there, 30)
+    await eventually(there)
     return found
 
 
-async def test_any_gateway_tells_the_figures_of_all(engine, start_group, redis_server):
-    group = await start_group(engine)
+async def test_any_gateway_tells_the_figures_of_all(engine, start_telling, redis_server):
+    group = await start_telling(engine)
     for number, gateway in enumerate(group):
         for _ in range(number + 1):
             await gateway.ask("Hello.", max_tokens=1, headers={"x-client": f"client-{number}"})
@@ -71,8 +60,8 @@ async def test_any_gateway_tells_the_figures_of_all(engine, start_group, redis_s
         assert not any(b"client-1" in value for value in client.hgetall(key).values())
 
 
-async def test_a_gateway_that_ends_drops_out(engine, start_group):
-    first, second = await start_group(engine, count=2)
+async def test_a_gateway_that_ends_drops_out(engine, start_telling):
+    first, second = await start_telling(engine, count=2)
     await first.ask("Hello.", max_tokens=1)
     await second.ask("Hello.", max_tokens=1)
     await of_all(first, 2, 2)
@@ -80,8 +69,8 @@ async def test_a_gateway_that_ends_drops_out(engine, start_group):
     assert (await of_all(first, 1, 1))["gateways"]["missing"] is False
 
 
-async def test_without_redis_its_own_figures_are_told(engine, start_group, redis_server):
-    first, second = await start_group(engine, count=2)
+async def test_without_redis_its_own_figures_are_told(engine, start_telling, redis_server):
+    first, second = await start_telling(engine, count=2)
     await first.ask("Hello.", max_tokens=1)
     await second.ask("Hello.", max_tokens=1)
     await of_all(first, 2, 2)
@@ -99,8 +88,8 @@ async def test_a_gateway_without_state_knows_of_no_other(engine, start_gateway):
     assert (await of_all(gateway, 1, 1))["gateways"] == {"counted": 1, "missing": False}
 
 
-async def test_other_values_are_refused(engine, start_group):
-    (gateway,) = await start_group(engine, count=1)
+async def test_other_values_are_refused(engine, start_telling):
+    (gateway,) = await start_telling(engine, count=1)
     answer = await gateway.admin.get("/admin/api/summary?gateways=2")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "gateways")
     assert (await gateway.admin.get("/admin/api/reasons?gateways=all")).status_code == 400

@@ -5,54 +5,36 @@ import itertools
 from typing import Any
 
 import pytest
-from redis_server import RedisServer
 from running_gateway import COMPLETIONS, eventually
-from tenancy import SECRET, ask_as, sections, tenant
+from tenancy import ask_as, sections, tenant
+
+from gateway.settle.past.told import read_told
 
 ON = {"enabled": True}
 
 
 @pytest.fixture
-def redis_server(tmp_path, closing):
-    server = RedisServer(tmp_path)
-    server.start()
-    closing.callback(server.kill)  # when the gateways have ended
-    return server
-
-
-@pytest.fixture
-def start_pair(start_gateway, redis_server):
-    """Starts two gateways that share their state, and waits until they know of each other."""
-
-    async def start(*engines, **options):
-        options = {"spaces": {"secret": SECRET}, "explain": ON} | options
-        pair = [await start_gateway(*engines, state=redis_server.url, **options) for _ in range(2)]
-
-        async def known():
-            return all([(await gateway.metrics()).value("gateway_peers") == 1 for gateway in pair])
-
-        await eventually(known, 10)
-        return pair
-
-    return start
+def start_pair(start_group):
+    """Starts two gateways that share their state and explain their requests."""
+    return lambda engine, **options: start_group([engine], **{"explain": ON} | options)
 
 
 class Ear:
     """Notes what a gateway hands on of what others tell: what it answers from then on is explained with that."""
 
     def __init__(self, gateway) -> None:
-        self.heard = 0
+        self.heard: list[int] = []  # how many blocks each prompt has
         self._past = gateway.gateway._explain.past
         self._hand_on, self._past._hear = self._past._hear, self._note
 
     def _note(self, told) -> None:
-        self.heard += len(told)
+        self.heard += [len(prompt.blocks()) for each in told for prompt in read_told(each).prompts]
         self._hand_on(told)
 
-    async def hears(self) -> None:
-        """Wait for something that was not heard before."""
-        before = self.heard
-        await eventually(lambda: self.heard > before, 15)
+    async def hears(self, blocks: int = 1) -> None:
+        """Wait for a prompt of at least so many blocks that was not heard before."""
+        before = len(self.heard)
+        await eventually(lambda: max(self.heard[before:], default=0) >= blocks)
 
 
 async def asked(gateway, text, request_id):
@@ -67,7 +49,7 @@ async def explained(gateway, request_id) -> dict[str, Any]:
     async def there():
         return (await gateway.admin.get(f"/admin/api/requests/{request_id}")).status_code == 200
 
-    await eventually(there, 15)
+    await eventually(there)
     return (await gateway.admin.get(f"/admin/api/requests/{request_id}")).json()
 
 
@@ -109,7 +91,7 @@ async def test_what_was_computed_elsewhere_before_a_reset_was_reset(start_engine
     spaces = await second.admin.get("/admin/api/spaces")
     assert spaces.json()["spaces"]
     assert (await first.admin.post("/admin/api/spaces/reset", json={"tenant": "a"})).status_code == 200
-    await eventually(lambda: bool(second.gateway._spaces.resets), 10)
+    await eventually(lambda: bool(second.gateway._spaces.resets))
     await ask_as(second, "a", "Where is it?", headers={"x-request-id": "two"})
     found = reasons(await explained(second, "two"))
     assert max(found, key=found.__getitem__) == "reset"
@@ -143,14 +125,15 @@ async def test_when_redis_is_back_they_hear_of_each_other_again(start_engine, st
         seed = next(seeds)
         await asked(first, prose(seed, 50), f"lost-{seed}")
         await explained(first, f"lost-{seed}")
-        return ear.heard > 0
+        return bool(ear.heard)
 
     await eventually(heard, 60)
-    hears = asyncio.create_task(ear.hears())
-    await asked(first, prose(2, 200), "one")
+    # Longer than those before: the last of them may still be on their way.
+    hears = asyncio.create_task(ear.hears(blocks=20))
+    await asked(first, prose(2, 400), "one")
     await hears
     await pushed_out(second, prose)
-    await asked(second, prose(2, 200), "two")
+    await asked(second, prose(2, 400), "two")
     assert reasons(await explained(second, "two"))["evicted"] > 150
 
 

@@ -4,42 +4,12 @@ import asyncio
 import collections
 import time
 
-import pytest
-from redis_server import RedisServer
-from running_gateway import eventually
+from running_gateway import eventually, know_each_other
 from tenancy import SECRET, ask_as, cached, sections, tenant
 
 from gateway.values.ids import ReplicaId, Target
 
 SEES_LOAD = {"health_interval_seconds": 0.05}
-
-
-@pytest.fixture
-def redis_server(tmp_path, closing):
-    server = RedisServer(tmp_path)
-    server.start()
-    closing.callback(server.kill)  # when the gateways have ended
-    return server
-
-
-@pytest.fixture
-def start_group(start_gateway, redis_server):
-    """Starts gateways that share their state, and waits until they know of each other."""
-
-    async def start(engines, count=2, **options):
-        options.setdefault("spaces", {"secret": SECRET})
-        group = [await start_gateway(*engines, state=redis_server.url, **options) for _ in range(count)]
-        await together(*group)
-        return group
-
-    return start
-
-
-async def together(*group, peers=None):
-    async def known():
-        return all([(await gateway.metrics()).value("gateway_peers") == (peers or len(group) - 1) for gateway in group])
-
-    await eventually(known, 10)
 
 
 def load(gateway, name="r0"):
@@ -81,7 +51,7 @@ async def test_new_requests_go_where_no_other_gateway_has_sent_any(start_engine,
     shared = {"state": redis_server.url, "spaces": {"secret": SECRET}, "queue": {"max_seconds": 0}}
     first = await start_gateway(engines[0], **shared)
     second = await start_gateway(*engines, **shared)
-    await together(first, second)
+    await know_each_other(first, second)
     long = [asyncio.create_task(first.ask(prose(100 + n, 6000), max_tokens=1, stream=True)) for n in range(6)]
     await eventually(lambda: load(second).prefill_tokens > 25_000)
     answers = [await second.ask(prose(seed, 40), max_tokens=1) for seed in range(12)]
@@ -281,7 +251,7 @@ async def test_a_reset_that_could_not_be_told_is_told_later(engine, start_group,
     async def told():
         return not await epochs(second) & before and await _same(first, second, "a")
 
-    await eventually(told, 15)
+    await eventually(told)
 
 
 async def test_use_at_any_gateway_keeps_a_space_alive(engine, start_group):
@@ -343,7 +313,7 @@ async def test_requests_go_on_whatever_becomes_of_redis(engine, start_group, red
             began = time.monotonic()
             answers = await asyncio.gather(*(ask_as(each, "a", str(number)) for each in (first, second)))
             assert [answer.status_code for answer in answers] == [200, 200]
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 20
             await asyncio.sleep(0.3)
 
     await all_served(redis_server.hang)
@@ -351,13 +321,13 @@ async def test_requests_go_on_whatever_becomes_of_redis(engine, start_group, red
     await all_served(redis_server.kill)
     assert (await first.metrics()).value("gateway_state_errors_total", backend="redis") > 0
     redis_server.start()
-    await together(first, second)
+    await know_each_other(first, second)
     with redis_server.client() as client:
         client.config_set("maxmemory", "1")  # full: nothing can be written
     await all_served(lambda: None)
     with redis_server.client() as client:
         client.config_set("maxmemory", "0")
-    await eventually(lambda: _same(first, second, "a"), 15)
+    await eventually(lambda: _same(first, second, "a"))
 
 
 async def test_a_gateway_starts_without_redis_and_joins_when_it_comes(engine, start_gateway, redis_server):
@@ -368,6 +338,6 @@ async def test_a_gateway_starts_without_redis_and_joins_when_it_comes(engine, st
         assert (await ask_as(gateway, "a")).status_code == 200
     assert await epochs(group[0]) != await epochs(group[1])
     redis_server.start()
-    await together(*group)
-    await eventually(lambda: _same(*group, "a"), 15)
-    await eventually(lambda: _same(*reversed(group), "a"), 15)
+    await know_each_other(*group)
+    await eventually(lambda: _same(*group, "a"))
+    await eventually(lambda: _same(*reversed(group), "a"))

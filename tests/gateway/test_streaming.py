@@ -46,7 +46,7 @@ async def test_each_event_arrives_before_the_next_one_is_sent(behind, scripted, 
     scripted.answer = answer
     client = await connect(behind)
     await client.send(post(CHAT, BODY))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         head = await client.reader.readuntil(b"\r\n\r\n")
         assert b"200 OK" in head
         for number in range(5):

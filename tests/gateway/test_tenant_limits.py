@@ -33,10 +33,10 @@ async def idle(gateway) -> bool:
 async def test_requests_a_second_hold_under_many_clients(engine, start_gateway):
     gateway = await start_gateway(engine, **sections(tenant("a", requests_per_second=20), tenant("b")))
     served: list[float] = []
-    until = time.monotonic() + 2.2
+    began = time.monotonic()
 
     async def client(number: int) -> None:
-        while time.monotonic() < until:
+        while len(served) < 50 and time.monotonic() < began + 60:
             answer = await ask_as(gateway, "a", str(number))
             if answer.status_code == 200:
                 served.append(time.monotonic())
@@ -44,12 +44,10 @@ async def test_requests_a_second_hold_under_many_clients(engine, start_gateway):
                 assert error(answer) == (429, "rate_limit_exceeded")
             await asyncio.sleep(0.2)
 
-    began = time.monotonic()
     await asyncio.gather(*(client(number) for number in range(CLIENTS)))
     took = max(served) - began
     # In any second 20: so in the time it took, 20 for each second begun.
-    assert len(served) <= 20 * (int(took) + 1) + 1
-    assert len(served) >= 40 - 1
+    assert 50 <= len(served) <= 20 * (int(took) + 1) + 1
     assert (await ask_as(gateway, "b")).status_code == 200
 
 
@@ -59,7 +57,7 @@ async def test_concurrent_requests_hold_under_many_clients(start_engine, start_g
     # Answers take a hundred seconds, so that none is over before everybody has asked.
     long = {"max_tokens": 2000, "ignore_eos": True}
     clients = [asyncio.create_task(ask_as(gateway, "a", str(number), **long)) for number in range(CLIENTS)]
-    await eventually(lambda: sum(client.done() for client in clients) >= CLIENTS - 10, 30)
+    await eventually(lambda: sum(client.done() for client in clients) >= CLIENTS - 10)
     await asyncio.sleep(0.2)
     refused = [client.result().status_code for client in clients if client.done()]
     assert refused == [429] * (CLIENTS - 10)

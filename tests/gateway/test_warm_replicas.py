@@ -139,7 +139,7 @@ async def test_a_replica_that_joins_is_warm_before_it_takes_traffic(start_engine
             assert answer.headers["x-gateway-replica"] == "r0"
         return shown["state"] == "ready"
 
-    await eventually(back, 10)
+    await eventually(back)
     assert ("starting", True) in states
     assert json.loads(again.requests[0].body)["messages"] == PREFIX["messages"]
 

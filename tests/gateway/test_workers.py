@@ -68,7 +68,7 @@ class Several:
             assert found <= requests
             return found == requests
 
-        await eventually(all_there, 10)
+        await eventually(all_there)
 
     async def shown(self, path: str):
         answer = await self.admin.get(path)
@@ -152,7 +152,7 @@ async def test_they_are_one_gateway(several, start_engine):
     async def explained() -> bool:
         return bool((await running.shown("/admin/api/summary"))["requests"] == 100)
 
-    await eventually(explained, 10)
+    await eventually(explained)
     rows = (await running.shown("/admin/api/requests?limit=200"))["requests"]
     assert {row["id"] for row in rows} == {answer.headers["x-request-id"] for answer in answers}
     one = await running.shown(f"/admin/api/requests/{rows[0]['id']}")
@@ -271,11 +271,11 @@ async def test_a_changed_configuration_reaches_all_of_them(several, start_engine
     settings["explain"] = {"currency": "EUR"}
     file.write_text(yaml.safe_dump(settings))
     running.serving.process.send_signal(signal.SIGHUP)
-    await eventually(lambda: of_both("reloaded"), 20)
+    await eventually(lambda: of_both("reloaded"))
     assert (await running.shown("/admin/api/summary"))["price"]["currency"] == "EUR"
     file.write_text("models: nonsense")
     running.serving.process.send_signal(signal.SIGHUP)
-    await eventually(lambda: of_both("reload_refused"), 20)
+    await eventually(lambda: of_both("reload_refused"))
     refused = (await running.metrics()).value("gateway_config_reloads_total", result="refused")
     assert refused >= 2
     # Whoever comes later goes by what is in force, not by what stands there.
@@ -348,7 +348,7 @@ async def test_they_end_with_their_supervisor(several, start_engine):
     running = await several((await start_engine()).url)
     pids = running.workers() + children(running.serving.process.pid, "gateway.explain")
     running.serving.process.kill()
-    await eventually(lambda: not any(map(alive, pids)), 20)
+    await eventually(lambda: not any(map(alive, pids)))
 
 
 async def test_explanations_go_on_when_their_process_was_lost(several, start_engine):
@@ -363,7 +363,7 @@ async def test_explanations_go_on_when_their_process_was_lost(several, start_eng
         answer = await running.admin.get("/admin/api/requests?limit=500")
         return answer.status_code == 200 and len(answer.json()["requests"]) >= 10
 
-    await eventually(told, 30)
+    await eventually(told)
     (again,) = children(running.serving.process.pid, "gateway.explain")
     assert again != explaining
 

@@ -174,7 +174,7 @@ def test_socket_that_was_killed_is_found_again_with_what_was_missed(run):
             await reader.until(lambda: reader.equals(engine))
             engine.close()
             await reader.until(lambda: reader.state is CONNECTING)
-            assert reader.index.state(TARGET).source == "predicted"
+            await reader.until(lambda: reader.index.state(TARGET).source == "predicted")  # in its turn
             await fill(engine, 5, start=100)
             engine.open()
             await reader.until(lambda: reader.equals(engine))

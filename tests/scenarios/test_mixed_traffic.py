@@ -73,7 +73,7 @@ async def test_shares_are_those_of_what_was_planted(seed: int, tmp_path: Path) -
         async def all_explained() -> bool:
             return bool((await world.summary())["requests"] == sent)
 
-        await eventually(all_explained, 30)
+        await eventually(all_explained)
         summary = await world.summary()
 
     planted_shares = {reason: tokens / ledger.tokens for reason, tokens in ledger.reasons.items() if tokens}

@@ -470,7 +470,7 @@ async def test_a_client_that_goes_away_frees_everything_at_once(start, connect, 
         await asyncio.sleep(0.001)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    async with asyncio.timeout(0.5):
+    async with asyncio.timeout(10):
         while engine.scheduler.running or engine.cache.free_blocks != engine.cache.usable_blocks:
             await asyncio.sleep(0.001)
     assert engine.scheduler.totals.aborted == 3
@@ -492,13 +492,17 @@ async def test_requests_are_kept_raw_if_asked(start, connect):
 async def test_an_answer_is_not_held_back_by_the_socket(start, connect):
     client = connect(await start())
     loop = asyncio.get_running_loop()
-    took = []
-    for _ in range(9):
-        begun = loop.time()
-        await post(client, CHAT, chat(max_tokens=1))
-        took.append(loop.time() - begun)
-    # A delayed acknowledgement would add 40 ms to most of them.
-    assert sorted(took)[4] < 0.03
+
+    async def median_of_nine():
+        took = []
+        for _ in range(9):
+            begun = loop.time()
+            await post(client, CHAT, chat(max_tokens=1))
+            took.append(loop.time() - begun)
+        return sorted(took)[4]
+
+    # A delayed acknowledgement would add 40 ms to most of them, always; a busy machine does so now and then.
+    assert min([await median_of_nine() for _ in range(10)]) < 0.03
 
 
 async def test_two_hundred_requests_at_once(start, connect):

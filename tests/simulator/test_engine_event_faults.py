@@ -128,7 +128,7 @@ async def test_a_closed_socket_refuses_until_the_end_of_the_fault(tuned):
                 continue
             writer.close()
 
-    await asyncio.wait_for(refused(), 5)
+    await asyncio.wait_for(refused(), 30)
     assert await kept(engine, last) == [1, 2]
     await engine.set_fault("")
     assert engine.event_endpoints == [endpoint]

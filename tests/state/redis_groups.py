@@ -11,6 +11,9 @@ from redis_server import RedisServer
 SERVICE = "mymaster"
 _SECONDS = 60
 _MEETING_SECONDS = 3
+# How long a server may be silent before the others take it for dead: on a busy machine nobody dies by being slow.
+_PATIENT_MS = 60_000
+_HURRY_MS = 500
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -40,9 +43,16 @@ class Watched:
     def start(self) -> None:
         for server in (self.master, self.copy, *self.sentinels):
             server.start()
-        wait_until(lambda: self.copy.info("replication")["master_link_status"] == "up")
+        wait_until(lambda: self.copy.info("replication").get("master_link_status") == "up")
         for sentinel in self.sentinels:
             wait_until(lambda s=sentinel: _known(s)["num-slaves"] == 1 and _known(s)["num-other-sentinels"] == 2)
+
+    def kill_a_master(self) -> None:
+        """The copy takes its place within some seconds."""
+        for sentinel in self.sentinels:
+            with sentinel.client() as client:
+                client.execute_command("SENTINEL", "SET", SERVICE, "down-after-milliseconds", _HURRY_MS)
+        self.master.kill()
 
     def kill(self) -> None:
         for server in (self.master, self.copy, *self.sentinels):
@@ -53,7 +63,7 @@ class Watched:
         file.write_text(
             f"sentinel monitor {SERVICE} 127.0.0.1 {self.master.port} 2\n"
             f"sentinel auth-pass {SERVICE} {password}\n"
-            f"sentinel down-after-milliseconds {SERVICE} 500\n"
+            f"sentinel down-after-milliseconds {SERVICE} {_PATIENT_MS}\n"
             f"sentinel failover-timeout {SERVICE} 5000\n"
         )
         return RedisServer(folder, config=file, tls=self._tls)
@@ -64,7 +74,14 @@ class Cluster:
 
     def __init__(self, folder: Path, password: str, tls: Path | None = None) -> None:
         login = ["--requirepass", password, "--masterauth", password]
-        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "15000", "--repl-diskless-sync-delay", "0"]
+        options = [
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            str(_PATIENT_MS),
+            "--repl-diskless-sync-delay",
+            "0",
+        ]
         if tls is not None:
             options += ["--tls-cluster", "yes"]
         self.servers = [
@@ -92,10 +109,13 @@ class Cluster:
             wait_until(lambda s=server: _state(s) == "ok")
         for copy in copies:
             wait_until(lambda c=copy: c.info("replication").get("master_link_status") == "up")
+
+    def kill_a_master(self) -> None:
+        """Its copy takes its place within some seconds."""
         for server in self.servers:
-            # Not from the beginning: on a busy machine they would not get to know each other within a second.
             with server.client() as client:
-                client.config_set("cluster-node-timeout", 1000)
+                client.config_set("cluster-node-timeout", 2 * _HURRY_MS)
+        self.servers[0].kill()
 
     def kill(self) -> None:
         for server in self.servers:

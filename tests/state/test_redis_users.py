@@ -1,14 +1,14 @@
-"""In a cluster, a user that may do no more than the page says."""
+"""A user that may do no more than the page says is enough for a gateway."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 from ears import Ear
 from pydantic import SecretStr
 from redis_groups import Cluster
-from redis_server import SECRET
+from redis_server import SECRET, RedisServer
 
 from gateway.state import RedisRecords
 
@@ -34,23 +34,43 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         group.kill()
 
 
-async def test_it_is_enough(cluster, store_at, exchange_at, soon, errors):
+@pytest.fixture
+def everything_works(store_at, exchange_at, soon, errors) -> Callable[[str], Awaitable[None]]:
+    """Does all that a gateway does with a Redis: blocks, messages to others, records."""
+
+    async def check(url: str) -> None:
+        store_at(url).keep(BLOCKS)
+        reader = store_at(url)
+
+        async def all_there() -> bool:
+            return await reader.fetch(list(BLOCKS)) == BLOCKS
+
+        await soon(all_there)
+        exchanges = [exchange_at(url, part=Ear()) for _ in range(2)]
+        await soon(lambda: all(exchange.peers == 1 for exchange in exchanges))
+        records = RedisRecords(SecretStr(url), SECRET, "things", errors.append)
+        await records.write({"a": b"1", "b": None})
+        assert await records.read() == {"a": b"1"}
+        await records.close()
+        assert errors == []
+
+    return check
+
+
+async def test_with_a_single_server(server: RedisServer, everything_works):
+    line, _ = told()
+    with server.client() as client:
+        client.execute_command(*line)
+        client.execute_command("ACL", "SETUSER", "default", "off")
+        await everything_works(server.url.replace("redis://", f"redis://gateway:{PASSWORD}@") + "/1")
+        # This connection was there before the user without a name was turned off.
+        client.execute_command("SELECT", 1)
+        assert {key.partition(b":")[0] for key in client.keys("*")} == {b"pgw"}
+
+
+async def test_with_a_cluster(cluster: Cluster, everything_works):
     line, besides = told()
     for server in cluster.servers:
         with server.client() as client:
             client.execute_command(*line, *besides)
-    url = cluster.url.replace(f"://:{PASSWORD}@", f"://gateway:{PASSWORD}@")
-    store_at(url).keep(BLOCKS)
-    reader = store_at(url)
-
-    async def all_there():
-        return await reader.fetch(list(BLOCKS)) == BLOCKS
-
-    await soon(all_there)
-    exchanges = [exchange_at(url, part=Ear()) for _ in range(2)]
-    await soon(lambda: all(exchange.peers == 1 for exchange in exchanges))
-    records = RedisRecords(SecretStr(url), SECRET, "things", errors.append)
-    await records.write({"a": b"1", "b": None})
-    assert await records.read() == {"a": b"1"}
-    await records.close()
-    assert errors == []
+    await everything_works(cluster.url.replace(f"://:{PASSWORD}@", f"://gateway:{PASSWORD}@"))

@@ -2,7 +2,6 @@
 
 import datetime
 import ipaddress
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,7 +73,7 @@ async def test_a_master_dies_and_its_copy_takes_its_place(group, store_at, excha
         return await store.fetch(list(BLOCKS)) == BLOCKS
 
     await soon(readable)
-    (group.master if isinstance(group, Watched) else group.servers[0]).kill()
+    group.kill_a_master()
     more = {bytes([n]) * 16: f"[context {n}]" for n in range(100, 140)}
     store.keep(more)
 
@@ -99,30 +98,6 @@ async def test_a_wrong_password_is_reported_and_not_shown(way, tmp_path, store_a
         assert "wrong-one" not in str(logs)
     finally:
         group.kill()
-
-
-async def test_a_user_that_may_do_no_more_than_the_docs_say(server, store_at, exchange_at, soon, errors):
-    page = (Path(__file__).parents[2] / "docs" / "several-gateways.md").read_text()
-    (line,) = re.findall(r"^ACL SETUSER gateway .*$", page, re.MULTILINE)
-    with server.client() as client:
-        client.execute_command(*line.replace("PASSWORD", PASSWORD).split())
-        client.execute_command("ACL", "SETUSER", "default", "off")
-        url = server.url.replace("redis://", f"redis://gateway:{PASSWORD}@") + "/1"
-        store = store_at(url)
-        store.keep(BLOCKS)
-
-        async def readable():
-            return await store.fetch(list(BLOCKS)) == BLOCKS
-
-        await soon(readable)
-        exchanges = [exchange_at(url, part=Ear()) for _ in range(2)]
-        await soon(lambda: all(exchange.peers == 1 for exchange in exchanges))
-        records = RedisRecords(SecretStr(url), SECRET, "things", errors.append)
-        await records.write({"a": b"1", "b": None})
-        assert await records.read() == {"a": b"1"}
-        await records.close()
-        assert errors == []
-        assert [key for key in client.keys("*") if not key.startswith(b"pgw:")] == []
 
 
 @pytest.fixture

@@ -216,11 +216,11 @@ async def test_lines_appear_while_the_gateway_runs(tmp_path):
     log = AuditLog(AuditSettings(file=str(file)), lambda: None)
     log.start()
     log.record(AuditEvent("early"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not file.exists() or not file.read_text():
             await asyncio.sleep(0.01)
     log.record(AuditEvent("later"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while len(lines_of(file)) < 2:
             await asyncio.sleep(0.01)
     await log.stop()

@@ -153,7 +153,7 @@ class CountedReplicas:
 async def still(value):
     """Waits until something does not change any more, over several looks."""
     before = None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while before != value():
             before = value()
             await asyncio.sleep(0.05)
@@ -168,7 +168,7 @@ async def test_there_is_a_bound_on_listeners_and_places_become_free(served, jour
         journal.add("a")
         for events in listeners:
             assert await events.next_requests() == (["a"], 0)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while (await status(served)) == 503:
                 await asyncio.sleep(0.01)
 

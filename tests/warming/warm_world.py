@@ -144,7 +144,7 @@ class FakeFlow:
 
 async def eventually(done):
     """Waits until something is so."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not done():
             await asyncio.sleep(0.001)
 
