@@ -22,7 +22,7 @@ test: .venv/installed
 	$(BIN)/pytest $(TAKES_TIMES)
 
 test-processes: .venv/installed
-	nice --adjustment=5 $(BIN)/pytest $(STARTS_PROCESSES)
+	$(BIN)/pytest $(STARTS_PROCESSES)
 
 test-sockets: .venv/installed
 	$(BIN)/pytest tests/gateway $(call ignored,$(FAILS) $(TAKES_TIMES))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.hashing import ChainHasher
 from gateway.settle.difference import find_difference
 from gateway.settle.explainer import Explainer
-from gateway.settle.past import Fates, Memory, Teller
+from gateway.settle.past import Fates, Memory, Teller, memory
 from gateway.settle.past.blocks import BlockTable
 from gateway.settle.past.told import read_told
 from gateway.settle.reference import Families, References
@@ -187,12 +187,13 @@ def test_what_nobody_fetches_does_not_grow(one):
     assert len(read_told(one.teller.take()).prompts) == 1
 
 
-def test_many_places_told_by_others_do_not_grow_without_bound(one, other):
+def test_many_places_told_by_others_do_not_grow_without_bound(one, other, monkeypatch):
+    monkeypatch.setattr(memory, "_PLACES_KEPT", 5000)
     for number in range(9):
-        for life in range(7_000):
+        for life in range(700):
             other.computed(range(16), life=f"{number}-{life}")
         one.hears(other)
-    assert len(one.memory._places) <= 50_000
+    assert len(one.memory._places) <= 5000
     assert one.seen(range(17), life="8-9") == ([Reason.EXPIRED], [])
 
 
