@@ -1,4 +1,4 @@
-.PHONY: demo test test-processes test-sockets test-failures test-texts test-rest check test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
+.PHONY: demo test check test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,35 +6,9 @@ BIN := .venv/bin
 demo: .venv/installed
 	$(BIN)/prefix-gateway demo
 
-# Five parts side by side for two cores: those that start whole processes (a gateway for every scenario, the demo, browsers,
-# Prometheus); the gateway over sockets, and what fails, comes, goes and ends there, which both wait much of their time; and the
-# rest in two halves, which waits for nothing and gives way to the others. Where requests are sent depends on what answers take,
-# so tests of that have the machine for themselves in the end.
-STARTS_PROCESSES := tests/scenarios tests/browser tests/observability tests/demo
-FAILS := tests/state tests/discovery tests/workers $(addprefix tests/gateway/test_,workers.py stopping.py discovery.py \
-  replicas_come_and_go.py shared_state.py shared_past.py shared_figures.py draining.py slow_clients.py reload.py command_line.py)
-TEXTS := tests/canon tests/settle
-TAKES_TIMES := $(addprefix tests/gateway/test_,shared_engines.py routing.py isolation_prefill.py hot_prefixes.py overload.py)
-ignored = $(patsubst %,--ignore=%,$(1))
-
+# In parts side by side; `.venv/bin/python -m tests.parts PART` runs one.
 test: .venv/installed
-	$(MAKE) --no-print-directory --jobs=5 test-processes test-sockets test-failures test-texts test-rest
-	$(BIN)/pytest $(TAKES_TIMES)
-
-test-processes: .venv/installed
-	$(BIN)/pytest $(STARTS_PROCESSES)
-
-test-sockets: .venv/installed
-	$(BIN)/pytest tests/gateway $(call ignored,$(FAILS) $(TAKES_TIMES))
-
-test-failures: .venv/installed
-	$(BIN)/pytest $(FAILS)
-
-test-texts: .venv/installed
-	nice --adjustment=10 $(BIN)/pytest $(TEXTS)
-
-test-rest: .venv/installed
-	$(BIN)/pytest tests $(call ignored,tests/gateway $(STARTS_PROCESSES) $(FAILS) $(TEXTS))
+	$(BIN)/python -m tests.parts
 
 check: .venv/installed
 	$(BIN)/ruff format --check .

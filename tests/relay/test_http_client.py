@@ -84,7 +84,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 async def client():
-    client = HttpClient(1.0)
+    client = HttpClient(30.0)
     yield client
     client.close()
 
