@@ -2,7 +2,8 @@
 
 Who may ask is for the workers to say. The first one is asked alone: what it refuses, the others are not asked, and no
 refusal is written down twice. What is about all workers anyway (explanations: one process makes them for all) is its
-answer; what each of them knows a part of is put together.
+answer; what each of them knows a part of is put together. Who looks does not wait long for a worker that hangs, which
+is soon replaced: another one is asked first, and what it would have added is left out. Orders wait for it.
 """
 
 import asyncio
@@ -23,6 +24,9 @@ from gateway.workers.upstream import Answer, Asked, Headers, NotThere, Upstream,
 
 _ORDER_BYTES = 1024 * 1024
 """Largest order that goes to all workers; more would not be taken by any of them."""
+
+_PATIENCE_SECONDS = 3.0
+"""How long a worker may take for what each of them knows a part of. Prometheus waits for ten seconds in all."""
 
 _PEER_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
 
@@ -118,27 +122,29 @@ class AdminPort:
     async def _whoever_knows(self, asked: Asked) -> Answer:
         """The answer of the first worker that does not say that there is no such thing."""
         _, first, others = await self._first(asked, b"")
-        for worker in others if first.status == 404 else ():
-            with contextlib.suppress(NotThere):
-                answer = await worker.ask(asked)
-                if answer.status != 404:
-                    return answer
-        return first
+        answers = await _gathered(others, asked, b"") if first.status == 404 else {}
+        return next((answer for answer in answers.values() if answer.status != 404), first)
 
     async def _first(self, asked: Asked, body: bytes) -> tuple[Upstream, Answer, list[Upstream]]:
-        """The first worker that is there, its answer, and the other workers."""
-        there = [worker for worker in self._workers if worker.is_there]
+        """The first worker that answers, its answer, and the other workers."""
+        there = self._there()
+        if asked.method == "GET":
+            worker, answer = await _soonest(there, asked)
+            return worker, answer, [each for each in there if each is not worker]
         while there:
             worker = there.pop(0)
             with contextlib.suppress(NotThere):
                 return worker, await worker.ask(asked, body), there
         raise _nobody()
 
+    def _there(self) -> list[Upstream]:
+        """The workers that are there, those that react first."""
+        there = [worker for worker in self._workers if worker.is_there]
+        return sorted(there, key=lambda worker: not worker.reacts)
+
     async def _pass_on(self, asked: Asked, receive: Receive, send: Send) -> None:
         """Have one worker answer, and pass the answer on as it comes."""
-        for worker in self._workers:
-            if not worker.is_there:
-                continue
+        for worker in self._there():
             try:
                 response = await worker.stream(asked, _body(asked, receive))
             except NotThere:
@@ -180,8 +186,38 @@ async def _relay(response: httpx.Response, receive: Receive, send: Send) -> None
         await response.aclose()
 
 
+async def _soonest(workers: Sequence[Upstream], asked: Asked) -> tuple[Upstream, Answer]:
+    """The first worker, unless it takes long: then the next one is asked as well, and whoever answers first counts."""
+    left, asking = list(workers), dict[asyncio.Task[Answer], Upstream]()
+    try:
+        while left or asking:
+            if left:
+                worker = left.pop(0)
+                asking[asyncio.ensure_future(worker.ask(asked))] = worker
+            patience = _PATIENCE_SECONDS if left else None
+            done, _ = await asyncio.wait(asking, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                worker = asking.pop(task)
+                with contextlib.suppress(NotThere):
+                    return worker, task.result()
+        raise _nobody()
+    finally:
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+
 async def _gathered(workers: Sequence[Upstream], asked: Asked, body: bytes) -> dict[Upstream, Answer]:
-    answers = await asyncio.gather(*(worker.ask(asked, body) for worker in workers), return_exceptions=True)
+    """What the workers answer that do so in time."""
+
+    async def ask(worker: Upstream) -> Answer:
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS if asked.method == "GET" else None):
+                return await worker.ask(asked, body)
+        except TimeoutError as error:
+            raise NotThere from error
+
+    answers = await asyncio.gather(*map(ask, workers), return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, NotThere):
             raise answer

@@ -21,6 +21,9 @@ _LAST_WORDS_SECONDS = 1.0
 _MOST_UNANSWERED = 8
 """They are counted, rather than the time taken, so that a pause of the whole machine is not held against a worker."""
 
+_LATE = 2
+"""So many unanswered, and others are asked first."""
+
 _log = structlog.get_logger("gateway.workers")
 
 
@@ -109,6 +112,11 @@ class Member:
                 async with asyncio.timeout(pause):
                     await self._ending.wait()
             pause = min(2 * pause, self._pauses.longest)
+
+    @property
+    def reacts(self) -> bool:
+        """Whether it has reacted lately."""
+        return self._unanswered < _LATE
 
     def say(self, **members: Any) -> None:
         """Send it a message, if it is there."""

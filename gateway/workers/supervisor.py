@@ -215,8 +215,9 @@ class _Supervisor:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            for member in self._crew:
+            for member, upstream in zip(self._crew, self._upstreams, strict=True):
                 member.look()
+                upstream.reacts = member.reacts
             # Any answer will do. That it does not come is seen by whoever keeps the process.
             with contextlib.suppress(GatewayError):
                 await self._explain.ask("request", {"id": ""})

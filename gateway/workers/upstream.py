@@ -60,6 +60,7 @@ class Upstream:
 
     Attributes:
         is_there: Whether it has begun to serve, and was not lost since.
+        reacts: Whether it reacted when it was last looked after.
         life: How often it has begun to serve.
     """
 
@@ -67,11 +68,12 @@ class Upstream:
         self._path = str(path)
         self._client: httpx.AsyncClient | None = None
         self.is_there = False
+        self.reacts = True
         self.life = 0
 
     def open(self) -> None:
         """It has begun to serve."""
-        self.is_there = True
+        self.is_there = self.reacts = True
         self.life += 1
 
     def lost(self) -> None:

@@ -307,6 +307,11 @@ async def test_a_worker_that_hangs_is_replaced(several, start_engine):
     running = await several((await start_engine()).url)
     hanging, other = running.workers()
     os.kill(hanging, signal.SIGSTOP)
+    # Whoever looks does not wait until it is.
+    assert (await running.admin.get("/metrics")).status_code == 200
+    assert alive(hanging)
+    for path in ("/admin/api/replicas", "/admin/api/summary"):
+        assert (await running.admin.get(path)).status_code == 200
     await eventually(lambda: len(running.serving.events("worker_ready")) == 3, 2 * READY_SECONDS)
     assert other in running.workers()
     assert not alive(hanging)
