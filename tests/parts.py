@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-AT_ONCE = 4
+AT_ONCE = 5
 MOST_FAILED = 8
 """More, and it is no accident."""
 
@@ -54,10 +54,10 @@ def _of_gateway(names: str) -> list[str]:
 
 
 PROCESSES = ["tests/scenarios", "tests/browser", "tests/observability", "tests/demo"]
+COMMANDS = _of_gateway("workers reload replicas_come_and_go discovery stopping command_line")
 FAILING = [
     *("tests/state", "tests/discovery", "tests/workers"),
-    *_of_gateway("workers stopping discovery replicas_come_and_go shared_state shared_past shared_figures"),
-    *_of_gateway("draining slow_clients reload command_line"),
+    *_of_gateway("shared_state shared_past shared_figures draining slow_clients"),
 ]
 TEXTS = ["tests/canon", "tests/settle"]
 TIMED = _of_gateway("shared_engines routing isolation_prefill hot_prefixes overload")
@@ -65,10 +65,12 @@ TIMED = _of_gateway("shared_engines routing isolation_prefill hot_prefixes overl
 PARTS = [
     # A gateway for every scenario, the demo, browsers, Prometheus.
     Part("processes", PROCESSES),
-    # What fails, comes, goes and ends.
-    Part("failing", FAILING),
-    Part("sockets", ["tests/gateway"], but=[*FAILING, *TIMED]),
+    Part("sockets", ["tests/gateway"], but=[*COMMANDS, *FAILING, *TIMED]),
     Part("rest", ["tests"], but=["tests/gateway", *PROCESSES, *FAILING, *TEXTS]),
+    # A gateway as it is started by hand, with workers, too.
+    Part("commands", COMMANDS),
+    # Redis and other things that go and come back.
+    Part("failing", FAILING),
     Part("texts", TEXTS, gives_way=True),
 ]
 ALONE = Part("timed", TIMED)
