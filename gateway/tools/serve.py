@@ -1,8 +1,10 @@
 """``prefix-gateway serve``."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 from gateway.values.errors import ConfigInvalid
 
@@ -27,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    # In a container it has process id 1, and is not ended by what it has no handler for.
+    signal.signal(signal.SIGTERM, _end_before_it_serves)
     from gateway.settings import load_settings
     from gateway.telemetry import configure_logs
 
@@ -49,6 +53,11 @@ def run(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     return 0
+
+
+def _end_before_it_serves(number: int, _frame: FrameType | None) -> None:
+    """Whoever serves has a better one: there is nothing yet to be brought to an end."""
+    sys.exit(128 + number)
 
 
 def _count(text: str) -> int:

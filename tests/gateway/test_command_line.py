@@ -3,10 +3,12 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,25 @@ async def test_answers_that_do_not_end_in_time_are_ended_properly(serve, start_e
     assert len([line for line in serving.lines if "interrupted" in line and "request_settled" in line]) == 2
     stream.abort()
     whole.abort()
+
+
+def test_signal_before_it_serves_ends_it_whatever_its_process_id(config):
+    """The first process of a container gets only those signals that it has a handler for."""
+    with subprocess.Popen([*COMMAND, "serve", "--config", config()], stderr=subprocess.PIPE, text=True) as process:
+        status = Path(f"/proc/{process.pid}/status")
+
+        def handled() -> bool:
+            (caught,) = re.findall(r"^SigCgt:\s*(\w+)$", status.read_text(), re.MULTILINE)
+            return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+        end = time.monotonic() + 60
+        while not handled():
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        process.terminate()
+        assert process.wait(30) == 128 + signal.SIGTERM
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 async def test_signal_without_work_ends_at_once(serve, start_engine):
