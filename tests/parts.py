@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 AT_ONCE = 5
-MOST_FAILED = 8
+MOST_FAILED = 20
 """More, and it is no accident."""
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from gateway.state.seal import Seal
 from gateway.state.writes import name_of
 
-_START_SECONDS = 30
+_START_SECONDS = 90
 
 _PORTS = 10_240, 22_000
 _BUS = 10_000
@@ -87,7 +87,7 @@ class RedisServer:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
             self._process = None
 
     def info(self, section: str) -> dict[str, str]:
@@ -103,7 +103,7 @@ class RedisServer:
 
     def client(self) -> "redis.Redis":
         tls = {"ssl": True, "ssl_ca_certs": str(self._tls / "cert.pem")} if self._tls is not None else {}
-        return redis.Redis(host="127.0.0.1", port=self.port, password=self._password, socket_timeout=10, **tls)
+        return redis.Redis(host="127.0.0.1", port=self.port, password=self._password, socket_timeout=60, **tls)
 
     @property
     def _password(self) -> str | None:

@@ -63,7 +63,7 @@ class Child:
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
-            self.process.wait(5)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -55,7 +55,7 @@ class Stage:
             params=query,
             headers={"authorization": f"Bearer {OPERATE}"},
             trust_env=False,
-            timeout=10,
+            timeout=60,
         )
         answer.raise_for_status()
         return answer.json()
@@ -229,5 +229,5 @@ def _usage(stream: str) -> Any:
 
 
 def _told_by(demo: Demo) -> int:
-    answer = httpx.get(f"{demo.admin}/admin/api/summary", trust_env=False, timeout=10)
+    answer = httpx.get(f"{demo.admin}/admin/api/summary", trust_env=False, timeout=60)
     return int(answer.json()["requests"]) if answer.is_success else 0

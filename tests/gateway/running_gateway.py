@@ -79,8 +79,8 @@ class RunningGateway:
         await self.gateway.start()
         self.url = await self._listen(self.gateway.public)
         self.admin_url = await self._listen(self.gateway.admin)
-        self.http = httpx.AsyncClient(base_url=self.url, timeout=20, verify=False)
-        self.admin = httpx.AsyncClient(base_url=self.admin_url, timeout=20, verify=False)
+        self.http = httpx.AsyncClient(base_url=self.url, timeout=60, verify=False)
+        self.admin = httpx.AsyncClient(base_url=self.admin_url, timeout=60, verify=False)
 
     async def stop(self) -> None:
         await self.http.aclose()

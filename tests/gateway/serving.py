@@ -39,7 +39,7 @@ class Serving:
         self.url, self.admin_url = (event[side].replace("0.0.0.0", "127.0.0.1") for side in ("public", "admin"))
         return self
 
-    async def exit_code(self, seconds: float = 10) -> int:
+    async def exit_code(self, seconds: float = 30) -> int:
         async with asyncio.timeout(seconds):
             code = await self.process.wait()
             await self._reader

@@ -64,7 +64,7 @@ async def test_answers_that_do_not_end_in_time_are_ended_properly(serve, start_e
     assert answer.startswith(b"HTTP/1.1 503")
     assert b"retry-after: 1" in answer
     assert b'"code":"shutting_down"' in answer
-    assert await serving.exit_code(5) == 0
+    assert await serving.exit_code(30) == 0
     await eventually(lambda: engine.scheduler.totals.aborted == 2)
     assert not [line for line in serving.lines if "Traceback" in line]
     assert len([line for line in serving.lines if "interrupted" in line and "request_settled" in line]) == 2
@@ -95,7 +95,7 @@ async def test_signal_without_work_ends_at_once(serve, start_engine):
     serving = await serve((await start_engine()).url)
     kept = await Connection.open(httpx.URL(serving.url).port)
     serving.process.terminate()
-    assert await serving.exit_code(3) == 0
+    assert await serving.exit_code(15) == 0
     kept.abort()
 
 

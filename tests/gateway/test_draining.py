@@ -223,7 +223,7 @@ async def test_the_configuration_drains_and_takes_back_while_it_serves(serve, st
         serving.process.send_signal(signal.SIGHUP)
         await eventually(lambda: len(serving.events("reloaded")) > before)
 
-    async with httpx.AsyncClient(base_url=serving.url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=serving.url, timeout=60) as client:
 
         async def ask() -> str:
             body = {"model": "demo", "messages": [{"role": "user", "content": SYSTEM}], "max_tokens": 1}

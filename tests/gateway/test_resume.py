@@ -23,7 +23,7 @@ LONG = {"model": "demo", "max_tokens": 60, "ignore_eos": True, "temperature": 0}
 
 @pytest.fixture
 async def engines(start_engine):
-    return [await start_engine(decode_ms=4.0) for _ in range(3)]
+    return [await start_engine(decode_ms=15.0) for _ in range(3)]
 
 
 def busy(engines) -> list[Any]:

@@ -150,7 +150,7 @@ async def test_repeated_prompt_goes_to_the_rank_that_holds_it(start_engine, star
 
 
 async def test_busy_rank_is_avoided(start_engine, start_gateway, prose):
-    engine = await start_engine(data_parallel_size=2, prefill_rate=2000)
+    engine = await start_engine(data_parallel_size=2, prefill_rate=500)
     gateway = await start_gateway(engine, queue=NO_QUEUE)
     other = await start_gateway(engine, relay=SEES_LOAD)
     rank = {"x-data-parallel-rank": "1"}

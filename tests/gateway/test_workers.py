@@ -30,13 +30,13 @@ class Several:
     def __init__(self, serving: Serving, closing: contextlib.AsyncExitStack) -> None:
         self.serving = serving
         self._closing = closing
-        self.admin = httpx.AsyncClient(base_url=serving.admin_url, verify=False, timeout=20)
+        self.admin = httpx.AsyncClient(base_url=serving.admin_url, verify=False, timeout=60)
 
     async def ask(self, count: int) -> list[httpx.Response]:
         """So many requests, each on a connection of its own."""
 
         async def one() -> httpx.Response:
-            async with httpx.AsyncClient(base_url=self.serving.url, verify=False, timeout=20) as client:
+            async with httpx.AsyncClient(base_url=self.serving.url, verify=False, timeout=60) as client:
                 headers = {"content-type": "application/json"}
                 return await client.post(CHAT, content=BODY % (1, b"false"), headers=headers)
 

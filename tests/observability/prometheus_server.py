@@ -14,7 +14,7 @@ from external import program
 from shipped import PROMETHEUS
 
 SCRAPE_SECONDS = 0.5
-_START_SECONDS = 30
+_START_SECONDS = 90
 
 
 class Prometheus:
@@ -44,7 +44,7 @@ class Prometheus:
                 stdout=log,
                 stderr=log,
             )
-        self._http = httpx.Client(base_url=f"http://{address}", timeout=20, trust_env=False)
+        self._http = httpx.Client(base_url=f"http://{address}", timeout=60, trust_env=False)
 
     def wait_until_ready(self) -> None:
         end = time.monotonic() + _START_SECONDS
@@ -56,7 +56,7 @@ class Prometheus:
     def stop(self) -> None:
         self._http.close()
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(60)
 
     def values(self, expr: str, *, instant: bool, seconds: float) -> list[float]:
         """All numbers that a query gives: now, or over the last seconds. Those that are no number are left out."""

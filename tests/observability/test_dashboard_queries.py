@@ -71,7 +71,7 @@ def _demo(folder: Path, stack: contextlib.ExitStack) -> tuple[str, str]:
 
 def _ask_for_trouble(public: str) -> None:
     """What the demo's clients do not do: a request that is refused, and a person's data in what is shared."""
-    with httpx.Client(base_url=public, trust_env=False, timeout=20) as client:
+    with httpx.Client(base_url=public, trust_env=False, timeout=60) as client:
         client.post("/v1/chat/completions", content=b"{", headers={"content-type": "application/json"})
         for question in ("One?", "Two?", "Three?"):
             system = "Send the money to DE89 3704 0044 0532 0130 00. " + "Parcels go to the front desk. " * 60
@@ -96,7 +96,7 @@ def _ask_too_much(public: str) -> None:
 def _ask_what_nobody_asked(public: str, seconds: float) -> None:
     """Streams that are cold, all the time: the demo's own are warm after a while."""
     end = time.monotonic() + seconds
-    with httpx.Client(base_url=public, trust_env=False, timeout=20) as client:
+    with httpx.Client(base_url=public, trust_env=False, timeout=60) as client:
         while (now := time.monotonic()) < end:
             body = {
                 "model": "demo",

@@ -34,10 +34,10 @@ def test_it_says_where_it_listens_serves_and_ends_cleanly(number):
         line = process.stdout.readline()
         url = line.split()[-1]
         assert line.startswith("simulated engine m on http://127.0.0.1:")
-        with urllib.request.urlopen(f"{url}/v1/models", timeout=5) as response:
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=60) as response:
             assert json.load(response)["data"][0]["max_model_len"] == 49 * 8
         process.send_signal(number)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert (process.returncode, out, err) == (0, "", "")
@@ -59,12 +59,12 @@ asyncio.run(serve_engines(configs, lambda engines: print(*(engine.url for engine
         def cached(url: str, model: str) -> int:
             body = json.dumps({"model": model, "prompt": list(range(100, 140))}).encode()
             request = urllib.request.Request(f"{url}/v1/completions", body, {"content-type": "application/json"})
-            with urllib.request.urlopen(request, timeout=5) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return json.load(response)["usage"]["prompt_tokens_details"]["cached_tokens"]
 
         assert [cached(first, "a"), cached(first, "a"), cached(second, "b")] == [0, 32, 0]
         process.terminate()
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
     finally:
         process.kill()
         process.stdout.close()
@@ -128,12 +128,12 @@ def test_every_option_reaches_the_engine():
     try:
         line = process.stdout.readline()
         url = line.split(" on ")[1].split(",")[0]
-        with urllib.request.urlopen(f"{url}/server_info", timeout=5) as response:
+        with urllib.request.urlopen(f"{url}/server_info", timeout=60) as response:
             info = json.load(response)
-        with urllib.request.urlopen(f"{url}/v1/models", timeout=5) as response:
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=60) as response:
             models = [card["id"] for card in json.load(response)["data"]]
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert (process.returncode, out, err) == (0, "", "")
@@ -154,13 +154,13 @@ def test_vllms_switches_reach_the_engine():
 
         def post(path: str) -> dict:
             request = urllib.request.Request(f"{url}{path}", body, {"content-type": "application/json"})
-            with urllib.request.urlopen(request, timeout=5) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return json.load(response)
 
         assert post("/v1/completions")["usage"]["prompt_tokens_details"] is None
         with pytest.raises(urllib.error.HTTPError, match="403"):
             post("/v1/completions/render")
         process.terminate()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
     finally:
         process.kill()

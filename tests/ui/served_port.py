@@ -14,7 +14,7 @@ from admin_port import AdminPort
 from gateway.api.protocol import limited_protocol
 from gateway.values.errors import BadRequest
 
-PATIENCE_SECONDS = 10
+PATIENCE_SECONDS = 60
 
 
 class ServedPort:

@@ -19,7 +19,7 @@ from admin_port import problem
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.server import SimulatedEngine
 
-GRACE_SECONDS = 60
+GRACE_SECONDS = 600
 """Much longer than these tests wait."""
 
 BEFORE = "You are the support agent of Anna Smith. Today is 2026-11-20. " + "Be brief and polite. " * 40
@@ -44,7 +44,7 @@ class Serving:
             self.process = subprocess.Popen(command, stderr=log, stdout=subprocess.DEVNULL)
 
     def ready(self):
-        until = time.monotonic() + 30
+        until = time.monotonic() + 90
         while time.monotonic() < until and self.process.poll() is None:
             for line in self.log.read_text().splitlines():
                 if line.endswith("}") and (event := json.loads(line))["event"] == "gateway_ready":
@@ -54,7 +54,7 @@ class Serving:
 
     def ended(self):
         os.kill(self.process.pid, signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(90)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_requests_are_told_live_and_shown_token_by_token_without_their_text(serv
     ready = serving.ready()
     assert ready["dashboard"] == f"{ready['admin']}/dashboard"
     assert "<main>" in httpx.get(ready["dashboard"]).text
-    with httpx.stream("GET", f"{ready['admin']}/admin/api/live?model=demo", timeout=20) as answer:
+    with httpx.stream("GET", f"{ready['admin']}/admin/api/live?model=demo", timeout=60) as answer:
         told = events(answer)
         assert next(told) == ("replicas", {"replicas": [{"id": "r0", "model": "demo", "state": "ready"}]})
         chat(ready["public"], BEFORE, "one")
@@ -138,7 +138,7 @@ def test_whoever_listens_does_not_keep_it_from_ending(serving):
     ready = serving.ready()
     url = httpx.URL(ready["admin"])
     with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(httpx.stream("GET", f"{url}/admin/api/live", timeout=30))
+        listening = stack.enter_context(httpx.stream("GET", f"{url}/admin/api/live", timeout=60))
         told = events(listening)
         next(told)
         deaf = stack.enter_context(socket.create_connection((url.host, url.port)))
@@ -171,7 +171,7 @@ def test_without_a_token_it_does_not_serve_others_than_this_machine(tmp_path):
     models = [{"id": "demo", "tokenizer": "builtin:demo", "replicas": ["http://127.0.0.1:9"]}]
     file.write_text(yaml.safe_dump({"server": {"port": 0, "admin_port": 0, "admin_host": "0.0.0.0"}, "models": models}))
     command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 2
     assert "admin_token" in run.stderr
 

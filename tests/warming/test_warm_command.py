@@ -262,7 +262,7 @@ def test_interrupt_stops_watching_and_says_that_the_job_goes_on(admin, file):
         while admin.looks == 0 and time.monotonic() < until:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
