@@ -15,7 +15,7 @@ DEMO_REQUESTS = 200
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the demo come last: its traffic takes most of a core as long as it runs."""
+    """Tests that need the demo come last: it is six processes besides all others."""
     places = [place for place, item in enumerate(items) if item.path.is_relative_to(Path(__file__).parent)]
     ordered = sorted((items[place] for place in places), key=lambda item: "demo" in getattr(item, "fixturenames", ()))
     for place, item in zip(places, ordered, strict=True):
@@ -30,9 +30,10 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """The demo, with some hundred requests told."""
+    """The demo, with some hundred requests told, and no more to come."""
     with Demo(tmp_path_factory.mktemp("demo")) as running:
         wait_for_requests(running.ready(), DEMO_REQUESTS)
+        running.pause()
         yield running
 
 

@@ -122,10 +122,15 @@ class Demo(Child):
         self.admin = self.wait_for(r"admin +(http://[\d.:]+)/metrics")[1]
         return self
 
+    def pause(self) -> None:
+        """No more traffic, which takes most of a core: its gateways and engines stay as they are."""
+        self.process.send_signal(signal.SIGSTOP)
+
     def __enter__(self) -> "Demo":
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.process.send_signal(signal.SIGCONT)
         self.end()
 
 

@@ -1,7 +1,18 @@
 import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from socket import AF_UNIX, socket
 
+import pytest
 import uvloop
+
+from gateway.explain.child import Child
+from gateway.explain.office import Office
+from gateway.explain.process import Gone, Session
+from gateway.explain.staff import ExplainStaff
 
 # The gateway, the engines and the tenants are started as in the gateway's own tests.
 sys.path.append(str(Path(__file__).parent.parent / "gateway"))
@@ -10,3 +21,32 @@ sys.path.append(str(Path(__file__).parent.parent / "gateway"))
 def pytest_asyncio_loop_factories(config, item):
     """The event loop of production."""
     return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+def explained_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What the process that explains does, in a thread of this one: it says the same, and need not start every time."""
+    with tempfile.TemporaryDirectory(prefix="explain-") as folder:
+        place = Path(folder) / "line"
+
+        async def start(child: Child, command: Sequence[str], door: int | None = None) -> None:
+            assert command
+            assert door is None
+            place.unlink(missing_ok=True)
+            with socket(AF_UNIX) as listener:
+                listener.bind(str(place))
+                listener.listen()
+                await child.join(place)
+                connection, _ = listener.accept()
+            threading.Thread(target=_explain, args=(connection,), name="explain", daemon=True).start()
+
+        monkeypatch.setattr(Child, "start", start)
+        yield
+
+
+def _explain(connection: socket) -> None:
+    with connection:
+        try:
+            Session(connection, Office(ExplainStaff), worked=time.thread_time).run()
+        except Gone:
+            return

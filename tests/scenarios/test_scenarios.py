@@ -19,6 +19,7 @@ _PLAIN = re.compile(r"[^\W\dxX_]|[0-8]")
 """A letter or a digit of the prompt itself."""
 
 
+@pytest.mark.usefixtures("explained_in_a_thread")
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.id)
 async def test_scenario(scenario: Scenario, tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as closing:
