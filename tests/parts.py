@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-AT_ONCE = 5
 MOST_FAILED = 20
 """More, and it is no accident."""
 
@@ -138,7 +137,7 @@ def main(names: Sequence[str]) -> int:
         print(f"There is no part {', '.join(unknown)}; there are {', '.join(known)}.", file=sys.stderr)
         return 2
     chosen = [known[name] for name in names or known]
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(len(PARTS)) as threads:
         results = list(threads.map(anew, [part for part in chosen if part is not ALONE]))
     if ALONE in chosen:
         results.append(anew(ALONE))

@@ -18,9 +18,11 @@ from gateway.state.writes import name_of
 
 _START_SECONDS = 90
 
-_PORTS = 10_240, 22_000
 _BUS = 10_000
 """What a cluster's servers add to their port for what they say to each other."""
+_PORTS = 10_240, 10_240 + _BUS
+_given: set[int] = set()
+"""A server is started some time after it has got its port, and nobody else may have it meanwhile."""
 
 PATIENT = 20.0
 """A deadline for tests that are not about it: this machine may be busy."""
@@ -113,7 +115,7 @@ class RedisServer:
     def _answers(self) -> bool:
         with self.client() as client:
             try:
-                return bool(client.ping())
+                return self._process is not None and client.info("server")["process_id"] == self._process.pid
             except redis.RedisError:
                 return False
 
@@ -126,7 +128,10 @@ def _free_port(*, with_bus: bool) -> int:
     """One that nobody has, and that nobody gets who asks for any: neither a connection nor another test's server."""
     while True:
         port = random.SystemRandom().randrange(*_PORTS)
+        if port in _given:
+            continue
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             for wanted in (port, port + _BUS) if with_bus else (port,):
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", wanted))
+            _given.add(port)
             return port

@@ -30,7 +30,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 WIDE, NARROW = (1280, 800), (390, 844)
-PATIENCE_MS = 15_000
+PATIENCE_MS = 30_000
 
 expect.set_options(timeout=PATIENCE_MS)
 
