@@ -201,4 +201,5 @@ def _state(file: Path) -> tuple[int, int] | None:
         stat = file.stat()
     except OSError:
         return None
-    return stat.st_size, stat.st_mtime_ns
+    # Not the content's time alone: that stays as it is when somebody may read the file at last.
+    return stat.st_size, stat.st_ctime_ns

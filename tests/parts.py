@@ -58,19 +58,21 @@ FAILING = [
     *("tests/state", "tests/discovery", "tests/workers"),
     *_of_gateway("shared_state shared_past shared_figures draining slow_clients"),
 ]
-TEXTS = ["tests/canon", "tests/settle"]
+CANON = ["tests/canon"]
+SETTLE = ["tests/settle"]
 TIMED = _of_gateway("shared_engines routing isolation_prefill hot_prefixes overload")
 
 PARTS = [
     # A gateway for every scenario, the demo, browsers, Prometheus.
     Part("processes", PROCESSES),
     Part("sockets", ["tests/gateway"], but=[*COMMANDS, *FAILING, *TIMED]),
-    Part("rest", ["tests"], but=["tests/gateway", *PROCESSES, *FAILING, *TEXTS]),
+    Part("rest", ["tests"], but=["tests/gateway", *PROCESSES, *FAILING, *CANON, *SETTLE]),
     # A gateway as it is started by hand, with workers, too.
     Part("commands", COMMANDS),
     # Redis and other things that go and come back.
     Part("failing", FAILING),
-    Part("texts", TEXTS, gives_way=True),
+    Part("canon", CANON, gives_way=True),
+    Part("settle", SETTLE, gives_way=True),
 ]
 ALONE = Part("timed", TIMED)
 

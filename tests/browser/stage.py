@@ -109,10 +109,10 @@ class Stage:
         """Wait until every request that was sent stands in the summary."""
         eventually(lambda: bool(self.asked("summary")["requests"] >= len(self.sent)))
 
-    def revive(self, number: int) -> None:
+    def revive(self, number: int, *options: str) -> None:
         """Start an engine where one was killed; its cache is empty."""
-        old = self.engines[number]
-        self.engines[number] = Engine(self.folder / f"engine-{time.monotonic_ns()}", *ENGINE, port=old.port).ready()
+        folder, port = self.folder / f"engine-{time.monotonic_ns()}", self.engines[number].port
+        self.engines[number] = Engine(folder, *ENGINE, *options, port=port).ready()
 
     def restart_gateway(self) -> None:
         """Start another gateway on the same ports, which remembers nothing."""

@@ -30,6 +30,22 @@ def test_killed_replica_turns_ejected_while_one_watches_and_ready_again_when_it_
     expect(first.get_by_text("ready", exact=True)).to_be_visible()
 
 
+def test_replica_whose_address_went_to_another_model_says_so_and_gets_no_requests(visit, own_stage: Stage):
+    visitor = visit(own_stage.admin)
+    page = visitor.open("replicas")
+    visitor.sign_in(OPERATE)
+    arrived(page, REPLICAS)
+    own_stage.engines[0].kill()
+    own_stage.revive(0, "--model", "other")
+    first = page.get_by_role("article", name="replica-1")
+    expect(first).to_contain_text("Its engine does not serve this model")
+    expect(page.get_by_role("region", name="Replicas of demo").get_by_role("status")).to_contain_text("1 of 2 take")
+    for number in range(4):
+        own_stage.send(f"Where is parcel {number}?", system=f"Application {number}.")
+    told = own_stage.asked("replicas")["replicas"]
+    assert [(each["serves_model"], each["prediction"]["requests"]) for each in told] == [(False, 0), (True, 4)]
+
+
 def test_killed_gateway_is_told_its_last_figures_stay_and_another_one_is_found(visit, own_stage: Stage):
     for number in range(3):
         own_stage.send(f"Where is parcel {number}?")

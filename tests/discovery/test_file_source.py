@@ -111,6 +111,21 @@ async def test_a_file_that_is_away_and_comes(file, hear):
     assert "No such file" in await heard.until(lambda said: isinstance(said, str))
 
 
+async def test_a_file_that_may_be_read_at_last(file, hear, monkeypatch):
+    def read_as_no_root(path):
+        if not path.stat().st_mode & 0o400:
+            raise ConfigInvalid([f"{path}: Permission denied"])
+        return read_replicas(path)
+
+    monkeypatch.setattr(listed, "read_replicas", read_as_no_root)
+    file.write_text("[http://a:1]")
+    file.chmod(0)
+    heard = hear(FileSource(file))
+    assert "Permission denied" in await heard.until(lambda said: isinstance(said, str))
+    file.chmod(0o600)
+    await heard.until(is_now("a:1"))
+
+
 def test_all_mistakes_are_told(file):
     file.write_text("- ftp://a\n- {url: 'http://b', regoin: eu}\n")
     with pytest.raises(ConfigInvalid) as caught:

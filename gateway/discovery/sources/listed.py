@@ -81,4 +81,5 @@ def _stat(path: Path) -> tuple[int, int, int] | None:
         stat = path.stat()
     except OSError:
         return None
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+    # Not the content's time alone: that stays as it is when somebody may read the file at last.
+    return stat.st_ino, stat.st_size, stat.st_ctime_ns

@@ -10,11 +10,16 @@ const CAUSES = {
   leaving: "it is to go",
 };
 
+const OTHER_MODEL =
+  "Its engine does not serve this model, says its list (/v1/models): it gets requests only if none of the others does. See " +
+  "whether its address is right, and the engine's --served-model-name.";
+
 /**
  * @param {object} replica as `GET replicas` has it
  * @returns {{tone: string, told: string}} told: empty where there is nothing to say
  */
 export function stateOf(replica) {
+  if (replica.up && !replica.serves_model && replica.state !== "draining") return { tone: "bad", told: OTHER_MODEL };
   const tell = TOLD[replica.state];
   return { tone: TONES[replica.state] ?? "", told: tell ? tell(replica) : "" };
 }
