@@ -11,7 +11,7 @@ from scripted_engine import STREAM_HEAD, chunk, response
 
 BODY = b'{"model":"demo","messages":[{"role":"user","content":"Hi"}]}'
 STREAM = b'{"model":"demo","stream":true,"messages":[{"role":"user","content":"Hi"}]}'
-FAST = {"first_byte_timeout_seconds": 0.3, "chunk_timeout_seconds": 0.3, "connect_timeout_seconds": 0.5}
+FAST = {"first_byte_timeout_seconds": 0.3, "chunk_timeout_seconds": 0.3}
 
 
 @pytest.fixture(params=[False, True], ids=["whole", "stream"])
