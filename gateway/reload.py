@@ -9,7 +9,7 @@ import structlog
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.config_file import named_files
+from gateway.config_file import Stamp, file_stamp, named_files
 from gateway.settings import ModelSettings, Settings, load_settings
 from gateway.tasks import TaskGroupOwner
 from gateway.values.errors import ConfigInvalid
@@ -145,8 +145,8 @@ def merged(running: Settings, new: Settings) -> tuple[Settings, list[str]]:
     return mixed, waiting
 
 
-def watched(config: Path, settings: Settings) -> dict[Path, tuple[int, int] | None]:
-    """Size and time of change of every file that the running configuration was made from. Blocks."""
+def watched(config: Path, settings: Settings) -> dict[Path, Stamp]:
+    """The stamp of every file that the running configuration was made from. Blocks."""
     files = [config, *named_files(config)]
     for model in settings.models:
         if model.chat_template is not None:
@@ -155,7 +155,7 @@ def watched(config: Path, settings: Settings) -> dict[Path, tuple[int, int] | No
         files += [folder / name for name in _TOKENIZER_FILES]
     if settings.warm.file is not None:
         files.append(settings.warm.file)
-    return {file: _state(file) for file in files}
+    return {file: file_stamp(file) for file in files}
 
 
 def _without_restart(error: ErrorDetails, waiting: list[str]) -> str:
@@ -189,17 +189,6 @@ def _section(name: str, before: Any, after: Any, live: set[str] | frozenset[str]
     return before.model_copy(update={key: getattr(after, key) for key in fields if key in live})
 
 
-def _new_files(
-    seen: dict[Path, tuple[int, int] | None], config: Path, settings: Settings
-) -> dict[Path, tuple[int, int] | None]:
+def _new_files(seen: dict[Path, Stamp], config: Path, settings: Settings) -> dict[Path, Stamp]:
     """Files that the configuration did not name before."""
     return {file: state for file, state in watched(config, settings).items() if file not in seen}
-
-
-def _state(file: Path) -> tuple[int, int] | None:
-    try:
-        stat = file.stat()
-    except OSError:
-        return None
-    # Not the content's time alone: that stays as it is when somebody may read the file at last.
-    return stat.st_size, stat.st_ctime_ns

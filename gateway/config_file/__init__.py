@@ -2,7 +2,7 @@
 
 ``document`` turns the file's bytes into YAML nodes, ``tree`` turns nodes into plain values (and knows the line of
 each), pydantic validates the whole, and ``problems`` words what it found. Nothing stops at the first mistake, but for a
-file that cannot be read or is not YAML.
+file that cannot be read or is not YAML. ``stamp`` tells when it has to be read again.
 """
 
 import os
@@ -15,10 +15,11 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.config_file.document import MAPPING_TAG, TEXT_TAG, compose, read_document, read_text
 from gateway.config_file.problems import describe
+from gateway.config_file.stamp import Stamp, file_stamp
 from gateway.config_file.tree import FILE_PREFIX, TreeReader
 from gateway.values.errors import ConfigInvalid
 
-__all__ = ["named_files", "read_config", "read_list"]
+__all__ = ["Stamp", "file_stamp", "named_files", "read_config", "read_list"]
 
 M = TypeVar("M", bound=BaseModel)
 

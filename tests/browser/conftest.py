@@ -15,7 +15,7 @@ DEMO_REQUESTS = 200
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the demo come last: it is six processes besides all others."""
+    """Tests that need the demo come last: its processes run from the first of them on."""
     places = [place for place, item in enumerate(items) if item.path.is_relative_to(Path(__file__).parent)]
     ordered = sorted((items[place] for place in places), key=lambda item: "demo" in getattr(item, "fixturenames", ()))
     for place, item in zip(places, ordered, strict=True):

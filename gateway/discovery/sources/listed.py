@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from gateway.config_file import named_files, read_list
+from gateway.config_file import Stamp, file_stamp, named_files, read_list
 from gateway.discovery.found import Found, SourceFailed
 from gateway.discovery.replica_settings import ReplicaSettings
 from gateway.values.errors import ConfigInvalid
@@ -15,7 +15,7 @@ _LOOK_SECONDS = 1.0
 """Time between two looks at the file. One that changed is read once two looks in a row show the same: whoever writes it
 in place is then mostly done."""
 
-_State = tuple[tuple[int, int, int] | None, ...]
+_State = tuple[Stamp, ...]
 
 
 class _ReplicaList(BaseModel):
@@ -73,13 +73,4 @@ class FileSource:
 
 def _state(path: Path) -> _State:
     """What tells one content of the file, and of the secret files it names, from another."""
-    return tuple(_stat(each) for each in (path, *named_files(path)))
-
-
-def _stat(path: Path) -> tuple[int, int, int] | None:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    # Not the content's time alone: that stays as it is when somebody may read the file at last.
-    return stat.st_ino, stat.st_size, stat.st_ctime_ns
+    return tuple(file_stamp(each) for each in (path, *named_files(path)))
