@@ -18,6 +18,7 @@ from gateway.values.ids import ModelId, Target
 from gateway.values.outcome import Ending, FailureStage, Outcome
 from gateway.values.ports import PrefixIndex, Sink
 from gateway.values.prompt import TokenSource
+from gateway.values.request import ChatRequest
 
 _log = structlog.get_logger("gateway.flow")
 
@@ -82,10 +83,9 @@ class Attempts:
         if self._resume and trip.stream is None and is_resumable(trip.request):
             trip.stream = _resumable(trip, sink)
         stream = trip.stream
-        begun = stream is not None and stream.begun
         if stream is not None:
             stream.attempt(trip.dispatched_at)
-        if begun:
+        if trip.begun:
             _log.info("stream_continued", request_id=trip.request.request_id, replica=replica.id)
 
         def first_byte() -> None:
@@ -97,9 +97,8 @@ class Attempts:
         estimate = next(c.queue_seconds + c.prefill_seconds for c in decision.candidates if c.target == target)
         later = asyncio.get_running_loop().call_later
         timer = None if trip.request.stream else later(estimate, self._prefilled, trip, ticket)
-        trace, origin = trip.trace, replica.origin
-        trace_headers = trace.relay(decision, origin.host, origin.port) if trace is not None else None
-        terms = Terms(trip.space.salt, _own_headers(trip), trace_headers, trip.deadline, _retry_after(decision), begun)
+        request = trip.request if stream is None else stream.request
+        terms = _terms(trip, request, replica)
         again = False
 
         def withhold(ending: Ending, status: int | None, started: bool) -> bool:
@@ -113,7 +112,7 @@ class Attempts:
 
         try:
             outcome = await self._forwarder.forward(
-                trip.request if stream is None else stream.request,
+                request,
                 replica,
                 target.rank,
                 sink if stream is None else stream,
@@ -130,8 +129,8 @@ class Attempts:
             self._done(trip, ticket)
         if stream is not None:
             outcome = stream.note(outcome)
-        if trace is not None:
-            trace.relayed(outcome)
+        if trip.trace is not None:
+            trip.trace.relayed(outcome)
         self._judge(trip, replica, outcome)
         if not again:
             return outcome if stream is None else self._pieced(trip, stream, outcome)
@@ -231,6 +230,20 @@ def _takes_long(trip: Trip, ending: Ending) -> bool:
 def _resumable(trip: Trip, sink: Sink) -> ResumableStream:
     known = None if trip.prompt.source is TokenSource.TEXT else trip.prompt.tokens
     return ResumableStream(trip.request, sink, trip.model.encoder.local, known)
+
+
+def _terms(trip: Trip, request: ChatRequest, replica: Replica) -> Terms:
+    """What goes with ``request``, which is the trip's or its continuation."""
+    decision, trace, origin = trip.decision, trip.trace, replica.origin
+    assert decision is not None
+    return Terms(
+        body=trip.engine_body(request),
+        own_headers=_own_headers(trip),
+        trace_headers=None if trace is None else trace.relay(decision, origin.host, origin.port),
+        deadline=trip.deadline,
+        retry_after_seconds=_retry_after(decision),
+        begun=trip.begun,
+    )
 
 
 def _retry_after(decision: Decision) -> int:

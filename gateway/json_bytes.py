@@ -4,8 +4,9 @@ Every document given to these functions must be valid JSON (it was parsed before
 parser: NaN, Infinity, numbers beyond a double. JSON allows repeating a name in an object; the last one counts.
 """
 
+import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import orjson
 
@@ -17,6 +18,11 @@ _SCALAR = re.compile(rb"[^\s,\]}]+")
 # Possessive, so that a string of megabytes costs no memory to go back into.
 _BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([\[\]{}])', re.DOTALL)
 _REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_WS = rb"[ \t\n\r]*+"
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_FLAT_VALUE = rb'(?:%b|[^\s,\[\]{}"]++|\{[^"\[\]{}]*+\}|\[[^"\[\]{}]*+\])' % _STRING
+"""A value without strings and containers inside it."""
+_AFTER_VALUE = re.compile(_WS + rb",?+")
 _BACKSLASH = ord("\\")
 _QUOTES_LOOKED_AT = 32
 
@@ -30,9 +36,48 @@ def inserted(document: bytes, member: bytes) -> bytes:
 
 def member_values(body: bytes, name: str) -> Iterator[tuple[int, int]]:
     """Where the values of an object's members of one name stand."""
-    for key, _, start, end in _members(body, _skip(body, 0)):
-        if key == name:
-            yield start, end
+    return ((start, end) for _, start, end in _named_values(body, (name,)))
+
+
+def last_member_value(document: bytes, name: str) -> tuple[int, int]:
+    """Where the value stands that counts among those of an object's members of one name, of which there is one at
+    least."""
+    found: tuple[int, int] | None = None
+    for found in member_values(document, name):  # noqa: B007 - only the last one is of interest
+        pass
+    assert found is not None, "the object has no such member"
+    return found
+
+
+def spliced(document: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """A document with other bytes at some places. Every byte is copied once, however many places there are.
+
+    Args:
+        document: The document.
+        changes: Where each place begins and ends, and what stands there afterwards; in the document's order.
+    """
+    pieces: list[bytes] = []
+    done = 0
+    for start, end, new in changes:
+        pieces += (document[done:start], new)
+        done = end
+    pieces.append(document[done:])
+    return b"".join(pieces)
+
+
+def with_members(document: bytes, fields: Collection[str], members: Mapping[str, bytes]) -> bytes:
+    """An object whose members of some names all have these values; those that it lacks are put in front.
+
+    Args:
+        document: The object.
+        fields: The names of all its members.
+        members: The values, as JSON, by name.
+    """
+    present = tuple(name for name in members if name in fields)
+    if present:
+        document = spliced(document, ((s, e, members[name]) for name, s, e in _named_values(document, present)))
+    lacking = [b"%b:%b" % (orjson.dumps(name), value) for name, value in members.items() if name not in fields]
+    return inserted(document, b",".join(lacking)) if lacking else document
 
 
 def without(document: bytes, name: str) -> bytes:
@@ -68,15 +113,10 @@ def replaced(document: bytes, values: Mapping[Path, bytes]) -> bytes:
     Raises:
         KeyError: there is nothing at a path.
     """
-    pieces: list[bytes] = []
-    done = 0
-    for start, end, value in sorted(_places(document, _skip(document, 0), list(values.items()), 0)):
-        pieces += (document[done:start], value)
-        done = end
-    if len(pieces) != 2 * len(values):
+    changes = sorted(_places(document, _skip(document, 0), list(values.items()), 0))
+    if len(changes) != len(values):
         raise KeyError("a path leads nowhere")
-    pieces.append(document[done:])
-    return b"".join(pieces)
+    return spliced(document, changes)
 
 
 def _places(
@@ -109,6 +149,37 @@ def _children(
             missing -= 1
             if not missing:
                 return
+
+
+def _named_values(document: bytes, names: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
+    """Name, start and end of the value of every member of an object that has one of these names."""
+    member = _member_pattern(names)
+    position = _skip(document, 0) + 1
+    while (found := member.match(document, position)) is not None:
+        key = found[1]
+        name: str = orjson.loads(b'"%b"' % key) if b"\\" in key else key.decode()
+        start, end = found.span(2)
+        position = found.end()
+        if start < 0:
+            start, end = position, _value_end(document, position)
+            after = _AFTER_VALUE.match(document, end)
+            assert after is not None
+            position = after.end()
+        if name in names:
+            yield name, start, end
+
+
+@functools.lru_cache(maxsize=64)
+def _member_pattern(names: tuple[str, ...]) -> re.Pattern[bytes]:
+    """Matches a member (its name, and its value if that is flat) with the comma behind it.
+
+    Also matches all flat members in front of it that have none of these names, so that they cost no step each. A name
+    that is spelled with escapes may be one of them, so it ends such a run.
+    """
+    wanted = b"|".join(re.escape(name.encode()) for name in names)
+    other = rb'%b"(?!(?:%b)")[^"\\]*+"%b:%b%b%b,' % (_WS, wanted, _WS, _WS, _FLAT_VALUE, _WS)
+    member = rb'%b"([^"\\]*+(?:\\.[^"\\]*+)*+)"%b:%b(%b)?+%b,?+' % (_WS, _WS, _WS, _FLAT_VALUE, _WS)
+    return re.compile(rb"(?:%b)*+%b" % (other, member), re.DOTALL)
 
 
 def _members(body: bytes, start: int) -> Iterator[tuple[str, int, int, int]]:

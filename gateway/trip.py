@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from gateway.canon.counts import TokenCounts
 from gateway.encode import Encoder
 from gateway.relay import Replica
+from gateway.relay.body import engine_body
 from gateway.relay.resume import ResumableStream
 from gateway.values.blocks import BlockChain
 from gateway.values.canonical import RuleName
@@ -113,6 +114,7 @@ class Trip:
     """The answer's choices, as far as they are known."""
     stages: list[tuple[str, float]] = field(default_factory=list)
     _lap_at: float = field(default_factory=time.perf_counter)
+    _engine_body: tuple[ChatRequest, bytes] | None = None
 
     def lap(self, stage: str) -> None:
         """A room is done: note how long it took."""
@@ -127,6 +129,12 @@ class Trip:
         self._lap_at = time.perf_counter()
         if self.trace is not None:
             self.trace.resume()
+
+    def engine_body(self, request: ChatRequest) -> bytes:
+        """The body with which ``request`` (this one or its continuation) is sent; attempts share it."""
+        if self._engine_body is None or self._engine_body[0] is not request:
+            self._engine_body = request, engine_body(request, self.space.salt)
+        return self._engine_body[1]
 
     @property
     def begun(self) -> bool:

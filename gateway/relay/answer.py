@@ -35,7 +35,7 @@ class Terms:
     """What goes with a request, and for how long.
 
     Attributes:
-        salt: Sent as ``cache_salt``, in place of the client's own; None leaves the body as it is.
+        body: Sent as the body: the request's with what the gateway sets in it.
         own_headers: Headers the gateway adds to the answer.
         trace_headers: Sent in place of the client's ``traceparent`` and ``tracestate``; None leaves those.
         deadline: When the client stops waiting, in the running loop's time (monotonic seconds).
@@ -43,7 +43,7 @@ class Terms:
         begun: Whether the client has got the beginning already, from another replica.
     """
 
-    salt: str | None
+    body: bytes
     own_headers: Sequence[tuple[bytes, bytes]]
     trace_headers: Sequence[tuple[bytes, bytes]] | None
     deadline: float

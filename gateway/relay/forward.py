@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 
 from gateway.relay.answer import Answer, Terms
-from gateway.relay.body import asking_for_usage, salted
 from gateway.relay.flight import Flight
 from gateway.relay.headers import upstream_headers
 from gateway.relay.http import HttpClient, NotConnected, TransportError
@@ -68,9 +67,6 @@ class Forwarder:
                 anything before): whether it is told nothing, because the request is tried again elsewhere.
         """
         attempt = Answer(sink, terms, on_first_byte, request, self._max_answer_bytes)
-        body = asking_for_usage(request.body, request.fields) if request.stream else request.body
-        if terms.salt is not None:
-            body = salted(body, request.fields, terms.salt)
         headers = upstream_headers(
             request.headers,
             request.request_id.encode(),
@@ -86,7 +82,7 @@ class Forwarder:
         try:
             async with timeout:
                 replica.flights.add(flight)
-                async with self._client.request("POST", replica.origin, path, headers, body) as response:
+                async with self._client.request("POST", replica.origin, path, headers, terms.body) as response:
                     attempt.begin(response.status, response.headers)
                     reset_at = 0.0
                     while (piece := await response.read()) is not None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.json_bytes import inserted, member_values, replaced, without
+from gateway import json_bytes
+from gateway.json_bytes import inserted, last_member_value, member_values, replaced, with_members, without
 
 
 @pytest.mark.parametrize(
@@ -151,3 +152,103 @@ def test_without_a_member_the_others_keep_their_bytes(members, spaces):
     if left:
         assert without(written(members), "k") == written(left)
     assert json.loads(without(written(members), "k")) == dict(left)
+
+
+# Members set
+
+
+class Counted(bytes):
+    """A document that counts how many of its bytes are copied, in it and in what is cut from it or joined with it."""
+
+    copied = 0
+
+    def __getitem__(self, place):
+        found = super().__getitem__(place)
+        return self._copy(found) if isinstance(place, slice) else found
+
+    def __add__(self, other):
+        return self._copy(bytes(self) + other)
+
+    def __radd__(self, other):
+        return self._copy(other + bytes(self))
+
+    def startswith(self, *given):
+        return bytes(self).startswith(*given)
+
+    def _copy(self, found):
+        Counted.copied += len(found)
+        return Counted(found)
+
+
+NAMES = st.sampled_from(["a", "b", "c", "set", "other", 'qu"ote', "back\\slash", "é", "", "a.b"])
+NESTED = st.recursive(
+    SCALARS | st.just('",:{}[]\\"'),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+GAPS = st.sampled_from(["", " ", "\n\t", " \r\n "])
+MEMBERS = st.lists(st.tuples(NAMES, NESTED, st.booleans(), GAPS, GAPS), max_size=12)
+
+
+def spelled(name, escaped):
+    """A name as JSON, plain or with every character as an escape."""
+    return '"' + "".join(f"\\u{ord(char):04x}" for char in name) + '"' if escaped else json.dumps(name)
+
+
+def cut(members, names):
+    """An object's text, cut at the values of the members of these names."""
+    pieces, piece = [], "{"
+    for number, (name, value, escaped, gap, gap2) in enumerate(members):
+        piece += ("," if number else "") + gap + spelled(name, escaped) + gap2 + ":" + gap
+        text = json.dumps(value, ensure_ascii=escaped)
+        if name in names:
+            pieces += [piece, text]
+            piece = gap2
+        else:
+            piece += text + gap2
+    return [each.encode() for each in [*pieces, piece + "}"]]
+
+
+@given(members=MEMBERS, values=st.dictionaries(NAMES, NESTED, max_size=4))
+def test_setting_members_is_parsing_and_setting_them_and_leaves_all_other_bytes(members, values):
+    pieces = cut(members, values)
+    document = b"".join(pieces)
+    fields = json.loads(document)
+    result = with_members(document, fields, {name: json.dumps(value).encode() for name, value in values.items()})
+    assert json.loads(result) == fields | values
+    names = [name for name, *_ in members if name in values]
+    there = b"".join(
+        piece if number % 2 == 0 else json.dumps(values[names[number // 2]]).encode()
+        for number, piece in enumerate(pieces)
+    )
+    # What was missing stands in front; everything behind it is the same bytes.
+    assert result.endswith(there[1:])
+    if values.keys() <= fields.keys():
+        assert result == there
+    for name in values.keys() & fields.keys():
+        start, end = last_member_value(document, name)
+        assert json.loads(document[start:end]) == fields[name]
+
+
+@given(members=MEMBERS, name=NAMES)
+def test_values_are_found_wherever_their_members_stand(members, name):
+    document = b"".join(cut(members, ()))
+    expected = [value for each, value, *_ in members if each == name]
+    assert [json.loads(document[start:end]) for start, end in member_values(document, name)] == expected
+
+
+@pytest.mark.parametrize("member", [b'"x":{}', b'"x":""', b'"x":0', b'"\\u0078":{"y":[{}]}', b'"x" : [ "]" ] '])
+def test_every_byte_is_copied_a_few_times_however_many_members_are_set(member):
+    document = Counted(b"{" + b",".join([member, b'"z":1'] * 3000) + b"}")
+    Counted.copied = 0
+    assert json.loads(with_members(document, {"x", "z"}, {"x": b"[1]"})) == {"x": [1], "z": 1}
+    assert Counted.copied < 3 * len(document)
+
+
+def test_members_between_those_looked_for_cost_no_step_each(monkeypatch):
+    calls = []
+    end_of = json_bytes._value_end
+    monkeypatch.setattr(json_bytes, "_value_end", lambda *given: calls.append(given) or end_of(*given))
+    document = b"{" + b'"a":"\\"}",\n"b" : [1, 2] ,"c":{},' * 10_000 + b'"x":[[1]],"d":[{"x":2}]}'
+    assert [document[start:end] for start, end in member_values(document, "x")] == [b"[[1]]"]
+    assert len(calls) == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from gateway.json_bytes import inserted, member_values, replaced
+from gateway.json_bytes import last_member_value, replaced, spliced, with_members
 from gateway.relay.resume.eligible import single_prompt
 from gateway.values.request import ChatRequest, Endpoint
 
@@ -52,12 +52,7 @@ def continued_body(request: ChatRequest, text: str, ids: Sequence[int] | None, s
         body = _behind_prompt(body, request.fields, b"".join(b",%d" % token for token in ids))
     else:
         return None
-    for name in (*_LIMITS, "min_tokens"):
-        if type(value := request.fields.get(name)) is int:
-            body = _with(body, request.fields, name, b"%d" % max(value - spent, 0))
-    if request.endpoint is Endpoint.COMPLETIONS and "max_tokens" not in request.fields:
-        body = inserted(body, b'"max_tokens":%d' % (_COMPLETION_DEFAULT - spent))
-    return body
+    return with_members(body, request.fields, _members_left(request, spent))
 
 
 def continued_chat(request: ChatRequest, text: str) -> Mapping[str, Any]:
@@ -74,29 +69,30 @@ def _with_message(body: bytes, fields: Mapping[str, Any], text: str) -> bytes:
     if fields.get("continue_final_message") is True:
         longer = orjson.dumps(messages[-1]["content"] + text)
         return replaced(body, {("messages", len(messages) - 1, "content"): longer})
-    *_, (_, end) = member_values(body, "messages")
-    at = end - 1
-    body = body[:at] + b',{"role":"assistant","content":"' + _json_text(text) + b'"}' + body[at:]
-    body = _with(body, fields, "continue_final_message", b"true")
-    return _with(body, fields, "add_generation_prompt", b"false")
+    _, end = last_member_value(body, "messages")
+    message = b',{"role":"assistant","content":"%b"}' % _json_text(text)
+    return spliced(body, [(end - 1, end - 1, message)])
+
+
+def _members_left(request: ChatRequest, spent: int) -> dict[str, bytes]:
+    """The members that are different in the body of the rest, and their values."""
+    fields = request.fields
+    limits = [name for name in (*_LIMITS, "min_tokens") if type(fields.get(name)) is int]
+    members = {name: b"%d" % max(fields[name] - spent, 0) for name in limits}
+    if request.endpoint is Endpoint.CHAT:
+        if fields.get("continue_final_message") is not True:
+            members |= {"continue_final_message": b"true", "add_generation_prompt": b"false"}
+    elif "max_tokens" not in fields:
+        members["max_tokens"] = b"%d" % (_COMPLETION_DEFAULT - spent)
+    return members
 
 
 def _behind_prompt(body: bytes, fields: Mapping[str, Any], more: bytes) -> bytes:
     """More text, or more ids, behind a completion's prompt: in front of its closing quote or bracket."""
-    *_, (_, end) = member_values(body, "prompt")
+    _, end = last_member_value(body, "prompt")
     if isinstance(prompt := fields["prompt"], list) and not isinstance(prompt[0], int):
         end = len(body[: end - 1].rstrip(_SPACE))  # the list's only prompt
-    at = end - 1
-    return body[:at] + more + body[at:]
-
-
-def _with(body: bytes, fields: Mapping[str, Any], name: str, value: bytes) -> bytes:
-    """A body with a member of this value, however often it had one."""
-    if name not in fields:
-        return inserted(body, b'"' + name.encode() + b'":' + value)
-    for start, end in reversed(list(member_values(body, name))):
-        body = body[:start] + value + body[end:]
-    return body
+    return spliced(body, [(end - 1, end - 1, more)])
 
 
 def _json_text(text: str) -> bytes:
