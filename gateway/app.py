@@ -224,6 +224,7 @@ class Gateway:
             tracer=self._tracing,
             max_body_bytes=settings.server.max_body_bytes,
             max_json_depth=settings.server.max_json_depth,
+            max_sequences=settings.server.max_sequences,
         )
         shown = Snapshots(
             fleet=self._fleet,

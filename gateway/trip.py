@@ -23,6 +23,7 @@ from gateway.values.errors import (
 )
 from gateway.values.explain import Holder, Reply
 from gateway.values.ids import ModelId, ReplicaId, Target
+from gateway.values.numbers import MOST_SEQUENCES, choices
 from gateway.values.outcome import Ending, FailureStage, Outcome
 from gateway.values.ports import CanonicalRequest, Grant, Lease, Trace
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
@@ -160,8 +161,7 @@ class Trip:
     @property
     def sequences(self) -> int:
         """What an engine counts the request as: every choice of every prompt is computed as a request of its own."""
-        choices = self.request.fields.get("n")
-        return max(len(self.prompt.parts), 1) * (choices if isinstance(choices, int) and choices > 0 else 1)
+        return min(max(len(self.prompt.parts), 1) * choices(self.request.fields), MOST_SEQUENCES)
 
     @property
     def beginning(self) -> int | bytes:

@@ -12,8 +12,10 @@ from typing import Any
 
 import orjson
 
+from gateway.api.numbers import check_numbers
 from gateway.values.errors import BadRequest, NotFound
 from gateway.values.ids import ModelId, RequestId
+from gateway.values.numbers import MOST_SEQUENCES
 from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.tenant import Caller
 
@@ -47,6 +49,7 @@ def parse_request(
     received_at: float,
     caller: Caller,
     peer: str,
+    max_sequences: int = MOST_SEQUENCES,
 ) -> ChatRequest:
     """Parse and check a body.
 
@@ -75,6 +78,7 @@ def parse_request(
         _check_messages(fields)
     else:
         _check_prompt(fields)
+    check_numbers(endpoint, fields, max_sequences)
     return ChatRequest(
         endpoint=endpoint,
         query=query,

@@ -40,6 +40,7 @@ class PublicApp:
         tracer: Who is told of requests on their way; None if nobody is.
         max_body_bytes: Largest body accepted.
         max_json_depth: Deepest nesting accepted.
+        max_sequences: Most sequences that one request may ask for.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class PublicApp:
         tracer: Tracer | None,
         max_body_bytes: int,
         max_json_depth: int,
+        max_sequences: int,
     ) -> None:
         self._service = service
         self._gate = gate
@@ -61,6 +63,7 @@ class PublicApp:
         self._models = catalog.models
         self._max_body_bytes = max_body_bytes
         self._max_json_depth = max_json_depth
+        self._max_sequences = max_sequences
         self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
         self.routes: FastAPI = build_routes(catalog, gate, observers)
 
@@ -104,6 +107,7 @@ class PublicApp:
                 received_at=time.monotonic(),
                 caller=grant.caller,
                 peer=peer,
+                max_sequences=self._max_sequences,
             )
             if trace is not None:
                 trace.lap("parse")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from gateway.keys import hash_key, parse_expiry, parse_hash
+from gateway.values.numbers import MOST_SEQUENCES
 
 _TOKEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _TAKEN_ID = "admin_token"
@@ -129,6 +130,12 @@ class ServerSettings(BaseModel):
     max_json_depth: int = Field(default=64, ge=1, le=512)
     """Deepest nesting of a request body, in levels; a deeper one is answered with 400. Real requests stay below 20,
     tool schemas included. Too small: requests with nested tool schemas are refused."""
+
+    max_sequences: int = Field(default=MOST_SEQUENCES, ge=1, le=MOST_SEQUENCES)
+    """Sequences that one request may ask for: its choices (`n`, `best_of`) times its prompts; more are answered with
+    400. 16384 is vLLM's own limit of `n`. An engine computes each of them as a request of its own, in front of those
+    that come later. Too small: batches of prompts and large `n` are refused; too large: one request can hold up a
+    replica for everyone else."""
 
     keep_alive_seconds: float = Field(default=75, gt=0)
     """Seconds an idle client connection stays open. 75 is above the 60 of common load balancers, so that the gateway is

@@ -7,6 +7,7 @@ from gateway.encode import conversation as rules
 from gateway.encode.template import ChatTemplate
 from gateway.encode.tokens import TokenBackend, pack
 from gateway.values.errors import TokenizerUnavailable
+from gateway.values.numbers import whole
 from gateway.values.request import Endpoint
 
 
@@ -59,10 +60,10 @@ class LocalEncoder:
         """
         chat = endpoint is Endpoint.CHAT
         parts = (self._encode_chat(fields),) if chat else self._encode_completion(fields)
-        limit = fields.get("truncate_prompt_tokens")
+        limit = whole(fields.get("truncate_prompt_tokens"))
         if limit == -1:
             raise TokenizerUnavailable("the prompt is cut to the engine's context limit, which only the engine knows")
-        if isinstance(limit, int) and limit > 0:
+        if limit is not None and limit > 0:
             keep = 4 * limit
             left = fields.get("truncation_side") != "right"
             parts = tuple(part[-keep:] if left else part[:keep] for part in parts)

@@ -217,7 +217,7 @@ def _is_common(messages: Sequence[Message], arguments: Mapping[str, Any]) -> boo
     """Whether the fast renderer's proof covers a request of this shape."""
     return (
         _COMMON_ARGUMENTS.issuperset(arguments)
-        and not arguments["continue_final_message"]
+        and not arguments.get("continue_final_message")
         and bool(messages)
         and not any("reasoning" in message or "tools" in message for message in messages)
     )

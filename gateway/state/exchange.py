@@ -108,6 +108,7 @@ class Exchange:
         self._all = True
         self._peers: dict[str, _Peer] = {}
         self._odd: set[str] = set()
+        self._mute: set[str] = set()
         self._tasks = TaskGroupOwner()
 
     @property
@@ -152,7 +153,7 @@ class Exchange:
     async def _tell(self) -> None:
         now = self._clock()
         everything = self._all or now - self._all_at >= _ALL_SECONDS
-        told = {name: part.tell(now, everything=everything) for name, part in self._parts.items()}
+        told = {name: self._told(name, part, now, everything=everything) for name, part in self._parts.items()}
         parts = {name: each for name, each in told.items() if each is not None}
         if not parts and now - self._told_at < _BEAT_SECONDS:
             return
@@ -160,6 +161,17 @@ class Exchange:
             self._all, self._all_at = False, now
         self._told_at = now
         await self._publish(parts)
+
+    def _told(self, name: str, part: Shared, now: float, *, everything: bool) -> bytes | None:
+        """What a part tells; None if it fails, which must not keep the others, and this gateway, from being known."""
+        try:
+            return part.tell(now, everything=everything)
+        except Exception:  # noqa: BLE001 - whatever it is, the part tells all again in a second
+            self._on_error(BACKEND)
+            if name not in self._mute:
+                self._mute.add(name)
+                _log.exception("part_not_sent", part=name)
+            return None
 
     async def _publish(self, parts: dict[str, bytes], *, last: bool = False) -> None:
         self._number += 1  # also if it fails: then it was lost

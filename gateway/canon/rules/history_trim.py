@@ -17,6 +17,7 @@ from gateway.canon.rule import NOTHING, Detected, Fields, Given
 from gateway.canon.settings import HistoryTrimSettings
 from gateway.canon.texts import BLOCK_ROLES, leading_messages, messages
 from gateway.values.canonical import RuleName
+from gateway.values.numbers import whole
 
 _MESSAGE_MARKS = 6
 """Tokens of a chat template around a message."""
@@ -120,8 +121,8 @@ def _cut(points: Sequence[int], sizes: Sequence[int], first: int, room: int, ste
 def _answer_tokens(fields: Fields) -> int:
     """Tokens that the answer may have, as far as the client says."""
     for name in ("max_completion_tokens", "max_tokens"):
-        most = fields.get(name)
-        if isinstance(most, int):
+        most = whole(fields.get(name))
+        if most is not None:
             return max(0, most)
     return 0
 

@@ -11,6 +11,7 @@ import orjson
 
 from gateway.json_bytes import last_member_value, replaced, spliced, with_members
 from gateway.relay.resume.eligible import single_prompt
+from gateway.values.numbers import whole
 from gateway.values.request import ChatRequest, Endpoint
 
 _COMPLETION_DEFAULT = 16
@@ -28,7 +29,7 @@ def tokens_left(request: ChatRequest, spent: int) -> int | None:
         spent: Tokens that the client has got.
     """
     fields = request.fields
-    limit = next((fields[name] for name in _LIMITS if type(fields.get(name)) is int), None)
+    limit = next((limit for name in _LIMITS if (limit := whole(fields.get(name))) is not None), None)
     if limit is None and request.endpoint is Endpoint.COMPLETIONS and "max_tokens" not in fields:
         limit = _COMPLETION_DEFAULT
     return None if limit is None else limit - spent
@@ -77,8 +78,8 @@ def _with_message(body: bytes, fields: Mapping[str, Any], text: str) -> bytes:
 def _members_left(request: ChatRequest, spent: int) -> dict[str, bytes]:
     """The members that are different in the body of the rest, and their values."""
     fields = request.fields
-    limits = [name for name in (*_LIMITS, "min_tokens") if type(fields.get(name)) is int]
-    members = {name: b"%d" % max(fields[name] - spent, 0) for name in limits}
+    limits = {name: whole(fields.get(name)) for name in (*_LIMITS, "min_tokens")}
+    members = {name: b"%d" % max(limit - spent, 0) for name, limit in limits.items() if limit is not None}
     if request.endpoint is Endpoint.CHAT:
         if fields.get("continue_final_message") is not True:
             members |= {"continue_final_message": b"true", "add_generation_prompt": b"false"}
