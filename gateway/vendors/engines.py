@@ -1,7 +1,7 @@
 """What is common to the engines, and which engine it is."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any, TypeGuard, assert_never
 
 from gateway.values.engine import EngineFacts, EngineKind
 from gateway.values.kv_events import EventSource
@@ -13,6 +13,8 @@ _STARTED_AT = "process_start_time_seconds"
 """As every Prometheus client library exports it."""
 
 _METRICS = (*vllm.METRICS, *sglang.METRICS, _STARTED_AT)
+
+_MOST_TOKENS = 2**31
 
 
 def parse_metrics(text: str) -> EngineFacts:
@@ -45,18 +47,26 @@ def event_sources(kind: EngineKind, document: Any, host: str) -> Sequence[EventS
 
 
 def parse_usage(usage: Any) -> Usage | None:
-    """The ``usage`` object of an answer; None if it is none.
+    """The ``usage`` object of a response; None if it is none, or if one of its counts cannot be right.
 
     ``prompt_tokens_details.cached_tokens`` is there only if vLLM runs with ``--enable-prompt-tokens-details``, SGLang
     with ``--enable-cache-report``.
     """
-    if not isinstance(usage, Mapping) or not isinstance(prompt := usage.get("prompt_tokens"), int):
+    if not isinstance(usage, Mapping):
         return None
-    completion = usage.get("completion_tokens")
     details = usage.get("prompt_tokens_details")
+    prompt = usage.get("prompt_tokens")
+    completion = usage.get("completion_tokens")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-    return Usage(
-        prompt_tokens=prompt,
-        completion_tokens=completion if isinstance(completion, int) else 0,
-        cached_tokens=cached if isinstance(cached, int) else None,
-    )
+    if completion is None:
+        completion = 0
+    if not _is_count(prompt) or not _is_count(completion):
+        return None
+    if cached is not None and not (_is_count(cached) and cached <= prompt):
+        return None
+    return Usage(prompt, completion, cached)
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    """Whether a value is a whole number of tokens that a request can have."""
+    return type(value) is int and 0 <= value <= _MOST_TOKENS
