@@ -1,27 +1,29 @@
 """What is common to the engines, and which engine it is."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeGuard, assert_never
+from typing import Any, assert_never
 
 from gateway.values.engine import EngineFacts, EngineKind
 from gateway.values.kv_events import EventSource
 from gateway.values.outcome import Usage
 from gateway.vendors import sglang, vllm
+from gateway.vendors.limits import is_count
 from gateway.vendors.samples import read_samples
 
 _STARTED_AT = "process_start_time_seconds"
 """As every Prometheus client library exports it."""
 
-_METRICS = (*vllm.METRICS, *sglang.METRICS, _STARTED_AT)
+_LATEST_START = 2**33
+"""Unix time; in the year 2242."""
 
-_MOST_TOKENS = 2**31
+_METRICS = (*vllm.METRICS, *sglang.METRICS, _STARTED_AT)
 
 
 def parse_metrics(text: str) -> EngineFacts:
     """Facts of an engine's ``/metrics``; all None for an engine that is not known."""
     samples = read_samples(text, _METRICS)
     started = samples.get(_STARTED_AT)
-    started_at = started[0].value if started else None
+    started_at = started[0].value if started and 0 <= started[0].value <= _LATEST_START else None
     if any(name in samples for name in vllm.METRICS):
         return vllm.read_facts(samples, started_at)
     if any(name in samples for name in sglang.METRICS):
@@ -60,13 +62,8 @@ def parse_usage(usage: Any) -> Usage | None:
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
     if completion is None:
         completion = 0
-    if not _is_count(prompt) or not _is_count(completion):
+    if not is_count(prompt) or not is_count(completion):
         return None
-    if cached is not None and not (_is_count(cached) and cached <= prompt):
+    if cached is not None and not (is_count(cached) and cached <= prompt):
         return None
     return Usage(prompt, completion, cached)
-
-
-def _is_count(value: Any) -> TypeGuard[int]:
-    """Whether a value is a whole number of tokens that a request can have."""
-    return type(value) is int and 0 <= value <= _MOST_TOKENS
