@@ -19,7 +19,7 @@ from gateway.index import HotPrefixes, ReplicaIndex
 from gateway.ingest import KvFeeds
 from gateway.membership import Membership, Rooms
 from gateway.models import ServedModels
-from gateway.observers import FindingsTold, LivesTold, SpaceFigures
+from gateway.observers import AllObservers, AllSpaceObservers, FindingsTold, LivesTold, SpaceFigures
 from gateway.overload import Busyness, Overload
 from gateway.placement import Chooser
 from gateway.queue import Lines
@@ -112,7 +112,9 @@ class Gateway:
         )
 
         # Whose prefixes are whose.
-        self._spaces = PrefixSpaces(space_rules(settings), [counts, self._audit, LivesTold(self._explain)])
+        self._spaces = PrefixSpaces(
+            space_rules(settings), [AllSpaceObservers([counts, self._audit, LivesTold(self._explain)])]
+        )
         self._keeper = SpaceKeeper(
             self._spaces,
             spaces_file(settings, place),
@@ -180,6 +182,7 @@ class Gateway:
         observers: list[Observer] = [counts, self._feeds, self._audit, SpaceFigures(self._spaces), predictions]
         if settings.log.requests:
             observers.append(RequestLog())
+        observers = [AllObservers(observers)]
         flow = self._build_flow(observers)
         self._warmer = Warmer(
             flow,

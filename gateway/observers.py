@@ -1,16 +1,58 @@
 """Observers that pass on what they are told."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import structlog
 
 from gateway.epochs import PrefixSpaces
 from gateway.values.explain import Happened, Past
 from gateway.values.personal import Finding
-from gateway.values.ports import Explains, PersonalDataObserver
+from gateway.values.ports import Explains, Observer, PersonalDataObserver, SpaceObserver
 from gateway.values.request import ChatRequest
 from gateway.values.settlement import Refusal, Settlement
 from gateway.values.space import SpaceEnd
 from gateway.values.tenant import Tenant
+
+_T = TypeVar("_T")
+
+_log = structlog.get_logger("gateway.observers")
+
+
+def _notify(observers: Iterable[_T], call: Callable[[_T], None], **where: str) -> None:
+    """Call every observer. One that fails is logged; the others still do their work, and the request goes on."""
+    for observer in observers:
+        try:
+            call(observer)
+        except Exception:  # noqa: BLE001 - an observer only counts and reports
+            _log.exception("observer_failed", observer=type(observer).__name__, **where)
+
+
+class AllObservers:
+    """Several ``Observer`` as one."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def on_settled(self, settlement: Settlement) -> None:
+        """See ``Observer``."""
+        _notify(self._observers, lambda each: each.on_settled(settlement), request_id=settlement.request_id)
+
+    def on_refused(self, refusal: Refusal) -> None:
+        """See ``Observer``."""
+        _notify(self._observers, lambda each: each.on_refused(refusal), request_id=refusal.request_id)
+
+
+class AllSpaceObservers:
+    """Several ``SpaceObserver`` as one."""
+
+    def __init__(self, observers: Sequence[SpaceObserver]) -> None:
+        self._observers = observers
+
+    def on_space_end(self, end: SpaceEnd) -> None:
+        """See ``SpaceObserver``."""
+        _notify(self._observers, lambda each: each.on_space_end(end), space=end.id)
 
 
 class SpaceFigures:
@@ -47,10 +89,12 @@ class FindingsTold:
 
     def on_personal_data(self, request: ChatRequest, space: str, finding: Finding, *, shared: bool, new: bool) -> None:
         """See ``PersonalDataObserver``."""
-        for observer in self._observers:
-            observer.on_personal_data(request, space, finding, shared=shared, new=new)
+        _notify(
+            self._observers,
+            lambda each: each.on_personal_data(request, space, finding, shared=shared, new=new),
+            request_id=request.request_id,
+        )
 
     def on_personal_data_skipped(self, tenant: Tenant) -> None:
         """See ``PersonalDataObserver``."""
-        for observer in self._observers:
-            observer.on_personal_data_skipped(tenant)
+        _notify(self._observers, lambda each: each.on_personal_data_skipped(tenant))

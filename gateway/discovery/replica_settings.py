@@ -43,9 +43,10 @@ class ReplicaSettings(BaseModel):
 
     events: str = "auto"
     """Where the engine publishes its KV events, by which the gateway knows what its cache holds. `auto` asks the engine
-    (`GET /kv_event_sources` of vLLM, `GET /server_info` of SGLang); an address such as `tcp://vllm-0:5557` is for
-    engines that do not tell, or are reached by another name; `off` predicts the cache from what was sent. With data
-    parallelism, give the address of rank 0: rank r publishes on the port plus r."""
+    (`GET /kv_event_sources` of vLLM, `GET /server_info` of SGLang), and connects to TCP ports of the host in `url`
+    only; an address such as `tcp://vllm-0:5557` is for engines that do not tell, or that publish on another host; `off`
+    predicts the cache from what was sent. With data parallelism, give the address of rank 0: rank r publishes on the
+    port plus r."""
 
     replay: str | None = None
     """Where past KV events can be asked for, such as `tcp://vllm-0:5657`. Only beside an address in `events`; with

@@ -199,6 +199,17 @@ class KvFeeds:
             wanted = {Target(replica, 0): sources[0]}
         else:
             wanted = {Target(replica, source.rank): source for source in sources}
+        wanted = {target: source for target, source in wanted.items() if not source.refused}
+        if refused := [source for source in sources if source.refused]:
+            first = refused[0]
+            _log.error(
+                "kv_events_address_refused",
+                replica=replica,
+                rank=first.rank,
+                address=first.events,
+                problem=first.problem,
+                ranks=len(refused),
+            )
         for target, feed in list(followed.feeds.items()):
             if wanted.get(target) != feed.source:
                 feed.close()

@@ -5,13 +5,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
+import msgspec
 import orjson
 
 from gateway.relay.flight import Flight
 from gateway.relay.headers import client_headers
 from gateway.relay.http import Broken
 from gateway.relay.sse import EventFilter, json_of
+from gateway.relay.usage_scan import UsageScan
 from gateway.values.errors import DeadlineExceeded, GatewayError, ShuttingDown, UpstreamFailed, UpstreamTimeout
 from gateway.values.outcome import Ending, Outcome, Usage
 from gateway.values.ports import Sink
@@ -26,8 +29,33 @@ _TAIL = 64
 
 _RETRY_AFTER = b"retry-after"
 
-_MOST_WHOLE_BYTES = 64 * 1024 * 1024
-"""Of an answer that is not a stream. Held until all of it is there; a hundred choices of 30,000 tokens take 20 MiB."""
+_MAX_HELD_BYTES = 16 * 2**20
+"""A response that is not a stream is held up to this size until it is complete, so that another replica can be asked if
+it breaks off. A larger one is passed on as it arrives: computing it again elsewhere would give the same bytes. Sixty
+choices of 30,000 tokens take 12 MiB; ``prompt_logprobs`` of a long prompt, or many embeddings, take more."""
+
+_PART_BYTES = 256 * 1024
+"""What was held goes out in parts of this size, so that a slow client shows that it takes them."""
+
+_MAX_PARSED_BYTES = 2**20
+"""A larger body is checked without building its values, which takes a third of the time and no memory."""
+
+_MAX_REPARSED_BYTES = 4 * 2**20
+"""A body up to this size is parsed with Python's parser if the fast one refuses it, which is right for NaN."""
+
+_RETRIED = (
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
+
+
+class _Body(msgspec.Struct):
+    usage: Any = None
+
+
+_body_decoder = msgspec.json.Decoder(_Body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +82,14 @@ class Terms:
 class Answer:
     """The state of one answer on its way.
 
+    Args:
+        sink: Where it goes.
+        terms: What goes with the request.
+        on_first_byte: Called once when the first byte of a stream has come.
+        on_taken: Called when the client has taken a part of a large body.
+        request: What is answered.
+        max_answer_bytes: Answers up to this size are kept until the request is settled.
+
     Attributes:
         problem: What was wrong with the replica or its answer, in words.
     """
@@ -63,13 +99,16 @@ class Answer:
         sink: Sink,
         terms: Terms,
         on_first_byte: Callable[[], None],
+        on_taken: Callable[[], None],
         request: ChatRequest,
+        *,
         max_answer_bytes: int,
     ) -> None:
         self.now = asyncio.get_running_loop().time
         self._sink = sink
         self._terms = terms
         self._on_first_byte = on_first_byte
+        self._on_taken = on_taken
         self._filter = EventFilter(keep_usage=request.usage_wanted)
         self._room = max_answer_bytes
         self._began_at = self.now()
@@ -78,9 +117,10 @@ class Answer:
         self._headers: list[tuple[bytes, bytes]] = []
         self._streamed = False
         self._started = False
-        self._pieces: list[bytes] = []
-        self._whole_bytes = 0
-        self._answer: list[bytes] = []
+        self._body = bytearray()
+        self._scan: UsageScan | None = None
+        self._length: bytes | None = None
+        self._answer = bytearray()
         self._usage: Usage | None = None
         self._tail = b"\n"
         self._rest = b""
@@ -97,6 +137,7 @@ class Answer:
         content_type = next((value for name, value in headers if name == b"content-type"), b"")
         self._streamed = status == 200 and content_type.startswith(b"text/event-stream")
         self._headers = client_headers(headers, self._terms.own_headers)
+        self._length = next((value for name, value in headers if name == b"content-length"), None)
         encoding = next((value for name, value in headers if name == b"content-encoding"), b"identity")
         if status == 200 and encoding.lower() not in (b"identity", b""):
             # It was not asked for, and what a few bytes of it become may be without end.
@@ -109,22 +150,41 @@ class Answer:
             Broken: it cannot be a part of an answer.
         """
         if not self._streamed:
-            self._whole_bytes += len(data)
-            if self._whole_bytes > _MOST_WHOLE_BYTES:
-                raise Broken(f"the answer has more than {_MOST_WHOLE_BYTES >> 20} MiB")
-            self._pieces.append(data)
+            self._body += data
+            if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
+                await self._pass_on()
             return
         if self._first_byte_at is None:
             self._first_byte_at = self.now()
             self._on_first_byte()
         if self._room > 0:
             self._room -= len(data)
-            self._answer.append(data)
+            self._answer += data
         if out := self._filter.feed(data):
             self._tail = out[-_TAIL:] if len(out) >= _TAIL else (self._tail + out)[-_TAIL:]
             await self._tell(out, more=True)
         if self._filter.garbled:
             raise Broken("something in the stream is no event")
+
+    async def _pass_on(self) -> None:
+        """Send what is held of a large body, and all that follows it, to the client.
+
+        Raises:
+            Broken: it cannot be sent, because the client has events of a stream already, or because it is a failure
+                that another replica may make good.
+        """
+        if self._scan is None:
+            if self._terms.begun or self._status in _RETRIED:
+                raise Broken(f"the answer has more than {_MAX_HELD_BYTES >> 20} MiB")
+            self._scan = UsageScan()
+            if self._length is not None:
+                self._headers.append((b"content-length", self._length))
+        body, self._body = self._body, bytearray()
+        for start in range(0, len(body), _PART_BYTES):
+            part = bytes(body[start : start + _PART_BYTES])
+            self._scan.feed(part)
+            await self._tell(part, more=True)
+            self._on_taken()
 
     def ending_of_timeout(self, flight: Flight, *, expired: bool) -> Ending:
         """How an attempt ended whose time was over; ``expired``: that of the whole request."""
@@ -149,7 +209,11 @@ class Answer:
             self._usage = self._filter.usage
         if ending is Ending.CLIENT_GONE or withhold(ending, self._status, self._started):
             return ending
-        if self._streamed and ending is Ending.COMPLETE:
+        if self._scan is not None:
+            # Of a body that broke off the connection is closed before its end: there is no other sign in a JSON text.
+            if ending is Ending.COMPLETE:
+                await self._tell(b"", more=False)
+        elif self._streamed and ending is Ending.COMPLETE:
             await self._tell(self._rest, more=False)
         elif self._started:
             # What stands behind the last whole event of a broken stream would swallow the error event.
@@ -158,15 +222,16 @@ class Answer:
             # There is no other way left to tell it, not even a refusal.
             await self._sink.write(broken_off(ending), more=False)
         elif ending is Ending.COMPLETE and self._status is not None:
-            await self._tell_whole(self._status, b"".join(self._pieces))
+            await self._tell_whole(self._status, bytes(self._body))
         return ending
 
     async def _tell(self, data: bytes, *, more: bool) -> None:
-        """Events for the client."""
+        """Events, or a part of a large body, for the client."""
+        assert self._status is not None
         self._held_up = True
         if not self._started:
             self._started = True
-            await self._sink.start(HTTPStatus.OK, self._headers)
+            await self._sink.start(self._status, self._headers)
         await self._sink.write(data, more=more)
         self._held_up = False
 
@@ -179,7 +244,7 @@ class Answer:
         await self._sink.start(status, self._headers)
         await self._sink.write(body, more=False)
         if status == HTTPStatus.OK:
-            self._answer = [body] if len(body) <= self._room else []
+            self._answer = bytearray(body if len(body) <= self._room else b"")
 
     def _is_whole(self) -> bool:
         """Whether an answer that HTTP calls complete is one: a stream has its last event, a body is a JSON object."""
@@ -187,13 +252,13 @@ class Answer:
             return self._status is not None
         if self._streamed:
             return _DONE.search(self._tail + self._rest) is not None
+        if self._scan is not None:
+            self._usage = self._scan.usage
+            return True
         try:
-            answer = json_of(b"".join(self._pieces))
+            self._usage = parse_usage(_usage_of(bytes(self._body)))
         except ValueError:
             return False
-        if not isinstance(answer, dict):
-            return False
-        self._usage = parse_usage(answer.get("usage"))
         return True
 
     def outcome(self, ending: Ending) -> Outcome:
@@ -205,10 +270,27 @@ class Answer:
             ttft_seconds=None if self._first_byte_at is None else self._first_byte_at - self._began_at,
             seconds=self.now() - self._began_at,
             usage=self._usage,
-            answer=self._answer if self._room >= 0 else (),
+            answer=(bytes(self._answer),) if self._answer and self._room >= 0 else (),
             streamed=self._streamed,
             problem=self.problem,
         )
+
+
+def _usage_of(body: bytes) -> object:
+    """The ``usage`` member of a JSON object. Raises ValueError if the body is none."""
+    if len(body) > _MAX_PARSED_BYTES:
+        try:
+            return _body_decoder.decode(body).usage
+        except (msgspec.DecodeError, RecursionError):
+            if len(body) > _MAX_REPARSED_BYTES:
+                # Perhaps valid for Python's parser, which would stop all other requests meanwhile.
+                if body.lstrip().startswith(b"{") and body.rstrip().endswith(b"}"):
+                    return None
+                raise ValueError("not an object") from None
+    answer = json_of(body)
+    if not isinstance(answer, dict):
+        raise ValueError("not an object")
+    return answer.get("usage")
 
 
 _BROKEN_OFF: Mapping[Ending, tuple[str, str, type[GatewayError]]] = {

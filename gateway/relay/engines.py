@@ -5,13 +5,17 @@ from collections.abc import Sequence
 
 from gateway.relay.failures import tell_left_out
 from gateway.relay.fleet import Fleet
-from gateway.relay.http import HttpClient, TransportError
+from gateway.relay.http import HttpClient, ResponseTooLarge, TransportError
 from gateway.relay.replica import Replica
 from gateway.values.ids import ModelId, ReplicaId
 from gateway.values.ports import EngineUnavailable
+from gateway.vendors import MAX_DOCUMENT_BYTES
 
 _TRIES = 2
 """Replicas asked in turn when one does not answer."""
+
+_MAX_TOKENS_BYTES = 8 * 2**20
+"""Of a response with a prompt's token ids. A million tokens take 7 MiB."""
 
 
 class EngineCalls:
@@ -40,8 +44,16 @@ class EngineCalls:
             began = time.monotonic()
             try:
                 status, answer = await self._client.fetch(
-                    "POST", replica.origin, path, headers, body, timeout_seconds=timeout_seconds
+                    "POST",
+                    replica.origin,
+                    path,
+                    headers,
+                    body,
+                    timeout_seconds=timeout_seconds,
+                    max_bytes=_MAX_TOKENS_BYTES,
                 )
+            except ResponseTooLarge as failure:
+                raise EngineUnavailable(f"{replica.id}: {failure}") from failure  # others would answer the same
             except TransportError as failure:
                 problem = f"{replica.id}: {failure}"
                 if replica.breaker.failed(now := time.monotonic(), began):
@@ -59,7 +71,12 @@ class EngineCalls:
             raise EngineUnavailable(f"{replica} is not there any more")
         try:
             status, answer = await self._client.fetch(
-                "GET", of_id.origin, path, credentials(of_id), timeout_seconds=timeout_seconds
+                "GET",
+                of_id.origin,
+                path,
+                credentials(of_id),
+                timeout_seconds=timeout_seconds,
+                max_bytes=MAX_DOCUMENT_BYTES,
             )
         except TransportError as failure:
             raise EngineUnavailable(f"{replica}: {failure}") from failure

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from gateway.relay.ramp import has_room
 from gateway.relay.replica import Replica
 from gateway.values.ids import ModelId, ReplicaId
+from gateway.vendors import is_count
 
 
 class Fleet:
@@ -88,7 +89,7 @@ class Fleet:
     def context_limit(self, model: ModelId) -> int:
         """The longest context in tokens that every engine of a model takes, as far as they tell; else 0."""
         limits = [replica.card.get("max_model_len") for replica in self.of(model) if replica.card]
-        return min((limit for limit in limits if type(limit) is int), default=0)
+        return min((limit for limit in limits if is_count(limit) and limit), default=0)
 
     def ready(self, model: ModelId) -> bool:
         """Whether a model has a replica whose checks pass, and that does not drain."""

@@ -66,7 +66,12 @@ class Forwarder:
             withhold: Asked before the client is told how the attempt ended (the ending, the status, whether it got
                 anything before): whether it is told nothing, because the request is tried again elsewhere.
         """
-        attempt = Answer(sink, terms, on_first_byte, request, self._max_answer_bytes)
+
+        def taken() -> None:
+            if not flight.called_back:
+                timeout.reschedule(min(attempt.now() + 1.125 * self._chunk_timeout, terms.deadline))
+
+        attempt = Answer(sink, terms, on_first_byte, taken, request, max_answer_bytes=self._max_answer_bytes)
         headers = upstream_headers(
             request.headers,
             request.request_id.encode(),

@@ -13,12 +13,12 @@ import structlog
 
 from gateway.relay.engines import credentials
 from gateway.relay.fleet import Fleet
-from gateway.relay.http import HttpClient, TransportError
+from gateway.relay.http import HttpClient, ResponseTooLarge, TransportError
 from gateway.relay.replica import Replica
 from gateway.tasks import TaskGroupOwner
 from gateway.values.engine import EngineFacts, EngineKind
 from gateway.values.ids import ReplicaId
-from gateway.vendors import ServerFacts, advice, parse_metrics, parse_server_info
+from gateway.vendors import MAX_DOCUMENT_BYTES, ServerFacts, advice, parse_metrics, parse_models, parse_server_info
 
 _CARD_EVERY = 30
 """Rounds between two looks at a replica's model list."""
@@ -27,6 +27,14 @@ _LONGEST_NAME = 1000
 """Characters beyond which nothing is a root or a release: they are written down."""
 
 _MOST_SHOWN = 20
+
+_MAX_METRICS_BYTES = 8 * 2**20
+"""Of a metrics page. A vLLM with eight data-parallel ranks has 400 KiB."""
+
+_PARSED_AT_ONCE = 256 * 1024
+
+_MAX_LIST_BYTES = 4 * 2**20
+"""Of a model list: 600 bytes for each model, and each LoRA adapter is one."""
 
 _VALID_INTERVALS = 3
 """Intervals after which what the metrics said of the engine's load is too old to go by."""
@@ -180,20 +188,37 @@ class HealthMonitor:
             )
             if status != 200:
                 return f"/health answered {status}"
-            status, page = await self._client.fetch(
-                "GET", replica.origin, "/metrics", headers, timeout_seconds=self._timeout
-            )
+            facts, problem = await self._read_metrics(replica)
         except TransportError as failure:
             return str(failure)
-        facts = parse_metrics(page.decode("utf-8", "replace")) if status == 200 else EngineFacts()
         if facts.kind is not None:
             self._without_metrics.discard(replica.id)
             self._take(replica, _completed(facts, replica.server))
         elif replica.id not in self._without_metrics:
             # It still serves: its capacity then stays at the configured default, and others' requests are not seen.
             self._without_metrics.add(replica.id)
-            _log.warning("engine_metrics_missing", replica=replica.id, status=status, fix=advice(None).metrics)
+            _log.warning("engine_metrics_missing", replica=replica.id, problem=problem, fix=advice(None).metrics)
         return None
+
+    async def _read_metrics(self, replica: Replica) -> tuple[EngineFacts, str]:
+        """What the metrics say, and if that is nothing, why."""
+        try:
+            status, page = await self._client.fetch(
+                "GET",
+                replica.origin,
+                "/metrics",
+                credentials(replica),
+                timeout_seconds=self._timeout,
+                max_bytes=_MAX_METRICS_BYTES,
+            )
+        except ResponseTooLarge as error:
+            return EngineFacts(), str(error)
+        if status != 200:
+            return EngineFacts(), f"/metrics answered {status}"
+        # All that is read is ASCII. A large page is read in a thread, so that other tasks run in between.
+        text = page.decode("latin-1")
+        facts = parse_metrics(text) if len(page) <= _PARSED_AT_ONCE else await asyncio.to_thread(parse_metrics, text)
+        return facts, "/metrics has no metric of a known engine"
 
     def _take(self, replica: Replica, facts: EngineFacts) -> None:
         before = replica.facts
@@ -255,7 +280,12 @@ class HealthMonitor:
             return
         try:
             status, body = await self._client.fetch(
-                "GET", replica.origin, "/server_info", credentials(replica), timeout_seconds=self._timeout
+                "GET",
+                replica.origin,
+                "/server_info",
+                credentials(replica),
+                timeout_seconds=self._timeout,
+                max_bytes=MAX_DOCUMENT_BYTES,
             )
             if status != 200:
                 return
@@ -290,24 +320,29 @@ class HealthMonitor:
         """Read the replica's entry for its model; warn if it serves another."""
         try:
             status, body = await self._client.fetch(
-                "GET", replica.origin, "/v1/models", credentials(replica), timeout_seconds=self._timeout
+                "GET",
+                replica.origin,
+                "/v1/models",
+                credentials(replica),
+                timeout_seconds=self._timeout,
+                max_bytes=_MAX_LIST_BYTES,
             )
             if status != 200:
                 _log.warning("model_list_unreadable", replica=replica.id, problem=f"/v1/models answered {status}")
                 return
-            cards = {card["id"]: card for card in orjson.loads(body)["data"]}
-        except (TransportError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+            models = parse_models(body, replica.model)
+        except (TransportError, ValueError) as error:
             _log.warning("model_list_unreadable", replica=replica.id, problem=str(error))
             return
         # One that was read before stays if there is none now: what a model is does not change with one odd answer.
-        replica.card = cards.get(replica.model, replica.card)
-        replica.misfit = replica.model not in cards
+        replica.card = models.card or replica.card
+        replica.misfit = models.card is None
         if replica.misfit:
             _log.error(
                 "replica_serves_another_model",
                 replica=replica.id,
                 configured=replica.model,
-                served=list(cards)[:_MOST_SHOWN],
+                served=list(models.ids[:_MOST_SHOWN]),
                 fix="set the model's id to what the engine serves (--served-model-name)",
             )
 

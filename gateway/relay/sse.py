@@ -5,7 +5,6 @@ Events travel on in the pieces they came in, and whole. A piece that is more tha
 looked at more closely. Wire format: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
-import itertools
 import json
 import re
 
@@ -16,6 +15,8 @@ from gateway.values.outcome import Usage
 from gateway.vendors import parse_usage, payloads
 
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_END_BYTES = 4
+_LINE_FEEDS = b"\n\n"
 _HEAD = b"data: {"
 _LONGEST_EVENT = 4 * 2**20
 """An event that does not end within this is passed on unread."""
@@ -34,13 +35,15 @@ class EventFilter:
         keep_usage: Whether the client asked for the usage chunk.
 
     Attributes:
-        usage: The last usage seen.
+        usage: The last usage seen; None also if its counts cannot be right.
         garbled: Whether something came that is no event; nothing from there on is passed on.
     """
 
     def __init__(self, *, keep_usage: bool) -> None:
         self._keep_usage = keep_usage
-        self._pending = b""
+        self._pending = bytearray()
+        self._scanned = 0
+        self._has_returns = False
         self._unread = False
         self.usage: Usage | None = None
         self.garbled = False
@@ -51,26 +54,44 @@ class EventFilter:
             return b""
         if not self._pending and _is_plain(data):
             return data
-        events, self._pending = _divided(self._pending + data)
+        self._pending += data
         kept: list[bytes] = []
         try:
-            for event in events:
+            for event in self._take_events():
                 if self._unread or _is_plain(event) or self._read(event):
                     kept.append(event)
-                self._unread = False  # the end of one that was too long is whatever it is
+                self._unread = False  # the end of one that was too long is not an event of its own
         except ValueError:
             self.garbled = True
-            self._pending = b""
+            self._pending = bytearray()
         if len(self._pending) > _LONGEST_EVENT:
-            kept.append(self._pending)
-            self._pending = b""
+            kept.append(self.finish())
             self._unread = True
         return b"".join(kept)
 
     def finish(self) -> bytes:
         """What is left when the stream has ended inside an event."""
-        rest, self._pending = self._pending, b""
+        rest, self._pending, self._scanned = bytes(self._pending), bytearray(), 0
         return rest
+
+    def _take_events(self) -> list[bytes]:
+        """Remove the whole events from what is held. Each byte is searched once, however small the pieces are."""
+        ends = self._ends(max(self._scanned - _END_BYTES + 1, 0))
+        starts = [0, *ends]
+        events = [bytes(self._pending[start:end]) for start, end in zip(starts, ends, strict=False)]
+        del self._pending[: starts[-1]]
+        self._scanned = len(self._pending)
+        return events
+
+    def _ends(self, start: int) -> list[int]:
+        """Where events end that end behind ``start``."""
+        self._has_returns = self._has_returns or b"\r" in self._pending[start:]
+        if self._has_returns:
+            return [end.end() for end in _END.finditer(self._pending, start)]
+        ends = []
+        while (start := self._pending.find(_LINE_FEEDS, start) + len(_LINE_FEEDS)) >= len(_LINE_FEEDS):
+            ends.append(start)
+        return ends
 
     def _read(self, event: bytes) -> bool:
         """Take note of an event's usage; False if the event is to be left out. Raises ValueError if it is none."""
@@ -80,19 +101,10 @@ class EventFilter:
         if not payload:
             return True
         chunk = json_of(payload)
-        if not isinstance(chunk, dict) or (usage := parse_usage(chunk.get("usage"))) is None:
+        if not isinstance(chunk, dict) or not isinstance(chunk.get("usage"), dict):
             return True
-        self.usage = usage
+        self.usage = parse_usage(chunk["usage"])
         return bool(chunk.get("choices")) or self._keep_usage
-
-
-def _divided(data: bytes) -> tuple[list[bytes], bytes]:
-    """The whole events, and the beginning of the next one."""
-    if b"\r" not in data:
-        *bodies, rest = data.split(b"\n\n")
-        return [body + b"\n\n" for body in bodies], rest
-    edges = [0, *(end.end() for end in _END.finditer(data))]
-    return [data[start:end] for start, end in itertools.pairwise(edges)], data[edges[-1] :]
 
 
 def _is_plain(data: bytes) -> bool:
@@ -102,7 +114,7 @@ def _is_plain(data: bytes) -> bool:
     try:
         data.decode()
         _OBJECT.decode(data[len(_HEAD) - 1 :])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return True
 

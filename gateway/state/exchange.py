@@ -39,6 +39,9 @@ _DEAF_SECONDS = 2.0
 _AT_ONCE = 32
 """Messages taken before requests have their turn: some milliseconds. One at a time would fall behind on a busy loop."""
 
+_MAX_MESSAGE_BYTES = 8 * 2**20
+"""Of a peer's message: it is opened and read at once. All that a gateway with a thousand replicas says has 200 KiB."""
+
 _STOP_SECONDS = 1.0
 _NAME_BYTES = 8
 
@@ -216,7 +219,8 @@ class Exchange:
 
     def _hear(self, data: bytes, now: float) -> bool:
         """Whether somebody said something."""
-        opened = self._seal.opened_bytes(self._channel.encode(), data)
+        is_too_large = len(data) > _MAX_MESSAGE_BYTES
+        opened = None if is_too_large else self._seal.opened_bytes(self._channel.encode(), data)
         try:
             message = None if opened is None else _decoder.decode(opened)
         except msgspec.MsgspecError:

@@ -107,6 +107,7 @@ class EventSource:
         replay: ZeroMQ address to ask for past batches; None if the engine keeps none.
         topic: Prefix of the messages' topic.
         problem: Why this source cannot work as the engine is set up, with the flag to change; None if it can.
+        refused: Whether the gateway does not connect there: a replica may only name TCP ports of its own host.
     """
 
     rank: int
@@ -114,6 +115,7 @@ class EventSource:
     replay: str | None = None
     topic: str = ""
     problem: str | None = None
+    refused: bool = False
 
 
 class FeedState(StrEnum):

@@ -9,11 +9,14 @@ from gateway.vendors.endpoints import offset_sources
 from gateway.vendors.engines import event_sources, parse_metrics, parse_usage
 from gateway.vendors.extras import media_extra
 from gateway.vendors.kv_events import BatchReader, BatchUnreadable, decode_batch
+from gateway.vendors.limits import MAX_DOCUMENT_BYTES, is_count
 from gateway.vendors.media import parse_media
+from gateway.vendors.model_list import parse_models
 from gateway.vendors.sglang import ServerFacts, parse_server_info
 from gateway.vendors.stream import payloads
 
 __all__ = [
+    "MAX_DOCUMENT_BYTES",
     "Advice",
     "BatchReader",
     "BatchUnreadable",
@@ -21,11 +24,13 @@ __all__ = [
     "advice",
     "decode_batch",
     "event_sources",
+    "is_count",
     "media_extra",
     "names_cached",
     "offset_sources",
     "parse_media",
     "parse_metrics",
+    "parse_models",
     "parse_server_info",
     "parse_usage",
     "payloads",

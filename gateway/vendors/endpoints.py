@@ -13,6 +13,10 @@ from gateway.values.kv_events import EventSource
 _WILDCARDS = frozenset({"*", "0.0.0.0", "::"})  # noqa: S104 - addresses of engines, nothing is bound here
 _HIGHEST_PORT = 65535
 
+_MAX_SHOWN = 300
+_MAX_TOPIC = 1000
+"""Characters of an address that are logged, and of a topic that is subscribed to."""
+
 _FIRST_EPHEMERAL_PORT = 32768
 """Of Linux (``net.ipv4.ip_local_port_range``)."""
 
@@ -53,25 +57,31 @@ def is_chosen_by_system(address: str) -> bool:
 
 
 def told_source(rank: int, events: str, replay: Any, topic: Any, host: str, *, listens: bool) -> EventSource:
-    """The source of one rank from what an engine tells about itself.
+    """The source of one rank from what an engine says about itself.
+
+    The gateway connects to TCP ports of the replica's own host only. Any other address is refused: a replica must not
+    be able to make the gateway connect to other machines, or to sockets of the gateway's own machine. An address that
+    the operator configures is not restricted.
 
     Args:
         rank: The rank.
-        events: Where its publishing socket was told to be.
+        events: The address of its publishing socket.
         replay: The same of the socket that answers replays, which always listens; anything but text for none. Left out
-            when it listens on the engine's machine only and the replica is on another.
+            if it is not on the replica's host.
         topic: Prefix of the messages' topic; anything but text for none.
-        host: Under which name or address the replica is reached.
+        host: The name or address at which the replica is reached.
         listens: Whether the engine takes ``events`` for an address to listen at.
     """
     host = host.removeprefix("[").removesuffix("]")
-    replay_at = _reached(replay, host) if isinstance(replay, str) and replay else None
+    events_at = _on_host(events, host)
+    replay_at = _on_host(replay, host) if isinstance(replay, str) else None
     return EventSource(
         rank=rank,
-        events=_reached(events, host),
-        replay=None if replay_at is None or _unreachable(replay_at, host) else replay_at,
-        topic=topic if isinstance(topic, str) else "",
-        problem=_problem(events, rank, host, listens=listens),
+        events=events[:_MAX_SHOWN] if events_at is None else events_at.written,
+        replay=None if replay_at is None else replay_at.written,
+        topic=topic if isinstance(topic, str) and len(topic) <= _MAX_TOPIC else "",
+        problem=_problem(events, rank, refused=events_at is None, listens=listens),
+        refused=events_at is None,
     )
 
 
@@ -105,34 +115,36 @@ def _offset(address: str, rank: int) -> str | None:
     return tcp._replace(port=tcp.port + rank).written
 
 
-def _reached(address: str, host: str) -> str:
+def _on_host(address: str, host: str) -> TcpAddress | None:
+    """The address at the replica's host that an engine's address stands for; None if it is at another one."""
     tcp = parse_tcp(address)
-    return tcp._replace(host=host).written if tcp and tcp.host in _WILDCARDS else address
+    if tcp is None or tcp.port == 0:
+        return None
+    if tcp.host in _WILDCARDS:
+        return tcp._replace(host=host)
+    if tcp.host.lower() == host.lower() or (_ip(host) is not None and _ip(tcp.host) == _ip(host)):
+        return tcp
+    if _is_local(host):
+        return tcp if _is_local(tcp.host) else None
+    # ``tcp://*:0``: the engine names an address of its machine, which the replica's name most probably stands for.
+    return tcp._replace(host=host) if is_chosen_by_system(address) else None
 
 
-def _problem(address: str, rank: int, host: str, *, listens: bool) -> str | None:
+def _problem(address: str, rank: int, *, refused: bool, listens: bool) -> str | None:
     tcp = parse_tcp(address)
     port = tcp.port - rank if tcp and tcp.port > rank else 5557
     fix = f'set "endpoint" in the engine\'s --kv-events-config to "tcp://*:{port}"'
+    configured = f"{fix}, or the replica's `events` in the gateway's configuration to the address (events: tcp://…)"
+    shown = address[:_MAX_SHOWN]
     if address.startswith("inproc://"):
-        return f"{address} can only be heard inside the engine's process: {fix}"
-    if _unreachable(address, host):
-        return f"{address} can only be heard on the engine's own machine: {fix}"
-    if address.startswith("ipc://"):
-        return None
+        return f"{shown} can only be reached inside the engine's process: {fix}"
     if tcp is None or tcp.port == 0:
-        return f"{address} is no address that can be connected to: {fix}"
+        return f"{shown} is no TCP address with a host and a port from 1 to {_HIGHEST_PORT}: {configured}"
+    if refused:
+        return f"{shown} is not on the replica's host, and the gateway connects nowhere else: {configured}"
     if not listens:
-        return f"the engine's event socket connects to {address} instead of listening, so nobody hears it: {fix}"
+        return f"the engine's event socket connects to {shown} instead of listening: {fix}"
     return None
-
-
-def _unreachable(address: str, host: str) -> bool:
-    """Whether only the engine's own machine can reach an address, and the replica is on another one."""
-    if _is_local(host):
-        return False
-    tcp = parse_tcp(address)
-    return _is_local(tcp.host) if tcp else address.startswith("ipc://")
 
 
 def _is_local(host: str) -> bool:

@@ -7,10 +7,14 @@ from gateway.values.engine import EngineFacts, EngineKind
 from gateway.values.kv_events import EventSource
 from gateway.values.outcome import Usage
 from gateway.vendors import sglang, vllm
+from gateway.vendors.limits import is_count
 from gateway.vendors.samples import read_samples
 
 _STARTED_AT = "process_start_time_seconds"
 """As every Prometheus client library exports it."""
+
+_LATEST_START = 2**33
+"""Unix time; in the year 2242."""
 
 _METRICS = (*vllm.METRICS, *sglang.METRICS, _STARTED_AT)
 
@@ -19,7 +23,7 @@ def parse_metrics(text: str) -> EngineFacts:
     """Facts of an engine's ``/metrics``; all None for an engine that is not known."""
     samples = read_samples(text, _METRICS)
     started = samples.get(_STARTED_AT)
-    started_at = started[0].value if started else None
+    started_at = started[0].value if started and 0 <= started[0].value <= _LATEST_START else None
     if any(name in samples for name in vllm.METRICS):
         return vllm.read_facts(samples, started_at)
     if any(name in samples for name in sglang.METRICS):
@@ -45,18 +49,21 @@ def event_sources(kind: EngineKind, document: Any, host: str) -> Sequence[EventS
 
 
 def parse_usage(usage: Any) -> Usage | None:
-    """The ``usage`` object of an answer; None if it is none.
+    """The ``usage`` object of a response; None if it is none, or if one of its counts cannot be right.
 
     ``prompt_tokens_details.cached_tokens`` is there only if vLLM runs with ``--enable-prompt-tokens-details``, SGLang
     with ``--enable-cache-report``.
     """
-    if not isinstance(usage, Mapping) or not isinstance(prompt := usage.get("prompt_tokens"), int):
+    if not isinstance(usage, Mapping):
         return None
-    completion = usage.get("completion_tokens")
     details = usage.get("prompt_tokens_details")
+    prompt = usage.get("prompt_tokens")
+    completion = usage.get("completion_tokens")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-    return Usage(
-        prompt_tokens=prompt,
-        completion_tokens=completion if isinstance(completion, int) else 0,
-        cached_tokens=cached if isinstance(cached, int) else None,
-    )
+    if completion is None:
+        completion = 0
+    if not is_count(prompt) or not is_count(completion):
+        return None
+    if cached is not None and not (is_count(cached) and cached <= prompt):
+        return None
+    return Usage(prompt, completion, cached)

@@ -1,16 +1,33 @@
 """Read a few samples out of an engine's Prometheus text.
 
 An engine's page holds thousands of histogram lines and is read every few seconds per replica, so only the lines asked
-for are looked at. Format: https://prometheus.io/docs/instrumenting/exposition_formats/ (text format 0.0.4).
+for are looked at, and only so many of them. Numbers that cannot be right are left out.
+Format: https://prometheus.io/docs/instrumenting/exposition_formats/ (text format 0.0.4).
 """
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-_SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+from gateway.vendors.limits import is_count, rank_number
+
+_SAMPLE = re.compile(r"(?:\{(.*)\})?[ \t]++(\S+)")
+_LABEL = re.compile(r'[ \t]*+(\w++)="((?:[^"\\]++|\\.)*+)"[ \t]*+,?')
+_MAX_LABELS = 64
+"""Labels of a sample; vLLM's ``cache_config_info`` has about 30."""
+
+_BEHIND_NAME = ("{", " ", "\t")
+_MAX_LINE = 16 * 1024
+"""Characters of a line. vLLM's longest, ``cache_config_info``, has about 1,500."""
+
+_MAX_LINES = 16 * 1024
+_MAX_SAMPLES = 4 * 1024
+"""Lines that begin with one metric's name, and samples of it. An engine has one for each data-parallel and
+tensor-parallel rank."""
+
+_MAX_CHARACTERS = 2 * 2**20
+"""Characters of all the lines together. A thousand ranks have 1.5 million."""
 
 
 class Sample(NamedTuple):
@@ -25,19 +42,60 @@ Samples = Mapping[str, list[Sample]]
 
 def read_samples(text: str, names: Collection[str]) -> Samples:
     """Samples of the metrics in ``names``, by name. Lines that cannot be read are left out."""
-    wanted, prefixes = frozenset(names), tuple(names)
     found: dict[str, list[Sample]] = {}
-    for line in text.splitlines():
-        # The cheapest test first: nearly every line fails it.
-        if not line.startswith(prefixes) or (match := _SAMPLE.match(line)) is None or match[1] not in wanted:
-            continue
-        try:
-            value = float(match[3])
-        except ValueError:
-            continue
-        if math.isfinite(value):
-            found.setdefault(match[1], []).append(Sample(dict(_LABEL.findall(match[2] or "")), value))
+    left = _MAX_CHARACTERS
+    for name in names:
+        samples: list[Sample] = []
+        for line in _lines(text, name):
+            left -= len(line)
+            if left < 0:
+                break
+            if (sample := _sample(line)) is not None:
+                samples.append(sample)
+                if len(samples) == _MAX_SAMPLES:
+                    break
+        if samples:
+            found[name] = samples
     return found
+
+
+def _lines(text: str, name: str) -> Iterator[str]:
+    """The lines of a metric, from behind its name on."""
+    start = 0 if text.startswith(name) else text.find("\n" + name) + 1
+    for _ in range(_MAX_LINES):
+        if not start and not text.startswith(name):
+            return
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        behind = start + len(name)
+        if end - start <= _MAX_LINE and text.startswith(_BEHIND_NAME, behind, end):
+            yield text[behind:end]
+        # The line feed at the end of this line may be the one in front of the next.
+        start = text.find("\n" + name, end) + 1
+        if not start:
+            return
+
+
+def _sample(line: str) -> Sample | None:
+    match = _SAMPLE.match(line)
+    if match is None:
+        return None
+    try:
+        value = float(match[2])
+    except ValueError:
+        return None
+    return Sample(_labels(match[1] or ""), value) if math.isfinite(value) else None
+
+
+def _labels(text: str) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    end = 0
+    for _ in range(_MAX_LABELS):
+        if (label := _LABEL.match(text, end)) is None:
+            break
+        labels[label[1]] = label[2]
+        end = label.end()
+    return labels
 
 
 def by_rank(samples: Iterable[Sample] | None, label: str) -> dict[int, float]:
@@ -48,17 +106,22 @@ def by_rank(samples: Iterable[Sample] | None, label: str) -> dict[int, float]:
     """
     values: dict[int, float] = {}
     for sample in samples or ():
-        rank = rank_of(sample, label)
-        values[rank] = max(sample.value, values.get(rank, sample.value))
+        if (rank := rank_of(sample, label)) is not None:
+            values[rank] = max(sample.value, values.get(rank, sample.value))
     return values
 
 
-def rank_of(sample: Sample, label: str) -> int:
-    """The rank that a label names; 0 if it names none."""
+def rank_of(sample: Sample, label: str) -> int | None:
+    """The rank that a label names; 0 if it names none, None if there cannot be such a rank."""
     text = sample.labels.get(label, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return rank_number(text) if text.isascii() and text.isdigit() else 0
 
 
 def whole(value: float | None) -> int | None:
-    """A count, which the page writes as ``3.0``."""
-    return None if value is None else int(value)
+    """A count, which the page writes as ``3.0``; None if it cannot be right."""
+    return int(value) if value is not None and value >= 0 and is_count(int(value)) else None
+
+
+def share(value: float | None) -> float | None:
+    """A share of something; None if it is not between 0 and 1."""
+    return value if value is not None and 0 <= value <= 1 else None

@@ -13,7 +13,8 @@ import orjson
 from gateway.values.engine import EngineFacts, EngineKind, RankFacts
 from gateway.values.kv_events import EventSource
 from gateway.vendors.endpoints import TcpAddress, parse_tcp, told_source
-from gateway.vendors.samples import Samples, by_rank, whole
+from gateway.vendors.limits import MAX_BLOCK_SIZE, MAX_RANKS
+from gateway.vendors.samples import Samples, by_rank, share, whole
 
 _RUNNING = "sglang:num_running_reqs"
 _WAITING = "sglang:num_queue_reqs"
@@ -29,8 +30,6 @@ _RANK = "dp_rank"
 _SMALLEST_BLOCK = 16
 """SGLang matches page by page, by default of one token. Coarser blocks lose at most 15 tokens of a prediction and cost
 a sixteenth of the memory and time."""
-
-_MOST_RANKS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,7 @@ class ServerFacts:
 
 def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
     """Facts of one scrape."""
-    page = max(by_rank(samples.get(_PAGE), _RANK).values(), default=0)
-    size = _block_size(int(page))
+    size = _block_size(whole(max(by_rank(samples.get(_PAGE), _RANK).values(), default=0)))
     tokens, running, waiting, use = (
         by_rank(samples.get(name), _RANK) for name in (_TOKENS, _RUNNING, _WAITING, _CACHE_USE)
     )
@@ -65,18 +63,22 @@ def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
         ranks=tuple(
             RankFacts(
                 rank=rank,
-                blocks=int(tokens[rank]) // (size or _SMALLEST_BLOCK) if tokens.get(rank) else None,
+                blocks=_blocks(whole(tokens.get(rank)), size),
                 running=whole(running.get(rank)),
                 waiting=whole(waiting.get(rank)),
-                cache_use=use.get(rank),
+                cache_use=share(use.get(rank)),
             )
             for rank in sorted(tokens.keys() | running.keys() | waiting.keys() | use.keys())
         ),
     )
 
 
-def _block_size(page: int) -> int | None:
-    if page <= 0:
+def _blocks(tokens: int | None, size: int | None) -> int | None:
+    return tokens // (size or _SMALLEST_BLOCK) if tokens else None
+
+
+def _block_size(page: int | None) -> int | None:
+    if not page or page > MAX_BLOCK_SIZE:
         return None
     return page if page >= _SMALLEST_BLOCK else _SMALLEST_BLOCK // page * page
 
@@ -116,7 +118,7 @@ def event_sources(document: Any, host: str) -> Sequence[EventSource]:
         replay = _started_with(document.get("kv_events_config"))
     # ``ZmqEventPublisher._socket_setup``.
     listens = events.host in ("*", "0.0.0.0") or "::" in events.host  # noqa: S104
-    ranks = min(_positive(told.get("dp_size")) or 1, _MOST_RANKS)
+    ranks = min(_positive(told.get("dp_size")) or 1, MAX_RANKS)
     return tuple(
         told_source(
             rank,

@@ -6,7 +6,8 @@ from typing import Any
 from gateway.values.engine import EngineFacts, EngineKind, RankFacts
 from gateway.values.kv_events import EventSource
 from gateway.vendors.endpoints import is_chosen_by_system, told_source
-from gateway.vendors.samples import Sample, Samples, by_rank, rank_of, whole
+from gateway.vendors.limits import MAX_BLOCK_SIZE, count_in, rank_number
+from gateway.vendors.samples import Sample, Samples, by_rank, rank_of, share, whole
 
 _RUNNING = "vllm:num_requests_running"
 _WAITING = "vllm:num_requests_waiting"
@@ -21,7 +22,7 @@ _RANK = "engine"
 def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
     """Facts of one scrape."""
     configs = samples.get(_CONFIG, [])
-    sizes = [size for config in configs if (size := _count(config, "block_size"))]
+    sizes = [size for config in configs if (size := _count(config, "block_size")) and size <= MAX_BLOCK_SIZE]
     caching = [
         config.labels["enable_prefix_caching"] == "True"
         for config in configs
@@ -29,8 +30,12 @@ def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
     ]
     # Every rank tells the sum over all of them (vllm/v1/engine/core_client.py adds them up). One block of each pool is
     # a placeholder that requests never get (vllm/v1/core/block_pool.py, null_block).
-    told = {rank_of(config, _RANK): count for config in configs if (count := _count(config, "num_gpu_blocks"))}
-    blocks = {rank: count // len(told) - 1 for rank, count in told.items()}
+    sums = {
+        rank: count
+        for config in configs
+        if (count := _count(config, "num_gpu_blocks")) and (rank := rank_of(config, _RANK)) is not None
+    }
+    blocks = {rank: count // len(sums) - 1 for rank, count in sums.items() if count > len(sums)}
     running, waiting, use = (by_rank(samples.get(name), _RANK) for name in (_RUNNING, _WAITING, _CACHE_USE))
     return EngineFacts(
         kind=EngineKind.VLLM,
@@ -38,15 +43,14 @@ def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
         prefix_caching=all(caching) if caching else None,
         started_at=started_at,
         ranks=tuple(
-            RankFacts(rank, blocks.get(rank), whole(running.get(rank)), whole(waiting.get(rank)), use.get(rank))
+            RankFacts(rank, blocks.get(rank), whole(running.get(rank)), whole(waiting.get(rank)), share(use.get(rank)))
             for rank in sorted(blocks.keys() | running.keys() | waiting.keys() | use.keys())
         ),
     )
 
 
 def _count(config: Sample, label: str) -> int | None:
-    text = config.labels.get(label, "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return count_in(config.labels.get(label, ""))
 
 
 def event_sources(document: Any, host: str) -> Sequence[EventSource]:
@@ -58,9 +62,9 @@ def event_sources(document: Any, host: str) -> Sequence[EventSource]:
     if not isinstance(document, Mapping):
         return ()
     sources = [
-        _source(int(rank), config, host)
-        for rank, config in document.items()
-        if str(rank).isascii() and str(rank).isdigit() and _publishes(config)
+        _source(rank, config, host)
+        for name, config in document.items()
+        if name.isascii() and name.isdigit() and (rank := rank_number(name)) is not None and _publishes(config)
     ]
     return tuple(sorted(sources, key=lambda source: source.rank))
 

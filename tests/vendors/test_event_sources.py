@@ -80,10 +80,49 @@ def test_hosts_of_version_six_are_bracketed(host):
     assert vllm(host=host).events == "tcp://[fe80::1]:5557"
 
 
-def test_an_address_of_another_machine_is_kept():
-    assert vllm("tcp://[2001:db8::5]:5557", replay_endpoint="tcp://10.0.0.5:5657") == EventSource(
-        0, "tcp://[2001:db8::5]:5557", "tcp://10.0.0.5:5657"
-    )
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "tcp://[2001:db8::5]:5557",
+        "tcp://10.0.0.5:5557",
+        "tcp://other-host:5557",
+        "tcp://eth0;vllm-0:5557",
+        "tcp://127.0.0.1:6379",
+        "tcp://localhost:6379",
+        "ipc:///var/run/docker.sock",
+        "inproc://kv",
+        "udp://vllm-0:5557",
+        "tcp://vllm-0:0",
+        "tcp://vllm-0:65536",
+        "tcp://vllm-0:" + "9" * 5000,
+        "x" * 10**6,
+    ],
+    ids=lambda endpoint: endpoint[:30],
+)
+def test_only_tcp_ports_of_the_replica_s_own_host_are_connected_to(endpoint):
+    source = vllm(endpoint)
+    assert source.refused
+    assert len(source.events) <= 300
+    assert "--kv-events-config" in (source.problem or "")
+    good = vllm("tcp://*:5557", replay_endpoint=endpoint)
+    assert (good.events, good.replay, good.refused) == ("tcp://vllm-0:5557", None, False)
+
+
+def test_what_is_refused_names_the_setting_that_allows_it():
+    assert "events: tcp://" in (vllm("tcp://10.0.0.5:5557").problem or "")
+
+
+@pytest.mark.parametrize("host", ["10.0.0.5", "[2001:db8::5]", "VLLM-0"])
+def test_the_replica_s_own_host_may_be_named(host):
+    source = vllm(f"tcp://{host.lower()}:5557", host=host)
+    assert source.events == f"tcp://{host.lower()}:5557"
+    assert not source.refused
+
+
+def test_ranks_beyond_the_most_a_replica_can_have_are_left_out():
+    document = {str(rank): config() for rank in (*range(2000), 10**9, 10**30)}
+    assert [source.rank for source in event_sources(EngineKind.VLLM, document, "vllm-0")] == list(range(1024))
+    assert len(sglang(dp_size=10**12)) == 1024
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:5557", "tcp://localhost:5557", "tcp://127.0.0.1:40001"])
@@ -107,23 +146,22 @@ def test_the_advice_names_the_port_of_the_first_rank():
 
 
 def test_a_port_that_the_system_chose_is_listened_at():
-    """``tcp://*:0``: vLLM binds an address of its machine and tells it."""
-    assert vllm("tcp://10.0.0.5:43211") == EventSource(0, "tcp://10.0.0.5:43211")
+    """``tcp://*:0``: vLLM binds an address of its machine and reports it."""
+    assert vllm("tcp://10.0.0.5:43211") == EventSource(0, "tcp://vllm-0:43211")
 
 
 def test_sockets_of_one_machine():
-    assert vllm("ipc:///tmp/kv", host="127.0.0.1") == EventSource(0, "ipc:///tmp/kv")
-    assert vllm("ipc:///tmp/kv", host="localhost", replay_endpoint="ipc:///tmp/r").replay == "ipc:///tmp/r"
-    assert "own machine" in (vllm("ipc:///tmp/kv", host="vllm-0").problem or "")
-    assert "own machine" in (vllm("tcp://[::1]:5557", host="vllm-0").problem or "")
     assert vllm("tcp://[::1]:5557", host="localhost").problem is None
+    assert vllm("tcp://127.0.0.1:5557", host="localhost").refused is False
+    assert vllm("tcp://10.0.0.5:43211", host="127.0.0.1").refused
     assert "inside the engine's process" in (vllm("inproc://kv", host="127.0.0.1").problem or "")
-    assert vllm(replay_endpoint="tcp://127.0.0.1:5657").replay is None
 
 
-@pytest.mark.parametrize("endpoint", ["tcp://*:0", "tcp://*", "tcp://*:port", "tcp://*:99999", "udp://*:5557", ""])
+@pytest.mark.parametrize(
+    "endpoint", ["tcp://*:0", "tcp://*", "tcp://*:port", "tcp://*:99999", "udp://*:5557", "ipc:///tmp/kv", ""]
+)
 def test_what_is_no_address_is_a_problem(endpoint):
-    assert "no address that can be connected to" in (vllm(endpoint).problem or "")
+    assert "no TCP address with a host and a port" in (vllm(endpoint).problem or "")
 
 
 def test_each_rank_of_sglang_is_counted_up():

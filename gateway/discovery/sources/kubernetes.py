@@ -29,6 +29,11 @@ _SHORTEST_SECONDS = 1.0
 
 _LIMITS = httpx.Timeout(10, read=_WATCH_SECONDS + 15)
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_LIST_SECONDS = 30
+_MAX_BYTES = 16 * 2**20
+"""Of a list of endpoint slices, and of one change. A slice with a hundred endpoints has 60 KiB; etcd stores no object
+above 1.5 MiB."""
+
 _GONE = 410
 _MOST_SHOWN = 300
 _FIXES = {
@@ -100,9 +105,15 @@ class KubernetesSource:
             raise SourceFailed("namespace is not set, and the gateway does not run in a pod that tells it") from None
 
     async def _list(self, client: httpx.AsyncClient, path: str) -> None:
-        answer = await client.get(path, params=self._selected(), headers=await self._headers())
-        _check(answer.status_code, answer.content)
-        listed = _object(answer.content)
+        try:
+            async with asyncio.timeout(_LIST_SECONDS):
+                headers = await self._headers()
+                async with client.stream("GET", path, params=self._selected(), headers=headers) as answer:
+                    content = await _content(answer)
+        except TimeoutError as error:
+            raise SourceFailed(f"the Kubernetes API did not answer within {_LIST_SECONDS} seconds") from error
+        _check(answer.status_code, content)
+        listed = _object(content)
         self._slices.replace(listed.get("items") or ())
         self._version = _version(listed)
 
@@ -116,8 +127,8 @@ class KubernetesSource:
         }
         async with client.stream("GET", path, params=params, headers=await self._headers()) as answer:
             if answer.status_code != httpx.codes.OK:
-                _check(answer.status_code, await answer.aread())
-            async for line in answer.aiter_lines():
+                _check(answer.status_code, await _content(answer))
+            async for line in _lines(answer):
                 if not line.strip():
                     continue
                 event = _object(line)
@@ -140,11 +151,46 @@ class KubernetesSource:
 
     async def _headers(self) -> dict[str, str]:
         """Read anew each time: tokens are exchanged for new ones every hour."""
-        try:
+        headers = {"accept-encoding": "identity"}
+        with contextlib.suppress(OSError, UnicodeDecodeError):
             token = await asyncio.to_thread(self._settings.token_file.read_text, encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            return {}
-        return {"authorization": f"Bearer {token.strip()}"}
+            headers["authorization"] = f"Bearer {token.strip()}"
+        return headers
+
+
+async def _pieces(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
+    """The body as it was sent. It is not unpacked: a few bytes could become any number."""
+    if answer.headers.get("content-encoding", "identity") != "identity":
+        raise SourceFailed("the Kubernetes API compressed its answer although it was asked not to")
+    async for piece in answer.aiter_raw():
+        yield piece
+
+
+async def _content(answer: httpx.Response) -> bytes:
+    content = bytearray()
+    async with contextlib.aclosing(_pieces(answer)) as pieces:
+        async for piece in pieces:
+            content += piece
+            if len(content) > _MAX_BYTES:
+                raise SourceFailed(f"the Kubernetes API answered more than {_MAX_BYTES >> 20} MiB")
+    return bytes(content)
+
+
+async def _lines(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
+    """The lines of a body. Each byte is searched once, however small the pieces are."""
+    held = bytearray()
+    async with contextlib.aclosing(_pieces(answer)) as pieces:
+        async for piece in pieces:
+            searched = len(held)
+            held += piece
+            start = 0
+            while (end := held.find(b"\n", max(start, searched))) >= 0:
+                yield bytes(held[start:end])
+                start = end + 1
+            del held[:start]
+            if len(held) > _MAX_BYTES:
+                raise SourceFailed(f"a change that the Kubernetes API sent has more than {_MAX_BYTES >> 20} MiB")
+    yield bytes(held)
 
 
 def _api_url(environ: Mapping[str, str]) -> str:

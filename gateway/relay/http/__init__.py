@@ -5,7 +5,16 @@ libraries were tried, and what each lacks, is in docs/decisions/0002-upstream-ht
 """
 
 from gateway.relay.http.client import Exchange, HttpClient, Response
-from gateway.relay.http.errors import Broken, NotConnected, TransportError
+from gateway.relay.http.errors import Broken, NotConnected, ResponseTooLarge, TransportError
 from gateway.relay.http.origin import Origin
 
-__all__ = ["Broken", "Exchange", "HttpClient", "NotConnected", "Origin", "Response", "TransportError"]
+__all__ = [
+    "Broken",
+    "Exchange",
+    "HttpClient",
+    "NotConnected",
+    "Origin",
+    "Response",
+    "ResponseTooLarge",
+    "TransportError",
+]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from gateway.relay.http.connection import Connection
-from gateway.relay.http.errors import NotConnected, TransportError
+from gateway.relay.http.errors import NotConnected, ResponseTooLarge, TransportError
 from gateway.relay.http.origin import Origin
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -100,18 +100,40 @@ class HttpClient:
         return Exchange(self, origin, b"".join(lines), body)
 
     async def fetch(
-        self, method: str, origin: Origin, path: str, headers: Headers, body: bytes = b"", *, timeout_seconds: float
+        self,
+        method: str,
+        origin: Origin,
+        path: str,
+        headers: Headers,
+        body: bytes = b"",
+        *,
+        timeout_seconds: float,
+        max_bytes: int = 2**20,
     ) -> tuple[int, bytes]:
         """One short exchange: status and body.
 
+        Args:
+            method: HTTP method.
+            origin: Where to.
+            path: Path below the origin's.
+            headers: As of ``request``.
+            body: The whole body.
+            timeout_seconds: Limit for the whole exchange.
+            max_bytes: Largest body that is accepted.
+
         Raises:
+            ResponseTooLarge: the body is larger.
             TransportError: no complete answer within the time.
         """
         try:
             async with asyncio.timeout(timeout_seconds):
                 async with self.request(method, origin, path, headers, body) as response:
                     pieces = []
+                    size = 0
                     while (piece := await response.read()) is not None:
+                        size += len(piece)
+                        if size > max_bytes:
+                            raise ResponseTooLarge(f"{path} answered more than {max_bytes >> 10} KiB")
                         pieces.append(piece)
                     return response.status, b"".join(pieces)
         except TimeoutError as error:
@@ -146,7 +168,7 @@ class HttpClient:
         try:
             async with asyncio.timeout(self._connect_timeout):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(loop), origin.host, origin.port, ssl=origin.ssl_context
+                    lambda: Connection(loop, origin.authority), origin.host, origin.port, ssl=origin.ssl_context
                 )
         except TimeoutError as error:
             raise NotConnected(f"no connection within {self._connect_timeout:g} seconds") from error

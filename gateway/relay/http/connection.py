@@ -2,21 +2,46 @@
 
 import asyncio
 import select
+from http import HTTPStatus
 from typing import cast
 
 import httptools
+import structlog
 
 from gateway.relay.http.errors import Broken, TransportError
 
 _HIGH_WATER = 256 * 1024
-"""Bytes of an answer held before the replica is told to wait, for a client that reads slowly."""
+"""Bytes of a response body that are held before reading is paused, for a client that reads slowly."""
 
-_LARGEST_HEAD = 256 * 1024
-"""Bytes of names and values in an answer's head; more is no head of any engine."""
+_MAX_OVERHEAD = 64 * 1024
+"""Bytes of a response that are no body: its heads (with interim ones), or chunk sizes, chunk extensions and trailers
+between two pieces of the body. The parser joins the parts of a header again for every read, so this also bounds the
+bytes it copies. uvicorn's own limit for requests is the same."""
+
+_MAX_INTERIM = 16
+"""Interim (1xx) responses before the final one. Engines send none; a proxy sends one or two."""
+
+_LOWEST_STATUS = 100
+_FIRST_FINAL_STATUS = 200
+_HIGHEST_STATUS = 599
+
+_IDLE_TIMEOUT = b" 408 "
+"""Some proxies announce with this response that they close an idle connection."""
+
+_log = structlog.get_logger("gateway.relay")
 
 
 class Connection(asyncio.Protocol):
-    """The receiving side of an answer: parses, holds pieces until they are read, remembers how it ended.
+    """The receiving side of a response: parses, holds pieces until they are read, records how it ended.
+
+    A response belongs to the request that is under way when it arrives; HTTP/1.1 has nothing else to match them by.
+    Bytes that cannot belong to it (behind a complete response, or while the connection is idle) close the connection,
+    and so does a response that begins before its request was written. What remains: a second response that the replica
+    sends later, after the next request was written, is taken for the answer to that.
+
+    Args:
+        loop: The running loop.
+        peer: Address of the replica, for log lines.
 
     Attributes:
         closed: Whether the connection is gone.
@@ -25,14 +50,18 @@ class Connection(asyncio.Protocol):
         headers: Headers of the present answer, names in lower case.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, peer: str) -> None:
         self._loop = loop
+        self._peer = peer
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._pieces: list[bytes] = []
         self._held = 0
-        self._head_bytes = 0
+        self._header_bytes = 0
+        self._overhead = 0
+        self._interim = 0
+        self._early = False
         self._paused = False
         self._keep_alive = False
         self._error: TransportError | None = None
@@ -55,7 +84,8 @@ class Connection(asyncio.Protocol):
         self._keep_alive = False
         self.status = 0
         self.headers = []
-        self._head_bytes = 0
+        self._header_bytes = self._overhead = self._interim = 0
+        self._early = False
         self._transport.writelines((head, body) if body else (head,))
 
     async def wait_for_head(self) -> None:
@@ -92,8 +122,24 @@ class Connection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """Whether another request may be sent: the last answer is complete and nobody means to close."""
-        return self.complete and not self.closed and not self._pieces and self._error is None and self._keep_alive
+        """Whether another request may be sent: the last one was written and answered completely, and both ends keep
+        the connection.
+
+        A replica may refuse a request before it has read all of it. The rest would then be sent in front of the next
+        request.
+        """
+        return (
+            self.complete
+            and self._keep_alive
+            and not (self.closed or self._early or self._pieces)
+            and self._error is None
+            and not self._unwritten
+        )
+
+    @property
+    def _unwritten(self) -> bool:
+        """Whether a part of the request is still to be written."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     @property
     def stale(self) -> bool:
@@ -135,14 +181,28 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
         if self.complete or self._parser is None:
-            # Nobody asked for anything: what stands in for the next answer would be taken for it.
+            if _IDLE_TIMEOUT not in data[:16]:
+                self._warn_of_surplus()
             self.abort()
             return
+        if not self.status and self._unwritten:
+            self._early = True
+        self._overhead += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(f"the answer is not HTTP: {error}")
+            if self._overhead > _MAX_OVERHEAD and not self.complete:
+                raise httptools.HttpParserError(f"more than {_MAX_OVERHEAD >> 10} KiB of it are no body")
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(f"the answer is not HTTP: {error.__context__ or error}")
             self.abort()
+
+    def _warn_of_surplus(self) -> None:
+        _log.warning(
+            "replica_sent_surplus_data",
+            address=self._peer,
+            effect="the connection is closed; if this repeats, responses may reach the wrong requests",
+            fix="replace the HTTP server or proxy at this address, or let it close connections after each response",
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
@@ -161,26 +221,38 @@ class Connection(asyncio.Protocol):
 
     # httptools
 
+    def on_message_begin(self) -> None:
+        """A response begins."""
+        if self.complete:
+            self._warn_of_surplus()
+            raise httptools.HttpParserError("more bytes follow its end")
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > _LARGEST_HEAD:
-            raise httptools.HttpParserError("the head is too large")
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > _MAX_OVERHEAD:
+            raise httptools.HttpParserError(f"its headers have more than {_MAX_OVERHEAD >> 10} KiB")
         if not self.status:  # what comes later is a trailer
             self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """The head is complete."""
+        """A head is complete."""
         assert self._parser is not None
         status = self._parser.get_status_code()
-        if status < 200:
-            self.headers = []  # an interim answer; the real one follows
+        if not _LOWEST_STATUS <= status <= _HIGHEST_STATUS or status == HTTPStatus.SWITCHING_PROTOCOLS:
+            raise httptools.HttpParserError(f"its status is {status:03}")
+        if status < _FIRST_FINAL_STATUS:
+            self._interim += 1
+            if self._interim > _MAX_INTERIM:
+                raise httptools.HttpParserError(f"more than {_MAX_INTERIM} interim responses")
+            self.headers = []
             return
         self.status = status
         self._wake()
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
+        self._overhead = 0
         self._pieces.append(data)
         self._held += len(data)
         if self._held > _HIGH_WATER and not self._paused and self._transport is not None:

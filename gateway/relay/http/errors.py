@@ -11,3 +11,7 @@ class NotConnected(TransportError):
 
 class Broken(TransportError):
     """The connection broke, or what came over it is not HTTP. The request may have been computed."""
+
+
+class ResponseTooLarge(TransportError):
+    """The body has more bytes than the caller accepts."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import orjson
 
 from gateway.relay.answer import broken_off
+from gateway.relay.http import Broken
 from gateway.relay.resume.continued import continued_body, continued_chat, tokens_left
 from gateway.relay.resume.seam import Seam, written_usage
 from gateway.relay.resume.told import Told, is_failure, read_told
@@ -19,6 +20,9 @@ from gateway.values.request import ChatRequest, Endpoint
 
 _MOST_BYTES = 4 * 2**20
 """Longest stream, in bytes of its events, that is kept to go on from; at about 250 bytes a token it holds 16,000."""
+
+_MAX_FAILURE_BYTES = 64 * 1024
+"""What an engine sends from its own error event on is held back up to this size; more ends the attempt."""
 
 _DONE = b"data: [DONE]\n\n"
 
@@ -63,7 +67,7 @@ class ResumableStream:
         self._tokenizer = tokenizer
         self._prompt_tokens = prompt_tokens
         self._head: tuple[int, Sequence[tuple[bytes, bytes]]] = (int(HTTPStatus.OK), ())
-        self._record: list[bytes] = []
+        self._record = bytearray()
         self._room = _MOST_BYTES
         self._writing = False
         self._failure = b""
@@ -98,6 +102,8 @@ class ResumableStream:
             data = self._failure + (data if seam is None else seam.feed(data))
             if more and (self._failure or is_failure(data)):
                 self._failure = data
+                if len(data) > _MAX_FAILURE_BYTES:
+                    raise Broken(f"more than {_MAX_FAILURE_BYTES >> 10} KiB follow the engine's error event")
                 return
         if not data and more:
             return
@@ -112,7 +118,7 @@ class ResumableStream:
         if self._room < 0:
             self._record.clear()
         else:
-            self._record.append(data)
+            self._record += data
 
     def attempt(self, at: float) -> None:
         """The next attempt begins, ``at`` monotonic seconds."""
@@ -150,7 +156,7 @@ class ResumableStream:
         """
         if self._writing or (self._seam is not None and self._seam.spoilt):
             return False
-        told = read_told(b"".join(self._record))
+        told = read_told(bytes(self._record))
         if told is None:
             return False
         ids = self._ids(told)
@@ -190,7 +196,7 @@ class ResumableStream:
             started=True,
             ttft_seconds=self._ttft_seconds,
             usage=usage,
-            answer=tuple(self._record) if outcome.answer else (),
+            answer=(bytes(self._record),) if outcome.answer else (),
             streamed=True,
         )
 

@@ -16,6 +16,7 @@ MORE_THAN_TEXT = ("tool_calls", "function_call", "reasoning", "reasoning_content
 """Parts of a message, and of a piece of it, that are no plain text."""
 
 _SERVER_ERROR = 500
+_MAX_TOKEN_ID = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def read_told(events: bytes) -> Told | None:
             continue
         chunks += 1
         told_ids = choice.get("token_ids")
-        if not isinstance(told_ids, list):
+        if not isinstance(told_ids, list) or not all(map(_is_token_id, told_ids)):
             ids = None
         elif ids is not None:
             ids.extend(told_ids)
@@ -94,6 +95,10 @@ def read_told(events: bytes) -> Told | None:
         finish_reason,
         stop_text,
     )
+
+
+def _is_token_id(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _MAX_TOKEN_ID
 
 
 def is_failure(events: bytes) -> bool:
