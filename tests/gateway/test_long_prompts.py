@@ -1,0 +1,110 @@
+"""Long prompts of one tenant, and what other tenants notice of them."""
+
+import asyncio
+
+import pytest
+from running_gateway import CHAT, eventually
+from tenancy import error, key, sections, tenant
+
+from gateway.encode import Encoder, LocalEncoder
+
+MIB = 2**20
+QUESTION = "Where is it?"
+
+
+def long_text(number: int, size: int) -> str:
+    """Text that no cache holds."""
+    return "".join(f"Parcel {number} {line} is late, " for line in range(size // 24))
+
+
+def post(gateway, name: str, text: str, model: str = "demo"):
+    body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 1}
+    headers = {"authorization": f"Bearer {key(name)}"}
+    return asyncio.create_task(gateway.http.post(CHAT, json=body, headers=headers, timeout=120))
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Requests that came as far as encoding, by their first message."""
+    found: list[str] = []
+    encode = Encoder.encode
+
+    async def noted(self, request):
+        found.append(request.fields["messages"][0]["content"][:40])
+        return await encode(self, request)
+
+    monkeypatch.setattr(Encoder, "encode", noted)
+    return found
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """Prompts that a thread began to encode, in their order."""
+    found: list[str] = []
+    encode = LocalEncoder.encode
+
+    def noted(self, endpoint, fields):
+        found.append(fields["messages"][0]["content"][:40])
+        return encode(self, endpoint, fields)
+
+    monkeypatch.setattr(LocalEncoder, "encode", noted)
+    return found
+
+
+async def test_another_tenants_prompt_does_not_wait_for_ten_long_ones(scripted, start_gateway, asked):
+    gateway = await start_gateway(scripted, **sections(tenant("a"), tenant("b")))
+    flood = [post(gateway, "a", long_text(number, 2 * MIB)) for number in range(10)]
+    await eventually(lambda: len(asked) == 10)
+    other = await post(gateway, "b", QUESTION + long_text(99, 40_000))
+    assert other.status_code == 200
+    answered = sum(task.done() for task in flood)
+    assert answered <= 4, "the other tenant's long prompts went first"
+    assert {answer.status_code for answer in await asyncio.gather(*flood)} == {200}
+
+
+async def test_prompts_of_clients_that_left_are_not_encoded(scripted, start_gateway, asked, encoded):
+    gateway = await start_gateway(scripted, **sections(tenant("a")), encode={"threads": 1})
+    flood = [post(gateway, "a", long_text(number, MIB)) for number in range(6)]
+    await eventually(lambda: len(asked) == 6)
+    for task in flood:
+        task.cancel()
+    await asyncio.wait(flood)
+    assert (await post(gateway, "a", QUESTION + long_text(99, 40_000))).status_code == 200
+    assert len(encoded) <= 3
+    assert encoded[-1].startswith(QUESTION)
+
+
+async def test_too_many_long_prompts_are_refused_to_the_tenant_that_sent_them(scripted, start_gateway, asked):
+    limits = {"threads": 1, "max_waiting_mib": 2}
+    gateway = await start_gateway(scripted, **sections(tenant("a"), tenant("b")), encode=limits)
+    flood = [post(gateway, "a", long_text(number, MIB)) for number in range(8)]
+    await eventually(lambda: len(asked) == 8)
+    assert (await post(gateway, "b", QUESTION + long_text(99, 40_000))).status_code == 200
+    answers = await asyncio.gather(*flood)
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert 1 <= len(refused) < 8
+    assert {error(answer) for answer in refused} == {(429, "overloaded")}
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
+    metrics = await gateway.settled(9)
+    assert metrics.value("gateway_requests_total", status="429", tenant="a") == len(refused)
+
+
+async def test_a_prompt_over_the_tenants_budget_is_refused_before_it_is_encoded(scripted, start_gateway, encoded):
+    gateway = await start_gateway(scripted, **sections(tenant("a", prompt_tokens_per_minute=10_000)))
+    answer = await post(gateway, "a", long_text(1, MIB))
+    assert error(answer) == (429, "rate_limit_exceeded")
+    assert answer.headers["x-should-retry"] == "false"  # it can never pass
+    assert encoded == []
+    after = await post(gateway, "a", "Hello.")
+    assert after.status_code == 200
+    # What was estimated for the refused prompt is not counted.
+    assert int(after.headers["x-ratelimit-remaining-tokens"]) > 9_900
+
+
+async def test_the_estimate_is_not_counted_beside_what_is_encoded(engine, start_gateway):
+    gateway = await start_gateway(engine, **sections(tenant("a", prompt_tokens_per_minute=100_000)))
+    answer = await post(gateway, "a", long_text(1, 60_000))
+    tokens = answer.json()["usage"]["prompt_tokens"]
+    after = await post(gateway, "a", "Hello.")
+    left = int(after.headers["x-ratelimit-remaining-tokens"])
+    assert left == 100_000 - tokens - after.json()["usage"]["prompt_tokens"]
