@@ -145,7 +145,7 @@ class Gateway:
             canon_modes(settings),
             texts=self._models,
             store=self._sharing.contexts,
-            executor=self._models.threads,
+            threads=self._models.threads,
         )
 
         self._health = HealthMonitor(

@@ -12,6 +12,7 @@ import structlog
 
 from gateway.account import finished
 from gateway.attempts import Attempts
+from gateway.encode import least_tokens
 from gateway.epochs import PrefixSpaces
 from gateway.hashing import ChainHasher
 from gateway.overload import Overload
@@ -21,7 +22,7 @@ from gateway.settle import client_family, confirmed_tokens, learn, replies, sett
 from gateway.trip import CLIENT_GONE_STATUS, ServedModel, Trip, expired, shutting_down
 from gateway.values.blocks import BlockChain, chain_block_size
 from gateway.values.decision import Decision
-from gateway.values.errors import GatewayError, NoReplica
+from gateway.values.errors import GatewayError, NoReplica, Overloaded
 from gateway.values.explain import Holder, Reply
 from gateway.values.ids import ModelId, Target
 from gateway.values.load import Load
@@ -38,7 +39,7 @@ from gateway.values.ports import (
     Sink,
     Trace,
 )
-from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
+from gateway.values.prompt import TOKEN_BYTES, TokenSource
 from gateway.values.replica import ReplicaState
 from gateway.values.request import ChatRequest
 from gateway.values.settlement import Settlement
@@ -116,7 +117,9 @@ class Flow:
         self._attempts.begin(request.received_at)
         try:
             trip.space = self._spaces.enter(request.caller, trip.model.version(), request.fields, time.time())
-            await self._read(trip, sink)
+            # A tenant over its limit is refused before the prompt costs any work.
+            grant.charge(least_tokens(request.endpoint, request.fields), time.monotonic())
+            await self._while_there(trip, sink, self._read(trip))
             grant.charge(trip.prompt.tokens, time.monotonic())
             if request.warms is not None:
                 await self._overload.let_clients_go_first(trip)
@@ -149,15 +152,15 @@ class Flow:
         told = self._index.block_size(replica.targets()[0])
         return told or chain_block_size(replica.facts.block_size or self._limits.default_block_size)
 
-    async def _read(self, trip: Trip, sink: Sink) -> None:
-        """All that goes before its placement; threads, an engine or another gateway's memory may be waited for."""
+    async def _read(self, trip: Trip) -> None:
+        """All that precedes placement; it may wait for a thread, an engine or another gateway's memory."""
         try:
             async with asyncio.timeout_at(trip.deadline) as patience:
                 trip.request = await self._inspect(trip)
                 trip.canonical = await self._canon.canonical(trip.request)
                 trip.request = trip.canonical.request
                 trip.lap("canon")
-                trip.prompt = await self._encode(trip, sink)
+                trip.prompt = await trip.model.encoder.encode(trip.request)
                 trip.lap("encode")
         except TimeoutError:
             if patience.expired():
@@ -167,14 +170,12 @@ class Flow:
     async def _inspect(self, trip: Trip) -> ChatRequest:
         try:
             return await self._screen.inspect(trip.asked)
+        except Overloaded:
+            raise  # it was not searched, and there is no time to do it later
         except GatewayError:
             # What is refused is counted as well: it is what the operator wants to hear of most.
             self._screen.answered(trip.asked, trip.space.id)
             raise
-
-    async def _encode(self, trip: Trip, sink: Sink) -> TokenizedPrompt:
-        # The engine may be asked for the tokens, and a long prompt takes time.
-        return await self._while_there(trip, sink, trip.model.encoder.encode(trip.request))
 
     async def _queue(self, trip: Trip, targets: Mapping[Target, Replica], sink: Sink) -> Mapping[Target, Replica]:
         """Wait until a replica has time for it; returns where it may go then."""
@@ -345,7 +346,8 @@ class Flow:
         """A choice of the answer of so many tokens, with their ids where they can be known."""
         ids = None
         if reply.text is not None and trip.prompt.source is TokenSource.LOCAL:
-            ids = (await trip.model.encoder.encode_reply(reply.text) or b"")[: max(tokens - 1, 0) * TOKEN_BYTES]
+            encoded = await trip.model.encoder.encode_reply(reply.text, trip.request.caller.tenant)
+            ids = None if encoded is None else encoded[: max(tokens - 1, 0) * TOKEN_BYTES]
         return msgspec.structs.replace(reply, ids=ids, tokens=tokens)
 
     def _explain(self, trip: Trip, settled: Settlement) -> None:

@@ -2,27 +2,33 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import structlog
 
 from gateway.canon.counts import TokenCounts
-from gateway.encode import Encoder, LocalEncoder, load_local
+from gateway.encode import Encoder, LocalEncoder, characters, load_local
 from gateway.encode.remote import EngineTokenizer
 from gateway.encode.settings import EncodeSettings
 from gateway.epochs import template_version
 from gateway.hashing import ChainHasher
+from gateway.queue import FairThreads
 from gateway.relay import EngineCalls, Fleet
 from gateway.settings import ModelSettings
 from gateway.tasks import TaskGroupOwner, in_daemon_thread
 from gateway.trip import ServedModel
 from gateway.values.errors import TokenizerUnavailable
-from gateway.values.ids import ModelId
+from gateway.values.ids import ModelId, TenantId
 from gateway.values.prompt import TOKEN_BYTES
 from gateway.values.request import Endpoint
 from gateway.values.space import ModelVersion
+from gateway.values.tenant import Tenant
+
+_MIB = 1024 * 1024
+
+_OPERATOR = Tenant(TenantId(""))
+"""Takes turns with the tenants for what nobody's request asks for."""
 
 _OF_ENGINE = "engine"
 """Stands for the hash of a tokenizer or template that only the engine has."""
@@ -61,7 +67,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         self._fleet = fleet
         self._hasher = hasher
         self._on_version = on_version
-        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="encode")
+        self._threads = FairThreads(settings.threads, settings.max_waiting_mib * _MIB)
         self._tasks = TaskGroupOwner()
         self._configured = {ModelId(model.id): model for model in models}
         self._served = {ModelId(model.id): self._serve(model, None) for model in models}
@@ -105,7 +111,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
     async def stop(self) -> None:
         """End what is still being loaded."""
         await self._tasks.cancel()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown()
 
     def decoder(self, model: str, tokenizer_id: str) -> Callable[[list[int]], str] | None:
         """From token ids to their text.
@@ -131,20 +137,19 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         return self._fleet.context_limit(model)
 
     async def count_tokens(self, model: ModelId, endpoint: Endpoint, fields: Mapping[str, Any]) -> int | None:
-        """Prompt tokens of a request; None where no tokenizer in this process can tell."""
+        """Prompt tokens of a request of the operator's; None where no tokenizer in this process can tell."""
         local = self._served[model].encoder.local
         if local is None:
             return None
-        loop = asyncio.get_running_loop()
         try:
-            parts = await loop.run_in_executor(self._threads, local.encode, endpoint, fields)
+            parts = await self._threads.run(_OPERATOR, characters(endpoint, fields), local.encode, endpoint, fields)
         except Exception:  # noqa: BLE001 - as in ``Encoder``: what it cannot take is for the engine to judge
             return None
         return sum(map(len, parts)) // TOKEN_BYTES
 
     @property
-    def threads(self) -> ThreadPoolExecutor:
-        """Threads for work on long texts."""
+    def threads(self) -> FairThreads:
+        """Threads for work on long texts, shared fairly between tenants."""
         return self._threads
 
     async def _load(self, model: ModelSettings) -> None:

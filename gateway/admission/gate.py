@@ -27,6 +27,9 @@ class Admitted:
 
     def charge(self, prompt_tokens: int, now: float) -> None:
         """As ``ports.Grant.charge``. What did not fit takes the request out of its window, too: it was refused."""
+        before, self._share = self._share, None
+        if before is not None:
+            before.correct(0)
         try:
             self._share = self._state.charge(prompt_tokens, self._admitted, now)
         except RateLimited:

@@ -1,11 +1,9 @@
-"""The room's front: applies the rules that are in force for a request, and remembers what its next turn needs."""
+"""Applies the rules that are in force for a request, and remembers what its next turn needs."""
 
-import asyncio
 import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Executor
 from typing import TypeVar
 
 import msgspec
@@ -20,7 +18,8 @@ from gateway.canon.rule import Given
 from gateway.canon.rulebook import Canonical
 from gateway.canon.settings import CanonSettings
 from gateway.values.canonical import Canonicalized, RuleMode, RuleModes, RuleName
-from gateway.values.ports import CanonicalRequest, ContextStore, ModelTexts
+from gateway.values.errors import Overloaded
+from gateway.values.ports import CanonicalRequest, ContextStore, LongTexts, ModelTexts
 from gateway.values.request import ChatRequest
 
 SWITCH = b"x-gateway-canonical"
@@ -47,7 +46,7 @@ class Canonicalizer:
         models: Modes by model.
         texts: Knows the models' tokens and limits.
         store: Where blocks are kept for other gateways, too; None for nowhere.
-        executor: Threads for long prompts.
+        threads: Threads for long prompts.
     """
 
     def __init__(
@@ -57,11 +56,11 @@ class Canonicalizer:
         *,
         texts: ModelTexts,
         store: ContextStore | None,
-        executor: Executor,
+        threads: LongTexts,
     ) -> None:
         self._texts = texts
         self._store = store
-        self._executor = executor
+        self._threads = threads
         self._memory = ContextMemory(settings.memory_mib * _MIB, settings.memory_ttl_seconds)
         self._settings = settings
         self._rulebook = rulebook(settings)
@@ -77,7 +76,7 @@ class Canonicalizer:
         self._memory.ttl_seconds = settings.memory_ttl_seconds
 
     async def canonical(self, request: ChatRequest) -> CanonicalRequest:
-        """The request as it may go on. Never fails: what cannot be canonicalized goes on as it came."""
+        """The request as it may go on; see ``ports.Canonicalizes``."""
         modes = self._modes.modes(request.model, request.endpoint, request.caller.tenant.canon)
         settings = self._settings
         if request.warms is not None or _is_off(request):
@@ -89,6 +88,8 @@ class Canonicalizer:
             if not names and hints.request is request:
                 return CanonicalRequest(request, told, affinity=hints.affinity)
             return await self._applied(request, hints.request, names, told, hints.affinity)
+        except Overloaded:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the prompt is as good as it came
             # The type alone: a message may quote what it choked on, a prompt.
             _log.error("canonicalization_failed", request_id=request.request_id, error=type(error).__name__)
@@ -158,7 +159,7 @@ class Canonicalizer:
         """Call a function that takes as long as the request is large: here, or for a long one in a thread."""
         if len(request.body) <= _INLINE_BYTES:
             return function(*arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+        return await self._threads.run(request.caller.tenant, len(request.body), function, *arguments)
 
 
 def owner_of(request: ChatRequest) -> str:

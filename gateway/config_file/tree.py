@@ -14,15 +14,23 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from gateway.config_file.document import SCALAR_TAGS, TEXT_TAG, plain_tag, scalar_value
+from gateway.config_file.document import MOST_DEEP, SCALAR_TAGS, TEXT_TAG, plain_tag, scalar_value
 
 Location = tuple[str | int, ...]
 """Keys and list positions from the top of the file to a value."""
 
-_VARIABLE = re.compile(r"(\$\$\{)|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})?")
+# A default ends before the next `${`, so that text without a `}` is looked at once and not once for each `${` in it.
+_VARIABLE = re.compile(r"(\$\$\{)|\$\{(?:([A-Za-z_][A-Za-z0-9_]*+)(?::-((?:[^}$]|\$(?!\{))*+))?\})?")
 _SWITCH_WORDS = {"on": True, "yes": True, "off": False, "no": False}
 FILE_PREFIX = "file:"
 _BROKEN = object()
+_MOST_VALUES = 100_000
+_MOST_CHARACTERS = 10_000_000
+_MOST_SECRET_BYTES = 64 * 1024
+
+
+class _TooMuch(Exception):
+    """The document stands for more than is read of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +57,19 @@ class TreeReader:
         self._broken: set[Location] = set()
         self._private: dict[Location, str] = {}
         self._open: set[int] = set()
+        self._values = self._characters = 0
 
     def read(self, document: yaml.MappingNode, model: type[BaseModel]) -> Any:
-        """The document's values. What cannot be read is left out (in lists: None) and stands in ``problems``."""
-        return self._value(document, model, ())
+        """The document's values. What cannot be read is left out (in lists: None) and stands in ``problems``.
+
+        Aliases are written out, so a small file may stand for very much: beyond some limits nothing more is read, and
+        the values are empty.
+        """
+        try:
+            return self._value(document, model, ())
+        except _TooMuch:
+            self._broken.add(())
+            return {}
 
     def line(self, location: Location) -> int:
         """Line of the key, or of the list item; for what is not in the file, of what would hold it."""
@@ -62,7 +79,7 @@ class TreeReader:
 
     def is_broken(self, location: Location) -> bool:
         """Whether the value could not be read, so that a mistake in it is known already."""
-        return any(location[:length] in self._broken for length in range(1, len(location) + 1))
+        return any(location[:length] in self._broken for length in range(len(location) + 1))
 
     def stand_in(self, location: Location) -> str | None:
         """What to show in place of a value that must not be shown; None if it may be."""
@@ -72,6 +89,7 @@ class TreeReader:
         return None
 
     def _value(self, node: yaml.Node, expected: Any, location: Location) -> Any:
+        self._count(node, location)
         if id(node) in self._open:
             return self._break(node, location, "an alias that refers to itself (write the value out)")
         self._open.add(id(node))
@@ -87,6 +105,26 @@ class TreeReader:
             return self._break(node, location, f"a tag that is not known: {node.tag} (remove it)")
         finally:
             self._open.discard(id(node))
+
+    def _count(self, node: yaml.Node, location: Location) -> None:
+        """One more value.
+
+        Raises:
+            _TooMuch: It is one too many.
+        """
+        self._values += 1
+        self._characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
+        aliases = " with its aliases written out (`&` and `*`; use fewer)"
+        if self._values > _MOST_VALUES:
+            too_much = f"the file stands for more than {_MOST_VALUES:,} values{aliases}"
+        elif self._characters > _MOST_CHARACTERS:
+            too_much = f"the file stands for more than {_MOST_CHARACTERS:,} characters{aliases}"
+        elif len(location) > MOST_DEEP:
+            too_much = f"nested deeper than {MOST_DEEP} levels"
+        else:
+            return
+        self._break(node, location[:1], too_much)  # deeper ones may stand anywhere in the file
+        raise _TooMuch
 
     def _sequence(self, node: yaml.SequenceNode, expected: Any, location: Location) -> Any:
         values = []
@@ -169,10 +207,14 @@ class TreeReader:
             return text
         path = Path(text.removeprefix(FILE_PREFIX))
         try:
-            secret = path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+            with path.open("rb") as file:
+                content = file.read(_MOST_SECRET_BYTES + 1)
+            secret = content.decode().removesuffix("\n").removesuffix("\r")
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             return self._break(node, location, f"secret file {path} cannot be read: {reason}")
+        if len(content) > _MOST_SECRET_BYTES:
+            return self._break(node, location, f"secret file {path} is larger than {_MOST_SECRET_BYTES:,} bytes")
         return secret or self._break(node, location, f"secret file {path} is empty")
 
     def _break(self, node: yaml.Node, location: Location, message: str) -> Any:

@@ -4,6 +4,7 @@ vLLM has two ways: ``…/render`` returns the ids exactly as it will use them, b
 ``--enable-scale-out`` (403 otherwise); ``/tokenize`` is always there and ignores a few template arguments.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,14 @@ _TOKENIZE_CHAT_FIELDS = (
 )
 _RETRY_AFTER_SECONDS = 60.0
 
+_MOST_PROMPTS = 16
+"""Prompts of one request that are tokenized by a call each. More get stand-ins: their calls would delay the request for
+longer than a good placement saves, and load the engine with work beside its own."""
+
+_PATIENCE = 2
+"""All calls for one request take at most this many times the timeout of one, so that a replica that does not answer
+leaves time to ask another."""
+
 
 class EngineTokenizer:
     """Token ids from the engine, by the best endpoint it has.
@@ -47,8 +56,15 @@ class EngineTokenizer:
         """Token ids of a request.
 
         Raises:
-            EngineUnavailable: no endpoint gave an answer that can be used.
+            EngineUnavailable: no endpoint gave an answer that can be used in time.
         """
+        try:
+            async with asyncio.timeout(_PATIENCE * self._timeout_seconds):
+                return await self._encode(request, now)
+        except TimeoutError as error:
+            raise EngineUnavailable("the engine takes too long to count the prompt's tokens") from error
+
+    async def _encode(self, request: ChatRequest, now: float) -> TokenizedPrompt:
         render = f"{request.endpoint}/render"
         if now >= self._refused_until.get(render, 0.0):
             try:
@@ -76,6 +92,8 @@ class EngineTokenizer:
         prompts = prompt if isinstance(prompt, list) else [prompt]
         if not prompts or not all(isinstance(item, str) for item in prompts):
             raise EngineUnavailable("only text can be tokenized by the engine")
+        if len(prompts) > _MOST_PROMPTS:
+            raise EngineUnavailable(f"more than {_MOST_PROMPTS} prompts, each of which would be a call")
         return tuple(
             [
                 _tokenized(await self._ask(request, "/tokenize", written({"model": self._model, "prompt": item})))

@@ -11,8 +11,15 @@ class EncodeSettings(BaseModel):
     )
 
     threads: int = Field(default=2, ge=1, le=64)
-    """Threads that encode long texts beside the event loop. Two keep one huge prompt from holding up the next. Too
-    small: long prompts queue for each other; more than the machine's cores gains nothing."""
+    """Threads for long texts beside the event loop: canonicalization, personal data, tokens. Tenants take turns, by the
+    bytes they bring and their `share`, and texts of more than 256 KiB never use the last thread, so with two or more a
+    short prompt never waits for a huge one. Too small: huge prompts wait for each other; more than the machine's cores
+    gains nothing."""
+
+    max_waiting_mib: int = Field(default=256, ge=1, le=65536)
+    """Most text that waits for these threads, in MiB. Beyond it, the newest request of the tenant with most waiting,
+    measured by its `share`, is answered with 429 and code `overloaded`. The text is held in memory. Too small: short
+    peaks of long prompts are refused; too large: memory is held for clients that have stopped waiting."""
 
     inline_bytes: int = Field(default=32768, ge=0)
     """Texts up to this many characters are encoded on the event loop, because a thread's hand-over costs more than they
@@ -26,8 +33,10 @@ class EncodeSettings(BaseModel):
     takes would tell that another tenant had sent the same text."""
 
     engine_timeout_seconds: float = Field(default=2.0, gt=0)
-    """Seconds to wait for the engine's own tokens where there is no local tokenizer. The client's request waits that
-    long, so it is short. Too small: a busy engine's requests are routed by their text instead of their tokens."""
+    """Seconds that one call for the engine's own tokens may take, where there is no local tokenizer. The client's
+    request waits for twice as long at most, whatever is asked, so it is short. A request with more than 16 prompts asks
+    only for all at once (`.../render`); where the engine does not offer that, it is routed by its text. Too small: a
+    busy engine's requests are routed by their text instead of their tokens."""
 
     load_timeout_seconds: float = Field(default=20, gt=0)
     """How long start-up waits for a model's tokenizer. A folder takes a few seconds; a hub that does not answer takes

@@ -1,5 +1,6 @@
-"""Hold back what no replica has time for, and let it go in a fair order."""
+"""Hold back what no replica or thread has time for, and let it go in a fair order."""
 
 from gateway.queue.lines import Lines, Wish
+from gateway.queue.threads import FairThreads
 
-__all__ = ["Lines", "Wish"]
+__all__ = ["FairThreads", "Lines", "Wish"]

@@ -1,6 +1,7 @@
 """``prefix-gateway canon FILE``: what canonicalization does to a request, rule by rule."""
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -34,6 +35,7 @@ from gateway.values.tenant import EVERYBODY, Caller, PersonalDataMode, Tenant
 _DONE = 0
 _BAD_USAGE = 2
 _BUILT_IN = "builtin:demo"
+_MOST_BYTES = 256 * 1024 * 1024
 _NO_MODEL = "any"
 """Stands for the model of a body that names none."""
 
@@ -164,7 +166,11 @@ def _bodies(file: str) -> list[tuple[str, dict[str, Any]]]:
     """The requests of a file, each with its place."""
     name = "standard input" if file == "-" else file
     try:
-        text = (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode("utf-8-sig")
+        with contextlib.nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as source:
+            content = source.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise _Unusable(f"{name}: larger than {_MOST_BYTES:,} bytes, the most that is read (take some of it)")
+        text = content.decode("utf-8-sig")
     except OSError as error:
         raise _Unusable(f"{name}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -128,10 +128,10 @@ class RateLimited(GatewayError):
 
 
 class Overloaded(GatewayError):
-    """No replica of the model has time for the request, and it cannot wait, or cannot wait any longer.
+    """No replica of the model has time for the request, or no thread for its long text, and it cannot wait longer.
 
     Args:
-        retry_after_seconds: Seconds until what would be in front of it should be done.
+        retry_after_seconds: Seconds until it should pass.
     """
 
     status = 429

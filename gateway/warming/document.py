@@ -12,14 +12,27 @@ from typing import Any, NoReturn
 
 import yaml
 
-from gateway.config_file.document import SCALAR_TAGS, TEXT_TAG, compose, plain_tag, read_text, scalar_value
+from gateway.config_file.document import (
+    MOST_BYTES,
+    MOST_DEEP,
+    SCALAR_TAGS,
+    TEXT_TAG,
+    compose,
+    plain_tag,
+    read_text,
+    scalar_value,
+)
 from gateway.config_file.tree import Problem
 from gateway.values.errors import ConfigInvalid
 from gateway.warming.declared import Declared, Location, Malformed, declare
 
 _SMALLEST = "- {model: NAME, messages: [{role: system, content: TEXT}]}"
 _MOST_VALUES = 1_000_000
-"""Values in a YAML file. With aliases inside of what other aliases stand for, a small file can hold billions."""
+"""Values in a YAML file with its aliases written out: with aliases inside of what other aliases stand for, a small file
+can hold billions."""
+
+_MOST_BYTES = 64 * 1024 * 1024
+"""Largest file of JSON; of YAML as in the configuration."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -73,8 +86,8 @@ def read_prefixes(path: Path) -> PrefixFile:
         ConfigInvalid: it cannot be read, is none of these, is empty, or some of its prefixes are malformed: one line
             for each.
     """
-    text = read_text(path)
     read = {".json": _json_list, ".jsonl": _json_lines, ".ndjson": _json_lines}.get(path.suffix.lower())
+    text = read_text(path, _MOST_BYTES if read is not None else MOST_BYTES)
     try:
         values, lines = read(text) if read is not None else _yaml_list(compose(path, text))
     except _NotRead as error:
@@ -103,10 +116,7 @@ def _yaml_list(node: yaml.Node | None) -> _Read:
     if not isinstance(node, yaml.SequenceNode):
         raise _NotRead(node.start_mark.line + 1, f"expected a list of prefixes at the top of the file ({_SMALLEST})")
     tree = _Tree()
-    try:
-        return tree.value(node, ()), tree.lines
-    except RecursionError:
-        raise _NotRead(1, "nested too deep") from None
+    return tree.value(node, ()), tree.lines
 
 
 class _Tree:
@@ -122,6 +132,8 @@ class _Tree:
         self._count += 1
         if self._count > _MOST_VALUES:
             raise _NotRead(line, f"more than {_MOST_VALUES:,} values (are there aliases inside of aliases?)", location)
+        if len(location) > MOST_DEEP:
+            raise _NotRead(line, f"nested deeper than {MOST_DEEP} levels", location[:2])
         if id(node) in self._open:
             raise _NotRead(line, "an alias that refers to itself (write the value out)", location)
         self._open.add(id(node))
@@ -177,10 +189,12 @@ def _json_list(text: str) -> _Read:
         raise _NotRead(_line(text, at), "expected a list of prefixes at the top of the file ([{...}, {...}])")
     values: list[Any] = []
     lines: dict[Location, int] = {}
+    counted, line = at, _line(text, at)
     at = _after_space(text, at + 1)
     closed = text[at : at + 1] == "]"
     while not closed:
-        lines[len(values),] = _line(text, at)
+        line += text.count("\n", counted, at)
+        lines[len(values),], counted = line, at
         value, at = _json_value(text, at, 1)
         values.append(value)
         at = _after_space(text, at)
@@ -214,23 +228,22 @@ def _filled_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _json_value(text: str, at: int, first_line: int) -> tuple[Any, int]:
     """The value that begins at an offset, and the offset behind it; ``first_line`` is the number of the text's."""
-    line = first_line - 1 + _line(text, at)
     try:
         return _DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
-        problem, line = error.msg, first_line - 1 + error.lineno
+        problem, at = error.msg, error.pos
     except ValueError as error:
         problem = str(error)
     except RecursionError:
         problem = "nested too deep"
-    raise _NotRead(line, f"not valid JSON: {problem}")
+    raise _NotRead(first_line - 1 + _line(text, at), f"not valid JSON: {problem}")
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twin = next(key for key in keys if keys.count(key) > 1)
+        seen: set[str] = set()
+        twin = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"the key {twin!r} stands twice in one object (remove one)")
     return values
 

@@ -4,13 +4,13 @@ import asyncio
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
 
 from gateway.canon.canonicalizer import Canonicalizer
 from gateway.canon.settings import CanonSettings
+from gateway.queue import FairThreads
 from gateway.values.canonical import RuleMode, RuleName
 from gateway.values.ids import ModelId, RequestId, Target
 from gateway.values.request import ChatRequest, Endpoint
@@ -46,10 +46,11 @@ class Store:
 
 @pytest.fixture
 def build():
-    with ThreadPoolExecutor(1) as executor:
-        yield lambda store=None, **settings: Canonicalizer(
-            CanonSettings(**settings), SUFFIX, texts=Texts(), store=store, executor=executor
-        )
+    threads = FairThreads(1, 2**20)
+    yield lambda store=None, **settings: Canonicalizer(
+        CanonSettings(**settings), SUFFIX, texts=Texts(), store=store, threads=threads
+    )
+    threads.shutdown()
 
 
 def turn(number: int, *, padding: int = 0, headers: Sequence[tuple[bytes, bytes]] = ()) -> ChatRequest:

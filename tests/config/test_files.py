@@ -61,7 +61,8 @@ def test_utf8_with_byte_order_mark_is_accepted(load):
         ("log:\n  level: *nowhere\n", 2, "undefined alias"),
         ("log: {}\n---\nlog: {}\n", 2, "one document in a file"),
         ("log:\n  level: \x07\n", 2, "control character"),
-        ("[" * 5000, 1, "nested too deep"),
+        ("[" * 5000, 1, "nested deeper than 64 levels (the most that is read)"),
+        ("a:\n" + "- b\n" * 100_000, 99_999, "more than 100,000 values (the most that is read)"),
     ],
 )
 def test_yaml_syntax_mistake_names_the_line(mistakes, content, line, hint):

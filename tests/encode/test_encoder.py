@@ -2,18 +2,19 @@
 
 import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 import pytest
 
 from gateway.encode import Encoder, load_local
 from gateway.encode.remote import EngineTokenizer
+from gateway.queue import FairThreads
 from gateway.values.errors import TokenizerUnavailable
 from gateway.values.ids import ModelId, RequestId
 from gateway.values.ports import EngineUnavailable
 from gateway.values.prompt import TokenSource
 from gateway.values.request import ChatRequest, Endpoint
+from gateway.values.tenant import EVERYBODY
 
 
 def request(fields, endpoint=Endpoint.CHAT, at=0.0):
@@ -41,13 +42,14 @@ class Engines:
 
 
 @pytest.fixture
-def executor():
-    with ThreadPoolExecutor(1) as pool:
-        yield pool
+def threads():
+    pool = FairThreads(1, 2**20)
+    yield pool
+    pool.shutdown()
 
 
-def encoder(executor, engines, local=None, inline_bytes=1000):
-    return Encoder(local, EngineTokenizer(ModelId("m"), engines, 1.0), executor, inline_bytes)
+def encoder(threads, engines, local=None, inline_bytes=1000):
+    return Encoder(local, EngineTokenizer(ModelId("m"), engines, 1.0), threads, inline_bytes)
 
 
 class Slow:
@@ -60,8 +62,8 @@ class Slow:
     encode_text = None
 
 
-async def test_long_text_does_not_hold_up_the_event_loop(executor):
-    encode = encoder(executor, Engines(), Slow())
+async def test_long_text_does_not_hold_up_the_event_loop(threads):
+    encode = encoder(threads, Engines(), Slow())
     task = asyncio.create_task(encode.encode(chat("x" * 2000)))
     ticks = 0
     while not task.done():
@@ -71,35 +73,35 @@ async def test_long_text_does_not_hold_up_the_event_loop(executor):
     assert ticks > 10
 
 
-async def test_local_tokenizer_asks_nobody(executor):
+async def test_local_tokenizer_asks_nobody(threads):
     engines = Engines()
-    prompt = await encoder(executor, engines, load_local("builtin:demo")).encode(chat())
+    prompt = await encoder(threads, engines, load_local("builtin:demo")).encode(chat())
     assert prompt.source is TokenSource.LOCAL
     assert engines.asked == []
 
 
-async def test_engine_is_asked_for_what_the_local_tokenizer_cannot_encode(executor):
+async def test_engine_is_asked_for_what_the_local_tokenizer_cannot_encode(threads):
     class Refuses:
         def encode(self, endpoint, fields):
             raise TokenizerUnavailable("an image")
 
     engines = Engines(render={"token_ids": [1, 2, 3]})
-    prompt = await encoder(executor, engines, Refuses()).encode(chat())
+    prompt = await encoder(threads, engines, Refuses()).encode(chat())
     assert (prompt.source, prompt.tokens) == (TokenSource.ENGINE_RENDER, 3)
 
 
-async def test_tokenizer_that_breaks_costs_nobody_an_answer(executor):
+async def test_tokenizer_that_breaks_costs_nobody_an_answer(threads):
     class Breaks:
         def encode(self, endpoint, fields):
             raise MemoryError
 
-    prompt = await encoder(executor, Engines(), Breaks()).encode(chat())
+    prompt = await encoder(threads, Engines(), Breaks()).encode(chat())
     assert prompt.source is TokenSource.TEXT
 
 
-async def test_render_that_is_switched_off_is_asked_again_only_after_a_minute(executor):
+async def test_render_that_is_switched_off_is_asked_again_only_after_a_minute(threads):
     engines = Engines(render=EngineUnavailable("forbidden", 403), tokenize={"tokens": [1, 2]})
-    encode = encoder(executor, engines)
+    encode = encoder(threads, engines)
     for at in (0.0, 30.0, 61.0):
         prompt = await encode.encode(request(dict(chat().fields), at=at))
         assert (prompt.source, prompt.tokens) == (TokenSource.ENGINE_TOKENIZE, 2)
@@ -112,10 +114,10 @@ async def test_render_that_is_switched_off_is_asked_again_only_after_a_minute(ex
     ]
 
 
-async def test_completions_are_tokenized_prompt_by_prompt(executor):
+async def test_completions_are_tokenized_prompt_by_prompt(threads):
     engines = Engines(render=EngineUnavailable("forbidden", 403), tokenize={"tokens": [1, 2]})
     several = request({"model": "m", "prompt": ["one", "two"]}, Endpoint.COMPLETIONS)
-    prompt = await encoder(executor, engines).encode(several)
+    prompt = await encoder(threads, engines).encode(several)
     assert (len(prompt.parts), prompt.tokens) == (2, 4)
 
 
@@ -132,14 +134,14 @@ async def test_completions_are_tokenized_prompt_by_prompt(executor):
         "x",
     ],
 )
-async def test_engine_that_does_not_help_leaves_the_text(executor, answer):
-    prompt = await encoder(executor, Engines(render=answer)).encode(chat("A" * 400))
+async def test_engine_that_does_not_help_leaves_the_text(threads, answer):
+    prompt = await encoder(threads, Engines(render=answer)).encode(chat("A" * 400))
     assert prompt.source is TokenSource.TEXT
     assert 100 <= prompt.tokens < 130
 
 
-async def test_texts_with_a_common_beginning_get_stand_ins_with_a_common_beginning(executor):
-    encode = encoder(executor, Engines())
+async def test_texts_with_a_common_beginning_get_stand_ins_with_a_common_beginning(threads):
+    encode = encoder(threads, Engines())
     messages = [{"role": "system", "content": "Rules. " * 60}]
     one, other = [
         await encode.encode(request({"model": "m", "messages": [*messages, {"role": "user", "content": text}]}))
@@ -150,19 +152,22 @@ async def test_texts_with_a_common_beginning_get_stand_ins_with_a_common_beginni
 
 
 @pytest.mark.parametrize("prompt", ["text", ["a", "b"], [1, 2, 3], [[1], [2, 3]], None])
-async def test_stand_ins_exist_for_every_form_of_prompt(executor, prompt):
-    encoded = await encoder(executor, Engines()).encode(request({"model": "m", "prompt": prompt}, Endpoint.COMPLETIONS))
+async def test_stand_ins_exist_for_every_form_of_prompt(threads, prompt):
+    encoded = await encoder(threads, Engines()).encode(request({"model": "m", "prompt": prompt}, Endpoint.COMPLETIONS))
     assert encoded.source is TokenSource.TEXT
     assert encoded.tokens > 0
 
 
-async def test_generated_text_is_encoded_only_where_there_is_a_tokenizer(executor):
-    assert await encoder(executor, Engines()).encode_reply("x") is None
-    assert await encoder(executor, Engines(), load_local("builtin:demo")).encode_reply("Hello there") is not None
+async def test_generated_text_is_encoded_only_where_there_is_a_tokenizer(threads):
+    assert await encoder(threads, Engines()).encode_reply("x", EVERYBODY.tenant) is None
+    assert (
+        await encoder(threads, Engines(), load_local("builtin:demo")).encode_reply("Hello there", EVERYBODY.tenant)
+        is not None
+    )
 
 
-async def test_numbers_beyond_64_bits_are_no_reason_to_fail(executor):
+async def test_numbers_beyond_64_bits_are_no_reason_to_fail(threads):
     engines = Engines(render=EngineUnavailable("forbidden", 403))
     huge = {"messages": [{"role": "user", "content": "hi", "big": 10**30}]}
     odd = ChatRequest(Endpoint.CHAT, b"", b"{}", huge, [], ModelId("m"), False, False, RequestId("r"), None, 0.0)
-    assert (await encoder(executor, engines).encode(odd)).source is TokenSource.TEXT
+    assert (await encoder(threads, engines).encode(odd)).source is TokenSource.TEXT

@@ -1,8 +1,11 @@
 """Models whose tokens come from the engine, or from nowhere."""
 
+import asyncio
+
 import pytest
 import structlog
 from running_gateway import CHAT, COMPLETIONS
+from scripted_engine import response
 
 ENGINE = {"tokenizer": "engine"}
 RENDER = "/v1/chat/completions/render"
@@ -120,3 +123,41 @@ async def test_another_engine_is_asked_when_one_does_not_answer(start_engine, st
     for number in range(4):
         answer = await gateway.ask(f"Question {number}")
         assert "x-gateway-tokens" not in answer.headers
+
+
+def completion(prompts: int) -> dict:
+    return {"model": "demo", "prompt": [f"Question {number}" for number in range(prompts)], "max_tokens": 1}
+
+
+@pytest.mark.parametrize(("prompts", "calls"), [(16, 16), (17, 0)])
+async def test_many_prompts_are_not_tokenized_one_by_one(start_engine, start_gateway, prompts, calls):
+    engine = await start_engine(render=False)
+    gateway = await start_gateway(engine, model=ENGINE)
+    answer = await gateway.http.post(COMPLETIONS, json=completion(prompts))
+    assert answer.status_code == 200
+    assert [request.path for request in engine.requests].count("/tokenize") == calls
+    assert ("x-gateway-tokens" in answer.headers) == (calls == 0)
+
+
+async def test_many_prompts_are_rendered_all_at_once(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(render=True), model=ENGINE)
+    answer = await gateway.http.post(COMPLETIONS, json=completion(64))
+    assert int(answer.headers["x-gateway-prompt-tokens"]) == answer.json()["usage"]["prompt_tokens"]
+
+
+async def test_all_calls_for_one_request_have_a_common_time_limit(scripted, start_gateway):
+    async def answer(writer, received):
+        if received.line.startswith("POST /tokenize"):
+            await asyncio.sleep(0.3)  # within the time of one call
+            writer.write(response(b'{"tokens":[1,2,3]}'))
+        elif "render" in received.line:
+            writer.write(response(b"{}", status="404 Not Found"))
+        else:
+            await scripted.reply(writer, received)
+
+    scripted.answer = answer
+    gateway = await start_gateway(scripted, model=ENGINE, encode={"engine_timeout_seconds": 0.5})
+    asked = await gateway.http.post(COMPLETIONS, json=completion(16))
+    assert asked.status_code == 200
+    assert asked.headers["x-gateway-tokens"] == "estimated"
+    assert sum("/tokenize" in received.line for received in scripted.received) <= 4

@@ -123,7 +123,7 @@ def test_an_empty_file_says_what_it_needs(mistakes, name, content):
         ("p.yaml", GOOD + "---\n" + GOOD, "2: not valid YAML: but found another document"),
         ("p.yaml", "- {model: *m}", "1: not valid YAML: found undefined alias 'm'"),
         ("p.yaml", "- {model: \x07}", "1: not valid YAML: a control character (remove it)"),
-        ("p.yaml", "[" * 5000, "1: not valid YAML: nested too deep"),
+        ("p.yaml", "[" * 5000, "1: not valid YAML: nested deeper than 64 levels"),
         ("p.yaml", GOOD + "- {model: m, model: n}", "2: [1].model: stands twice, first on line 2 (remove one)"),
         ("p.yaml", GOOD + "- <<: {model: m}", "2: [1].<<: merge keys are not read (write the keys out)"),
         ("p.yaml", "- {model: !secret m}", "1: [0].model: a tag that is not known or does not fit: !secret"),

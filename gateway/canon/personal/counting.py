@@ -12,6 +12,7 @@ from gateway.canon.personal.prefixes import beginning_of_findings, conversation_
 from gateway.canon.personal.scanner import Scanner
 from gateway.canon.personal.shared import SharedPrefixes
 from gateway.canon.personal.tally import Tally
+from gateway.values.errors import Overloaded
 from gateway.values.personal import Finding
 from gateway.values.ports import PersonalDataObserver
 from gateway.values.request import ChatRequest
@@ -90,7 +91,11 @@ class Counting:
             if searched is None:
                 self._observer.on_personal_data_skipped(request.caller.tenant)
                 continue
-            hits = await self.scanner.find(list(searched.values()), request.caller.tenant.id)
+            try:
+                hits = await self.scanner.find(list(searched.values()), request.caller.tenant)
+            except Overloaded:
+                self._observer.on_personal_data_skipped(request.caller.tenant)
+                continue
             found = {position: here for position, here in zip(searched, hits, strict=True) if here}
             if not found:
                 continue

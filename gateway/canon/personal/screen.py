@@ -1,9 +1,7 @@
 """Personal data in prompts: masked or refused before a request goes on, counted after it was answered."""
 
-import asyncio
 import secrets
 from collections.abc import Sequence
-from concurrent.futures import Executor
 
 import structlog
 
@@ -16,9 +14,9 @@ from gateway.canon.personal.settings import PersonalDataSettings
 from gateway.canon.personal.shared import SharedPrefixes
 from gateway.canon.personal.tally import Tally
 from gateway.tasks import TaskGroupOwner
-from gateway.values.errors import BadRequest, GatewayError
+from gateway.values.errors import BadRequest, GatewayError, Overloaded
 from gateway.values.personal import FindingReport
-from gateway.values.ports import PersonalDataObserver
+from gateway.values.ports import LongTexts, PersonalDataObserver
 from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.tenant import PersonalDataMode
 
@@ -40,15 +38,15 @@ class PersonalDataScreen:
 
     Args:
         settings: What is looked for.
-        executor: Threads for long texts.
+        threads: Threads for long texts.
         observer: Is told of everything found in requests that were answered.
     """
 
-    def __init__(self, settings: PersonalDataSettings, executor: Executor, observer: PersonalDataObserver) -> None:
-        self._executor = executor
+    def __init__(self, settings: PersonalDataSettings, threads: LongTexts, observer: PersonalDataObserver) -> None:
+        self._threads = threads
         self._shared_by = settings.shared_by
         self._max_characters = settings.max_characters
-        self._scanner = Scanner(_patterns(settings), executor)
+        self._scanner = Scanner(_patterns(settings), threads)
         self._tally = Tally(_MAX_FINDINGS_PER_SPACE, _MAX_FINDINGS)
         self._counting = Counting(
             self._scanner,
@@ -70,7 +68,7 @@ class PersonalDataScreen:
 
     def configure(self, settings: PersonalDataSettings) -> None:
         """Look for something else from now on. What was found stays, and is shared only by the new measure."""
-        self._scanner = self._counting.scanner = Scanner(_patterns(settings), self._executor)
+        self._scanner = self._counting.scanner = Scanner(_patterns(settings), self._threads)
         self._max_characters = self._counting.max_characters = settings.max_characters
         if settings.shared_by != self._shared_by:
             self._shared_by = settings.shared_by
@@ -81,6 +79,7 @@ class PersonalDataScreen:
 
         Raises:
             BadRequest: the tenant's mode is ``block``, and something was found; or there is too much to search.
+            Overloaded: too many of the tenant's long texts wait for a thread.
             GatewayError: the search failed. What could not be searched does not go on.
         """
         mode = request.caller.tenant.personal_data
@@ -101,6 +100,8 @@ class PersonalDataScreen:
                 return request
             if mode is PersonalDataMode.MASK:
                 return await self._masked(request, findings)
+        except Overloaded:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the text must not go on
             failed = type(error).__name__
         if failed:
@@ -123,14 +124,13 @@ class PersonalDataScreen:
         return self._tally.reports(space)
 
     async def _findings(self, request: ChatRequest, passages: Sequence[Passage]) -> _Findings:
-        owner = request.caller.tenant.id
-        found = await self._scanner.find([passage.text for passage in passages], owner)
+        found = await self._scanner.find([passage.text for passage in passages], request.caller.tenant)
         return [(passage, hits) for passage, hits in zip(passages, found, strict=True) if hits]
 
     async def _masked(self, request: ChatRequest, findings: _Findings) -> ChatRequest:
         if len(request.body) <= _INLINE_BODY_BYTES:
             return masked(request, findings)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, masked, request, findings)
+        return await self._threads.run(request.caller.tenant, len(request.body), masked, request, findings)
 
 
 def _patterns(settings: PersonalDataSettings) -> Patterns:

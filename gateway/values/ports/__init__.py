@@ -1,6 +1,6 @@
 """The protocols through which rooms see each other, by what they are about."""
 
-from gateway.values.ports.canon import Canonicalizes, CanonicalRequest, ContextStore, ModelTexts, Screen
+from gateway.values.ports.canon import Canonicalizes, CanonicalRequest, ContextStore, LongTexts, ModelTexts, Screen
 from gateway.values.ports.desks import ExplainDesk, Explains, FleetDesk, SpaceDesk, WarmDesk
 from gateway.values.ports.engines import EngineCaller, EngineReader, EngineUnavailable, RateLearner
 from gateway.values.ports.index import (
@@ -45,6 +45,7 @@ __all__ = [
     "Holding",
     "IndexState",
     "Lease",
+    "LongTexts",
     "ModelTexts",
     "Observer",
     "PersonalDataObserver",

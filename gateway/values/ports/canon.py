@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gateway.values.canonical import Canonicalized, RuleName
 from gateway.values.ids import ModelId
 from gateway.values.personal import FindingReport
 from gateway.values.request import ChatRequest
+from gateway.values.tenant import Tenant
+
+T = TypeVar("T")
 
 
 class Screen(Protocol):
@@ -20,6 +23,7 @@ class Screen(Protocol):
 
         Raises:
             BadRequest: the tenant's mode is ``block``, and something was found.
+            Overloaded: its text is long, and too many of the tenant's long texts wait to be read.
         """
         ...
 
@@ -60,7 +64,29 @@ class Canonicalizes(Protocol):
     """Puts what repeats in prompts in front of what varies, where that is configured."""
 
     async def canonical(self, request: ChatRequest) -> CanonicalRequest:
-        """The request as it may go on. Never fails: what cannot be canonicalized goes on as it came."""
+        """The request as it may go on. Never fails: what cannot be canonicalized goes on as it came.
+
+        Raises:
+            Overloaded: its text is long, and too many of the tenant's long texts wait to be read.
+        """
+        ...
+
+
+class LongTexts(Protocol):
+    """Threads for work on long texts. Tenants take turns, by the bytes they bring; see ``queue.threads``."""
+
+    async def run(self, tenant: Tenant, size: int, function: Callable[..., T], *arguments: object) -> T:
+        """Call a function in a thread, when it is the tenant's turn. Cancelled before that, it is never called.
+
+        Args:
+            tenant: On whose behalf.
+            size: Bytes, or characters, of the text it works on.
+            function: The function; must be safe to call in a thread.
+            arguments: What it is called with.
+
+        Raises:
+            Overloaded: too much waits, most of it of this tenant.
+        """
         ...
 
 

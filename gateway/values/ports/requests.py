@@ -92,14 +92,14 @@ class Grant(Protocol):
         ...
 
     def charge(self, prompt_tokens: int, now: float) -> None:
-        """Count the prompt's tokens against the tenant's limit.
+        """Count the prompt's tokens against the tenant's limit, in place of what was charged for it before.
 
         Args:
-            prompt_tokens: How many; an estimate where there is no tokenizer.
+            prompt_tokens: How many; an estimate before they are counted, and where there is no tokenizer.
             now: Monotonic seconds.
 
         Raises:
-            RateLimited: they do not fit; nothing was counted.
+            RateLimited: they do not fit; nothing is counted for the request any more.
         """
         ...
 

@@ -2,11 +2,11 @@
 
 import contextlib
 import json
-from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 
 from gateway.canon.personal import PersonalDataScreen, PersonalDataSettings
+from gateway.queue import FairThreads
 from gateway.values.ids import ModelId, RequestId, TenantId
 from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.tenant import Caller, PersonalDataMode, Tenant
@@ -67,10 +67,11 @@ def system(text, question="hello"):
 async def screening(**settings):
     """A running screen and what it tells."""
     observer = Remembering()
-    with ThreadPoolExecutor(1) as threads:
-        screen = PersonalDataScreen(PersonalDataSettings(**settings), threads, observer)
-        screen.start()
-        try:
-            yield screen, observer
-        finally:
-            await screen.stop()
+    threads = FairThreads(1, 2**20)
+    screen = PersonalDataScreen(PersonalDataSettings(**settings), threads, observer)
+    screen.start()
+    try:
+        yield screen, observer
+    finally:
+        await screen.stop()
+        threads.shutdown()

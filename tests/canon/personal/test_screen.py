@@ -350,13 +350,13 @@ def test_memo_leaves_out_what_would_crowd_out_the_others():
 
 
 def test_the_screen_is_what_the_flow_wants():
-    from concurrent.futures import ThreadPoolExecutor
-
+    from gateway.queue import FairThreads
     from gateway.values.ports import Screen
 
-    with ThreadPoolExecutor(1) as threads:
-        screen: Screen = PersonalDataScreen(PersonalDataSettings(), threads, Remembering())
-        assert screen.reports("s") == ()
+    threads = FairThreads(1, 2**20)
+    screen: Screen = PersonalDataScreen(PersonalDataSettings(), threads, Remembering())
+    assert screen.reports("s") == ()
+    threads.shutdown()
 
 
 @pytest.mark.parametrize(
