@@ -8,6 +8,7 @@ does. A replay is therefore asked for from the last batch that was applied, not 
 another batch under that number, or none, it has been started anew.
 """
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -69,7 +70,10 @@ Action = Apply | Clear | AskReplay | SetState | Gap
 
 
 class BatchOrder:
-    """The state machine of one target. Every method gives what has to be done, in that order; take it all.
+    """The state machine of one target.
+
+    Every method returns the actions to take, in order. The state changes as they are taken, so each iterator has to be
+    exhausted before another method's is begun; taking one action costs little, however many batches wait.
 
     Args:
         replays: Whether the engine can be asked for past batches.
@@ -87,7 +91,9 @@ class BatchOrder:
         self._complete = False
         self._stamps: dict[int, float] = {}
         self._last_stamp = 0.0
+        # Batches that came ahead of a missing one, and their sequence numbers as a heap.
         self._waiting: dict[int, EventBatch] = {}
+        self._numbers: list[int] = []
         self._waiting_until = 0.0
         # Of the subscription: whether it holds, whether it has brought anything, and whether it has not when it should.
         self._linked = False
@@ -122,7 +128,7 @@ class BatchOrder:
     def lost(self) -> Iterator[Action]:
         """The subscription does not hold any more."""
         self._linked = self.asking = False
-        self._waiting.clear()
+        self._drop_waiting()
         yield from self._enter(FeedState.CONNECTING)
 
     def restarted(self, started_at: float) -> Iterator[Action]:
@@ -292,6 +298,7 @@ class BatchOrder:
         later = {number: other for number, other in self._waiting.items() if other.timestamp >= batch.timestamp}
         yield from self._forget()
         self._waiting = later
+        self._numbers = sorted(later)
         self.next = sequence
         self._complete = sequence == 0
 
@@ -311,25 +318,25 @@ class BatchOrder:
             self._complete = True
 
     def _catch_up(self) -> Iterator[Action]:
-        """Apply what waited and is next."""
-        while self._waiting and self.next in self._waiting:
-            yield from self._take(self.next, self._waiting.pop(self.next))
-        next_one = self.next or 0
-        for sequence in [sequence for sequence in self._waiting if sequence < next_one]:
-            del self._waiting[sequence]
+        """Apply what waited and is next; drop what waited and is already applied."""
+        while self._numbers and self.next is not None and self._numbers[0] <= self.next:
+            sequence = heapq.heappop(self._numbers)
+            batch = self._waiting.pop(sequence)
+            if sequence == self.next:
+                yield from self._take(sequence, batch)
 
     def _give_up(self) -> Iterator[Action]:
-        """What is missing cannot be had: forget, and go on with what there is."""
-        yield Clear()
+        """What is missing cannot be had: forget everything up to the last gap, and go on behind it."""
         self._complete = False
         self._stamps.clear()
-        self.next = min(self._waiting) if self._waiting else None
-        while self._waiting:
-            self.next = min(self._waiting)
-            yield from self._catch_up()
-            if self._waiting:
-                yield Clear()
-                self._complete = False
+        self._numbers.sort()
+        begin = _last_run(self._numbers)
+        for sequence in self._numbers[:begin]:
+            del self._waiting[sequence]
+        del self._numbers[:begin]
+        self.next = self._numbers[0] if self._numbers else None
+        yield Clear()
+        yield from self._catch_up()
 
     def _new_life(self, sequence: int, batch: EventBatch) -> Iterator[Action]:
         """The sequence fell back: the engine's process is a new one."""
@@ -347,7 +354,7 @@ class BatchOrder:
         self.next = None
         self._complete = False
         self._stamps.clear()
-        self._waiting.clear()
+        self._drop_waiting()
         yield from self._enter(FeedState.CONNECTING)
         yield Clear()
 
@@ -356,8 +363,15 @@ class BatchOrder:
         return batch.timestamp == known if known is not None else batch.timestamp <= self._last_stamp
 
     def _wait(self, sequence: int, batch: EventBatch) -> None:
-        if len(self._waiting) < _WAITING_LIMIT:
+        if sequence in self._waiting:
             self._waiting[sequence] = batch
+        elif len(self._waiting) < _WAITING_LIMIT:
+            self._waiting[sequence] = batch
+            heapq.heappush(self._numbers, sequence)
+
+    def _drop_waiting(self) -> None:
+        self._waiting.clear()
+        self._numbers.clear()
 
     def _settle(self) -> Iterator[Action]:
         state = FeedState.LIVE if self._complete else FeedState.REBUILDING
@@ -367,3 +381,11 @@ class BatchOrder:
         if state is not self._state:
             self._state = state
             yield SetState(state)
+
+
+def _last_run(numbers: list[int]) -> int:
+    """Index at which the last run of consecutive numbers of a sorted list begins."""
+    begin = max(len(numbers) - 1, 0)
+    while begin and numbers[begin - 1] == numbers[begin] - 1:
+        begin -= 1
+    return begin
