@@ -4,11 +4,15 @@ They wait here until the parent appears. They are never taken for the beginning 
 requests that begin otherwise.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 LIMIT = 32768
 """Blocks that wait at most, per target; the oldest go first. About 17 MiB with blocks of 16 tokens. Forgetting one
 costs nothing but the knowledge that the engine has it."""
+
+BYTES_LIMIT = 64 * 1024 * 1024
+"""Tokens of these blocks in bytes, as the engine chooses the size of a block."""
 
 
 @dataclass(slots=True)
@@ -29,14 +33,21 @@ class WaitingBlock:
     extra: bytes | None
     copies: int
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that vary from block to block."""
+        return len(self.tokens) + len(self.extra or b"")
+
 
 class Aside:
     """All blocks of one target that wait."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = LIMIT, bytes_limit: int = BYTES_LIMIT) -> None:
         self._limit = limit
+        self._bytes_limit = bytes_limit
+        self._bytes = 0
         # By name, oldest first, and by the parent that is waited for.
-        self._blocks: dict[int, WaitingBlock] = {}
+        self._blocks: OrderedDict[int, WaitingBlock] = OrderedDict()
         self._children: dict[int, dict[int, WaitingBlock]] = {}
 
     def __len__(self) -> int:
@@ -48,7 +59,8 @@ class Aside:
 
     def put(self, block: WaitingBlock) -> None:
         """Let a block wait; its name must not be waiting yet."""
-        if len(self._blocks) >= self._limit:
+        self._bytes += block.nbytes
+        while self._blocks and (len(self._blocks) >= self._limit or self._bytes > self._bytes_limit):
             self.drop(next(iter(self._blocks)))
         self._blocks[block.name] = block
         self._children.setdefault(block.parent, {})[block.name] = block
@@ -56,14 +68,21 @@ class Aside:
     def drop(self, name: int) -> None:
         """Forget a block. Those that wait for it go on waiting."""
         block = self._blocks.pop(name)
+        self._bytes -= block.nbytes
         siblings = self._children[block.parent]
         del siblings[name]
         if not siblings:
             del self._children[block.parent]
 
-    def take_children(self, parent: int) -> list[WaitingBlock]:
-        """Take out the blocks that waited for a name."""
-        children = list(self._children.pop(parent, {}).values())
-        for block in children:
-            del self._blocks[block.name]
-        return children
+    def waits_for(self, parent: int) -> bool:
+        """Whether any block waits for a name."""
+        return parent in self._children
+
+    def take_child(self, parent: int) -> WaitingBlock | None:
+        """Take out one of the blocks that wait for a name; None if none does."""
+        siblings = self._children.get(parent)
+        if not siblings:
+            return None
+        block = next(reversed(siblings.values()))
+        self.drop(block.name)
+        return block

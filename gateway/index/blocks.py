@@ -8,6 +8,7 @@ it goes with its last copy. If others still stand on it then, it stays as a gap:
 it is back, and then all of it can.
 """
 
+import secrets
 from array import array
 from collections.abc import Callable, Iterator
 
@@ -19,6 +20,13 @@ from gateway.values.kv_events import Medium
 _SHIFT = {Medium.GPU: 0, Medium.CPU: 16, Medium.DISK: 24}
 _MOST = {Medium.GPU: 0xFFFF, Medium.CPU: 0xFF, Medium.DISK: 0xFF}
 _GPU = _MOST[Medium.GPU]
+
+_FREED_AT_ONCE = 1024
+"""Blocks without copies that are given up in one portion of work."""
+
+_WORD = 2**64 - 1
+_SCATTER = secrets.randbits(64) | 1
+_GATHER = pow(_SCATTER, -1, 2**64)
 
 
 class NamedBlocks:
@@ -51,6 +59,8 @@ class NamedBlocks:
         self._bit = bit
         self._on_lost = on_lost
         self._slots = SlotMap()
+        # Blocks that nothing stands on any more and that have no copies, still to be given up.
+        self._pending: list[int] = []
         # A chain of 0: no request asks for it (a page inside of a block). A parent of NONE: where chains begin.
         self._chains = array("Q", [0])
         self._parents = array("I", [NONE])
@@ -70,7 +80,7 @@ class NamedBlocks:
 
     def find(self, name: int) -> int:
         """The slot of a name, or ``NONE``."""
-        return self._slots.find(name)
+        return self._slots.find(_scattered(name))
 
     def chain(self, slot: int) -> int:
         """Chain hash of a block."""
@@ -82,7 +92,7 @@ class NamedBlocks:
 
     def root(self, chain: int) -> int:
         """The slot on which the first blocks of a space stand."""
-        return self._slots.find(chain) or self._new(chain, NONE, chain)
+        return self._slots.find(_scattered(chain)) or self._new(chain, NONE, chain)
 
     def place(self, name: int, parent: int, chain: int, copies: int) -> int:
         """Add a block that is not there yet.
@@ -123,7 +133,7 @@ class NamedBlocks:
         """Name and number of GPU copies of every block that has one: for comparing with an engine."""
         for slot, copies in enumerate(self._copies):
             if copies & _GPU:
-                yield self._slots.keys[slot], copies & _GPU
+                yield _gathered(self._slots.keys[slot]), copies & _GPU
 
     def purge(self, start: int, count: int) -> int:
         """Take up to ``count`` slots' blocks off the shelf, when all of this counts no more.
@@ -138,7 +148,7 @@ class NamedBlocks:
         return end if end < len(self._chains) else 0
 
     def _new(self, name: int, parent: int, chain: int) -> int:
-        slot = self._slots.add(name)
+        slot = self._slots.add(_scattered(name))
         if slot == len(self._chains):
             self._chains.append(chain)
             self._parents.append(parent)
@@ -170,23 +180,30 @@ class NamedBlocks:
         if before > _GPU or copies > _GPU:
             self._show_medium(slot)
 
+    def free_pending(self) -> bool:
+        """Give up some of the blocks that nothing stands on any more. Returns whether there are more."""
+        for _ in range(_FREED_AT_ONCE):
+            if not self._pending:
+                return False
+            self._free(self._pending.pop())
+        return bool(self._pending)
+
     def _free(self, slot: int) -> None:
-        """Give up a block that nothing stands on, and those before it that were here only for its sake."""
-        while True:
-            parent = self._parents[slot]
-            self._chains[slot] = 0
-            self._slots.discard(slot)
-            if parent == NONE:
-                return
-            self._children[parent] -= 1
-            if self._children[parent] or self._copies[parent]:
-                return
-            if self._parents[parent] != NONE:
-                if self._keeps_ancestors:
-                    self._take(parent)
-                else:
-                    self.gaps -= 1
-            slot = parent
+        """Give up a block that nothing stands on; the one before it is next if it was here only for its sake."""
+        parent = self._parents[slot]
+        self._chains[slot] = 0
+        self._slots.discard(slot)
+        if parent == NONE:
+            return
+        self._children[parent] -= 1
+        if self._children[parent] or self._copies[parent]:
+            return
+        if self._parents[parent] != NONE:
+            if self._keeps_ancestors:
+                self._take(parent)
+            else:
+                self.gaps -= 1
+        self._pending.append(parent)
 
     def _is_shown(self, slot: int) -> bool:
         if not self._chains[slot] or self._parents[slot] == NONE:
@@ -233,3 +250,15 @@ def drop_packed(copies: int, medium: Medium) -> int:
     """Packed copies less one on a medium, if there is one and it is still counted."""
     there = copies >> _SHIFT[medium] & _MOST[medium]
     return copies - one_copy(medium) if 0 < there < _MOST[medium] else copies
+
+
+def _scattered(name: int) -> int:
+    """A name as the slot map needs it: an engine's names may differ in a few high bits alone, and the map looks at the
+    low ones. Different names stay different."""
+    product = name * _SCATTER & _WORD
+    return product ^ product >> 32
+
+
+def _gathered(key: int) -> int:
+    """The name that ``_scattered`` made a key of."""
+    return (key ^ key >> 32) * _GATHER & _WORD

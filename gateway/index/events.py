@@ -2,7 +2,9 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from gateway.index.blocks import NamedBlocks
 from gateway.index.held import HeldBlocks
 from gateway.index.shelf import Shelf
 from gateway.values.blocks import BlockChain
@@ -11,10 +13,29 @@ from gateway.values.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from gateway.values.ports import BlockHasher, Holding
 
 _PURGE_SLOTS = 32
+_PURGE_SLOTS_PER_BLOCK = 2
 _TIDY_SLOTS = 2048
-"""Slots of a forgotten part that are taken off the shelf with each event that comes in, and from time to time. A part
-that is cleared is forgotten at once and cleaned away little by little, because a million blocks at once would hold up
-every request."""
+"""Slots of a forgotten part that are taken off the shelf with each event, with each block of an event, and from time to
+time. A part that is cleared is forgotten at once and purged in portions, because a million blocks at once would hold up
+every request. More is purged than an event can add, so that parts which are filled and cleared in turn do not pile up.
+"""
+
+
+@dataclass(slots=True, eq=False)
+class _Leaving:
+    """Blocks that count no more and are still on a shelf.
+
+    Attributes:
+        blocks: The blocks.
+        shelf: Where they are.
+        bit: Under which bit; it is given back once they are all gone.
+        start: The slot at which purging goes on.
+    """
+
+    blocks: NamedBlocks
+    shelf: Shelf
+    bit: int
+    start: int = 0
 
 
 class EventHoldings:
@@ -40,13 +61,15 @@ class EventHoldings:
         self._on_lost = on_lost
         self._shelves: list[Shelf] = []
         self._parts: dict[Target, HeldBlocks] = {}
-        self._leaving: deque[tuple[HeldBlocks, int]] = deque()
+        self._leaving: deque[_Leaving] = deque()
 
     @property
     def nbytes(self) -> int:
         """Memory of all arrays."""
-        parts = [*self._parts.values(), *(part for part, _ in self._leaving)]
-        return sum(part.nbytes for part in parts) + sum(shelf.nbytes for shelf in self._shelves)
+        leaving = sum(each.blocks.nbytes for each in self._leaving)
+        return (
+            sum(part.nbytes for part in self._parts.values()) + leaving + sum(shelf.nbytes for shelf in self._shelves)
+        )
 
     def part(self, target: Target) -> HeldBlocks | None:
         """What is known of one target."""
@@ -55,7 +78,10 @@ class EventHoldings:
     def apply(self, target: Target, event: KvEvent) -> None:
         """See ``EventIndex``."""
         if self._leaving:
-            self.purge(_PURGE_SLOTS)
+            names = len(event.names) if isinstance(event, BlockStored | BlockRemoved) else 0
+            self.purge(_PURGE_SLOTS + _PURGE_SLOTS_PER_BLOCK * names)
+        while self.advance(target):
+            pass
         if isinstance(event, BlockStored):
             (self._parts.get(target) or self._start(target)).store(event)
         elif isinstance(event, BlockRemoved):
@@ -64,12 +90,18 @@ class EventHoldings:
                 part.remove(event)
         elif isinstance(event, AllBlocksCleared):
             self.clear(target)
+        self.advance(target)
+
+    def advance(self, target: Target) -> bool:
+        """See ``EventIndex``."""
+        part = self._parts.get(target)
+        return part is not None and part.advance()
 
     def clear(self, target: Target) -> None:
         """See ``EventIndex``."""
         part = self._parts.pop(target, None)
         if part is not None:
-            self._leaving.append((part, 0))
+            self._leaving.append(_Leaving(part.blocks, part.shelf, part.bit))
 
     def tidy(self) -> None:
         """See ``EventIndex``."""
@@ -78,12 +110,11 @@ class EventHoldings:
     def purge(self, slots: int) -> bool:
         """Clean away some of what was cleared. Returns whether there is more."""
         if self._leaving:
-            part, start = self._leaving.popleft()
-            start = part.blocks.purge(start, slots)
-            if start:
-                self._leaving.appendleft((part, start))
-            else:
-                part.shelf.give_back(part.bit)
+            leaving = self._leaving[0]
+            leaving.start = leaving.blocks.purge(leaving.start, slots)
+            if not leaving.start:
+                self._leaving.popleft()
+                leaving.shelf.give_back(leaving.bit)
         return bool(self._leaving)
 
     def depths(self, chain: BlockChain, limit: int, targets: Sequence[Target]) -> list[int]:
@@ -123,18 +154,30 @@ class EventHoldings:
         return Holding(tokens, worth)
 
     def _start(self, target: Target) -> HeldBlocks:
-        bit = None
-        for shelf in self._shelves:
-            bit = shelf.take_bit()
-            if bit is not None:
-                break
-        else:
-            shelf = Shelf()
-            self._shelves.append(shelf)
-            bit = shelf.take_bit()
-        assert bit is not None
+        shelf, bit = self._take_bit()
+
+        def replace(blocks: NamedBlocks) -> tuple[Shelf, int]:
+            self._leaving.append(_Leaving(blocks, part.shelf, part.bit))
+            return self._take_bit()
+
         part = HeldBlocks(
-            shelf, bit, self._hasher, self._model_of(target.replica), lambda chain: self._on_lost(target, chain)
+            shelf,
+            bit,
+            self._hasher,
+            self._model_of(target.replica),
+            on_lost=lambda chain: self._on_lost(target, chain),
+            replace=replace,
         )
         self._parts[target] = part
         return part
+
+    def _take_bit(self) -> tuple[Shelf, int]:
+        for shelf in self._shelves:
+            bit = shelf.take_bit()
+            if bit is not None:
+                return shelf, bit
+        shelf = Shelf()
+        self._shelves.append(shelf)
+        bit = shelf.take_bit()
+        assert bit is not None
+        return shelf, bit

@@ -4,6 +4,7 @@ An engine's hash is the name of a block and nothing else: it says which block a 
 before another. What a block *is* comes from its tokens, hashed behind the chain of the block before it.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from gateway.index.aside import Aside, WaitingBlock
@@ -17,6 +18,9 @@ from gateway.values.kv_events import BlockRemoved, BlockStored, Medium
 from gateway.values.ports import BlockHasher
 from gateway.values.prompt import TOKEN_BYTES
 
+_ADOPTED_AT_ONCE = 128
+"""Waiting blocks that are placed in one portion of work."""
+
 _UNDESCRIBED_LIMIT = 65536
 """Blocks an engine named and never described that are remembered, in case it does later."""
 
@@ -29,7 +33,8 @@ class HeldBlocks:
         bit: The target's bit there.
         hasher: From tokens to chain hashes.
         model: The model the target serves.
-        on_lost: Told the chain hash of every block that the target does not hold any more.
+        on_lost: Called with the chain hash of every block that the target does not hold any more.
+        replace: Called with blocks that count no more, all at once; returns the shelf and the bit for those to come.
 
     Attributes:
         bit: As above.
@@ -39,7 +44,14 @@ class HeldBlocks:
     """
 
     def __init__(
-        self, shelf: Shelf, bit: int, hasher: BlockHasher, model: ModelId, on_lost: Callable[[int], None]
+        self,
+        shelf: Shelf,
+        bit: int,
+        hasher: BlockHasher,
+        model: ModelId,
+        *,
+        on_lost: Callable[[int], None],
+        replace: Callable[[NamedBlocks], tuple[Shelf, int]],
     ) -> None:
         self.shelf = shelf
         self.bit = bit
@@ -48,8 +60,11 @@ class HeldBlocks:
         self._hasher = hasher
         self._model = model
         self._on_lost = on_lost
+        self._replace = replace
         self._blocks = NamedBlocks(shelf, bit, on_lost)
         self._aside = Aside()
+        # Blocks that have appeared while others waited for them, by name.
+        self._appeared: deque[int] = deque()
         self._undescribed: dict[tuple[int, Medium], int] = {}
         self._engine_block_size = 0
         self._pages: PageTokens | None = None
@@ -135,6 +150,15 @@ class HeldBlocks:
             elif self._undescribed:
                 self._undescribed.pop((name, event.medium), None)
 
+    def advance(self) -> bool:
+        """See ``EventIndex``."""
+        for _ in range(_ADOPTED_AT_ONCE):
+            if not self._appeared:
+                break
+            self._adopt_child(self._appeared[0])
+        more = self._blocks.free_pending()
+        return bool(self._appeared) or more
+
     def _is_other_group(self, group: int, *, sparse: bool | None) -> bool:
         """Whether an event concerns a group of layers that is not followed.
 
@@ -150,11 +174,12 @@ class HeldBlocks:
         return True
 
     def _start_over(self, *, sparse: bool) -> None:
-        """Forget all blocks at once. Only for the first moments of a target, when there are few."""
-        self._blocks.purge(0, self._blocks.slots)
+        """Forget all blocks."""
+        self.shelf, self.bit = self._replace(self._blocks)
         self._blocks = NamedBlocks(self.shelf, self.bit, self._on_lost, keeps_ancestors=sparse)
         self._chain_of = {} if sparse else None
         self._aside = Aside()
+        self._appeared.clear()
         self._engine_block_size = 0
         self._pages = None
 
@@ -185,7 +210,7 @@ class HeldBlocks:
 
     def _store_block(self, name: int, parent: int, chain: int, copies: int) -> int:
         slot, is_new = self._put_block(name, parent, chain, copies)
-        if is_new and (self._undescribed or len(self._aside)):
+        if is_new:
             self._adopt(slot, name)
         return slot
 
@@ -229,7 +254,7 @@ class HeldBlocks:
         for i, name in enumerate(event.names):
             tokens = event.tokens[i * size : (i + 1) * size]
             parent, is_new = self._put_page(name, parent, (before, begun), tokens, copies)
-            if is_new and (self._undescribed or len(self._aside)):
+            if is_new:
                 self._adopt(parent, name)
             if self._blocks.chain(parent):
                 before, begun = parent, b""
@@ -279,21 +304,28 @@ class HeldBlocks:
             parent = name
 
     def _adopt(self, slot: int, name: int) -> None:
-        """A block appeared: what was known of it by name alone, and the blocks that waited for it."""
+        """A block appeared: take in what is known of it by name alone, and note that others waited for it."""
         self._adopt_copies(slot, name)
-        ready = [(block, slot) for block in self._aside.take_children(name)]
-        while ready:
-            block, parent = ready.pop()
-            if self._pages is not None:
-                so_far = self._pages.block_so_far(self._blocks, parent)
-                slot, _ = self._put_page(block.name, parent, so_far, block.tokens, block.copies)
-            else:
-                extras = [block.extra] if block.extra else None
-                chain = self._blocks.chain(parent)
-                (own,) = self._hasher.extend(chain, block.tokens, self._engine_block_size, extras)
-                slot, _ = self._put_block(block.name, parent, own, block.copies)
-            self._adopt_copies(slot, block.name)
-            ready += [(child, slot) for child in self._aside.take_children(block.name)]
+        if self._aside.waits_for(name):
+            self._appeared.append(name)
+
+    def _adopt_child(self, name: int) -> None:
+        """Place one of the blocks that waited for a name; if there is none left, be done with that name."""
+        parent = self._find(name)
+        block = self._aside.take_child(name) if parent else None
+        if block is None:
+            self._appeared.popleft()
+            return
+        if self._pages is not None:
+            so_far = self._pages.block_so_far(self._blocks, parent)
+            slot, is_new = self._put_page(block.name, parent, so_far, block.tokens, block.copies)
+        else:
+            extras = [block.extra] if block.extra else None
+            chain = self._blocks.chain(parent)
+            (own,) = self._hasher.extend(chain, block.tokens, self._engine_block_size, extras)
+            slot, is_new = self._put_block(block.name, parent, own, block.copies)
+        if is_new:
+            self._adopt(slot, block.name)
 
     def _adopt_copies(self, slot: int, name: int) -> None:
         for medium in Medium if self._undescribed else ():

@@ -167,6 +167,10 @@ class ReplicaIndex:
         else:
             self._events.apply(target, event)
 
+    def advance(self, target: Target) -> bool:
+        """See ``EventIndex``."""
+        return self._events.advance(target)
+
     def clear(self, target: Target) -> None:
         """See ``EventIndex``."""
         self._events.clear(target)

@@ -1,9 +1,11 @@
 """One target's events: from the sockets through their order into the index."""
 
+import itertools
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 import zmq
@@ -30,8 +32,14 @@ from gateway.values.ports import EventIndex, EventObserver
 from gateway.vendors import BatchReader, BatchUnreadable, decode_batch
 
 _SMALL_BYTES = 16_384
-_EVENTS_AT_ONCE = 128
-"""Batches up to this size are decoded in one step, larger ones so many events at a time."""
+"""Batches up to this size are decoded in one step, larger ones in several."""
+
+_REPLAY_BATCHES = 1_000_000
+_REPLAY_SECONDS = 300.0
+"""Most batches, and most time, of one replay; engines keep 10,000 batches. An answer beyond either does not end."""
+
+_SHOWN_TYPES = 10
+"""Types of unreadable events that one log line names at most."""
 
 _RETRY_SECONDS = 30.0
 _CHECK_ENGINE = "see whether the engine runs and its event port can be reached, as it could before"
@@ -72,6 +80,22 @@ class FeedReport:
     problem: str | None
 
 
+class _Reading(NamedTuple):
+    """A batch that is being decoded.
+
+    Attributes:
+        sequence: Its number.
+        reader: Decodes it.
+        size: Its encoded size in bytes.
+        replayed: Whether it is part of the answer to a replay.
+    """
+
+    sequence: int
+    reader: BatchReader
+    size: int
+    replayed: bool
+
+
 class Feed:
     """Follows the events of one target.
 
@@ -106,10 +130,12 @@ class Feed:
         self._observer = observer
         self._settings = settings
         self._order = BatchOrder(replays=source.replay is not None)
-        self._work: deque[Iterator[Action | KvEvent]] = deque()
-        self._reading: tuple[int, BatchReader, bool] | None = None
+        self._work: deque[Iterator[Action]] = deque()
+        self._events: Iterator[KvEvent] = iter(())
+        self._reading: _Reading | None = None
         self._replay: Replay | None = None
-        self._replay_heard_at = 0.0
+        self._replay_began = self._replay_heard_at = 0.0
+        self._replay_batches = 0
         self._linked = False
         self._started_at = self._heard_at = self._probed_at = time.monotonic()
         self._batches = 0
@@ -158,18 +184,10 @@ class Feed:
             return False
 
     def _step(self) -> bool:
-        while self._work:
-            work = next(self._work[0], None)
-            if work is not None:
-                self._take(work)
-                return True
-            self._work.popleft()
+        if self._index.advance(self._target) or self._work_on():
+            return True
         if self._reading is not None:
-            sequence, reader, replayed = self._reading
-            batch = reader.read(_EVENTS_AT_ONCE)
-            if batch is not None:
-                self._reading = None
-                self._received(sequence, batch, replayed=replayed)
+            self._read_on(self._reading)
             return True
         change = self._subscription.link_change()
         if change is not None:
@@ -178,6 +196,29 @@ class Feed:
         if self._replay is not None:
             return self._read_replay(self._replay)
         return self._read_live()
+
+    def _work_on(self) -> bool:
+        """Apply the next event, or take the next action. Returns False when there is none."""
+        event = next(self._events, None)
+        if event is not None:
+            self._index.apply(self._target, event)
+            return True
+        while self._work:
+            action = next(self._work[0], None)
+            if action is not None:
+                self._take(action)
+                return True
+            self._work.popleft()
+        return False
+
+    def _read_on(self, reading: _Reading) -> None:
+        try:
+            batch = reading.reader.read()
+        except BatchUnreadable:
+            batch = _UNREADABLE
+        if batch is not None:
+            self._reading = None
+            self._received(reading.sequence, batch, reading.size, replayed=reading.replayed)
 
     def tick(self, now: float) -> None:
         """Time passes; called about twice a second."""
@@ -192,11 +233,18 @@ class Feed:
             if now < self._resume_at:
                 return
             self._resume_at = None
-            self._do(self._order.connected() if self._linked else ())
+            if self._linked:
+                self._do(self._order.connected())
+        if self._work:
+            # Whatever has come meanwhile lies unread behind this work: no time limit of the engine's has passed.
+            self._replay_heard_at = now
+            return
         self._do(self._order.tick(now))
         if self._replay is not None:
             if now - self._replay_heard_at > settings.replay_timeout_seconds:
                 self._replay_failed(now)
+            elif now - self._replay_began > _REPLAY_SECONDS:
+                self._replay_endless(now)
         elif self._retry_at is not None and now >= self._retry_at:
             self._retry_at = None
             self._do(self._order.retry())
@@ -219,6 +267,7 @@ class Feed:
         """Something went wrong that should not: forget this target's events, and begin anew after a while."""
         _log.exception("kv_events_failed", replica=self._target.replica, rank=self._target.rank)
         self._work.clear()
+        self._events = iter(())
         self._reading = None
         if self._resume_at is not None:
             return  # forgetting is what failed: what there is stays unused until events can be followed again
@@ -229,21 +278,23 @@ class Feed:
     def _wake(self) -> None:
         self._pump.wake(self)
 
-    def _do(self, actions: Iterable[Action]) -> None:
-        """Queue what has to be done; a new replay is asked for at once."""
-        for action in actions:
-            if isinstance(action, AskReplay):
-                self._ask(action.start)
-            elif isinstance(action, Apply):
-                self._count(action.batch)
-                self._work.append(pieces(action.batch.events))
-            else:
-                self._work.append(iter((action,)))
-        if self._work:
-            self._wake()
+    def _do(self, actions: Iterator[Action]) -> None:
+        """Queue what has to be done, if there is anything."""
+        if not self._work:
+            first = next(actions, None)
+            if first is None:
+                return
+            actions = itertools.chain((first,), actions)
+        self._work.append(actions)
+        self._wake()
 
-    def _take(self, work: Action | KvEvent) -> None:
-        match work:
+    def _take(self, action: Action) -> None:
+        match action:
+            case Apply(batch):
+                self._count(batch)
+                self._events = pieces(batch.events)
+            case AskReplay(start):
+                self._ask(start)
             case Clear():
                 self._index.clear(self._target)
             case SetState(state):
@@ -255,8 +306,6 @@ class Feed:
                 _log.warning(
                     "kv_events_gap", replica=self._target.replica, rank=self._target.rank, expected=expected, got=got
                 )
-            case BlockStored() | BlockRemoved() | AllBlocksCleared():
-                self._index.apply(self._target, work)
 
     def _link_changed(self, *, linked: bool) -> None:
         if not linked and not self._linked:
@@ -289,9 +338,13 @@ class Feed:
             return True  # if it was one of the engine's, its number will be missing
         if frame is None:
             return False
+        sequence, payload = frame
+        if sequence < 0:  # the end mark of replays, which no live batch carries
+            self._observer.on_kv_events(self._target.replica, "unknown", 1)
+            return True
         self._heard_at = time.monotonic()
         self._owed_since = None
-        self._open(*frame, replayed=False)
+        self._open(sequence, payload, replayed=False)
         return True
 
     def _read_replay(self, replay: Replay) -> bool:
@@ -308,25 +361,30 @@ class Feed:
             self._end_replay()
             self._do(self._order.replay_ended())
             return True
+        self._replay_batches += 1
+        if self._replay_batches > _REPLAY_BATCHES:
+            self._replay_endless(self._replay_heard_at)
+            return True
         self._open(sequence, payload, replayed=True)
         return True
 
     def _open(self, sequence: int, payload: bytes, *, replayed: bool) -> None:
         """Decode a batch, a large one in several steps."""
+        size = len(payload)
         try:
-            if len(payload) > _SMALL_BYTES:
-                self._reading = sequence, BatchReader(payload), replayed
+            if size > _SMALL_BYTES:
+                self._reading = _Reading(sequence, BatchReader(payload), size, replayed)
                 return
             batch = decode_batch(payload)
         except BatchUnreadable:
             batch = _UNREADABLE
-        self._received(sequence, batch, replayed=replayed)
+        self._received(sequence, batch, size, replayed=replayed)
 
-    def _received(self, sequence: int, batch: EventBatch, *, replayed: bool) -> None:
+    def _received(self, sequence: int, batch: EventBatch, size: int, *, replayed: bool) -> None:
         if replayed:
-            self._do(self._order.replayed(sequence, batch))
+            self._do(self._order.replayed(sequence, batch, size))
         else:
-            self._do(self._order.live(sequence, batch, time.monotonic()))
+            self._do(self._order.live(sequence, batch, time.monotonic(), size))
 
     def _count(self, batch: EventBatch) -> None:
         self._batches += 1
@@ -337,30 +395,38 @@ class Feed:
             return
         lost = {event.type for event in batch.events if isinstance(event, UnknownEvent) and event.is_loss}
         if lost:
-            self._alarm.warn("kv_events_unreadable", types=sorted(lost))
+            self._alarm.warn("kv_events_unreadable", types=sorted(lost)[:_SHOWN_TYPES])
 
     def _ask(self, start: int) -> None:
         self._end_replay()
         assert self.source.replay is not None
-        self._replay_heard_at = now = time.monotonic()
+        self._replay_began = self._replay_heard_at = now = time.monotonic()
+        self._replay_batches = 0
         try:
             self._replay = Replay(self._context, self.source.replay, start, self._wake)
         except zmq.ZMQError:
             self._replay_failed(now)
 
     def _end_replay(self) -> None:
-        if self._reading is not None and self._reading[2]:
+        if self._reading is not None and self._reading.replayed:
             self._reading = None
         if self._replay is not None:
             self._replay.close()
             self._replay = None
 
     def _replay_failed(self, now: float) -> None:
-        self._end_replay()
         self._failed_probes += 1
         self._alarm.warn(
             "kv_events_replay_failed", address=self.source.replay, seconds=self._settings.replay_timeout_seconds
         )
+        self._give_up_replay(now)
+
+    def _replay_endless(self, now: float) -> None:
+        self._alarm.warn("kv_events_replay_endless", address=self.source.replay, batches=self._replay_batches)
+        self._give_up_replay(now)
+
+    def _give_up_replay(self, now: float) -> None:
+        self._end_replay()
         self._do(self._order.replay_failed())
         self._retry_at = now + _RETRY_SECONDS
 

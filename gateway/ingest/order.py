@@ -8,8 +8,10 @@ does. A replay is therefore asked for from the last batch that was applied, not 
 another batch under that number, or none, it has been started anew.
 """
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.values.kv_events import AllBlocksCleared, EventBatch, FeedState, UnknownEvent
 
@@ -18,6 +20,9 @@ _REMEMBERED = 1024
 
 _WAITING_LIMIT = 20_000
 """Batches that wait for one that is missing. More than engines keep for a replay (10,000)."""
+
+_WAITING_BYTES = 64 * 1024 * 1024
+"""Encoded size of these batches; decoded they take a multiple. What exceeds it is asked for again or forgotten."""
 
 _TRIES = 3
 """Replays in a row that may turn out to have holes: engines drop messages to a reader that is too slow."""
@@ -68,8 +73,16 @@ class Gap:
 Action = Apply | Clear | AskReplay | SetState | Gap
 
 
+class _Waiting(NamedTuple):
+    batch: EventBatch
+    size: int
+
+
 class BatchOrder:
-    """The state machine of one target. Every method gives what has to be done, in that order; take it all.
+    """The state machine of one target.
+
+    Every method returns the actions to take, in order. The state changes as they are taken, so each iterator has to be
+    exhausted before another method's is begun; taking one action costs little, however many batches wait.
 
     Args:
         replays: Whether the engine can be asked for past batches.
@@ -87,7 +100,10 @@ class BatchOrder:
         self._complete = False
         self._stamps: dict[int, float] = {}
         self._last_stamp = 0.0
-        self._waiting: dict[int, EventBatch] = {}
+        # Batches that came ahead of a missing one, and their sequence numbers as a heap.
+        self._waiting: dict[int, _Waiting] = {}
+        self._waiting_bytes = 0
+        self._numbers: list[int] = []
         self._waiting_until = 0.0
         # Of the subscription: whether it holds, whether it has brought anything, and whether it has not when it should.
         self._linked = False
@@ -122,7 +138,7 @@ class BatchOrder:
     def lost(self) -> Iterator[Action]:
         """The subscription does not hold any more."""
         self._linked = self.asking = False
-        self._waiting.clear()
+        self._drop_waiting()
         yield from self._enter(FeedState.CONNECTING)
 
     def restarted(self, started_at: float) -> Iterator[Action]:
@@ -151,14 +167,21 @@ class BatchOrder:
             self._tries = 0
             yield from self._ask(probing=False)
 
-    def live(self, sequence: int, batch: EventBatch, now: float) -> Iterator[Action]:
-        """A batch came by the subscription."""
+    def live(self, sequence: int, batch: EventBatch, now: float, size: int = 0) -> Iterator[Action]:
+        """A batch came by the subscription.
+
+        Args:
+            sequence: Its number.
+            batch: The batch.
+            now: Monotonic seconds.
+            size: Encoded size in bytes.
+        """
         if not self._linked:
             return  # from before it broke: what came after is missing, and is asked for once it holds again
         self._heard = True
         self._mute = False
         if self.asking:
-            self._wait(sequence, batch)
+            self._wait(sequence, batch, size)
         elif self.next is None:
             # Nothing is known of the past, unless this is its beginning.
             self._complete = sequence == 0
@@ -178,7 +201,7 @@ class BatchOrder:
                 yield from self._settle()
         elif sequence < self.next:
             if not self._is_copy(sequence, batch):
-                yield from self._new_life(sequence, batch)
+                yield from self._new_life(sequence, batch, size)
         elif sequence in self._waiting:
             return
         else:
@@ -186,13 +209,13 @@ class BatchOrder:
                 yield Gap(self.next, sequence)
                 self._waiting_until = now + _PATIENCE_SECONDS
                 yield from self._enter(FeedState.CONNECTING)
-            self._wait(sequence, batch)
+            self._wait(sequence, batch, size)
             if self._replays:
                 self._tries = 0
                 yield from self._ask(probing=False)
 
-    def replayed(self, sequence: int, batch: EventBatch) -> Iterator[Action]:
-        """A batch came in answer to a replay."""
+    def replayed(self, sequence: int, batch: EventBatch, size: int = 0) -> Iterator[Action]:
+        """A batch came in answer to a replay; arguments as for ``live``."""
         if not self.asking:
             return
         if not self._begun:
@@ -203,7 +226,7 @@ class BatchOrder:
         if self.next is None or sequence == self.next:
             yield from self._take(sequence, batch)
         elif sequence > self.next:
-            self._wait(sequence, batch)
+            self._wait(sequence, batch, size)
 
     def replay_ended(self) -> Iterator[Action]:
         """The answer to a replay is complete."""
@@ -289,9 +312,10 @@ class BatchOrder:
                 return
             # It is the engine's first, or older ones are not to be had any more.
         # What came meanwhile belongs behind it, unless it is from an engine that was there before.
-        later = {number: other for number, other in self._waiting.items() if other.timestamp >= batch.timestamp}
+        later = [item for item in self._waiting.items() if item[1].batch.timestamp >= batch.timestamp]
         yield from self._forget()
-        self._waiting = later
+        for number, (other, size) in sorted(later):
+            self._wait(number, other, size)
         self.next = sequence
         self._complete = sequence == 0
 
@@ -311,30 +335,30 @@ class BatchOrder:
             self._complete = True
 
     def _catch_up(self) -> Iterator[Action]:
-        """Apply what waited and is next."""
-        while self._waiting and self.next in self._waiting:
-            yield from self._take(self.next, self._waiting.pop(self.next))
-        next_one = self.next or 0
-        for sequence in [sequence for sequence in self._waiting if sequence < next_one]:
-            del self._waiting[sequence]
+        """Apply what waited and is next; drop what waited and is already applied."""
+        while self._numbers and self.next is not None and self._numbers[0] <= self.next:
+            sequence = heapq.heappop(self._numbers)
+            batch = self._pop_waiting(sequence)
+            if sequence == self.next:
+                yield from self._take(sequence, batch)
 
     def _give_up(self) -> Iterator[Action]:
-        """What is missing cannot be had: forget, and go on with what there is."""
-        yield Clear()
+        """What is missing cannot be had: forget everything up to the last gap, and go on behind it."""
         self._complete = False
         self._stamps.clear()
-        self.next = min(self._waiting) if self._waiting else None
-        while self._waiting:
-            self.next = min(self._waiting)
-            yield from self._catch_up()
-            if self._waiting:
-                yield Clear()
-                self._complete = False
+        self._numbers.sort()
+        begin = _last_run(self._numbers)
+        for sequence in self._numbers[:begin]:
+            self._pop_waiting(sequence)
+        del self._numbers[:begin]
+        self.next = self._numbers[0] if self._numbers else None
+        yield Clear()
+        yield from self._catch_up()
 
-    def _new_life(self, sequence: int, batch: EventBatch) -> Iterator[Action]:
+    def _new_life(self, sequence: int, batch: EventBatch, size: int) -> Iterator[Action]:
         """The sequence fell back: the engine's process is a new one."""
         yield from self._forget()
-        self._wait(sequence, batch)
+        self._wait(sequence, batch, size)
         if self._replays:
             yield from self._ask(probing=False)
             return
@@ -347,7 +371,7 @@ class BatchOrder:
         self.next = None
         self._complete = False
         self._stamps.clear()
-        self._waiting.clear()
+        self._drop_waiting()
         yield from self._enter(FeedState.CONNECTING)
         yield Clear()
 
@@ -355,9 +379,25 @@ class BatchOrder:
         known = self._stamps.get(sequence)
         return batch.timestamp == known if known is not None else batch.timestamp <= self._last_stamp
 
-    def _wait(self, sequence: int, batch: EventBatch) -> None:
-        if len(self._waiting) < _WAITING_LIMIT:
-            self._waiting[sequence] = batch
+    def _wait(self, sequence: int, batch: EventBatch, size: int) -> None:
+        if sequence in self._waiting:
+            self._pop_waiting(sequence)
+        elif len(self._waiting) < _WAITING_LIMIT and self._waiting_bytes + size <= _WAITING_BYTES:
+            heapq.heappush(self._numbers, sequence)
+        else:
+            return
+        self._waiting[sequence] = _Waiting(batch, size)
+        self._waiting_bytes += size
+
+    def _pop_waiting(self, sequence: int) -> EventBatch:
+        batch, size = self._waiting.pop(sequence)
+        self._waiting_bytes -= size
+        return batch
+
+    def _drop_waiting(self) -> None:
+        self._waiting.clear()
+        self._numbers.clear()
+        self._waiting_bytes = 0
 
     def _settle(self) -> Iterator[Action]:
         state = FeedState.LIVE if self._complete else FeedState.REBUILDING
@@ -367,3 +407,11 @@ class BatchOrder:
         if state is not self._state:
             self._state = state
             yield SetState(state)
+
+
+def _last_run(numbers: list[int]) -> int:
+    """Index at which the last run of consecutive numbers of a sorted list begins."""
+    begin = max(len(numbers) - 1, 0)
+    while begin and numbers[begin - 1] == numbers[begin] - 1:
+        begin -= 1
+    return begin

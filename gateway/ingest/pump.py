@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict
 from typing import Protocol
 
 import structlog
@@ -26,34 +26,32 @@ class Pump:
     """Takes turns between workers."""
 
     def __init__(self) -> None:
-        self._ready: deque[Worker] = deque()
+        self._ready: OrderedDict[Worker, None] = OrderedDict()
         self._scheduled = False
 
     def wake(self, worker: Worker) -> None:
         """A worker may have something to do."""
-        if worker not in self._ready:
-            self._ready.append(worker)
+        self._ready[worker] = None
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
     def forget(self, worker: Worker) -> None:
         """A worker has ended."""
-        if worker in self._ready:
-            self._ready.remove(worker)
+        self._ready.pop(worker, None)
 
     def _run(self) -> None:
         # Still scheduled: a worker that is woken by its own step is looked at in this very turn.
         until = time.perf_counter() + _BUDGET_SECONDS
         while self._ready:
-            worker = self._ready.popleft()
+            worker, _ = self._ready.popitem(last=False)
             try:
                 more = worker.step()
             except Exception:  # noqa: BLE001 - the others have nothing to do with it
                 _log.exception("kv_events_step_failed")
                 more = False
-            if more and worker not in self._ready:
-                self._ready.append(worker)
+            if more:
+                self._ready[worker] = None
             if time.perf_counter() >= until:
                 break
         self._scheduled = bool(self._ready)

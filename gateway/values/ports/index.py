@@ -138,6 +138,14 @@ class EventIndex(Protocol):
         """Take over one event. Events of a target have to come in the engine's order. Never raises for odd events."""
         ...
 
+    def advance(self, target: Target) -> bool:
+        """Do a portion of the work that ``apply`` has left over; returns whether there is more.
+
+        ``apply`` does a bounded part of what one event can cause (a block that thousands waited for, the last block of
+        a chain whose others are gone). It finishes what is left before the next event, so call this until it is done.
+        """
+        ...
+
     def clear(self, target: Target) -> None:
         """Forget what events have told about a target."""
         ...
