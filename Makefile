@@ -73,12 +73,12 @@ soak: .venv/installed
 bench-dashboard: .venv/installed
 	$(BIN)/python -m benchmarks.dashboard
 
-# The container image, with docker or podman.
+# The container image, with docker or podman: the one whose engine answers.
 image:
-	$$(command -v docker || command -v podman) build --tag prefix-gateway:local .
+	tool=$$($(PYTHON) -m tests.deploy.container_tool) && $$tool build --tag prefix-gateway:local .
 
 # Builds the image and runs the compose stack on simulated engines, with a real Redis and a real Prometheus. Needs docker,
-# or podman with podman-compose, and an image registry.
+# or podman with podman-compose (the one whose engine answers), and an image registry.
 test-containers: .venv/installed
 	$(BIN)/python -m tests.deploy.containers
 

@@ -5,7 +5,7 @@ import time
 from fastapi import FastAPI
 
 from gateway.admission import Gatekeeper
-from gateway.api import PublicApp
+from gateway.api import Cors, PublicApp
 from gateway.api.routes import Catalog as ModelCatalog
 from gateway.attempts import Attempts
 from gateway.canon.canonicalizer import Canonicalizer
@@ -225,6 +225,7 @@ class Gateway:
             ),
             observers=observers,
             tracer=self._tracing,
+            cors=Cors(settings.server.cors_origins, (settings.admission.tenant_header,)),
             max_body_bytes=settings.server.max_body_bytes,
             max_json_depth=settings.server.max_json_depth,
             max_sequences=settings.server.max_sequences,

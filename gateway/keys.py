@@ -16,6 +16,10 @@ T = TypeVar("T")
 
 _PREFIX = "pgw"
 _LIKE_A_KEY = re.compile(r"(pgw(?:_admin)?)_[A-Za-z0-9_-]{20,}")
+_INVISIBLE = re.compile(r"[^\x21-\x7e]")
+_SHOWN_CHARS = 200
+_SCANNED_CHARS = 1024
+"""What is looked through for keys of a text that is cut to ``_SHOWN_CHARS``."""
 _RANDOM_BYTES = 32
 _SCHEME = "sha256:"
 _SHORT_DIGITS = 8
@@ -95,6 +99,16 @@ def redacted(text: str) -> str:
     People send keys where something else belongs: as a request's id, in a path.
     """
     return _LIKE_A_KEY.sub(r"\1_…", text) if _PREFIX in text else text
+
+
+def shown_path(path: str) -> str:
+    """A request's path for a log or an error message: shortened, in visible ASCII, without keys.
+
+    Args:
+        path: As the client sent it, decoded; it may hold line ends and terminal sequences.
+    """
+    safe = _INVISIBLE.sub("?", redacted(path[:_SCANNED_CHARS]))
+    return safe if len(safe) <= _SHOWN_CHARS else safe[:_SHOWN_CHARS] + "…"
 
 
 def looks_like_key(text: str) -> bool:

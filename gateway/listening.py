@@ -8,6 +8,7 @@ from typing import Any
 
 import uvicorn
 
+from gateway.api.cors import Cors
 from gateway.api.leaving import Leaving
 from gateway.api.open_files import Room, open_files
 from gateway.api.protocol import limited_protocol
@@ -30,16 +31,16 @@ class HttpServer(uvicorn.Server):
         settings: The configuration.
         uds: Path of the Unix socket to listen at. Who asks there passes on what others have asked, and says who they
             are. None: it listens at the sockets that ``serve`` gets.
-
+        cors: Which web pages may read what the HTTP layer answers itself; None: no page.
     """
 
-    def __init__(self, app: Any, settings: Settings, uds: str | None = None) -> None:
+    def __init__(self, app: Any, settings: Settings, uds: str | None = None, cors: Cors | None = None) -> None:
         server = settings.server
         super().__init__(
             uvicorn.Config(
                 app,
                 uds=uds,
-                http=limited_protocol(server.max_header_bytes, server.receive_seconds, Room.of(open_files())),
+                http=limited_protocol(server.max_header_bytes, server.receive_seconds, Room.of(open_files()), cors),
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -118,7 +118,7 @@ async def _serve(settings: Settings, config: Path, ready: Callable[[str, str], N
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(sock) for sock in _sockets(settings, part)]
         gateway = Gateway(settings, part.place if part else None)
-        public = HttpServer(gateway.public, settings)
+        public = HttpServer(gateway.public, settings, cors=gateway.public.cors)
         admin = HttpServer(gateway.admin, settings, str(part.place.admin_at) if part else None)
         reloader = Reloader(config, settings, gateway.reload, gateway.reload_refused)
         await gateway.start()

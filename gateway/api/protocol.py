@@ -19,6 +19,7 @@ import sys
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from gateway.api.cors import Cors
 from gateway.api.open_files import Room
 from gateway.api.problems import NoRoom, RequestTimeout, problem_body, problem_headers
 from gateway.values.errors import BadRequest, GatewayError, HeadersTooLarge
@@ -41,7 +42,7 @@ _STATUS_LINES = {
 
 
 def limited_protocol(
-    max_header_bytes: int, receive_seconds: float = 60.0, room: Room | None = None
+    max_header_bytes: int, receive_seconds: float = 60.0, room: Room | None = None, cors: Cors | None = None
 ) -> type[HttpToolsProtocol]:
     """A protocol class for ``uvicorn.Config(http=...)``.
 
@@ -51,8 +52,14 @@ def limited_protocol(
         receive_seconds: In which a request has to arrive. A later one is answered with 408, which ends the connection;
             one on which nothing came at all is closed.
         room: How many files may be open for one more connection to be served; None: any number.
+        cors: Which web pages may read the answers given here; None: no page.
     """
-    limits = {"max_header_bytes": max_header_bytes, "receive_seconds": receive_seconds, "room": room or Room.endless()}
+    limits = {
+        "max_header_bytes": max_header_bytes,
+        "receive_seconds": receive_seconds,
+        "room": room or Room.endless(),
+        "cors": cors or Cors(()),
+    }
     return type("LimitedProtocol", (_LimitedProtocol,), limits)
 
 
@@ -62,6 +69,7 @@ class _LimitedProtocol(HttpToolsProtocol):
     max_header_bytes: int
     receive_seconds: float
     room: Room
+    cors: Cors
 
     _framing_bytes = 0
     """Bytes since the head began, or since the last piece of the body. What stands in one read behind a piece of the
@@ -246,6 +254,9 @@ class _LimitedProtocol(HttpToolsProtocol):
         body = problem_body(problem)
         headers = problem_headers(problem, None) | {"content-length": str(len(body)), "connection": "close"}
         lines = [_STATUS_LINES[problem.status], *(f"{name}: {value}" for name, value in headers.items())]
+        # Those of the request it is about, as far as they came; of a request that has no line yet there are none.
+        came = self.scope["headers"] if self.scope is not None else []
+        lines += [f"{name.decode()}: {value.decode()}" for name, value in self.cors.answer_headers(came)]
         self.transport.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
         if self.transport.can_write_eof():
             self.transport.write_eof()

@@ -8,10 +8,11 @@ from typing import Protocol
 import structlog
 from fastapi import FastAPI
 
+from gateway.api.cors import Cors, is_preflight
 from gateway.api.exchange import ClientSink, Receive, Scope, Send, read_body
 from gateway.api.parse import parse_request
 from gateway.api.problems import problem_body, problem_headers
-from gateway.api.routes import Catalog, build_routes, peer_of, request_id_of
+from gateway.api.routes import Catalog, build_routes, peer_of, refused_path, request_id_of
 from gateway.values.errors import ClientGone, GatewayError, UnsupportedMediaType
 from gateway.values.ids import RequestId
 from gateway.values.ports import Gate, Grant, Observer, Sink, Trace, Tracer
@@ -38,6 +39,7 @@ class PublicApp:
         catalog: What is served, for ``/v1/models`` and ``/readyz``.
         observers: Whom to tell of requests that did not get as far as the service.
         tracer: Who is told of requests on their way; None if nobody is.
+        cors: Which web pages may use the port.
         max_body_bytes: Largest body accepted.
         max_json_depth: Deepest nesting accepted.
         max_sequences: Most sequences that one request may ask for.
@@ -51,6 +53,7 @@ class PublicApp:
         *,
         observers: Sequence[Observer],
         tracer: Tracer | None,
+        cors: Cors,
         max_body_bytes: int,
         max_json_depth: int,
         max_sequences: int,
@@ -59,6 +62,7 @@ class PublicApp:
         self._gate = gate
         self._observers = observers
         self._tracer = tracer
+        self.cors = cors
         self._open: set[ClientSink] = set()
         self._models = catalog.models
         self._max_body_bytes = max_body_bytes
@@ -69,16 +73,33 @@ class PublicApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""
-        endpoint = self._endpoints.get(scope["path"]) if scope["type"] == "http" else None
+        is_http = scope["type"] == "http"
+        if is_http and self.cors:
+            send = self.cors.sending(scope["headers"], send)
+        endpoint = self._endpoints.get(scope["path"]) if is_http else None
         if endpoint is not None and scope["method"] == "POST":
             await self._generate(endpoint, scope, receive, send)
-            return
-        await self.routes(scope, receive, send)
+        elif is_http and is_preflight(scope["method"], scope["headers"]):
+            await self._preflight(scope, send)
+        else:
+            await self.routes(scope, receive, send)
 
     def interrupt(self) -> None:
         """The gateway has to stop: end every answer that is still open, in the API's own way."""
         for sink in list(self._open):
             sink.interrupt()
+
+    async def _preflight(self, scope: Scope, send: Send) -> None:
+        """Say whether a web page may send a request; needs no key, because browsers send none along."""
+        try:
+            allowed = self.cors.preflight(scope["headers"])
+        except GatewayError as error:
+            request_id = request_id_of(dict(scope["headers"]).get(b"x-request-id", b""))
+            self._refused(refused_path(scope, error, request_id), None)
+            await _answer(send, error, request_id)
+            return
+        await send({"type": "http.response.start", "status": 204, "headers": allowed})
+        await send({"type": "http.response.body", "body": b""})
 
     async def _generate(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]

@@ -1,4 +1,4 @@
-"""The public port's other routes, on FastAPI: models, health, and everything that does not exist."""
+"""The public port's other routes, on FastAPI: models, health, version, and the errors of paths that are not served."""
 
 import re
 import secrets
@@ -12,18 +12,21 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from gateway import __version__
 from gateway.api.parse import unknown_model
 from gateway.api.problems import problem_response
-from gateway.keys import looks_like_key, redacted
-from gateway.values.errors import GatewayError, MethodNotAllowed, NotFound
+from gateway.http_methods import allowed_methods, serve_head
+from gateway.keys import looks_like_key, shown_path
+from gateway.values.errors import GatewayError, MethodNotAllowed, NoReplica, NotFound
 from gateway.values.ids import RequestId
 from gateway.values.ports import Gate, Observer
 from gateway.values.request import Endpoint
-from gateway.values.settlement import Refusal
+from gateway.values.settlement import OTHER_ENDPOINT, Refusal
 
 _MODELS = "/v1/models"
+_SERVED = f"{', '.join(f'POST {endpoint}' for endpoint in Endpoint)} and GET {_MODELS}"
+_METHODS_SHOWN = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
-_SHOWN_CHARS = 200
 
 _log = structlog.get_logger("gateway.api")
 
@@ -83,11 +86,24 @@ def build_routes(catalog: Catalog, gate: Gate, observers: Sequence[Observer]) ->
             raise unknown_model(model, allowed)
         return JSONResponse(_card(catalog, model))
 
-    @app.api_route("/healthz", methods=["GET", "HEAD"])
+    @app.get("/healthz")
     async def process_lives() -> Response:
         return JSONResponse({"status": "ok"})
 
-    @app.api_route("/readyz", methods=["GET", "HEAD"])
+    async def some_model_is_served() -> Response:
+        if catalog.stopping() or not any(catalog.ready(model) for model in catalog.models):
+            raise NoReplica("No replica of any model can take a request now.", code="no_replica")
+        return Response()
+
+    # The engines' own paths: benchmark tools and managed platforms ask there before their first request.
+    app.add_api_route("/health", some_model_is_served, methods=["GET"])
+    app.add_api_route("/ping", some_model_is_served, methods=["GET", "POST"])
+
+    @app.get("/version")
+    async def version() -> Response:
+        return JSONResponse({"version": __version__})
+
+    @app.get("/readyz")
     async def can_serve() -> Response:
         models = {model: catalog.ready(model) for model in catalog.models}
         stopping = catalog.stopping()
@@ -100,19 +116,26 @@ def build_routes(catalog: Catalog, gate: Gate, observers: Sequence[Observer]) ->
         )
 
     for endpoint in Endpoint:
-        # POST never gets here; what does is told which method to use.
-        app.add_api_route(str(endpoint), _only_post, methods=["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"])
+        # A POST never gets here. The route makes every other method a 405 that names POST.
+        app.add_api_route(str(endpoint), _answered_elsewhere, methods=["POST"])
 
-    add_problem_handlers(app)
+    serve_head(app)
+    _add_problem_handlers(app, observers)
     return app
 
 
-async def _only_post() -> Response:
-    raise HTTPException(405, headers={"Allow": "POST"})
+async def _answered_elsewhere() -> Response:
+    raise AssertionError("generation requests do not get to these routes")
 
 
-def add_problem_handlers(app: FastAPI) -> None:
-    """Answer every failure of a FastAPI application in the OpenAI error shape."""
+def _add_problem_handlers(app: FastAPI, observers: Sequence[Observer]) -> None:
+    """Answer every failure in the OpenAI error shape; paths and methods that are not served are counted and logged."""
+
+    def _refuse(request: Request, error: GatewayError, extra: Mapping[str, str] | None = None) -> Response:
+        refusal = refused_path(request.scope, error, _request_id(request))
+        for observer in observers:
+            observer.on_refused(refusal)
+        return problem_response(error, _request_id(request), extra)
 
     @app.exception_handler(GatewayError)
     async def own(request: Request, error: GatewayError) -> Response:
@@ -120,25 +143,33 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        # The header names the methods; without it this is a path nobody serves.
+        # The header names the methods; without it this is a path that is not served.
         if error.status_code == 405:
-            allowed = (error.headers or {}).get("Allow", "")
-            return problem_response(
-                MethodNotAllowed(f"{request.method} is not allowed here; use {allowed}.", code="method_not_allowed"),
-                _request_id(request),
-                extra={"allow": allowed},
-            )
+            allowed = allowed_methods(error)
+            told = f"{_method(request.scope)} is not allowed here; use {allowed}."
+            return _refuse(request, MethodNotAllowed(told, code="method_not_allowed"), {"allow": allowed})
         if error.status_code == 404:
-            return problem_response(
-                NotFound(f"There is nothing at {request.method} {_path(request)}.", code="unknown_path"),
-                _request_id(request),
-            )
+            told = f"{_method(request.scope)} {shown_path(request.scope['path'])} is not served here. Use {_SERVED}."
+            return _refuse(request, NotFound(told, code="unknown_path"))
         raise error
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        _log.error("request_failed", path=_path(request), exc_info=error)
+        _log.error("request_failed", path=shown_path(request.scope["path"]), exc_info=error)
         return problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
+
+
+def refused_path(scope: MutableMapping[str, Any], error: GatewayError, request_id: RequestId) -> Refusal:
+    """A request that belongs to no endpoint, for the log and the metrics. The path goes into the log only."""
+    path = shown_path(scope["path"])
+    return Refusal(
+        request_id, OTHER_ENDPOINT, error.status, error.code, peer_of(scope), method=_method(scope), path=path
+    )
+
+
+def _method(scope: MutableMapping[str, Any]) -> str:
+    """The method, which the HTTP parser takes from a list of its own; anything else is not shown."""
+    return scope["method"] if scope["method"] in _METHODS_SHOWN else "OTHER"
 
 
 def request_id_of(header: bytes) -> RequestId:
@@ -154,11 +185,6 @@ def _request_id(request: Request) -> RequestId:
         request.state.request_id = request_id_of(request.headers.get("x-request-id", "").encode("latin-1"))
     request_id: RequestId = request.state.request_id
     return request_id
-
-
-def _path(request: Request) -> str:
-    """As it may be shown."""
-    return redacted(request.scope["path"])[:_SHOWN_CHARS]
 
 
 def peer_of(scope: MutableMapping[str, Any]) -> str:

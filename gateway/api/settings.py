@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
+from gateway.api.cors import ANY
 from gateway.keys import hash_key, parse_expiry, parse_hash
 from gateway.values.numbers import MOST_SEQUENCES
 
@@ -15,6 +16,12 @@ _LONGEST_TOKEN = 512
 _PLAIN_WORD = re.compile(r"[A-Za-z_-]{1,20}")
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _VISIBLE_ASCII = re.compile(r"[!-~]+")
+_ORIGIN = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]{0,31})://([A-Za-z0-9._*-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?([/?#].*)?"
+)
+_OWN_PORTS = {"http": "80", "https": "443"}
+_EXAMPLE_ORIGIN = "https://app.example.com"
+_SHOWN_ORIGIN = 100
 
 
 class AdminTokenSettings(BaseModel):
@@ -118,6 +125,13 @@ class ServerSettings(BaseModel):
     Null, and no `admin_tokens`: no token is asked for, which is accepted on loopback only, because the admin port shows
     what every client does."""
 
+    cors_origins: tuple[str, ...] = Field(default=(), max_length=100)
+    """Origins of web pages that may use the public port from a browser: exact ones such as `https://app.example.com`
+    (scheme, host, and the port if it is not the scheme's own), or `*` alone for every page. Empty: none; browsers then
+    block such requests, and other clients notice nothing. Pages authenticate with a key that they send themselves:
+    cookies are never allowed. Where no keys are configured, every page of a listed origin, and with `*` every page that
+    somebody on this network opens, can use the models."""
+
     max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
     """Largest request body, in bytes; a larger one is answered with 413. 16 MiB holds a prompt of a million tokens, and
     bounds what one client can make the gateway hold. Too small: long prompts and inline images are refused."""
@@ -169,6 +183,16 @@ class ServerSettings(BaseModel):
             raise ValueError("expected an IP address or a host name, without scheme and port (such as 0.0.0.0)")
         return host
 
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            if origin != ANY:
+                _check_origin(origin)
+        if ANY in origins and len(origins) > 1:
+            raise ValueError("`*` stands for every origin (write it alone, or leave it out)")
+        return origins
+
     @field_validator("admin_port")
     @classmethod
     def _is_a_port_of_its_own(cls, port: int, info: ValidationInfo) -> int:
@@ -215,6 +239,21 @@ class ServerSettings(BaseModel):
         if any(parse_hash(hash_key(plain)) == other.digest for other in others or ()):
             raise ValueError("its hash stands in admin_tokens, too (remove one of them)")
         return token
+
+
+def _check_origin(origin: str) -> None:
+    """Accept an origin in the form in which browsers send it, so that comparing bytes is enough."""
+    match = _ORIGIN.fullmatch(origin)
+    if match is None:
+        raise ValueError(f"{origin[:_SHOWN_ORIGIN]!r} is no origin, expected scheme and host such as {_EXAMPLE_ORIGIN}")
+    scheme, host, port, rest = match[1].lower(), match[2].lower(), match[3], match[4]
+    sent = f"{scheme}://{host}" + ("" if port is None or _OWN_PORTS.get(scheme) == port else f":{port}")
+    if rest:
+        raise ValueError(f"{origin[:_SHOWN_ORIGIN]!r} has a path, which an origin has not (write {sent})")
+    if "*" in host:
+        raise ValueError(f"{origin!r} is a pattern, expected exact origins (list each of them, or write `*` alone)")
+    if origin != sent:
+        raise ValueError(f"browsers send {origin!r} as {sent} (write that)")
 
 
 def _is_ip(host: str) -> Literal[4, 6, False]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from xxhash import xxh3_64_intdigest
 
 from gateway.placement.cost import candidate, queue_seconds
-from gateway.values.decision import Candidate, Decision, DecisionKind
+from gateway.values.decision import Candidate, Decision, decision_kind
 from gateway.values.load import Load
 from gateway.values.ports import Holding
 
@@ -76,14 +76,7 @@ class Chooser:
         ]
         chosen = candidates[0] if len(candidates) == 1 else self._pick(candidates, loads, affinity)
         most = max(c.held_tokens for c in candidates)
-        if blind:
-            kind = DecisionKind.BLIND
-        elif retried:
-            kind = DecisionKind.FAILOVER
-        elif most == 0:
-            kind = DecisionKind.COLD
-        else:
-            kind = DecisionKind.WARM if chosen.held_tokens == most else DecisionKind.BALANCED
+        kind = decision_kind(chosen.held_tokens, most, prompt_tokens, retried=retried, blind=blind)
         return Decision(chosen.target, kind, chosen.held_tokens, self.policy, tuple(candidates), chosen.queue_seconds)
 
     def queue_seconds(self, load: Load) -> float:

@@ -64,8 +64,10 @@ runs, each of them optional; with restart it is a new process with an empty cach
 
 what is cached: GET /simulator/cache lists every cached block of every rank by its tokens, salt and adapter.
 
-events: an endpoint without a wildcard (tcp://127.0.0.1:5557) makes the engine connect and nobody hears it, as vLLM and
-SGLang do. Data-parallel rank r takes the port + r for each of the two sockets.
+events: with tcp://*:PORT they are published at the address of --host, so on loopback unless --host opens the engine
+to other machines (vLLM and SGLang publish on every interface). An endpoint without a wildcard, tcp://127.0.0.1:5557,
+makes the engine connect, so that no subscriber gets its events, as vLLM and SGLang do. Data-parallel rank r takes the
+port + r for each of the two sockets.
 """
 
 

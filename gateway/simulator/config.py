@@ -37,8 +37,8 @@ class EngineConfig:
         prompt_tokens_details: Whether usage tells the cached tokens. None: yes for vLLM, as with
             ``--enable-prompt-tokens-details``; no for SGLang, as without ``--enable-cache-report``.
         render: Whether vLLM's render endpoints exist; a real engine answers 403 unless it was started for it.
-        events: Where to publish KV events, such as ``tcp://*:5557``; rank r takes the port + r, and a port of 0 a free
-            one for each rank. Empty: no events.
+        events: Where to publish KV events, such as ``tcp://*:5557``; with ``*`` the engine listens at ``host``. Rank r
+            takes the port + r, and a port of 0 a free one for each rank. Empty: no events.
         replay: Where past events can be asked for, in the same way. Empty: nowhere.
         replay_buffer: How many past batches of events are kept for that.
         event_topic: First frame of each message.

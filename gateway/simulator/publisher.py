@@ -27,6 +27,7 @@ class EventPublisher:
     Args:
         events: Where to publish; a port of 0 is replaced by the one found.
         replay: Where past batches can be asked for; None: nowhere.
+        host: Where the engine serves HTTP; a wildcard listens there, too.
         topic: First frame of each message.
         buffer: How many past batches to keep.
         flavor: Decides which endpoints the engine binds.
@@ -36,10 +37,11 @@ class EventPublisher:
     """
 
     def __init__(
-        self, events: Endpoint, replay: Endpoint | None, *, topic: str, buffer: int, flavor: EngineKind
+        self, events: Endpoint, replay: Endpoint | None, *, host: str, topic: str, buffer: int, flavor: EngineKind
     ) -> None:
         self.events = events
         self.replay = replay
+        self._host = host
         self._topic = topic.encode()
         self._flavor = flavor
         self._kept: deque[tuple[bytes, bytes]] = deque(maxlen=buffer)
@@ -139,7 +141,7 @@ class EventPublisher:
         socket.setsockopt(zmq.LINGER, 0)
         socket.set_hwm(HIGH_WATER_MARK)
         if self.events.binds(self._flavor):
-            self.events = await bind(socket, self.events)
+            self.events = await bind(socket, self.events, self._host)
         else:
             # What the engine does too: it waits to be heard by somebody who listens there, which nobody does.
             socket.connect(str(self.events))
@@ -150,7 +152,7 @@ class EventPublisher:
         self._router = zmq.Context.instance().socket(zmq.ROUTER)
         self._router.setsockopt(zmq.LINGER, 0)
         self._router.set_hwm(0)
-        self.replay = await bind(self._router, self.replay)
+        self.replay = await bind(self._router, self.replay, self._host)
         asyncio.get_running_loop().add_reader(self._router.fileno(), self._read)
 
     def _close_pub(self) -> None:

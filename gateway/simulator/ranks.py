@@ -64,6 +64,7 @@ class Rank:
             self.publisher = EventPublisher(
                 Endpoint.parse(config.events).of_rank(number),
                 Endpoint.parse(config.replay).of_rank(number) if config.replay else None,
+                host=config.host,
                 topic=config.event_topic,
                 buffer=config.replay_buffer,
                 flavor=config.flavor,

@@ -6,8 +6,9 @@ Every line has ``time`` (UTC) and ``event``:
   ``space``, ``replica``, ``decision``, ``status``, ``code`` of the gateway's own error, ``prompt_tokens``,
   ``cached_tokens``, ``warming``.
 * ``access_refused``: a request was refused, at the door or on its way: an invalid key, a limit, personal data, what
-  cannot be understood. ``peer``, ``status``, ``code``, ``tenant``, ``key_id``, ``request_id``, ``endpoint``, and
-  ``model`` and ``space`` if it got as far.
+  cannot be understood, a path or method that is not served. ``peer``, ``status``, ``code``, ``tenant``, ``key_id``,
+  ``request_id``, ``endpoint`` (of a path or method that is not served ``other``, and beside it ``method`` and
+  ``path``), and ``model`` and ``space`` if it got as far.
 * ``space_end``: the life of a prefix space ended. ``cause``, ``by``, ``space``, and the space's ``parts``.
 * ``personal_data``: something was found that was not known before. ``tenant``, ``key_id``, ``request_id``, ``space``,
   ``kind``, ``path``, ``start``, ``length``, ``shared``.
@@ -99,7 +100,7 @@ class AuditLog:
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``. A request that the gateway itself failed was not refused."""
         if refusal.status < _FIRST_SERVER_ERROR:
-            self._refused(refusal, {})
+            self._refused(refusal, {"method": refusal.method, "path": refusal.path} if refusal.path else {})
 
     def _refused(self, refusal: Refusal, more: dict[str, object]) -> None:
         caller = refusal.caller

@@ -43,6 +43,7 @@ class RequestLog:
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``."""
         caller = refusal.caller
+        where = {"method": refusal.method, "path": refusal.path} if refusal.path else {}
         self._log.info(
             "request_refused",
             request_id=refusal.request_id,
@@ -51,4 +52,5 @@ class RequestLog:
             endpoint=str(refusal.endpoint),
             status=refusal.status,
             code=refusal.code,
+            **where,
         )

@@ -10,11 +10,12 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from gateway.keys import redacted
+from gateway.http_methods import allowed_methods, serve_head
+from gateway.keys import redacted, shown_path
 from gateway.ui.access import AdminAccess
 from gateway.ui.explained import show_explained
 from gateway.ui.fleet import show_fleet
-from gateway.ui.guard import BROWSER_HEADERS, Guard, operator_of, path_of
+from gateway.ui.guard import BROWSER_HEADERS, Guard, operator_of
 from gateway.ui.live import LiveFeed
 from gateway.ui.live_stream import show_live
 from gateway.ui.orders import DRAIN_BYTES, RESET_BYTES, WARM_BYTES, parse_drain, parse_selection, read_order
@@ -94,6 +95,7 @@ def build_admin(state: AdminState, access: AdminAccess) -> FastAPI:
     show_live(app, state.live, access)
     show_dashboard(app)
     _operate(app, state)
+    serve_head(app)
     _explain(app)
     return app
 
@@ -143,7 +145,7 @@ def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
             )
         return JSONResponse(dict(found))
 
-    @app.api_route("/healthz", methods=["GET", "HEAD"])
+    @app.get("/healthz")
     async def process_lives() -> Response:
         return JSONResponse({"status": "ok"})
 
@@ -218,16 +220,18 @@ def _explain(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def not_routed(request: Request, error: HTTPException) -> Response:
+        path = shown_path(request.scope["path"])
+        _log.info("admin_path_refused", method=request.method, path=path, status=error.status_code)
         if error.status_code == 404:
-            told = f"There is nothing at {path_of(request)[:_SHOWN_CHARS]}; GET / lists what there is."
+            told = f"There is nothing at {path}; GET / lists what there is."
             return problem_response(NotFound(told, code="unknown_path"))
-        headers = tuple((error.headers or {}).items())
-        told = f"{request.method} is not possible here."
-        return problem_response(MethodNotAllowed(told, code="method_not_allowed", headers=headers))
+        allowed = allowed_methods(error)
+        told = f"{request.method} is not possible here; use {allowed}."
+        return problem_response(MethodNotAllowed(told, code="method_not_allowed", headers=(("allow", allowed),)))
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        _log.error("admin_request_failed", path=path_of(request)[:_SHOWN_CHARS], exc_info=error)
+        _log.error("admin_request_failed", path=shown_path(request.scope["path"]), exc_info=error)
         told = problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
         told.headers.update(BROWSER_HEADERS)  # this answer is given outside of the guard
         return told

@@ -10,7 +10,7 @@ from fastapi import Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.keys import redacted
+from gateway.keys import shown_path
 from gateway.ui.access import AdminAccess, Operator, TokenExpired, check_host, check_role, check_same_site
 from gateway.ui.problems import problem_response
 from gateway.ui.site import POLICY, is_dashboard
@@ -27,8 +27,6 @@ BROWSER_HEADERS = {
     "x-content-type-options": "nosniff",
 }
 """On everything the admin port answers, unless the answer has its own."""
-
-_SHOWN_CHARS = 200
 
 
 class Guard:
@@ -89,11 +87,6 @@ class Guard:
         return None
 
 
-def path_of(request: Request) -> str:
-    """The path that is routed by. ``request.url`` is put together from the ``host`` header, too, which may hold any."""
-    return redacted(request.scope["path"])
-
-
 def authorization_of(request: Request) -> bytes | None:
     """The header; None also for several, of which nobody can say which one counts."""
     given = request.headers.getlist("authorization")
@@ -114,7 +107,7 @@ def _audited(request: Request, error: GatewayError, known: str) -> AuditEvent:
         details={
             "peer": request.client.host if request.client else "",
             "method": request.method,
-            "path": path_of(request)[:_SHOWN_CHARS],
+            "path": shown_path(request.scope["path"]),
             "status": error.status,
             "code": error.code,
         },

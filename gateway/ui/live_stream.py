@@ -56,7 +56,11 @@ class _LiveStream(Response):
         self._filters = filters
         self._is_let_in = is_let_in
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await send({"type": "http.response.body", "body": b""})
+            return
         async with self._live.listening(self._filters) as listener:
             leaving = asyncio.ensure_future(_left(receive))
             leaving.add_done_callback(lambda _: listener.end())

@@ -100,15 +100,14 @@ class Site:
 def show_dashboard(app: FastAPI) -> None:
     """Add the pages and their files."""
     site = _site()
-    methods = ["GET", "HEAD"]
 
-    @app.api_route(ROOT + "/assets/{address:path}", methods=methods)
+    @app.get(ROOT + "/assets/{address:path}")
     async def asset(request: Request, address: str) -> Response:
         version, _, name = address.partition("/")
         return site.asset(version, name, request.headers.get("accept-encoding", ""))
 
-    @app.api_route(ROOT, methods=methods)
-    @app.api_route(ROOT + "/{path:path}", methods=methods)
+    @app.get(ROOT)
+    @app.get(ROOT + "/{path:path}")
     async def page(request: Request) -> Response:
         return site.page(request.headers.get("accept-encoding", ""))
 

@@ -5,20 +5,56 @@ from enum import StrEnum
 
 from gateway.values.ids import ReplicaId, Target
 
+WARM_SHARE = 0.5
+"""Share of a prompt from which on a request counts as warm. A first block alone makes no answer faster."""
+
 
 class DecisionKind(StrEnum):
-    """The decision in one word, as ``x-gateway-decision`` shows it."""
+    """The decision in one word, as ``x-gateway-decision`` shows it; see ``decision_kind``."""
 
     WARM = "warm"
-    """To the replica that holds more of the prompt than any other, or as much."""
+    """No replica holds more of the prompt than the chosen one, and that is at least half of it."""
+    PARTIAL = "partial"
+    """No replica holds more of the prompt than the chosen one, and that is less than half of it."""
     COLD = "cold"
-    """No replica holds any of it."""
+    """No replica holds any of the prompt."""
     BALANCED = "balanced"
-    """Another replica holds more, but answers later."""
+    """Another replica holds more of the prompt, but would answer later."""
     FAILOVER = "failover"
     """The first choice could not be reached."""
     BLIND = "blind"
     """The prompt could not be tokenized: routed by its text."""
+
+
+def is_warm(tokens: int, prompt_tokens: int) -> bool:
+    """Whether so many tokens in a cache make a prompt warm: at least half of it.
+
+    Args:
+        tokens: Held by a replica, or reused by it.
+        prompt_tokens: Length of the prompt.
+    """
+    return tokens > 0 and tokens >= WARM_SHARE * prompt_tokens
+
+
+def decision_kind(held: int, most: int, prompt_tokens: int, *, retried: bool, blind: bool) -> DecisionKind:
+    """The one definition of the decision's word.
+
+    Args:
+        held: Prompt tokens that the chosen target holds.
+        most: The most that any candidate holds.
+        prompt_tokens: Length of the prompt.
+        retried: The first choice could not be reached.
+        blind: The tokens are stand-ins.
+    """
+    if blind:
+        return DecisionKind.BLIND
+    if retried:
+        return DecisionKind.FAILOVER
+    if most == 0:
+        return DecisionKind.COLD
+    if held < most:
+        return DecisionKind.BALANCED
+    return DecisionKind.WARM if is_warm(held, prompt_tokens) else DecisionKind.PARTIAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,17 +72,23 @@ class Settlement:
     resumed: bool = False
 
 
+OTHER_ENDPOINT = "other"
+"""``Refusal.endpoint`` of requests whose path or method is not served."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A request the gateway answered itself before it was routed: it could not be understood, or the gateway failed.
 
     Attributes:
         request_id: Its id.
-        endpoint: Path of the API.
+        endpoint: Path of the API, or ``OTHER_ENDPOINT``.
         status: HTTP status the client got.
         code: The error's code.
         peer: Address it came from.
         caller: On whose behalf it came; None if that is not known.
+        method: With ``OTHER_ENDPOINT``: the method.
+        path: With ``OTHER_ENDPOINT``: the path, shortened and safe to show. Never a label value: clients choose it.
     """
 
     request_id: RequestId
@@ -91,3 +97,5 @@ class Refusal:
     code: str | None
     peer: str = ""
     caller: Caller | None = None
+    method: str = ""
+    path: str = ""

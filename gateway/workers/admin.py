@@ -9,6 +9,7 @@ is soon replaced: another one is asked first, and what it would have added is le
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -74,13 +75,15 @@ class AdminPort:
         """ASGI entry."""
         try:
             asked = _asked(scope)
-            how = (asked.method, scope["path"])
+            # The headers of what is put together are those of the whole answer; the HTTP layer leaves the body out.
+            whole = replace(asked, method="GET") if asked.method == "HEAD" else asked
+            how = (whole.method, scope["path"])
             if how in self._merges:
-                await _answer(send, await self._from_all(asked, receive, scope, self._merges[how]))
+                await _answer(send, await self._from_all(whole, receive, scope, self._merges[how]))
             elif how == ("GET", "/metrics"):
-                await _answer(send, await self._metrics(asked))
-            elif asked.method == "GET" and scope["path"].startswith("/admin/api/warm/"):
-                await _answer(send, await self._whoever_knows(asked))
+                await _answer(send, await self._metrics(whole))
+            elif whole.method == "GET" and scope["path"].startswith("/admin/api/warm/"):
+                await _answer(send, await self._whoever_knows(whole))
             else:
                 await self._pass_on(asked, receive, send)
         except ClientGone:

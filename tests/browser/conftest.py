@@ -1,5 +1,7 @@
 import os
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,30 @@ def visit(browser: Browser) -> Iterator[Visit]:
     for visitor in visitors:
         visitor.leave()
     assert problems == []
+
+
+@pytest.fixture
+def other_site() -> Iterator[str]:
+    """URL of a page that is not the gateway's."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><title>Another site</title><h1>Another site</h1>")
+
+        def log_message(self, *told: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    # Another name is another site, too, not only another origin.
+    yield f"http://localhost:{server.server_address[1]}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 @pytest.fixture(scope="session")

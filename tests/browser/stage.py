@@ -130,6 +130,7 @@ def staged(
     label: str = "support-v3",
     declared: Sequence[Mapping[str, Any]] = (),
     settings: Mapping[str, Any] | None = None,
+    server: Mapping[str, Any] | None = None,
 ) -> Iterator[Stage]:
     """A gateway in front of two engines, with tenants and tokens; nothing was sent yet.
 
@@ -138,6 +139,7 @@ def staged(
         label: The operator's name for the template version.
         declared: Prefixes that replicas get when they come up.
         settings: More of the configuration.
+        server: More of its section ``server``.
     """
     with contextlib.ExitStack() as stack:
         engines = []
@@ -145,6 +147,7 @@ def staged(
             engines.append(Engine(folder / f"engine-{number}", *ENGINE))
             stack.callback(engines[-1].end)
         configuration = _configuration([engine.ready().url for engine in engines], label) | dict(settings or {})
+        configuration["server"] = configuration["server"] | dict(server or {})
         if declared:
             file = folder / "prefixes.json"
             file.write_text(json.dumps(declared))

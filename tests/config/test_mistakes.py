@@ -30,6 +30,44 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         ("index: {speculative_ttl_seconds: 0}", "index.speculative_ttl_seconds: expected more than 0, got 0"),
         ("placement: {tie_margin: 2}", "placement.tie_margin: expected at most 1, got 2"),
         ("relay: {unhealthy_after: 0}", "relay.unhealthy_after: expected at least 1, got 0"),
+        # origins
+        ("server: {cors_origins: https://a.example}", "server.cors_origins: expected a list"),
+        (
+            "server: {cors_origins: [a.example]}",
+            "server.cors_origins: 'a.example' is no origin, expected scheme and host",
+        ),
+        ("server: {cors_origins: ['']}", "server.cors_origins: '' is no origin"),
+        ("server: {cors_origins: [null]}", "server.cors_origins[0]: expected text"),
+        ("server: {cors_origins: ['null']}", "server.cors_origins: 'null' is no origin"),
+        ("server: {cors_origins: ['https://']}", "server.cors_origins: 'https://' is no origin"),
+        (
+            "server: {cors_origins: ['https://a.example/']}",
+            "server.cors_origins: 'https://a.example/' has a path, which an origin has not (write https://a.example)",
+        ),
+        (
+            "server: {cors_origins: ['https://a.example:8443/x?y']}",
+            "server.cors_origins: 'https://a.example:8443/x?y' has a path, which an origin has not (write https://a.example:8443)",
+        ),
+        (
+            "server: {cors_origins: ['https://u:p@a.example']}",
+            "server.cors_origins: 'https://u:p@a.example' is no origin, expected scheme and host",
+        ),
+        (
+            "server: {cors_origins: ['https://A.example:443']}",
+            "server.cors_origins: browsers send 'https://A.example:443' as https://a.example",
+        ),
+        (
+            "server: {cors_origins: ['https://*.example']}",
+            "server.cors_origins: 'https://*.example' is a pattern, expected exact origins",
+        ),
+        (
+            "server: {cors_origins: ['*', 'https://a.example']}",
+            "server.cors_origins: `*` stands for every origin (write it alone",
+        ),
+        (
+            "server: {cors_origins: ['https://bücher.example']}",
+            "server.cors_origins: 'https://bücher.example' is no origin, expected scheme and host",
+        ),
         # choices
         ("log: {level: off}", "log.level: expected debug, info, warning or error, got 'off'"),
         (

@@ -2,7 +2,7 @@
 
 Needs docker or podman (with podman-compose), and an image registry. From the environment:
 
-* ``CONTAINER_TOOL``: docker or podman, where both are there.
+* ``CONTAINER_TOOL``: docker or podman, where both work.
 * ``CONTAINER_BUILD_OPTIONS``: further options of the build, where it needs some to reach a package index.
 * ``WITHOUT``: services to leave out, such as ``grafana``.
 * ``KEEP=1``: the stack is left running.
@@ -27,6 +27,8 @@ import httpx
 import openai
 import yaml
 
+from tests.deploy.container_tool import NoContainerTool, container_tool
+
 ROOT = Path(__file__).parents[2]
 PROJECT = "prefix-gateway-test"
 IMAGE = "prefix-gateway:test"
@@ -43,11 +45,10 @@ class Stack:
     """The compose stack, on free ports of this machine."""
 
     def __init__(self) -> None:
-        self.tool = os.environ.get("CONTAINER_TOOL") or next(
-            (name for name in ("docker", "podman") if shutil.which(name)), ""
-        )
-        if not self.tool:
-            raise Failed("neither docker nor podman is installed")
+        try:
+            self.tool = container_tool()
+        except NoContainerTool as error:
+            raise Failed(str(error)) from error
         here = Path(sys.executable).parent / "podman-compose"
         podman_compose = shutil.which("podman-compose") or (str(here) if here.exists() else None)
         compose = [podman_compose] if self.tool == "podman" and podman_compose else [self.tool, "compose"]

@@ -12,6 +12,7 @@ import httpx
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.api import Cors
 from gateway.api.protocol import limited_protocol
 from gateway.app import Gateway
 from gateway.settings import Settings
@@ -77,7 +78,7 @@ class RunningGateway:
 
     async def start(self) -> None:
         await self.gateway.start()
-        self.url = await self._listen(self.gateway.public)
+        self.url = await self._listen(self.gateway.public, self.gateway.public.cors)
         self.admin_url = await self._listen(self.gateway.admin)
         self.http = httpx.AsyncClient(base_url=self.url, timeout=60, verify=False)
         self.admin = httpx.AsyncClient(base_url=self.admin_url, timeout=60, verify=False)
@@ -94,14 +95,14 @@ class RunningGateway:
                 await asyncio.wait(set(server.server_state.tasks), timeout=5)
         await self.gateway.stop()
 
-    async def _listen(self, app: Any) -> str:
+    async def _listen(self, app: Any, cors: Cors | None = None) -> str:
         # With the protocol named, asyncio turns off the delay for small packets, as uvloop always does.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=limited_protocol(self.settings.server.max_header_bytes),
+                http=limited_protocol(self.settings.server.max_header_bytes, cors=cors),
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.placement import Affinity, Chooser
-from gateway.values.decision import DecisionKind
+from gateway.values.decision import DecisionKind, decision_kind
 from gateway.values.ids import ReplicaId, Target
 from gateway.values.load import Load, Rates
 from gateway.values.ports import Holding
@@ -137,3 +137,24 @@ def test_ranks_of_one_replica_are_chosen_between_like_replicas():
     assert len(sessions) == 1
     busy = [load("a", requests=3, rank=0), load("a", requests=1, rank=1)]
     assert choose(busy, [900, 0], policy="least_load").target == ("a", 1)
+
+
+@pytest.mark.parametrize(
+    ("held_tokens", "most", "prompt", "flags", "expected"),
+    [
+        (0, 0, 100, "", "cold"),
+        (1, 1, 100, "", "partial"),
+        (49, 49, 100, "", "partial"),
+        (50, 50, 100, "", "warm"),
+        (100, 100, 100, "", "warm"),
+        (0, 16, 100, "", "balanced"),
+        (80, 96, 100, "", "balanced"),
+        (80, 80, 100, "retried", "failover"),
+        (0, 0, 0, "", "cold"),
+        (80, 80, 100, "blind", "blind"),
+        (80, 80, 100, "retried blind", "blind"),
+    ],
+)
+def test_the_word_for_a_decision(held_tokens, most, prompt, flags, expected):
+    kind = decision_kind(held_tokens, most, prompt, retried="retried" in flags, blind="blind" in flags)
+    assert kind == expected

@@ -105,7 +105,7 @@ async def test_why_there_is_no_answer_is_told(unguarded, path):
 async def test_these_paths_are_only_for_looking(unguarded, path):
     answer = await unguarded.post(path, {})
     problem(answer, 405, "method_not_allowed")
-    assert answer.headers["allow"] == "GET"
+    assert answer.headers["allow"] == "GET, HEAD"
 
 
 async def test_a_key_in_a_question_goes_nowhere(unguarded):

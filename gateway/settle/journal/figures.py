@@ -64,7 +64,7 @@ def reasons(cell: Cell, price: Price) -> list[dict[str, object]]:
 
 
 def first_tokens(cell: Cell) -> dict[str, object]:
-    """Times to first token, of requests with hits and of others."""
+    """Times to first token, of requests of which at least half was reused and of all others."""
     return {"cold": _spread(cell.cold), "warm": _spread(cell.warm)}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gateway.settle.journal import columns
 from gateway.settle.journal.columns import Row
 from gateway.settle.journal.histogram import bin_of
+from gateway.values.decision import is_warm
 from gateway.values.explain import Explanation, Finished
 from gateway.values.reasons import REASONS, Reason
 
@@ -30,7 +31,8 @@ def row_of(finished: Finished, explanation: Explanation, gpus: float) -> Row:
     if explanation.was_skipped:
         row[columns.SKIPPED] = 1
     if finished.ttft_seconds is not None:
-        row[(columns.WARM if _is_warm(explanation) else columns.COLD) + bin_of(finished.ttft_seconds)] = 1
+        warm = is_warm(explanation.hits, explanation.prompt_tokens)
+        row[(columns.WARM if warm else columns.COLD) + bin_of(finished.ttft_seconds)] = 1
     if explanation.turn:
         turn = min(explanation.turn, columns.TURNS) - 1
         row[columns.TURN_TOKENS + turn] = explanation.prompt_tokens
@@ -91,8 +93,3 @@ def _counted(
             row[columns.MISSED + number] = tokens
             row[columns.LOST_GPU_SECONDS + number] = tokens * per_token * gpus
     return row
-
-
-def _is_warm(explanation: Explanation) -> bool:
-    """Whether at least half of the prompt was reused. A system prompt's first block alone makes no answer faster."""
-    return 2 * explanation.hits >= explanation.prompt_tokens

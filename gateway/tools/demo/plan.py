@@ -21,7 +21,8 @@ ENGINE = EngineConfig(
     prefill_rate=6000.0,
     decode_ms=20.0,
     slots=32,
-    # Free ports. As with a real engine, only an address with a wildcard is listened at.
+    # Free ports on loopback. As with a real engine, only an address with a wildcard is listened at; the simulator takes
+    # it for the address of its HTTP port.
     events="tcp://*:0",
     replay="tcp://*:0",
 )

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gateway.tools.demo.client import Answer
-
-WARM_SHARE = 0.5
-"""A request is warm if at least this share of its prompt came from the cache."""
+from gateway.values.decision import is_warm
 
 _STEP = math.log(1.01)
 
@@ -69,8 +67,8 @@ class Score:
         by_application: Of each application's answers.
         replicas: Answers of each replica.
         ttft: All times to the first token.
-        warm: Those of warm requests, see ``WARM_SHARE``.
-        cold: Those of the others.
+        warm: Those of warm requests, see ``is_warm``.
+        cold: Those of the others, of which less or nothing came from the cache.
         errors: Requests that failed.
         first_error: What came of the first of them.
     """
@@ -100,7 +98,7 @@ class Score:
         self.by_application[application].add(answer)
         self.replicas[answer.replica] += 1
         self.ttft.add(answer.ttft_seconds)
-        warm = answer.cached_tokens >= WARM_SHARE * answer.prompt_tokens
+        warm = is_warm(answer.cached_tokens, answer.prompt_tokens)
         (self.warm if warm else self.cold).add(answer.ttft_seconds)
 
     def add_error(self, message: str) -> None:

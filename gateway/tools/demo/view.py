@@ -8,7 +8,8 @@ from rich.text import Text
 from gateway.tools.demo.applications import APPLICATIONS
 from gateway.tools.demo.plan import ENGINE, GATEWAY, MODEL, REPLICAS, ROUND_ROBIN
 from gateway.tools.demo.report import gains
-from gateway.tools.demo.score import WARM_SHARE, Score, Times
+from gateway.tools.demo.score import Score, Times
+from gateway.values.decision import WARM_SHARE
 
 _GOOD = "bold green"
 _NOTHING = "-"
@@ -83,7 +84,7 @@ def _sides(gateway: Score, other: Score) -> Table:
         style=_GOOD,
     )
     table.add_row(f"  warm p50 (>= {WARM_SHARE:.0%} cached)", *(_time(score.warm, 0.5) for score in both))
-    table.add_row("  cold p50", *(_time(score.cold, 0.5) for score in both))
+    table.add_row(f"  cold p50 (< {WARM_SHARE:.0%} cached)", *(_time(score.cold, 0.5) for score in both))
     table.add_row("prefill tokens saved", *(f"{score.tokens.cached:,}" for score in both))
     table.add_row("prefill tokens computed", *(f"{score.tokens.computed:,}" for score in both))
     table.add_row("share of each replica", *(_shares(score) for score in both))

@@ -5,6 +5,7 @@ import { FILTERS, here, open } from "../core/address.js";
 import { count } from "../core/format.js";
 import { useTitle } from "../core/use.js";
 import { useCatalog } from "../parts/catalog.js";
+import { DecisionLegend } from "../parts/decision.js";
 import { Empty, Loading, ProblemNote } from "../parts/states.js";
 import { useFeed } from "./requests/feed.js";
 import { MOST_ROWS } from "./requests/kept.js";
@@ -49,7 +50,8 @@ export function Requests({ at }) {
           ${feed.shown.length
             ? html`<div class="sideways" onMouseEnter=${() => setPointed(true)}><${RequestsTable} rows=${feed.shown}
               reasons=${catalog.reasons} /></div>
-                <p class="hint">At most ${MOST_ROWS} are listed. How many the gateway keeps: <code>explain.journal_requests</code>.</p>`
+                <p class="hint">At most ${MOST_ROWS} are listed. How many the gateway keeps: <code>explain.journal_requests</code>.</p>
+                <${DecisionLegend} />`
             : html`<${Nothing} narrowed=${narrowed} />`}
         </section>`}
   `;

@@ -1,0 +1,202 @@
+"""Paths beside the generation endpoints: health as engines have it, HEAD, and paths that are not served."""
+
+import re
+
+import pytest
+from api_errors import problem
+from running_gateway import CHAT, eventually
+from structlog.testing import capture_logs
+from tenancy import SECRET, tenant
+
+from gateway import __version__
+
+PUBLIC_GETS = ["/health", "/ping", "/version", "/healthz", "/readyz", "/v1/models", "/v1/models/demo"]
+ADMIN_GETS = [
+    "/",
+    "/healthz",
+    "/dashboard",
+    "/dashboard/requests",
+    "/metrics",
+    "/admin/api/me",
+    "/admin/api/replicas",
+    "/admin/api/prefixes",
+    "/admin/api/spaces",
+    "/admin/api/warm",
+    "/admin/api/config",
+]
+
+
+@pytest.mark.parametrize("path", ["/health", "/ping"])
+async def test_engine_health_paths_follow_the_replicas(start_engine, start_gateway, path):
+    engines = {name: await start_engine(model=name, fault="refuse") for name in ("a", "b")}
+    models = [{"id": name, "tokenizer": "builtin:demo", "replicas": [engine.url]} for name, engine in engines.items()]
+    gateway = await start_gateway(models=models, relay={"health_interval_seconds": 0.03})
+    refused = await gateway.http.get(path)
+    problem(refused, 503, "no_replica")
+    assert refused.headers["retry-after"]
+    await engines["a"].set_fault("")
+
+    async def healthy() -> bool:
+        return (await gateway.http.get(path)).status_code == 200
+
+    await eventually(healthy)
+    answer = await gateway.http.get(path)
+    assert (answer.content, answer.headers["content-length"]) == (b"", "0")
+    # One model of two: the gateway serves, and is not ready for everything.
+    assert (await gateway.http.get("/readyz")).status_code == 503
+
+
+async def test_health_ends_when_the_gateway_is_about_to_leave(gateway):
+    assert (await gateway.http.get("/health")).status_code == 200
+    gateway.gateway.leave()
+    problem(await gateway.http.get("/health"), 503, "no_replica")
+
+
+async def test_ping_takes_post_as_engines_do(gateway):
+    assert (await gateway.http.post("/ping")).status_code == 200
+    told = await gateway.http.delete("/ping")
+    problem(told, 405, "method_not_allowed")
+    assert told.headers["allow"] == "GET, HEAD, POST"
+
+
+async def test_version_in_the_engines_shape(gateway):
+    assert (await gateway.http.get("/version")).json() == {"version": __version__}
+
+
+async def test_health_and_version_need_no_key(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(), tenants=[tenant("acme")], spaces={"secret": SECRET})
+    assert (await gateway.http.get("/v1/models")).status_code == 401
+    for path in ("/health", "/ping", "/version"):
+        assert (await gateway.http.get(path)).status_code == 200
+
+
+async def heads_like_gets(client, paths: list[str]) -> None:
+    for path in paths:
+        get, head = await client.get(path), await client.head(path)
+        assert (path, get.status_code, head.status_code, head.content) == (path, 200, 200, b"")
+        # The page of metrics grows with every look at it.
+        changing = {"date", "content-length"} if path == "/metrics" else {"date"}
+        assert "content-length" in head.headers, path
+        assert without(head.headers, changing) == without(get.headers, changing), path
+
+
+def without(headers, names: set[str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name not in names}
+
+
+async def test_head_on_every_get_route(gateway):
+    assert (await gateway.ask()).status_code == 200
+    await heads_like_gets(gateway.http, PUBLIC_GETS)
+    await heads_like_gets(gateway.admin, ADMIN_GETS)
+
+
+async def test_the_lists_of_paths_above_are_whole(gateway):
+    public = {route.path for route in gateway.gateway.public.routes.routes if "GET" in route.methods}
+    admin = {route.path for route in gateway.gateway.admin.routes if "GET" in route.methods}
+    explained = {path for path in admin if re.match(r"/admin/api/(summary|reasons|requests|live)", path)}
+    assert public == {path.replace("/demo", "/{model:path}") for path in PUBLIC_GETS}
+    assert admin - explained == {
+        *(set(ADMIN_GETS) - {"/dashboard/requests"}),
+        "/dashboard/{path:path}",
+        "/dashboard/assets/{address:path}",
+        "/admin/api/warm/{job}",
+    }
+
+
+async def test_head_of_the_live_stream_ends_at_once(gateway):
+    answer = await gateway.admin.head("/admin/api/live")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+
+
+async def test_head_of_an_error_has_its_status_and_no_body(gateway, connect):
+    for path, status in (("/v1/models/none", 404), ("/nothing", 404), (CHAT, 405)):
+        client = await connect(gateway)
+        await client.send(f"HEAD {path} HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n".encode())
+        raw = await client.reader.read()
+        head, _, body = raw.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 %d " % status)
+        assert body == b""
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/responses"),
+        ("GET", "/v1/responses/resp_1"),
+        ("POST", "/v1/messages"),
+        ("POST", "/v1/messages/count_tokens"),
+        ("POST", "/v1/embeddings"),
+        ("POST", "/v1/rerank"),
+        ("POST", "/tokenize"),
+    ],
+)
+async def test_apis_that_are_not_served_say_which_are(gateway, method, path):
+    answer = await gateway.http.request(method, path, json={"model": "demo"})
+    told = problem(answer, 404, "unknown_path")
+    assert f"{method} {path} is not served here" in told
+    for served in ("POST /v1/chat/completions", "POST /v1/completions", "GET /v1/models"):
+        assert served in told
+
+
+async def test_refused_paths_are_logged_once_and_counted(gateway):
+    with capture_logs() as logs:
+        await gateway.http.get("/wp-login.php?key=secret", headers={"x-request-id": "mine"})
+        await gateway.http.put(CHAT)
+    told = [{k: v for k, v in line.items() if k != "log_level"} for line in logs if line["event"] == "request_refused"]
+    common = {"event": "request_refused", "tenant": None, "key_id": None, "endpoint": "other"}
+    assert told[0] == common | {
+        "request_id": "mine",
+        "status": 404,
+        "code": "unknown_path",
+        "method": "GET",
+        "path": "/wp-login.php",
+    }
+    assert (told[1]["status"], told[1]["code"], told[1]["method"], told[1]["path"]) == (
+        405,
+        "method_not_allowed",
+        "PUT",
+        CHAT,
+    )
+    assert len(told) == 2
+    metrics = await gateway.metrics()
+    labels = {"endpoint": "other", "model": "unknown", "tenant": "unknown"}
+    assert metrics.value("gateway_requests_total", **labels, status="404") == 1
+    assert metrics.value("gateway_requests_total", **labels, status="405") == 1
+
+
+async def test_log_of_a_refused_path_is_short_and_harmless(gateway, connect):
+    key = "pgw_" + "a" * 43
+    paths = ["/" + "x" * 5000, "/a%0d%0ainjected%1b[31mred%e2%80%ae", f"/v1/{key}/x"]
+    with capture_logs() as logs:
+        for path in paths:
+            client = await connect(gateway)
+            await client.send(f"GET {path} HTTP/1.1\r\nhost: g\r\n\r\n".encode())
+            assert (await client.answer()).status == 404
+    told = [line["path"] for line in logs if line["event"] == "request_refused"]
+    assert len(told) == len(paths)
+    assert all(len(path) <= 201 and re.fullmatch(r"[!-~]+…?", path) for path in told)
+    assert told[1].startswith("/a??injected?[31mred")
+    assert key not in told[2]
+
+
+async def test_refused_paths_make_one_series_each_status_however_many_there_are(gateway):
+    for number in range(30):
+        await gateway.http.request("GET" if number % 2 else "POST", f"/{number}")
+    metrics = await gateway.metrics()
+    series = [
+        sample.labels
+        for family in metrics.families
+        for sample in family.samples
+        if sample.name == "gateway_requests_total"
+    ]
+    assert series == [{"model": "unknown", "tenant": "unknown", "endpoint": "other", "status": "404"}]
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nothing", 404), ("DELETE", "/metrics", 405)])
+async def test_admin_port_logs_refused_paths(gateway, method, path, status):
+    with capture_logs() as logs:
+        assert (await gateway.admin.request(method, path)).status_code == status
+    assert [
+        (line["method"], line["path"], line["status"]) for line in logs if line["event"] == "admin_path_refused"
+    ] == [(method, path, status)]
