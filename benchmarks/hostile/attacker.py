@@ -63,9 +63,16 @@ async def _attack(name: str, target: Target) -> None:
     over = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, over.set)
     print("ready", flush=True)
-    await loop.run_in_executor(None, sys.stdin.readline)
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    if not await reader.readline():
+        return
+    orphaned = asyncio.ensure_future(reader.read())  # ends with the process that measures
     task = asyncio.ensure_future(run(target, ends))
-    await asyncio.wait([task, asyncio.ensure_future(over.wait())], return_when=asyncio.FIRST_COMPLETED)
+    ended = asyncio.ensure_future(over.wait())
+    await asyncio.wait([task, ended, orphaned], return_when=asyncio.FIRST_COMPLETED)
+    for each in (ended, orphaned):
+        each.cancel()
     if task.done():
         task.result()
     task.cancel()

@@ -41,6 +41,7 @@ class Result:
         rest: Seconds from the attack's end until the gateway was at rest.
         problems: Events that the gateway logged.
         died: Whether the gateway's process ended.
+        stuck: Whether it was not at rest after half a minute: times are then what had passed by that time.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Result:
     rest: float
     problems: Counter[str]
     died: bool
+    stuck: bool
 
 
 async def measured(name: str, stage: Stage, target: Target, seconds: float) -> Result:
@@ -80,7 +82,7 @@ async def measured(name: str, stage: Stage, target: Target, seconds: float) -> R
         most = max(most, stage.gateway.memory())
     attacked_until = time.monotonic()
     ending = asyncio.ensure_future(attacker.end()) if attacker is not None else None
-    most = max(most, await _rested(stage))
+    rested, most_after = await _rested(stage)
     rest = time.monotonic() - attacked_until
     ends = await ending if ending is not None else Counter[str]()
     await watch.stop()
@@ -98,16 +100,17 @@ async def measured(name: str, stage: Stage, target: Target, seconds: float) -> R
         large=1000 * watch.large.longest,
         errors=watch.errors,
         ends=ends,
-        memory=(before, most, stage.gateway.memory()),
+        memory=(before, max(most, most_after), stage.gateway.memory()),
         calls=(caused["attack"], caused["other"]),
         rest=rest,
         problems=stage.problems() - problems,
         died=stage.gateway.ended,
+        stuck=not rested,
     )
 
 
-async def _rested(stage: Stage) -> float:
-    """Wait until the gateway's processes take little CPU time; the most memory meanwhile."""
+async def _rested(stage: Stage) -> tuple[bool, float]:
+    """Wait until the gateway's processes take little CPU time; whether they do, and the most memory meanwhile."""
     most, until = 0.0, time.monotonic() + _LONGEST_REST_SECONDS
     while time.monotonic() < until and not stage.gateway.ended:
         used, began = stage.gateway.cpu_seconds(), time.monotonic()
@@ -115,5 +118,5 @@ async def _rested(stage: Stage) -> float:
             await asyncio.sleep(_SAMPLE_SECONDS)
             most = max(most, stage.gateway.memory())
         if stage.gateway.cpu_seconds() - used < _RESTING_SHARE * (time.monotonic() - began):
-            break
-    return most
+            return True, most
+    return stage.gateway.ended, most

@@ -21,12 +21,12 @@ def cells(result: Result) -> list[str]:
         f"{milliseconds:.1f}" for milliseconds in times[4:]
     ]
     memory = [f"{mib:.0f}" for mib in result.memory]
-    died = "gateway died; " if result.died else ""
+    state = "gateway died; " if result.died else "still busy; " if result.stuck else ""
     errors = f"{result.errors.total()}" + (f" ({_listed(result.errors)})" if result.errors else "")
     calls = [str(many) for many in result.calls]
     return [
         *(result.name, *numbers, errors, *memory, *calls, f"{result.rest:.1f}"),
-        *(died + _listed(result.ends), _listed(result.problems)),
+        *(state + _listed(result.ends), _listed(result.problems)),
     ]
 
 

@@ -23,7 +23,7 @@ _RULES = (
 _KINDS = ("email", "phone", "card", "iban", "ipv4", "national_id")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_STOP_SECONDS = 40.0
+_STOP_SECONDS, _RESTART_SECONDS = 40.0, 3.0
 
 
 class Processes:
@@ -62,7 +62,7 @@ class Processes:
 
     def cpu_seconds(self) -> float:
         """CPU time of all of them."""
-        return sum(sum(_numbers(pid, "stat")[11:13]) for pid in self.pids()) / _TICKS
+        return sum(sum(_numbers(pid, "stat")[10:12]) for pid in self.pids()) / _TICKS
 
     def files(self) -> int:
         """Open files of the process that was started."""
@@ -71,12 +71,12 @@ class Processes:
         except OSError:
             return 0
 
-    def end(self) -> None:
-        """Terminate the group; kill it if it does not end in time."""
-        for number, patience in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, 10.0)):
+    def end(self, patience: float = _STOP_SECONDS) -> None:
+        """Terminate the group; kill it if it does not end in so many seconds."""
+        for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10.0)):
             try:
                 os.killpg(self.pid, number)
-                self._process.wait(patience)
+                self._process.wait(seconds)
             except ProcessLookupError:
                 return
             except subprocess.TimeoutExpired:
@@ -136,8 +136,8 @@ class Stage:
         self._folder.cleanup()
 
     def restart(self) -> None:
-        """A new gateway on the same ports."""
-        self.gateway.end()
+        """A new gateway on the same ports, also where the old one hangs."""
+        self.gateway.end(_RESTART_SECONDS)
         self._start()
 
     def calls(self) -> Counter[str]:

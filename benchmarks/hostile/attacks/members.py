@@ -9,8 +9,8 @@ _STREAM = b'"stream":true'
 ATTACKS = (
     body(
         "stream-options",
-        'stream with 800,000 `"stream_options":{}`',
-        lambda: chat(_STREAM, repeated(b'"stream_options":{}')),
+        'stream with 750,000 `"stream_options":null`',
+        lambda: chat(_STREAM, repeated(b'"stream_options":null')),
     ),
     body(
         "include-usage",
