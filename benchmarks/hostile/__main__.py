@@ -9,12 +9,12 @@ and now and then one of 40 KB, and both ports are asked for `/healthz` every 10 
 process that does nothing else, whose delays are the machine's and not the gateway's. First, the same is measured
 without an attack: the noise floor.
 
-The columns: `freeze` is the longest answer to `/healthz`, less the control's longest answer at the same time; `public`,
-`admin` and `control` are the longest answers by themselves; then the normal client's median, its 99th percentile, its
-longest answer to 40 KB and its errors; the memory of all of the gateway's processes before the attack, at most, and
-after it; the generation requests and other requests that it caused at the engine; the seconds until the gateway was at
-rest again; what the attackers got; what the gateway logged. A name may end in `*`. A gateway that ended, or is still
-busy half a minute after an attack, is started anew.
+The columns: `freeze` is the longest answer to `/healthz`, less the control's longest answer at the same time; `CPU` is
+what the gateway's main process computed during that answer; `public`, `admin` and `control` are the longest answers by
+themselves; then the normal client's median, its 99th percentile, its longest answer to 40 KB and its errors; the memory
+of all of the gateway's processes before the attack, at most, and after it; the generation requests and other requests
+that it caused at the engine; the seconds until the gateway was at rest again; what the attackers got; what the gateway
+logged. A gateway that ended, or is still busy half a minute after an attack, is started anew. A name may end in `*`.
 """
 
 import argparse

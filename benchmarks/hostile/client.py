@@ -45,13 +45,17 @@ class Series:
         ranked = sorted(end - begin for begin, end in self.samples if begin < until)
         return ranked[min(int(share * len(ranked)), len(ranked) - 1)] if ranked else float("nan")
 
-    def longest_beyond(self, control: "Series") -> float:
-        """Seconds of the slowest answer, less the slowest answer of a control that overlaps it."""
-        worst = 0.0
+    def worst_beyond(self, control: "Series") -> tuple[float, tuple[float, float]]:
+        """Seconds of the slowest answer, less the slowest answer of a control that overlaps it; its begin and end."""
+        worst = 0.0, (0.0, 0.0)
         for begin, end in sorted(self.samples, key=lambda sample: sample[0] - sample[1])[:20]:
             other = max((e - b for b, e in control.samples if b < end and e > begin), default=0.0)
-            worst = max(worst, end - begin - other)
+            worst = max(worst, (end - begin - other, (begin, end)))
         return worst
+
+    def answered_between(self, begin: float, end: float) -> bool:
+        """Whether a request was sent and answered in this time."""
+        return any(begin <= b and e <= end for b, e in reversed(self.samples[-100:]))
 
 
 class Watch:

@@ -28,6 +28,8 @@ class Result:
     Attributes:
         name: The attack's.
         freeze: Longest answer to ``/healthz`` on either port, less the control's overlapping ones.
+        cpu: CPU time of the gateway's main process during that answer: on a busy machine, the rest of it was spent
+            waiting for a core.
         public: Longest answer to ``/healthz`` on the public port.
         admin: The same on the admin port.
         control: The same of a process that has nothing else to do: what the machine adds.
@@ -46,6 +48,7 @@ class Result:
 
     name: str
     freeze: float
+    cpu: float
     public: float
     admin: float
     control: float
@@ -68,30 +71,30 @@ async def measured(name: str, stage: Stage, target: Target, seconds: float) -> R
     if attacker is not None:
         await attacker.ready()
     calls, problems = stage.calls(), stage.problems()
-    watch = Watch(stage)
+    watch, usage = Watch(stage), Usage(stage)
     gc.collect()
     gc.disable()
     watch.start()
     await asyncio.sleep(0.5)
-    before = most = stage.gateway.memory()
+    before = usage.look()
     if attacker is not None:
         attacker.go()
     began = time.monotonic()
-    while time.monotonic() < began + seconds:
-        await asyncio.sleep(_SAMPLE_SECONDS)
-        most = max(most, stage.gateway.memory())
+    await usage.follow(began + seconds)
     attacked_until = time.monotonic()
     ending = asyncio.ensure_future(attacker.end()) if attacker is not None else None
-    rested, most_after = await _rested(stage)
+    rested = await _rested(stage, watch, usage)
     rest = time.monotonic() - attacked_until
     ends = await ending if ending is not None else Counter[str]()
     await watch.stop()
     gc.enable()
     caused = stage.calls() - calls
     control = watch.control
+    freeze, (frozen_from, frozen_to) = max(watch.public.worst_beyond(control), watch.admin.worst_beyond(control))
     return Result(
         name=name,
-        freeze=1000 * max(watch.public.longest_beyond(control), watch.admin.longest_beyond(control)),
+        freeze=1000 * freeze,
+        cpu=1000 * usage.cpu_between(frozen_from, frozen_to),
         public=1000 * watch.public.longest,
         admin=1000 * watch.admin.longest,
         control=1000 * control.longest,
@@ -100,7 +103,7 @@ async def measured(name: str, stage: Stage, target: Target, seconds: float) -> R
         large=1000 * watch.large.longest,
         errors=watch.errors,
         ends=ends,
-        memory=(before, max(most, most_after), stage.gateway.memory()),
+        memory=(before, usage.most, stage.gateway.memory()),
         calls=(caused["attack"], caused["other"]),
         rest=rest,
         problems=stage.problems() - problems,
@@ -109,14 +112,46 @@ async def measured(name: str, stage: Stage, target: Target, seconds: float) -> R
     )
 
 
-async def _rested(stage: Stage) -> tuple[bool, float]:
-    """Wait until the gateway's processes take little CPU time; whether they do, and the most memory meanwhile."""
-    most, until = 0.0, time.monotonic() + _LONGEST_REST_SECONDS
+class Usage:
+    """Memory and CPU time of the gateway, looked at again and again.
+
+    Attributes:
+        most: The most memory seen, in MiB.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._cpu: list[tuple[float, float]] = []
+        self.most = 0.0
+
+    def look(self) -> float:
+        """Look once; the memory."""
+        gateway = self._stage.gateway
+        memory = gateway.memory()
+        self.most = max(self.most, memory)
+        self._cpu.append((time.monotonic(), gateway.main_cpu_seconds()))
+        return memory
+
+    async def follow(self, until: float) -> None:
+        """Look until then."""
+        while time.monotonic() < until:
+            await asyncio.sleep(_SAMPLE_SECONDS)
+            self.look()
+
+    def cpu_between(self, begin: float, end: float) -> float:
+        """Seconds of CPU time that the main process took, to the precision of the looks."""
+        inside = [used for at, used in self._cpu if begin - _SAMPLE_SECONDS <= at <= end + _SAMPLE_SECONDS]
+        return inside[-1] - inside[0] if inside else 0.0
+
+
+async def _rested(stage: Stage, watch: Watch, usage: Usage) -> bool:
+    """Wait until all questions are answered again and the gateway takes little CPU time; whether that is reached."""
+    until = time.monotonic() + _LONGEST_REST_SECONDS
     while time.monotonic() < until and not stage.gateway.ended:
         used, began = stage.gateway.cpu_seconds(), time.monotonic()
-        for _ in range(int(_REST_STEP_SECONDS / _SAMPLE_SECONDS)):
-            await asyncio.sleep(_SAMPLE_SECONDS)
-            most = max(most, stage.gateway.memory())
-        if stage.gateway.cpu_seconds() - used < _RESTING_SHARE * (time.monotonic() - began):
-            return True, most
-    return stage.gateway.ended, most
+        await usage.follow(began + _REST_STEP_SECONDS)
+        now = time.monotonic()
+        resting = stage.gateway.cpu_seconds() - used < _RESTING_SHARE * (now - began)
+        if resting and all(each.answered_between(began, now) for each in (watch.public, watch.admin, watch.small)):
+            return True
+    return stage.gateway.ended
