@@ -8,11 +8,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
-from gateway.values.errors import ClientGone, PayloadTooLarge
+from gateway.values.errors import BadRequest, ClientGone, PayloadTooLarge
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_LONGEST_LENGTH = 20
+"""Digits of the largest 64-bit number."""
 
 
 async def read_body(receive: Receive, declared_bytes: int | None, limit: int) -> bytes:
@@ -48,6 +51,24 @@ async def read_body(receive: Receive, declared_bytes: int | None, limit: int) ->
         if not message.get("more_body"):
             return b"".join(pieces)
         message = await receive()
+
+
+def declared_length(value: bytes) -> int | None:
+    """The number in a ``content-length`` header; None for no header, or for something else.
+
+    Raises:
+        BadRequest: it has more digits than a length can have, leading zeros included.
+    """
+    if not value.isdigit():
+        return None
+    if len(value) > _LONGEST_LENGTH:
+        raise BadRequest(
+            f"`content-length` has more than {_LONGEST_LENGTH} digits. Send the body's size in bytes, without leading"
+            " zeros.",
+            param="content-length",
+            code="invalid_header",
+        )
+    return int(value)
 
 
 def _too_large(limit: int) -> PayloadTooLarge:

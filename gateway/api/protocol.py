@@ -14,12 +14,15 @@ first. A request that comes in one read needs no timer.
 """
 
 import asyncio
-import sys
+from collections.abc import Sized
 
+import httptools
 import structlog
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.api.cors import Cors
+from gateway.api.half_closed import HalfClosed
 from gateway.api.open_files import Room
 from gateway.api.problems import NoRoom, RequestTimeout, problem_body, problem_headers
 from gateway.values.errors import BadRequest, GatewayError, HeadersTooLarge
@@ -63,6 +66,27 @@ def limited_protocol(
     return type("LimitedProtocol", (_LimitedProtocol,), limits)
 
 
+class _PipelineFlow(FlowControl):
+    """Reads no more as long as requests of the connection wait for their turn.
+
+    Each may resume the reading when its turn comes; a client that sends faster than it is answered could otherwise have
+    any number of them waiting.
+
+    Args:
+        transport: The connection.
+        waiting: The requests that wait.
+    """
+
+    def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
+        super().__init__(transport)
+        self._waiting = waiting
+
+    def resume_reading(self) -> None:
+        """Go on reading, if no request waits."""
+        if not self._waiting:
+            super().resume_reading()
+
+
 class _LimitedProtocol(HttpToolsProtocol):
     """One client connection."""
 
@@ -84,14 +108,15 @@ class _LimitedProtocol(HttpToolsProtocol):
     """Runs while something is missing that should have come."""
     _suspect = False
     """Whether the present read may end a head that is too large: it is larger than the limit, or not the first."""
-    _read = b""
-    """The present read; empty between reads, so that idle connections hold none."""
+    _half_closed: HalfClosed | None = None
+    """Watches a client that sends nothing more and waits for its answers."""
     _problem: GatewayError | None = None
     """Why the connection is refused; nothing that comes after it is looked at."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """The connection stands."""
         super().connection_made(transport)
+        self.flow = _PipelineFlow(transport, self.pipeline)
         # A new file has the lowest number that is free, so this is how many are open.
         files: int = transport.get_extra_info("socket").fileno()
         if files < self.room.served:
@@ -106,18 +131,40 @@ class _LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._stop_waiting()
+        if self._half_closed is not None:
+            self._half_closed.stop()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio's may return whether it stays open
+        """The client sends nothing more. Returns whether the connection stays open, for the answers that are due.
+
+        One that speaks HTTP/1.0 counts as gone: it takes no interim answer by which it could be found out whether it
+        is, and proxies that speak it close their connections when their own clients leave.
+        """
+        if self._half_closed is not None:
+            return True
+        cycle = self.cycle
+        due = cycle is not None and not cycle.response_complete and not self._in_body and self._problem is None
+        if not due or cycle.scope["http_version"] == "1.0":
+            return False
+        self._stop_waiting()
+        cycle.keep_alive = False
+        self._half_closed = HalfClosed(self.transport, self._may_probe)
+        return True
+
+    def _may_probe(self) -> bool:
+        """Whether an interim answer may be sent: the next answer is that of the last request, and has not begun."""
+        return not self.pipeline and not self.cycle.response_started
 
     def data_received(self, data: bytes) -> None:
         """Bytes came in."""
         if self._problem is not None:
             return
         self._silent = self._began = False
-        self._read = data
         self._framing_bytes += len(data)
         self._suspect = self._in_head or len(data) > self.max_header_bytes
-        super().data_received(data)
-        self._read = b""
+        self._unset_keepalive_if_required()
+        self._parse(memoryview(data))
         if self._framing_bytes > self.max_header_bytes and self._problem is None:
             self._problem = self._too_large()
             self._refuse(self._problem)
@@ -134,6 +181,41 @@ class _LimitedProtocol(HttpToolsProtocol):
                 self._wait_for_more(self.timeout_keep_alive)
         elif self._timer is not None:
             self._stop_waiting()
+
+    def _parse(self, data: memoryview) -> None:
+        """Have the parser read what came in.
+
+        It stops at every request that asks for another protocol. CONNECT is answered as any other method, but nothing
+        can follow it.
+        """
+        try:
+            while data:
+                try:
+                    self.parser.feed_data(data)
+                except httptools.HttpParserUpgrade as offer:
+                    data = data[offer.args[0] :]
+                    if self.parser.get_method() == b"CONNECT":
+                        self.cycle.keep_alive = False
+                        return
+                    self._parse_without_offer()
+                else:
+                    return
+        except httptools.HttpParserError:
+            self.send_400_response("")
+
+    def _parse_without_offer(self) -> None:
+        """The request asks for another protocol (as Java's client does for HTTP/2, of every server), and was not begun.
+
+        This may be ignored, but the parser takes what follows for the other protocol. So a new one reads the head once
+        more, without the offer.
+        """
+        version = self.parser.get_http_version().encode()
+        headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        head = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version), *headers]
+        self.parser = type(self.parser)(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._in_head = False
+        self.parser.feed_data(b"\r\n".join((*head, b"", b"")))
 
     def on_message_begin(self) -> None:
         """A head begins."""
@@ -185,27 +267,6 @@ class _LimitedProtocol(HttpToolsProtocol):
                 code="malformed_http",
             )
         self._refuse(self._problem)
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """The request asks for another protocol (as Java's client does for HTTP/2, of every server), and was not begun.
-
-        Such a wish may be ignored, but the parser takes what follows for the other protocol. So it reads the request
-        once more, without the wish. CONNECT is answered as every other method, but nothing can follow it.
-        """
-        if self.parser.get_method() == b"CONNECT":
-            self.cycle.keep_alive = False
-            return
-        offer = sys.exception()
-        assert offer is not None
-        behind: int = offer.args[0]
-        version = self.parser.get_http_version().encode()
-        headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
-        head = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version), *headers]
-        self.parser = type(self.parser)(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._in_head = False
-        self._framing_bytes = 0
-        self.data_received(b"\r\n".join((*head, b"", b"")) + self._read[behind:])
 
     def _wait_for_more(self, seconds: float) -> None:
         self._stop_waiting()

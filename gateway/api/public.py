@@ -9,7 +9,7 @@ import structlog
 from fastapi import FastAPI
 
 from gateway.api.cors import Cors, is_preflight
-from gateway.api.exchange import ClientSink, Receive, Scope, Send, read_body
+from gateway.api.exchange import ClientSink, Receive, Scope, Send, declared_length, read_body
 from gateway.api.parse import parse_request
 from gateway.api.problems import problem_body, problem_headers
 from gateway.api.routes import Catalog, build_routes, peer_of, refused_path, request_id_of
@@ -114,8 +114,8 @@ class PublicApp:
             if trace is not None:
                 trace.lap("admission")
             _check_media(named, headers)
-            length = named.get(b"content-length", b"")
-            body = await read_body(receive, int(length) if length.isdigit() else None, self._max_body_bytes)
+            length = declared_length(named.get(b"content-length", b""))
+            body = await read_body(receive, length, self._max_body_bytes)
             request = parse_request(
                 endpoint,
                 scope["query_string"],

@@ -1,11 +1,14 @@
 """A client that leaves: its work ends at the engine, and its load is given back."""
 
 import asyncio
+import contextlib
 import json
 
 import pytest
-from raw_http import post
+from raw_http import Answer, post
 from running_gateway import CHAT, eventually
+
+from gateway.api import half_closed
 
 
 def long_request(**fields: object) -> bytes:
@@ -91,3 +94,119 @@ async def test_many_clients_leave_and_nothing_stays_behind(start_engine, start_g
     await eventually(lambda: engine.scheduler.running == 0 and engine.scheduler.totals.aborted == 24)
     await gateway.settled(24)
     assert (await gateway.ask()).status_code == 200
+
+
+# Clients that send nothing more, and wait
+
+
+async def last_answer(client) -> Answer:
+    """The answer behind interim ones."""
+    while (answer := await client.answer()).status == 100:
+        pass
+    return answer
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_client_that_ends_its_side_gets_its_whole_answer(start_engine, start_gateway, connect, stream):
+    engine = await start_engine(decode_ms=10)
+    gateway = await start_gateway(engine)
+    expected = await gateway.send(long_request(stream=stream, max_tokens=40).partition(b"\r\n\r\n")[2])
+    client = await connect(gateway)
+    await client.send(long_request(stream=stream, max_tokens=40))
+    client.writer.write_eof()
+    answer = await last_answer(client)
+    assert answer.status == 200
+    assert answer.header("connection") == "close"
+    assert text_of(answer.body) == text_of(expected.content) != ""
+    assert await client.reader.read() == b""
+    await gateway.settled(2)
+    assert engine.scheduler.totals.aborted == 0
+
+
+def text_of(body: bytes) -> str:
+    """What an answer says, streamed or not."""
+    if not body.startswith(b"data: "):
+        return json.loads(body)["choices"][0]["message"]["content"]
+    events = [json.loads(line[6:]) for line in body.splitlines() if line.startswith(b"data: {")]
+    assert body.endswith(b"data: [DONE]\n\n")
+    return "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
+
+
+async def test_pipelined_requests_are_all_answered_after_the_end(start_engine, start_gateway, connect):
+    engine = await start_engine(decode_ms=10)
+    gateway = await start_gateway(engine)
+    client = await connect(gateway)
+    requests = [long_request(stream=stream, max_tokens=10) for stream in (False, True, False)]
+    await client.send(b"".join(requests) + requests[0][:50])
+    client.writer.write_eof()
+    for stream in (False, True, False):
+        answer = await last_answer(client)
+        assert answer.status == 200
+        assert (answer.header("content-type") or "").startswith("text/event-stream" if stream else "application/json")
+    assert await client.reader.read() == b""
+    assert engine.scheduler.totals.finished == 3
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("waits", [0, 0.5], ids=["at once", "later"])
+async def test_a_client_that_ends_its_side_and_then_leaves_is_noticed(
+    start_engine, start_gateway, connect, stream, waits
+):
+    engine = await start_engine(decode_ms=50)
+    gateway = await start_gateway(engine)
+    client = await connect(gateway)
+    await client.send(long_request(stream=stream))
+    await eventually(lambda: engine.scheduler.running == 1)
+    if waits:
+        client.writer.write_eof()
+        await asyncio.sleep(waits)
+        assert engine.scheduler.running == 1
+        with contextlib.suppress(TimeoutError):  # so that the close is no reset
+            await asyncio.wait_for(client.reader.read(), 0.2)
+    client.writer.close()
+    await eventually(lambda: engine.scheduler.totals.aborted == 1, 8)
+    await gateway.settled(1)
+
+
+async def test_a_client_that_ends_its_side_gets_few_interim_answers(gateway, engine, connect, monkeypatch):
+    monkeypatch.setattr(half_closed, "_FIRST_PAUSE_SECONDS", 0.01)
+    await engine.set_fault("hang")
+    client = await connect(gateway)
+    await client.send(long_request())
+    client.writer.write_eof()
+    for _ in range(4):
+        assert (await client.answer()).status == 100
+    with pytest.raises(TimeoutError):
+        await client.answer(1)
+    assert await gateway.in_flight() == 1
+
+
+async def test_the_end_in_the_middle_of_a_body_is_the_end(gateway, engine, connect):
+    client = await connect(gateway)
+    await client.send(long_request()[:-20])
+    client.writer.write_eof()
+    assert await asyncio.wait_for(client.reader.read(), 20) == b""
+    assert not engine.requests
+
+
+async def test_an_old_proxy_that_ends_its_side_has_left(start_engine, start_gateway, connect):
+    engine = await start_engine(decode_ms=50)
+    gateway = await start_gateway(engine)
+    client = await connect(gateway)
+    await client.send(long_request().replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+    await eventually(lambda: engine.scheduler.running == 1)
+    client.writer.write_eof()
+    assert await asyncio.wait_for(client.reader.read(), 20) == b""
+    await eventually(lambda: engine.scheduler.totals.aborted == 1)
+
+
+async def test_a_length_with_thousands_of_zeros_is_told_to_the_client(gateway, engine, connect):
+    client = await connect(gateway)
+    body = long_request(max_tokens=1)
+    await client.send(body.replace(b"content-length: ", b"content-length: " + b"0" * 5000, 1))
+    answer = await client.answer()
+    assert answer.status == 400
+    assert json.loads(answer.body)["error"]["param"] == "content-length"
+    assert not engine.requests
+    await client.send(body.replace(b"content-length: ", b"content-length: " + b"0" * 10, 1))
+    assert (await client.answer()).status == 200

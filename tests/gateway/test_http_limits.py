@@ -48,14 +48,20 @@ async def echo():
 
 
 @pytest.fixture
-async def connect(echo, closing):
-    """Opens connections to a server whose requests' heads may have ``LIMIT`` bytes."""
+async def server(echo, closing):
+    """Its requests' heads may have ``LIMIT`` bytes."""
     config = uvicorn.Config(echo, http=limited_protocol(LIMIT), ws="none", lifespan="off", log_config=None, port=0)
     server = uvicorn.Server(config)
     config.load()
     server.lifespan = config.lifespan_class(config)
     await server.startup()
     closing.push_async_callback(server.shutdown)
+    return server
+
+
+@pytest.fixture
+async def connect(server, closing):
+    """Opens connections to the server."""
     port = server.servers[0].sockets[0].getsockname()[1]
 
     async def connect() -> Connection:
@@ -243,3 +249,33 @@ async def test_connect_is_answered_and_ends_the_connection(connect, target, stat
     answer = await connection.answer()
     assert (answer.status, answer.header("connection")) == (status, "close")
     assert await connection.reader.read() == b""
+
+
+@pytest.mark.parametrize("cut", [None, 1000, 33_333])
+async def test_any_number_of_pipelined_wishes_for_another_protocol_are_answered(connect, echo, caplog, cut):
+    wish = b"GET /%d HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
+    raw = b"".join(wish % number for number in range(3000))
+    connection = await connect()
+    for at in range(0, len(raw), cut or len(raw)):
+        connection.writer.write(raw[at : at + (cut or len(raw))])
+        await asyncio.sleep(0)
+    for number in range(3000):
+        asked = await accepted(connection)
+        assert (asked["path"], asked["headers"]) == (f"/{number}", [["host", "a"], ["connection", "upgrade"]])
+    assert len(echo.asked) == 3000
+    assert not caplog.records
+
+
+async def test_a_client_that_pipelines_faster_than_it_is_answered_is_read_no_further(connect, server):
+    raw = head(100, method="GET") * 20_000
+    connection = await connect()
+    sending = asyncio.create_task(connection.send(raw))
+    most = 0
+    for _ in range(2000):
+        await connection.reader.readuntil(b"\r\n\r\n")
+        await connection.reader.readuntil(b"}")
+        most = max(most, *(len(each.pipeline) for each in server.server_state.connections))
+    connection.abort()
+    await asyncio.gather(sending, return_exceptions=True)
+    # A read takes 256 KiB at most.
+    assert 0 < most < 2 * 262_144 // 100

@@ -1,0 +1,65 @@
+"""Clients that have ended their side of a connection: whether they still wait for their answer, or have left.
+
+The end of what a client sends (a TCP FIN) looks the same for both. A client that has left is recognized by its system's
+reply to anything that is sent to it: a reset. So interim answers (``100 Continue``, which every HTTP/1.1 client has to
+pass over) are sent at growing intervals as long as nothing else has been. Some clients take only a few of them; after
+these, and between the chunks of an answer, TCP's keepalive finds out, in about a minute.
+"""
+
+import asyncio
+import select
+import socket
+from collections.abc import Callable
+
+_LOOK_SECONDS = 0.1
+_PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_FIRST_PAUSE_SECONDS = 1.0
+_MOST_PROBES = 4
+"""Go's client gives up at the sixth interim answer."""
+
+_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""Seconds of silence before the first probe, seconds between probes, and probes without a reply."""
+
+
+class HalfClosed:
+    """Watches one connection whose client sends nothing more, and aborts it once the client has left.
+
+    Args:
+        transport: The connection.
+        may_probe: Whether an interim answer may be sent now.
+    """
+
+    def __init__(self, transport: asyncio.Transport, may_probe: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._may_probe = may_probe
+        self._loop = asyncio.get_running_loop()
+        self._probes = 0
+        self._probe_at = self._loop.time()
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):  # not on every system
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        self._poll = select.poll()
+        self._poll.register(sock.fileno(), 0)  # errors and hang-ups are always told
+        self._timer: asyncio.TimerHandle | None = None
+        self._look()
+
+    def stop(self) -> None:
+        """The connection is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        if self._transport.is_closing():
+            return
+        if self._poll.poll(0):
+            self._transport.abort()
+            return
+        now = self._loop.time()
+        if self._probes < _MOST_PROBES and now >= self._probe_at and self._may_probe():
+            self._transport.write(_PROBE)
+            self._probe_at = now + _FIRST_PAUSE_SECONDS * 2**self._probes
+            self._probes += 1
+        self._timer = self._loop.call_later(_LOOK_SECONDS, self._look)
