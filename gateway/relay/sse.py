@@ -111,6 +111,8 @@ def _is_plain(data: bytes) -> bool:
     """Whether a piece is one whole event of JSON with nothing to read in it, as most are."""
     if not data.startswith(_HEAD) or not data.endswith(b"}\n\n") or b'"usage"' in data:
         return False
+    if data.find(b"\n") != len(data) - len(_LINE_FEEDS) or b"\r" in data:
+        return False  # line breaks between the parts of the JSON divide it into lines, or even into events
     try:
         data.decode()
         _OBJECT.decode(data[len(_HEAD) - 1 :])

@@ -39,7 +39,10 @@ STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-e
 
 
 class ScriptedEngine:
-    """Healthy, with a model list and metrics; POST requests are recorded and answered by ``answer``."""
+    """Healthy, with a model list and metrics; POST requests are recorded and answered by ``answer``.
+
+    ``documents`` has the body of the response to GET by path.
+    """
 
     def __init__(self) -> None:
         self.received: list[Received] = []
@@ -47,6 +50,7 @@ class ScriptedEngine:
         self.metrics = ""
         self.metrics_status = "200 OK"
         self.models = b'{"object":"list","data":[{"id":"demo","object":"model","owned_by":"vllm"}]}'
+        self.documents: dict[str, bytes] = {}
         self.answer: Answer = self.reply
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
@@ -103,6 +107,8 @@ class ScriptedEngine:
         if line.startswith("POST"):
             self.received.append(received)
             await self.answer(writer, received)
+        elif (document := self.documents.get(line.split(" ")[1])) is not None:
+            writer.write(response(document))
         elif line.startswith("GET /metrics"):
             writer.write(response(self.metrics.encode(), status=self.metrics_status, content_type="text/plain"))
         else:
