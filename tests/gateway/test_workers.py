@@ -170,6 +170,24 @@ async def test_they_are_one_gateway(several, start_engine):
     assert (await running.admin.get("/admin/api/warm/nothing")).json()["error"]["code"] == "unknown_job"
 
 
+async def test_head_and_cross_origin_requests(several, start_engine):
+    """HEAD has the headers of the merged answer; every worker, and its HTTP layer, knows the origins."""
+    origin = "https://app.example.com"
+    running = await several((await start_engine()).url, server={"cors_origins": [origin]})
+    for path in ("/dashboard", "/admin/api/me", "/admin/api/replicas", "/admin/api/spaces", "/admin/api/config"):
+        get, head = await running.admin.get(path), await running.admin.head(path)
+        assert (path, get.status_code, head.status_code, head.content) == (path, 200, 200, b"")
+        assert head.headers["content-type"] == get.headers["content-type"]
+        assert int(head.headers["content-length"]) > 0
+    assert (await running.admin.head("/metrics")).headers["content-type"].startswith("text/plain")
+    assert (await running.admin.head("/admin/api/live")).status_code == 200
+    async with httpx.AsyncClient(base_url=running.serving.url, verify=False, timeout=60) as client:
+        assert (await client.head("/health")).status_code == 200
+        for headers, status in (({}, 200), ({"x-long": "y" * 70_000}, 431)):
+            answer = await client.get("/v1/models", headers={"origin": origin} | headers)
+            assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (status, origin)
+
+
 async def test_what_happens_anywhere_is_told_as_it_happens(several, start_engine):
     running = await several((await start_engine()).url)
     told: list[str] = []

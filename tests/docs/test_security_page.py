@@ -1,0 +1,131 @@
+"""Limits on the security page are those of the code."""
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from gateway import account, keys
+from gateway.admission import all_limits
+from gateway.api import cors, parse, protocol
+from gateway.api import settings as server_settings
+from gateway.canon.personal import counting
+from gateway.epochs import lives, salt
+from gateway.index import aside, held
+from gateway.ingest import order, sockets
+from gateway.relay import answer, sse
+from gateway.relay.http import connection
+from gateway.relay.resume import stream
+from gateway.settings import Settings
+from gateway.settle.journal import counts
+from gateway.state import context
+from gateway.telemetry import audit_writer
+from gateway.telemetry.tracing import export
+from gateway.ui import live, orders
+from gateway.vendors import sglang
+from gateway.warming import warmer
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "security.md").read_text()
+TABLE = PAGE.partition("<!-- limits: begin")[2].partition("<!-- limits: end")[0]
+ROWS = [tuple(cell.strip() for cell in line.split("|")[1:4]) for line in TABLE.splitlines() if line.startswith("| ")][
+    2:
+]
+LIMITS = [row for row in ROWS if row[2]]
+
+FACTORS = {"KiB": 2**10, "MiB": 2**20, "s": 1, "levels": 1, "characters": 1}
+FIXED: dict[str, Any] = {
+    "Objects and lists in a body": parse._MOST_CONTAINERS,
+    "Prompts in one request": parse._MOST_PROMPTS,
+    "Refused client may go on sending": protocol._LINGER_SECONDS,
+    "API key or admin token": keys._LONGEST_KEY,
+    "Path in logs and errors": keys._SHOWN_CHARS,
+    "Client's own `cache_salt`": salt._LONGEST_CLIENT_SALT,
+    "Request headers that one preflight allows": cors._MAX_ALLOWED_HEADERS,
+    "Unlisted tenants whose use of their limits is remembered": all_limits.MOST_UNLISTED,
+    "Ended spaces shown": lives._ENDED_KEPT,
+    "Head of a replica's answer": connection._LARGEST_HEAD,
+    "Answer that is not a stream": answer._MOST_WHOLE_BYTES,
+    "One event of a stream that is read": sse._LONGEST_EVENT,
+    "Stream that is kept to resume it": stream._MOST_BYTES,
+    "Bytes of an answer held for a slow client": connection._HIGH_WATER,
+    "Data-parallel ranks of an SGLang replica": sglang._MOST_RANKS,
+    "Batches that wait in a socket": sockets._QUEUED_BATCHES,
+    "Batches that wait for a missing one": order._WAITING_LIMIT,
+    "Blocks that wait for their parent, per target": aside.LIMIT,
+    "Blocks named and never described, per target": held._UNDESCRIBED_LIMIT,
+    "Body that is explained by its text": account._LONGEST_BODY,
+    "Names told apart in one sum of figures": counts._MOST_KEYS,
+    "Requests that wait to be searched": counting._MAX_WAITING,
+    "Context blocks that wait for Redis": context._WAITING_BYTES,
+    "Lines of the audit log that wait for the disk": audit_writer._MOST_LINES,
+    "Spans that wait to be exported": export._QUEUED_SPANS,
+    "Body of a reset": orders.RESET_BYTES,
+    "Body of an order to drain": orders.DRAIN_BYTES,
+    "Body of an order to warm": orders.WARM_BYTES,
+    "Orders to warm at the same time": warmer._MOST_ORDERS,
+    "Clients of the live stream": live.MOST_LISTENERS,
+}
+
+
+def number(text: str) -> float:
+    """A default as the page has it, in bytes, seconds or pieces."""
+    match = re.match(r"([\d,.]+)(?: (\w+))?", text)
+    assert match, text
+    return float(match[1].replace(",", "")) * FACTORS.get(match[2] or "", 1)
+
+
+def default_of(setting: str) -> Any:
+    """The default of ``section.name``; entries of a list are named ``[]``."""
+    model: type[BaseModel] = Settings
+    *path, name = setting.replace("[]", "").split(".")
+    for part in path:
+        annotation = model.model_fields[part].annotation
+        model = next(
+            each
+            for each in (annotation, *get_args(annotation))
+            if isinstance(each, type) and issubclass(each, BaseModel)
+        )
+    return model.model_fields[name].default
+
+
+SETTINGS = [row for row in LIMITS if row[2].startswith("`")]
+
+
+@pytest.mark.parametrize(("limit", "default", "setting"), SETTINGS)
+def test_default_of_a_setting(limit, default, setting):
+    actual = default_of(setting.strip("`"))
+    if actual is None:
+        assert default == "none"
+        return
+    # Some settings count MiB themselves.
+    unit = 2**20 if setting.strip("`").endswith("_mib") else 1
+    assert number(default) == actual * unit
+
+
+@pytest.mark.parametrize("limit", FIXED)
+def test_fixed_limit(limit):
+    (found,) = [row for row in LIMITS if row[0] == limit]
+    assert found[2] == "fixed"
+    assert number(found[1]) == FIXED[limit]
+
+
+def test_configured_origins():
+    (found,) = [row for row in LIMITS if row[0] == "Configured origins"]
+    metadata = server_settings.ServerSettings.model_fields["cors_origins"].metadata
+    assert number(found[1]) == next(each.max_length for each in metadata if hasattr(each, "max_length"))
+
+
+def test_every_row_of_the_table_is_complete():
+    assert len(SETTINGS) > 25
+    for limit, default, setting in LIMITS:
+        assert limit
+        assert default
+        assert setting.startswith("`") or setting in ("fixed", "outside")
+
+
+@pytest.mark.parametrize("page", ["../README.md", "architecture.md"])
+def test_page_is_linked(page):
+    assert "security.md" in (DOCS / page).read_text()
