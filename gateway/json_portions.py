@@ -169,10 +169,9 @@ def scanned(document: bytes, limits: JsonLimits) -> Portioned[Structure]:
         yield
     if in_string or depth:
         raise InvalidJson("it ends inside of a string, an object or a list")
-    at, kind, depth_at = (
-        (np.concatenate(column) for column in zip(*found, strict=True)) if found else (np.zeros(0, np.int64),) * 3
-    )
-    return Structure(at, kind, depth_at, JsonCounts(containers, members, values))
+    empty: Any = np.zeros(0, np.int64)
+    at, kind, depths = map(np.concatenate, zip(*found, strict=True)) if found else (empty, empty, empty)
+    return Structure(at, kind, depths, JsonCounts(containers, members, values))
 
 
 def built(document: bytes, structure: Structure) -> Portioned[Any]:

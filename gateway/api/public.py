@@ -20,7 +20,6 @@ from gateway.values.ids import RequestId
 from gateway.values.ports import Gate, Grant, Observer, Sink, Trace, Tracer
 from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.settlement import Refusal
-from gateway.values.tenant import Caller
 
 _log = structlog.get_logger("gateway.api")
 
@@ -102,7 +101,7 @@ class PublicApp:
                 trace.lap("admission")
             _check_media(named, headers)
             share = self._held.share(grant.caller.tenant.id)
-            request = await self._receive(endpoint, scope, receive, named, request_id, grant.caller, share)
+            request = await self._receive(scope, receive, endpoint, request_id=request_id, grant=grant, share=share)
             if trace is not None:
                 trace.lap("parse")
             sink = ClientSink(receive, send)
@@ -137,15 +136,16 @@ class PublicApp:
 
     async def _receive(
         self,
-        endpoint: Endpoint,
         scope: Scope,
         receive: Receive,
-        named: dict[bytes, bytes],
+        endpoint: Endpoint,
+        *,
         request_id: RequestId,
-        caller: Caller,
+        grant: Grant,
         share: Share,
     ) -> ChatRequest:
         """Read and parse a body, which ``share`` holds from when it arrives."""
+        named = dict(scope["headers"])
         length = named.get(b"content-length", b"")
         declared = int(length) if length.isdigit() else None
         body = await read_body(receive, declared, self._max_body_bytes, share.add)
@@ -160,7 +160,7 @@ class PublicApp:
             request_id=request_id,
             session=_text(named.get(b"x-session-id")),
             received_at=time.monotonic(),
-            caller=caller,
+            caller=grant.caller,
             peer=peer_of(scope),
         )
         return await self._turns.run(parsing)
