@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from gateway.admission import Gatekeeper
 from gateway.api import Cors, PublicApp
+from gateway.api.held import HeldBytes
 from gateway.api.routes import Catalog as ModelCatalog
 from gateway.attempts import Attempts
 from gateway.canon.canonicalizer import Canonicalizer
@@ -22,6 +23,7 @@ from gateway.models import ServedModels
 from gateway.observers import AllObservers, AllSpaceObservers, FindingsTold, LivesTold, SpaceFigures
 from gateway.overload import Busyness, Overload
 from gateway.placement import Chooser
+from gateway.portions import Turns
 from gateway.queue import Lines
 from gateway.relay import (
     DrainOrder,
@@ -55,6 +57,8 @@ from gateway.values.kv_events import Medium
 from gateway.values.ports import Observer
 from gateway.values.worker import WorkerPlace
 from gateway.warming import Warmer
+
+_MIB = 1024 * 1024
 
 
 class Gateway:
@@ -92,6 +96,7 @@ class Gateway:
         self._drains = Drains(self._fleet, self._changes.drained, everywhere=settings.state is not None)
         self._engines = EngineCalls(self._fleet, self._client)
         self._hasher = ChainHasher()
+        self._turns = Turns()
         self._index = ReplicaIndex(
             self._hasher,
             self._model_of,
@@ -227,8 +232,10 @@ class Gateway:
             tracer=self._tracing,
             cors=Cors(settings.server.cors_origins, (settings.admission.tenant_header,)),
             max_body_bytes=settings.server.max_body_bytes,
-            max_json_depth=settings.server.max_json_depth,
             max_sequences=settings.server.max_sequences,
+            limits=settings.server.json_limits,
+            held=HeldBytes(settings.server.max_held_mib * _MIB, settings.server.max_held_tenant_mib * _MIB),
+            turns=self._turns,
         )
         shown = Snapshots(
             fleet=self._fleet,

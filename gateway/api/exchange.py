@@ -18,13 +18,16 @@ _LONGEST_LENGTH = 20
 """Digits of the largest 64-bit number."""
 
 
-async def read_body(receive: Receive, declared_bytes: int | None, limit: int) -> bytes:
+async def read_body(
+    receive: Receive, declared_bytes: int | None, limit: int, hold: Callable[[int], None] | None = None
+) -> bytes:
     """The whole body.
 
     Args:
         receive: ASGI's.
         declared_bytes: ``content-length``, or None.
         limit: Most bytes accepted.
+        hold: Called with the size of each piece as it arrives. What it raises ends the reading.
 
     Raises:
         PayloadTooLarge: it is larger; the rest is not read.
@@ -37,6 +40,8 @@ async def read_body(receive: Receive, declared_bytes: int | None, limit: int) ->
         first: bytes = message.get("body", b"")
         if len(first) > limit:
             raise _too_large(limit)
+        if hold is not None:
+            hold(len(first))
         return first
     pieces: list[bytes] = []
     size = 0
@@ -47,6 +52,8 @@ async def read_body(receive: Receive, declared_bytes: int | None, limit: int) ->
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
+        if hold is not None:
+            hold(len(piece))
         pieces.append(piece)
         if not message.get("more_body"):
             return b"".join(pieces)

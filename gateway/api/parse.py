@@ -5,32 +5,47 @@ engine's to judge, and its answer passes through; a second, stricter parser in f
 accepts.
 """
 
-import json
+import codecs
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import orjson
 
 from gateway.api.numbers import check_numbers
+from gateway.json_portions import (
+    MOST_TEXT_BYTES,
+    PORTION,
+    InvalidJson,
+    JsonCounts,
+    JsonLimits,
+    TooMuchJson,
+    built,
+    lenient,
+    scanned,
+    upper_bounds,
+)
+from gateway.portions import Portioned
 from gateway.values.errors import BadRequest, NotFound
 from gateway.values.ids import ModelId, RequestId
 from gateway.values.numbers import MOST_SEQUENCES
 from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.tenant import Caller
 
-_MOST_CONTAINERS = 100_000
-"""Objects and lists in a body. A long conversation with tools has some thousands; 16 MiB could hold millions, and cost
-seconds in which nobody else is served, and a gigabyte."""
-
 _MOST_PROMPTS = 4096
 """Prompts in one request. Each is looked up and placed by itself."""
 
-# Possessive, and matched from one to the next, so that no text makes it look at anything twice.
-_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+[\[\]{}]', re.DOTALL)
-_OPENING = frozenset(b"[{")
+_SHORT_BYTES = 1024 * 1024
+_SHORT_VALUES = 20_000
+"""A body up to this size, with no more brackets, colons and commas, is parsed in one go, which takes some 10 ms at
+most; all others are parsed in portions."""
 
-_HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
+_CHECKED_AT_ONCE = 5000
+"""Messages, or prompts, that are checked in one portion."""
+
+_VALUE_BYTES = 64
+_CONTAINER_BYTES = 128
+"""Memory of a parsed number, name or short string, and of a list or object, together with its place."""
 
 _TIMEOUT_HEADER = b"x-request-timeout"
 _SECONDS = re.compile(rb"\d{1,9}(\.\d{1,9})?")
@@ -43,21 +58,37 @@ def parse_request(
     headers: Sequence[tuple[bytes, bytes]],
     *,
     models: Collection[str],
-    max_depth: int,
+    limits: JsonLimits,
+    hold: Callable[[int], None],
     request_id: RequestId,
     session: str | None,
     received_at: float,
     caller: Caller,
     peer: str,
     max_sequences: int = MOST_SEQUENCES,
-) -> ChatRequest:
-    """Parse and check a body.
+) -> Portioned[ChatRequest]:
+    """Parse and check a body. What only this function's own arguments are for:
+
+    Args:
+        endpoint: Which API was called.
+        query: Query string.
+        body: The body.
+        headers: The client's.
+        models: The models that are served.
+        limits: What the body may hold.
+        hold: Called with the memory that the parsed body takes, before it is parsed. What it raises ends the parsing.
+        request_id: As in ``ChatRequest``, like all that follow.
+        session: See there.
+        received_at: See there.
+        caller: See there.
+        peer: See there.
+        max_sequences: Most sequences that it may ask for.
 
     Raises:
         BadRequest: it is not what the API wants; message, param and code say what and how to mend it.
         NotFound: the model is unknown.
     """
-    fields = _object(body, max_depth)
+    fields = yield from _object(body, limits, hold)
     models = [model for model in models if caller.may_use(model)]
     model = fields.get("model")
     if not isinstance(model, str):
@@ -75,9 +106,9 @@ def parse_request(
     if options is not None and not isinstance(options, dict):
         raise _wrong_type("stream_options", "an object")
     if endpoint is Endpoint.CHAT:
-        _check_messages(fields)
+        yield from _check_messages(fields, limits)
     else:
-        _check_prompt(fields)
+        yield from _check_prompt(fields)
     check_numbers(endpoint, fields, max_sequences)
     return ChatRequest(
         endpoint=endpoint,
@@ -132,45 +163,88 @@ def _timeout(headers: Sequence[tuple[bytes, bytes]]) -> float | None:
     return seconds
 
 
-def _object(body: bytes, max_depth: int) -> dict[str, Any]:
-    brackets = body.count(b"{") + body.count(b"[")
-    if brackets > _MOST_CONTAINERS:
-        _check_containers(body, max_depth)
+def _object(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Portioned[dict[str, Any]]:
+    most = upper_bounds(body) if len(body) <= _SHORT_BYTES else None
+    if most is not None and _is_short(most, limits):
+        hold(_weight(body, most))
+        fields = yield from _parsed_at_once(body, limits, most)
+    else:
+        fields = yield from _parsed_in_portions(body, limits, hold)
+    if not isinstance(fields, dict):
+        raise BadRequest("The body must be a JSON object.", code="invalid_json")
+    return fields
+
+
+def _is_short(most: JsonCounts, limits: JsonLimits) -> bool:
+    """Whether a body with such counts at most can be parsed in one go."""
+    if most.containers > limits.containers or most.members > limits.members or most.values > limits.values:
+        return False
+    return most.members + most.values <= _SHORT_VALUES
+
+
+def _weight(body: bytes, counts: JsonCounts) -> int:
+    """Memory of a parsed body, estimated: texts take as much as in the body, or with other characters than ASCII up to
+    four times as much, about twice as a rule."""
+    texts = len(body) if body.isascii() else 2 * len(body)
+    return texts + _VALUE_BYTES * (counts.values + counts.members) + _CONTAINER_BYTES * counts.containers
+
+
+def _parsed_at_once(body: bytes, limits: JsonLimits, most: JsonCounts) -> Portioned[Any]:
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        fields = _lenient(body, error, max_depth)
-    if not isinstance(fields, dict):
-        raise BadRequest("The body must be a JSON object.", code="invalid_json")
+        try:
+            fields = lenient(body)
+        except RecursionError:
+            raise _too_deep(limits.depth) from None
+        except ValueError:
+            raise (yield from _unreadable(body, str(error), limits.depth)) from None
     # Every level opens with a bracket: most bodies have too few of them to be too deep.
-    if brackets > max_depth and _deeper_than(fields, max_depth):
-        raise _too_deep(max_depth)
+    if most.containers > limits.depth and isinstance(fields, (dict, list)) and _deeper_than(fields, limits.depth):
+        raise _too_deep(limits.depth)
     return fields
 
 
-def _lenient(body: bytes, error: orjson.JSONDecodeError, max_depth: int) -> Any:
-    """What the engines' own parser, Python's, takes and orjson does not: NaN, numbers beyond a double."""
+def _parsed_in_portions(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Portioned[Any]:
+    yield
     try:
-        fields = json.loads(body.decode())
-        if _HALF_A_PAIR.search(body):
-            json.dumps(fields, ensure_ascii=False).encode()  # half a surrogate pair cannot be written
-    except RecursionError:
-        raise _too_deep(max_depth) from None
-    except ValueError:
-        raise _unreadable(body, error, max_depth) from None
-    return fields
+        structure = yield from scanned(body, limits)
+        hold(_weight(body, structure.counts))
+        return (yield from built(body, structure))
+    except TooMuchJson as error:
+        raise _too_much(error.kind, limits, "The body", "Send fewer messages, parts or tools.") from None
+    except InvalidJson as error:
+        raise (yield from _unreadable(body, str(error), limits.depth)) from None
 
 
-def _unreadable(body: bytes, error: orjson.JSONDecodeError, max_depth: int) -> BadRequest:
-    text = str(error)
+def _too_much(kind: str, limits: JsonLimits, where: str, fix: str, param: str | None = None) -> BadRequest:
+    """The answer to a text that exceeds a limit."""
+    if kind == "depth":
+        return _too_deep(limits.depth)
+    if kind == "text":
+        return BadRequest(
+            f"{where} holds a string that takes more than {MOST_TEXT_BYTES} bytes of memory. One character beyond"
+            " U+FFFF, such as an emoji, makes every character of its string take four: send the text in several parts.",
+            param=param,
+            code="text_too_long",
+        )
+    most = {
+        "containers": f"{limits.containers} objects and lists",
+        "members": f"{limits.members} members of objects (server.max_json_members)",
+        "values": f"{limits.values} values (server.max_json_values)",
+    }
+    return BadRequest(f"{where} holds more than {most[kind]}. {fix}", param=param, code="too_many_values")
+
+
+def _unreadable(body: bytes, text: str, max_depth: int) -> Portioned[BadRequest]:
+    """The answer to a body that is not JSON; ``text`` says why."""
     if not body:
         return BadRequest("The body is empty; it must be a JSON object.", code="invalid_json")
     if "depth limit" in text:
         return _too_deep(max_depth)
-    try:
-        body.decode()
-    except UnicodeDecodeError as at:
-        return BadRequest(f"The body is not UTF-8: invalid byte at offset {at.start}.", code="invalid_utf8")
+    offset = yield from _invalid_byte(body)
+    if offset is not None:
+        return BadRequest(f"The body is not UTF-8: invalid byte at offset {offset}.", code="invalid_utf8")
     if "surrogate" in text or "hex escape" in text:
         return BadRequest(
             f"The body holds half of a surrogate pair (\\ud800 to \\udfff alone), which is no character: {text}",
@@ -179,27 +253,22 @@ def _unreadable(body: bytes, error: orjson.JSONDecodeError, max_depth: int) -> B
     return BadRequest(f"The body is not valid JSON: {text}", code="invalid_json")
 
 
+def _invalid_byte(body: bytes) -> Portioned[int | None]:
+    """Offset of the first byte that is not UTF-8; None if all of them are."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(body), PORTION):
+        pending = len(decoder.getstate()[0])
+        try:
+            decoder.decode(body[start : start + PORTION], final=start + PORTION >= len(body))
+        except UnicodeDecodeError as error:
+            return start - pending + error.start
+        if start:
+            yield
+    return None
+
+
 def _too_deep(limit: int) -> BadRequest:
     return BadRequest(f"The body is nested deeper than {limit} levels.", code="nesting_too_deep")
-
-
-def _check_containers(body: bytes, max_depth: int) -> None:
-    """Refuse a body in which too many objects and lists begin, before they are made. Those in texts do not count."""
-    position = opened = depth = 0
-    while (bracket := _BRACKET.match(body, position)) is not None:
-        position = bracket.end()
-        if body[position - 1] not in _OPENING:
-            depth -= 1
-            continue
-        opened += 1
-        depth += 1
-        if depth > max_depth:
-            raise _too_deep(max_depth)
-        if opened > _MOST_CONTAINERS:
-            raise BadRequest(
-                f"The body holds more than {_MOST_CONTAINERS} objects and lists. Send fewer messages, parts or tools.",
-                code="too_many_values",
-            )
 
 
 def _deeper_than(value: Any, limit: int) -> bool:
@@ -216,7 +285,7 @@ def _deeper_than(value: Any, limit: int) -> bool:
     return True
 
 
-def _check_messages(fields: dict[str, Any]) -> None:
+def _check_messages(fields: dict[str, Any], limits: JsonLimits) -> Portioned[None]:
     messages = fields.get("messages")
     if messages is None:
         raise BadRequest(
@@ -226,6 +295,7 @@ def _check_messages(fields: dict[str, Any]) -> None:
         raise _wrong_type("messages", "a list of messages")
     if not messages:
         raise BadRequest("`messages` is empty: give at least one message.", param="messages", code="invalid_value")
+    arguments = _ArgumentsCheck(limits)
     for position, message in enumerate(messages):
         if not isinstance(message, dict):
             raise _wrong_type(f"messages[{position}]", "an object with a role")
@@ -234,12 +304,65 @@ def _check_messages(fields: dict[str, Any]) -> None:
         content = message.get("content")
         if content is not None and not isinstance(content, (str, list)):
             raise _wrong_type(f"messages[{position}].content", "a string or a list of content parts")
+        if "tool_calls" in message:
+            yield from arguments.check(position, message["tool_calls"])
+        if position % _CHECKED_AT_ONCE == _CHECKED_AT_ONCE - 1:
+            yield
     tools = fields.get("tools")
     if tools is not None and not isinstance(tools, list):
         raise _wrong_type("tools", "a list")
 
 
-def _check_prompt(fields: dict[str, Any]) -> None:
+class _ArgumentsCheck:
+    """Counts what the arguments of all tool calls hold: JSON in strings, which is parsed as well, here and in engines.
+
+    Args:
+        limits: What all of them may hold together; how deep they are nested does not matter here.
+    """
+
+    def __init__(self, limits: JsonLimits) -> None:
+        self._limits = limits
+        self._left = limits._replace(depth=2**30)
+        self._looked_at = 0
+
+    def check(self, message: int, calls: Any) -> Portioned[None]:
+        """Refuse the calls of a message if their arguments hold too much."""
+        for number, call in enumerate(calls if isinstance(calls, list) else ()):
+            function = call.get("function") if isinstance(call, dict) else None
+            arguments = function.get("arguments") if isinstance(function, dict) else None
+            if not isinstance(arguments, str):
+                continue
+            try:
+                yield from self._count(arguments)
+            except TooMuchJson as error:
+                name = f"messages[{message}].tool_calls[{number}].function.arguments"
+                fix = "Send fewer tool calls, or shorter arguments."
+                raise _too_much(error.kind, self._limits, f"`{name}`", fix, name) from None
+            self._looked_at += 1
+            if self._looked_at % _CHECKED_AT_ONCE == 0:
+                yield
+
+    def _count(self, arguments: str) -> Portioned[None]:
+        text = arguments.encode()
+        if len(text) > PORTION:
+            yield
+        left = self._left
+        counts = upper_bounds(text)
+        if counts.containers > left.containers or counts.members > left.members or counts.values > left.values:
+            try:
+                counts = (yield from scanned(text, left)).counts
+            except InvalidJson:
+                return  # engines take it for no arguments
+        self._left = left._replace(
+            containers=left.containers - counts.containers,
+            members=left.members - counts.members,
+            values=left.values - counts.values,
+        )
+        if len(text) > PORTION:
+            yield
+
+
+def _check_prompt(fields: dict[str, Any]) -> Portioned[None]:
     prompt = fields.get("prompt")
     if prompt is None and fields.get("prompt_embeds") is None:
         raise BadRequest(
@@ -249,12 +372,23 @@ def _check_prompt(fields: dict[str, Any]) -> None:
         )
     if prompt is not None and not isinstance(prompt, (str, list)):
         raise _wrong_type("prompt", "a string, a list of strings, or token ids")
-    if isinstance(prompt, list) and len(prompt) > _MOST_PROMPTS and set(map(type, prompt)) != {int}:
+    if isinstance(prompt, list) and len(prompt) > _MOST_PROMPTS and not (yield from _are_ids(prompt)):
         raise BadRequest(
             f"`prompt` holds more than {_MOST_PROMPTS} prompts. Send them in several requests.",
             param="prompt",
             code="too_many_prompts",
         )
+
+
+def _are_ids(prompt: list[Any]) -> Portioned[bool]:
+    """Whether a prompt is one of token ids."""
+    step = 10 * _CHECKED_AT_ONCE
+    for start in range(0, len(prompt), step):
+        if set(map(type, prompt[start : start + step])) != {int}:
+            return False
+        if start:
+            yield
+    return True
 
 
 def _wrong_type(param: str, expected: str) -> BadRequest:

@@ -10,9 +10,12 @@ from fastapi import FastAPI
 
 from gateway.api.cors import Cors, is_preflight
 from gateway.api.exchange import ClientSink, Receive, Scope, Send, declared_length, read_body
+from gateway.api.held import HeldBytes, Share
 from gateway.api.parse import parse_request
 from gateway.api.problems import problem_body, problem_headers
 from gateway.api.routes import Catalog, build_routes, peer_of, refused_path, request_id_of
+from gateway.json_portions import JsonLimits
+from gateway.portions import Turns
 from gateway.values.errors import ClientGone, GatewayError, UnsupportedMediaType
 from gateway.values.ids import RequestId
 from gateway.values.ports import Gate, Grant, Observer, Sink, Trace, Tracer
@@ -41,8 +44,10 @@ class PublicApp:
         tracer: Who is told of requests on their way; None if nobody is.
         cors: Which web pages may use the port.
         max_body_bytes: Largest body accepted.
-        max_json_depth: Deepest nesting accepted.
         max_sequences: Most sequences that one request may ask for.
+        limits: What a body may hold.
+        held: Bounds the memory that requests take.
+        turns: Where large bodies are parsed.
     """
 
     def __init__(
@@ -55,8 +60,10 @@ class PublicApp:
         tracer: Tracer | None,
         cors: Cors,
         max_body_bytes: int,
-        max_json_depth: int,
         max_sequences: int,
+        limits: JsonLimits,
+        held: HeldBytes,
+        turns: Turns,
     ) -> None:
         self._service = service
         self._gate = gate
@@ -66,8 +73,10 @@ class PublicApp:
         self._open: set[ClientSink] = set()
         self._models = catalog.models
         self._max_body_bytes = max_body_bytes
-        self._max_json_depth = max_json_depth
         self._max_sequences = max_sequences
+        self._limits = limits
+        self._held = held
+        self._turns = turns
         self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
         self.routes: FastAPI = build_routes(catalog, gate, observers)
 
@@ -109,27 +118,14 @@ class PublicApp:
         peer = peer_of(scope)
         sink: ClientSink | None = None
         grant: Grant | None = None
+        share: Share | None = None
         try:
             grant = self._gate.admit(headers, peer, time.time(), time.monotonic())
             if trace is not None:
                 trace.lap("admission")
             _check_media(named, headers)
-            length = declared_length(named.get(b"content-length", b""))
-            body = await read_body(receive, length, self._max_body_bytes)
-            request = parse_request(
-                endpoint,
-                scope["query_string"],
-                body,
-                headers,
-                models=self._models,
-                max_depth=self._max_json_depth,
-                request_id=request_id,
-                session=_text(named.get(b"x-session-id")),
-                received_at=time.monotonic(),
-                caller=grant.caller,
-                peer=peer,
-                max_sequences=self._max_sequences,
-            )
+            share = self._held.share(grant.caller.tenant.id)
+            request = await self._receive(scope, receive, endpoint, request_id=request_id, grant=grant, share=share)
             if trace is not None:
                 trace.lap("parse")
             sink = ClientSink(receive, send)
@@ -154,11 +150,44 @@ class PublicApp:
         finally:
             if grant is not None:
                 grant.release()
+            if share is not None:
+                share.release()
             if sink is not None:
                 sink.close()
                 self._open.discard(sink)
             if trace is not None:
                 trace.end()
+
+    async def _receive(
+        self,
+        scope: Scope,
+        receive: Receive,
+        endpoint: Endpoint,
+        *,
+        request_id: RequestId,
+        grant: Grant,
+        share: Share,
+    ) -> ChatRequest:
+        """Read and parse a body, which ``share`` holds from when it arrives."""
+        named = dict(scope["headers"])
+        declared = declared_length(named.get(b"content-length", b""))
+        body = await read_body(receive, declared, self._max_body_bytes, share.add)
+        parsing = parse_request(
+            endpoint,
+            scope["query_string"],
+            body,
+            scope["headers"],
+            models=self._models,
+            limits=self._limits,
+            hold=share.add,
+            request_id=request_id,
+            session=_text(named.get(b"x-session-id")),
+            received_at=time.monotonic(),
+            caller=grant.caller,
+            peer=peer_of(scope),
+            max_sequences=self._max_sequences,
+        )
+        return await self._turns.run(parsing)
 
     def _refused(self, refusal: Refusal, trace: Trace | None) -> None:
         for observer in self._observers:

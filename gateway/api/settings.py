@@ -7,8 +7,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from gateway.api.cors import ANY
+from gateway.json_portions import JsonLimits
 from gateway.keys import hash_key, parse_expiry, parse_hash
 from gateway.values.numbers import MOST_SEQUENCES
+
+_MOST_CONTAINERS = 100_000
+"""Objects and lists in a body. A long conversation with tools has some thousands; 16 MiB could hold millions."""
 
 _TOKEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _TAKEN_ID = "admin_token"
@@ -132,7 +136,7 @@ class ServerSettings(BaseModel):
     cookies are never allowed. Where no keys are configured, every page of a listed origin, and with `*` every page that
     somebody on this network opens, can use the models."""
 
-    max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
+    max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1, le=1024**3)
     """Largest request body, in bytes; a larger one is answered with 413. 16 MiB holds a prompt of a million tokens, and
     bounds what one client can make the gateway hold. Too small: long prompts and inline images are refused."""
 
@@ -150,6 +154,26 @@ class ServerSettings(BaseModel):
     400. 16384 is vLLM's own limit of `n`. An engine computes each of them as a request of its own, in front of those
     that come later. Too small: batches of prompts and large `n` are refused; too large: one request can hold up a
     replica for everyone else."""
+    max_json_members: int = Field(default=100_000, ge=100, le=1_000_000)
+    """Most members of all objects in a request body, those in the arguments of tool calls included; more are answered
+    with 400. The largest tool schemas have some thousands. Too small: requests with many tools are refused; too large:
+    one body takes seconds of CPU and hundreds of MiB."""
+
+    max_json_values: int = Field(default=1_250_000, ge=1000, le=10_000_000)
+    """Most values in a request body: items of lists and members of objects, those in the arguments of tool calls
+    included; more are answered with 400. The default lets a prompt of a million token ids in. Too small: long prompts
+    of token ids are refused; too large: one body takes seconds of CPU and hundreds of MiB."""
+
+    max_held_mib: int = Field(default=1024, ge=1, le=1_048_576)
+    """Memory that the bodies of all running requests of one process may take, in MiB: their bytes, from when they
+    arrive, and what these become when they are parsed. What does not fit any more is answered with 503. Count on a
+    third of the memory that the process has. Too small: requests are refused at peaks; too large: the process is killed
+    for its memory."""
+
+    max_held_tenant_mib: int = Field(default=512, ge=1, le=1_048_576)
+    """The same for the requests of one tenant, answered with 429. Half of `max_held_mib` leaves the other tenants the
+    other half. In open mode all requests are one tenant's. Too small: requests with large bodies are refused; as large
+    as `max_held_mib`: one tenant can have all others refused."""
 
     keep_alive_seconds: float = Field(default=75, gt=0)
     """Seconds an idle client connection stays open. 75 is above the 60 of common load balancers, so that the gateway is
@@ -176,6 +200,11 @@ class ServerSettings(BaseModel):
     pod's `terminationGracePeriodSeconds` (30 in Kubernetes by default) has to be longer than this, `drain_seconds` and
     10 seconds together, or the pod is killed first. Too small: long answers are cut by every roll-out."""
 
+    @property
+    def json_limits(self) -> JsonLimits:
+        """What a request body may hold."""
+        return JsonLimits(self.max_json_depth, _MOST_CONTAINERS, self.max_json_members, self.max_json_values)
+
     @field_validator("host", "admin_host")
     @classmethod
     def _is_an_address(cls, host: str) -> str:
@@ -199,6 +228,13 @@ class ServerSettings(BaseModel):
         if port and port == info.data.get("port"):
             raise ValueError("the same as server.port, expected a port of its own (choose another number)")
         return port
+
+    @field_validator("max_held_mib", "max_held_tenant_mib")
+    @classmethod
+    def _holds_one_body(cls, mib: int, info: ValidationInfo) -> int:
+        if mib * 1024 * 1024 < info.data.get("max_body_bytes", 0):
+            raise ValueError("less than server.max_body_bytes, so that no body of that size could be received")
+        return mib
 
     @field_validator("admin_tokens", mode="before")
     @classmethod

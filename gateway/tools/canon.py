@@ -23,6 +23,8 @@ from gateway.canon.modes import RULES, Modes, ModeTable
 from gateway.canon.settings import CanonSettings
 from gateway.encode.load import load_local
 from gateway.encode.local import LocalEncoder
+from gateway.json_portions import JsonLimits
+from gateway.portions import finished
 from gateway.settings import ModelSettings, Settings, load_settings
 from gateway.tools.canon_report import Tried, as_json, as_lines
 from gateway.tools.canon_trial import Trial
@@ -66,7 +68,7 @@ class _Rules(NamedTuple):
     caller: Caller
     modes: Modes | None
     model: ModelSettings | None
-    max_depth: int
+    limits: JsonLimits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -208,7 +210,7 @@ def _parsed(place: str, text: str) -> dict[str, Any]:
 def _rules(args: argparse.Namespace, body: Mapping[str, Any]) -> _Rules:
     if args.config is None:
         caller = EVERYBODY if args.tenant is None else Caller(Tenant(TenantId(args.tenant)))
-        return _Rules(CanonSettings(), caller, None, None, ServerSettings().max_json_depth)
+        return _Rules(CanonSettings(), caller, None, None, ServerSettings().json_limits)
     try:
         settings = load_settings(args.config)
     except ConfigInvalid as invalid:
@@ -221,7 +223,7 @@ def _rules(args: argparse.Namespace, body: Mapping[str, Any]) -> _Rules:
         {str(route): modes for route, modes in settings.canon.routes.items()},
     )
     modes = table.modes(model.id, _endpoint(body), caller.tenant.canon)
-    return _Rules(settings.canon, caller, modes, model, settings.server.max_json_depth)
+    return _Rules(settings.canon, caller, modes, model, settings.server.json_limits)
 
 
 def _model(settings: Settings, wanted: Any) -> ModelSettings:
@@ -256,19 +258,21 @@ def _request(place: str, body: dict[str, Any], rules: _Rules, model: str | None)
     named = _NO_MODEL if named is None else named
     asked = json.dumps(body | {"model": named}).encode()
     try:
-        return parse_request(
+        work = parse_request(
             _endpoint(body),
             b"",
             asked,
             (),
             models=[named],
-            max_depth=rules.max_depth,
+            limits=rules.limits,
+            hold=lambda _: None,
             request_id=RequestId(""),
             session=None,
             received_at=0.0,
             caller=rules.caller,
             peer="",
         )
+        return finished(work)
     except GatewayError as refused:
         raise _Unusable(f"{place}: not a request that a gateway takes: {refused.message}") from None
 
