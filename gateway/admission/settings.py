@@ -172,6 +172,11 @@ class TenantSettings(BaseModel):
     computed in the same time as one with 1, as long as both wait. While nobody waits it means nothing. Too large: the
     others wait; too small: it does."""
 
+    priority: bool = False
+    """Whether its requests may carry `priority`, by which engines that schedule by priority put them in front of all
+    others, whatever `share` says. Without it such requests are refused, unless `spaces.isolation` is `none`. True only
+    for tenants that may delay everyone else."""
+
     personal_data: Literal["off", "report", "mask", "block"] | None = None
     """What becomes of personal data found in the leading messages of its requests. Null: `personal_data.mode`."""
 

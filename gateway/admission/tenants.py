@@ -74,6 +74,7 @@ class Tenants:
             max_age_seconds=entry.max_age_seconds,
             canon=tuple(sorted(entry.canon.items())),
             share=entry.share,
+            priority=entry.priority,
         )
         return Caller(tenant, models=_models(entry.models))
 

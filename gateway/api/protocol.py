@@ -14,9 +14,9 @@ first. A request that comes in one read needs no timer.
 """
 
 import asyncio
+import sys
 from collections.abc import Sized
 
-import httptools
 import structlog
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -108,6 +108,10 @@ class _LimitedProtocol(HttpToolsProtocol):
     """Runs while something is missing that should have come."""
     _suspect = False
     """Whether the present read may end a head that is too large: it is larger than the limit, or not the first."""
+    _unread: list[memoryview]
+    """What is left of the present read for the parser, the next piece last."""
+    _piece = memoryview(b"")
+    """What the parser reads now; empty between reads, so that idle connections hold none."""
     _half_closed: HalfClosed | None = None
     """Watches a client that sends nothing more and waits for its answers."""
     _problem: GatewayError | None = None
@@ -163,8 +167,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._silent = self._began = False
         self._framing_bytes += len(data)
         self._suspect = self._in_head or len(data) > self.max_header_bytes
-        self._unset_keepalive_if_required()
-        self._parse(memoryview(data))
+        self._parse(data)
         if self._framing_bytes > self.max_header_bytes and self._problem is None:
             self._problem = self._too_large()
             self._refuse(self._problem)
@@ -182,40 +185,34 @@ class _LimitedProtocol(HttpToolsProtocol):
         elif self._timer is not None:
             self._stop_waiting()
 
-    def _parse(self, data: memoryview) -> None:
-        """Have the parser read what came in.
+    def _parse(self, data: bytes) -> None:
+        """Have the parser read what came in."""
+        self._unread = [memoryview(data)]
+        while self._unread and self._problem is None:
+            self._piece = self._unread.pop()
+            super().data_received(self._piece)  # type: ignore[arg-type]  # the parser takes any buffer
+        self._piece = memoryview(b"")
 
-        It stops at every request that asks for another protocol. CONNECT is answered as any other method, but nothing
-        can follow it.
-        """
-        try:
-            while data:
-                try:
-                    self.parser.feed_data(data)
-                except httptools.HttpParserUpgrade as offer:
-                    data = data[offer.args[0] :]
-                    if self.parser.get_method() == b"CONNECT":
-                        self.cycle.keep_alive = False
-                        return
-                    self._parse_without_offer()
-                else:
-                    return
-        except httptools.HttpParserError:
-            self.send_400_response("")
-
-    def _parse_without_offer(self) -> None:
+    def _unsupported_upgrade_warning(self) -> None:
         """The request asks for another protocol (as Java's client does for HTTP/2, of every server), and was not begun.
 
         This may be ignored, but the parser takes what follows for the other protocol. So a new one reads the head once
-        more, without the offer.
+        more, without the offer, and then what follows. CONNECT is answered as any other method, but nothing can follow
+        it.
         """
+        if self.parser.get_method() == b"CONNECT":
+            self.cycle.keep_alive = False
+            return
+        offer = sys.exception()
+        assert offer is not None
+        behind: int = offer.args[0]
         version = self.parser.get_http_version().encode()
         headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
-        head = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version), *headers]
+        head = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version), *headers, b"", b""]
         self.parser = type(self.parser)(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._in_head = False
-        self.parser.feed_data(b"\r\n".join((*head, b"", b"")))
+        self._unread += (self._piece[behind:], memoryview(b"\r\n".join(head)))
 
     def on_message_begin(self) -> None:
         """A head begins."""

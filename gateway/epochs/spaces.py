@@ -8,16 +8,15 @@ from typing import Any
 from gateway.epochs.changes import Changes, Reset
 from gateway.epochs.life import Life, check_number, check_types, life_id, load_life
 from gateway.epochs.lives import Key, Lives, key_of
+from gateway.epochs.permitted import check_permitted
 from gateway.epochs.resets import Floors, Resets
 from gateway.epochs.rules import SpaceRules
 from gateway.epochs.salt import client_salt, client_salt_name, engine_salt
 from gateway.epochs.selections import matches, outdated
-from gateway.values.errors import BadRequest
 from gateway.values.ports import SpaceObserver
 from gateway.values.settlement import Settlement
 from gateway.values.space import ModelVersion, PrefixSpace, ResetCause, SpaceEnd, SpacePass, SpaceSelection
 from gateway.values.tenant import Caller, Tenant
-from gateway.vendors import names_cached
 
 
 class PrefixSpaces:
@@ -64,15 +63,9 @@ class PrefixSpaces:
             now: Unix seconds.
 
         Raises:
-            BadRequest: the client's salt cannot be used, or the request names something cached past all spaces.
+            BadRequest: the client's salt cannot be used, or the request carries a field that the caller's may not.
         """
-        if self._rules.isolated and (field := names_cached(fields)) is not None:
-            raise BadRequest(
-                f"`{field}` names something cached, which may be anybody's, so it is not taken where prefixes are kept"
-                " apart. Leave it out.",
-                param=field,
-                code="names_cached",
-            )
+        check_permitted(caller, fields, isolated=self._rules.isolated)
         narrowed_by = client_salt(fields)
         key = self._rules.key(caller, model)
         life = self._lives.take(key)  # and put back below, behind all others

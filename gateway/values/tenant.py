@@ -34,6 +34,7 @@ class Tenant:
         idle_ttl_seconds: Unused for so long, its prefix spaces end; None for the common value.
         max_age_seconds: At this age its prefix spaces end in any case; None for the common value.
         canon: Modes of canonicalization rules, where it has any of its own.
+        priority: Whether its requests may carry ``priority`` where prefixes are kept apart.
         share: Its weight against others when requests have to wait.
     """
 
@@ -46,6 +47,7 @@ class Tenant:
     max_age_seconds: float | None = None
     canon: tuple[tuple[RuleName, RuleMode], ...] = ()
     share: float = 1.0
+    priority: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ A new version of an engine is the work of its own module, and of ``kv_events.py`
 from gateway.vendors.advice import Advice, advice
 from gateway.vendors.cache_access import names_cached
 from gateway.vendors.endpoints import offset_sources
+from gateway.vendors.engine_access import acts_on_engine, names_adapter
 from gateway.vendors.engines import event_sources, parse_metrics, parse_usage
 from gateway.vendors.extras import media_extra
 from gateway.vendors.kv_events import BatchReader, BatchUnreadable, decode_batch
@@ -21,11 +22,13 @@ __all__ = [
     "BatchReader",
     "BatchUnreadable",
     "ServerFacts",
+    "acts_on_engine",
     "advice",
     "decode_batch",
     "event_sources",
     "is_count",
     "media_extra",
+    "names_adapter",
     "names_cached",
     "offset_sources",
     "parse_media",

@@ -7,7 +7,8 @@ and encoded media (``multimodal/processing``, ``v1/core/encoder_cache_manager.py
 another request sent under it, or puts something else in its place.
 
 SGLang (``entrypoints/openai/protocol.py``): ``session_params`` continues a session by its id, whoever opened it; the
-``bootstrap_*`` fields fetch what another engine computed; two running requests with one ``rid`` may get each other's
+``bootstrap_*`` fields and ``disagg_prefill_dp_rank`` fetch what another engine computed; ``ngram_corpus_id`` has drafts
+made from a corpus, whoever loaded it; two running requests with one ``rid`` may get each other's
 answers.
 """
 
@@ -21,6 +22,8 @@ _HARMLESS: Mapping[str, frozenset[str]] = {
     "bootstrap_host": frozenset(),
     "bootstrap_port": frozenset(),
     "bootstrap_room": frozenset(),
+    "disagg_prefill_dp_rank": frozenset(),
+    "ngram_corpus_id": frozenset(),
     "rid": frozenset(),
 }
 """The fields, and what an object in them may hold without naming anything."""

@@ -171,3 +171,88 @@ async def test_gateways_that_share_their_state_go_on_seeing_each_other(scripted,
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
+
+
+# Fields that reach beyond their own request
+
+ACTING = [
+    ('"vllm_xargs":{"kv_cache_report_mode":"full"}', "vllm_xargs.kv_cache_report_mode", "acts_on_engine"),
+    ('"vllm_xargs":{"x":1,"kv_transfer_params":"x"}', "vllm_xargs.kv_transfer_params", "acts_on_engine"),
+    ('"vllm_xargs":{"ec_transfer_params":[1]}', "vllm_xargs.ec_transfer_params", "acts_on_engine"),
+    ('"vllm_xargs":{},"vllm_xargs":{"kv_cache_report_m\\u006fde":"full"}', "vllm_xargs.kv_cache_report_mode", None),
+    ('"custom_logit_processor":"{}"', "custom_logit_processor", "acts_on_engine"),
+    ('"ngram_corpus_id":"theirs"', "ngram_corpus_id", "names_cached"),
+    ('"disagg_prefill_dp_rank":1', "disagg_prefill_dp_rank", "names_cached"),
+    ('"kv_transfer_p\\u0061rams":{"remote_block_ids":[1]}', "kv_transfer_params", "names_cached"),
+    ('"kv_transfer_params":null,"kv_transfer_params":{"remote_block_ids":[1]}', "kv_transfer_params", "names_cached"),
+    ('"priority":-1', "priority", "priority_not_allowed"),
+    ('"priority":0', "priority", "priority_not_allowed"),
+    ('"pri\\u006frity":"-5"', "priority", "priority_not_allowed"),
+]
+HARMLESS = [
+    '"vllm_xargs":{"my_processor":1}',
+    '"vllm_xargs":null',
+    '"vllm_xargs":[1]',
+    '"priority":null',
+    '"lora_path":null',
+]
+
+
+def spelled(members: str) -> bytes:
+    return b'{"model":"demo","messages":[{"role":"user","content":"Hi"}],%b}' % members.encode()
+
+
+@pytest.mark.parametrize(("members", "param", "code"), ACTING, ids=[members[:40] for members, *_ in ACTING])
+async def test_a_field_that_acts_on_others_is_refused_where_they_are_kept_apart(
+    scripted, start_gateway, members, param, code
+):
+    gateway = await start_gateway(scripted, **sections(tenant("a")))
+    answer = await gateway.send(spelled(members), authorization=f"Bearer {key('a')}")
+    refused(answer, param, code or "acts_on_engine")
+    assert not scripted.received
+    alone = await start_gateway(scripted, tenants=(tenant("a"),), spaces={"isolation": "none"})
+    assert (await alone.send(spelled(members), authorization=f"Bearer {key('a')}")).status_code == 200
+    assert scripted.received[-1].body == spelled(members)
+
+
+@pytest.mark.parametrize("members", HARMLESS)
+async def test_a_field_that_acts_on_nobody_else_passes(scripted, start_gateway, members):
+    gateway = await start_gateway(scripted, **sections(tenant("a", models=("demo",))))
+    answer = await gateway.send(spelled(members), authorization=f"Bearer {key('a')}")
+    assert answer.status_code == 200
+    assert members.encode() in scripted.received[-1].body
+
+
+async def test_a_tenant_may_be_allowed_to_go_first(scripted, start_gateway):
+    gateway = await start_gateway(scripted, **sections(tenant("a", priority=True), tenant("b")))
+    assert (await ask(gateway, {"priority": -1}, authorization=f"Bearer {key('a')}")).status_code == 200
+    assert json.loads(scripted.received[-1].body)["priority"] == -1
+    refused(
+        await ask(gateway, {"priority": -1}, authorization=f"Bearer {key('b')}"), "priority", "priority_not_allowed"
+    )
+
+
+@pytest.mark.parametrize("isolation", ["tenant", "none"])
+@pytest.mark.parametrize("named", ['"lora_path":"theirs"', '"lora_p\\u0061th":["theirs"]'])
+async def test_a_tenant_of_certain_models_names_no_adapter_beside_them(scripted, start_gateway, isolation, named):
+    tenants = tenant("a", models=("demo",)), tenant("b")
+    gateway = await start_gateway(scripted, **sections(*tenants, isolation=isolation))
+    answer = await gateway.send(spelled(named), authorization=f"Bearer {key('a')}")
+    refused(answer, "lora_path", "adapter_not_allowed")
+    assert not scripted.received
+    assert (await gateway.send(spelled(named), authorization=f"Bearer {key('b')}")).status_code == 200
+    for model in ("demo:theirs", "theirs"):
+        answer = await gateway.send(
+            spelled(named).replace(b'"demo"', b'"%b"' % model.encode()), authorization=f"Bearer {key('b')}"
+        )
+        assert error(answer) == (404, "model_not_found")
+
+
+async def test_the_last_of_two_models_is_the_one_that_is_checked_and_asked_for(scripted, start_gateway):
+    """As the engines' JSON parsers have it."""
+    gateway = await start_gateway(scripted, **sections(tenant("a", models=("demo",))))
+    for members, status in (('"mod\\u0065l":"theirs"', 404), ('"model":"theirs","mod\\u0065l":"demo"', 200)):
+        answer = await gateway.send(spelled(members), authorization=f"Bearer {key('a')}")
+        assert answer.status_code == status
+    (received,) = scripted.received
+    assert json.loads(received.body)["model"] == "demo"
