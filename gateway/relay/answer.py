@@ -253,7 +253,7 @@ class Answer:
         if self._streamed:
             return _DONE.search(self._tail + self._rest) is not None
         if self._scan is not None:
-            self._usage = self._scan.usage
+            self._usage = self._scan.finish()
             return True
         try:
             self._usage = parse_usage(_usage_of(bytes(self._body)))

@@ -10,6 +10,10 @@ _BACKSLASH = b"\\"
 _WINDOW = 4096
 """Bytes within which the member has to stand; an engine's has about 200."""
 
+_SCANNED_AT_ONCE = 64 * 1024
+_MAX_TRIES = 16
+"""Places that are looked at in so many bytes: ``"usage"`` may also be a token of a prompt with log probabilities."""
+
 _decoder = json.JSONDecoder()
 
 
@@ -17,24 +21,36 @@ class UsageScan:
     """Reads one JSON text piece by piece, in time linear in its bytes.
 
     In JSON text, ``"usage"`` with unescaped quotes is the name of a member or a whole string, never a part of what a
-    user or a model wrote. The last one with an object of token counts as its value is taken. Of several in one piece
-    only the last is looked at.
-
-    Attributes:
-        usage: The usage found so far.
+    user or a model wrote. The last one with an object of token counts as its value is taken.
     """
 
     def __init__(self) -> None:
-        self._tail = b""
-        self.usage: Usage | None = None
+        self._held = bytearray()
+        self._usage: Usage | None = None
 
     def feed(self, data: bytes) -> None:
         """The next piece."""
-        text = self._tail + data
-        self._tail = text[-_WINDOW:]
-        at = text.rfind(_KEY)
-        if at >= 0 and text[at - 1 : at] != _BACKSLASH:
-            self.usage = _usage_after(text[at + len(_KEY) : at + _WINDOW]) or self.usage
+        self._held += data
+        if len(self._held) >= _SCANNED_AT_ONCE:
+            self._scan()
+            del self._held[:-_WINDOW]
+
+    def finish(self) -> Usage | None:
+        """The usage of the text, if it was found."""
+        self._scan()
+        self._held.clear()
+        return self._usage
+
+    def _scan(self) -> None:
+        text = bytes(self._held)
+        at = len(text)
+        for _ in range(_MAX_TRIES):
+            at = text.rfind(_KEY, 0, at)
+            if at < 0:
+                return
+            if text[at - 1 : at] != _BACKSLASH and (found := _usage_after(text[at + len(_KEY) : at + _WINDOW])):
+                self._usage = found
+                return
 
 
 def _usage_after(text: bytes) -> Usage | None:

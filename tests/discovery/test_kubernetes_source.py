@@ -8,6 +8,7 @@ from discovery_fakes import FakeKubernetes, endpoint
 
 from gateway.discovery.found import Condition
 from gateway.discovery.settings import KubernetesSettings, TemplateSettings
+from gateway.discovery.sources import kubernetes as kubernetes_module
 from gateway.discovery.sources.kubernetes import KubernetesSource
 
 PATH = "/apis/discovery.k8s.io/v1/namespaces/ml/endpointslices"
@@ -210,3 +211,17 @@ async def test_an_api_that_ends_every_watch_at_once_is_not_overrun(api, source, 
     api.ends_watches = False
     await heard.until(is_now("vllm-1"))
     assert api.listed() == 1
+
+
+@pytest.mark.parametrize("when", ["list", "watch"])
+async def test_what_the_api_sends_is_bounded(api, source, hear, monkeypatch, when):
+    monkeypatch.setattr(kubernetes_module, "_MAX_BYTES", 2000, raising=False)
+    many = [endpoint(f"10.0.0.{number}", f"vllm-{number}") for number in range(100)]
+    api.put("s", *(many if when == "list" else [endpoint("10.0.0.1", "vllm-0")]))
+    heard = hear(source())
+    if when == "watch":
+        await heard.until(is_now("vllm-0"))
+        await until(lambda: api.watches == 1)
+        api.put("s", *many)
+    assert "0 MiB" in await heard.until(lambda said: isinstance(said, str))
+    assert all(isinstance(said, str) or len(said) == 1 for said in heard.said)

@@ -14,6 +14,7 @@ from running_gateway import CHAT, RunningGateway, eventually, settings_for
 from scripted_engine import STREAM_HEAD, ScriptedEngine, chunk, response
 
 from gateway.relay import answer as answer_module
+from gateway.telemetry.metrics import MetricsObserver
 
 MIB = 2**20
 BODY = b'{"model":"demo","messages":[{"role":"user","content":"Hello."}]}'
@@ -218,6 +219,41 @@ async def test_what_follows_an_engine_s_own_failure_is_bounded(scripted, start_g
     answer = await asyncio.wait_for(gateway.send(STREAM), 20)
     assert b'"error"' in answer.content
     assert written < 16 * MIB
+
+
+async def test_an_observer_that_fails_keeps_no_other_from_its_work(scripted, start_gateway, monkeypatch):
+    def fail(*_):
+        raise ValueError("counters cannot fall")
+
+    monkeypatch.setattr(MetricsObserver, "on_settled", fail)
+    monkeypatch.setattr(MetricsObserver, "on_refused", fail)
+    with structlog.testing.capture_logs() as logs:
+        gateway = await start_gateway(scripted, log={"requests": True})
+        assert (await gateway.send(BODY)).status_code == 200
+        problem(await gateway.send(b"{}"), 400, param="model")
+        await eventually(lambda: len([log for log in logs if log["event"] == "observer_failed"]) == 2)
+    settled = [log for log in logs if log["event"] in ("request_settled", "request_refused")]
+    assert len(settled) == 2
+    failed = [log for log in logs if log["event"] == "observer_failed"]
+    assert [log["observer"] for log in failed] == ["MetricsObserver"] * 2
+    assert [log["request_id"] for log in failed] == [log["request_id"] for log in settled]
+
+
+async def test_token_ids_without_end_cost_their_replica_nothing_and_are_estimated(engines, start_gateway):
+    async def answer(writer, received):
+        if received.line.startswith("POST /v1/chat/completions HTTP"):
+            writer.write(response(b'{"choices":[]}'))
+        else:
+            writer.write(response(b'{"token_ids":[' + b"1," * (6 * MIB) + b"1]}"))
+
+    for engine in engines:
+        engine.answer = answer
+    gateway = await start_gateway(*engines, model={"tokenizer": "engine"}, encode={"engine_timeout_seconds": 20})
+    said = await gateway.send(BODY)
+    assert said.status_code == 200
+    assert said.headers["x-gateway-tokens"] == "estimated"
+    assert sum(len(engine.received) for engine in engines) == 2
+    assert await states(gateway) == {"ready"}
 
 
 # What the gateway asks for itself

@@ -185,12 +185,17 @@ async def _lines(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
             held += piece
             start = 0
             while (end := held.find(b"\n", max(start, searched))) >= 0:
-                yield bytes(held[start:end])
+                _check_size(line := held[start:end])
+                yield bytes(line)
                 start = end + 1
             del held[:start]
-            if len(held) > _MAX_BYTES:
-                raise SourceFailed(f"a change that the Kubernetes API sent has more than {_MAX_BYTES >> 20} MiB")
+            _check_size(held)
     yield bytes(held)
+
+
+def _check_size(line: bytearray) -> None:
+    if len(line) > _MAX_BYTES:
+        raise SourceFailed(f"a change that the Kubernetes API sent has more than {_MAX_BYTES >> 20} MiB")
 
 
 def _api_url(environ: Mapping[str, str]) -> str:
