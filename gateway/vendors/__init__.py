@@ -8,7 +8,8 @@ from gateway.vendors.cache_access import names_cached
 from gateway.vendors.endpoints import offset_sources
 from gateway.vendors.engines import event_sources, parse_metrics, parse_usage
 from gateway.vendors.extras import media_extra
-from gateway.vendors.kv_events import BatchReader, BatchUnreadable, decode_batch
+from gateway.vendors.kv_event_reader import BatchReader
+from gateway.vendors.kv_events import BatchUnreadable, decode_batch
 from gateway.vendors.media import parse_media
 from gateway.vendors.sglang import ServerFacts, parse_server_info
 from gateway.vendors.stream import payloads
