@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-import uvloop
 
 from gateway.api.open_files import open_files, raise_open_files
 from gateway.app import Gateway
+from gateway.event_loop import Loop
 from gateway.listening import HttpServer, bound, url_of
 from gateway.relay import DrainOrder
 from gateway.reload import Reloader
@@ -110,7 +110,7 @@ def serve(
     raise_open_files()
     if open_files() < _FEW_FILES:
         _log.warning("few_open_files", limit=open_files(), needed="one for each connection, of clients and to replicas")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(_serve(settings, config, ready, part))
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_AGAIN_SECONDS = 5.0
+_AGAIN_SECONDS = 0.5
 """A library may swallow a cancellation (redis-py does now and then), and a loop around it would go on for ever."""
 
 

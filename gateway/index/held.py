@@ -21,6 +21,9 @@ from gateway.values.prompt import TOKEN_BYTES
 _ADOPTED_AT_ONCE = 128
 """Waiting blocks that are placed in one portion of work."""
 
+_WINDOW_BLOCKS = 4096
+"""Blocks of a run of which the engine kept only some: it cannot be taken over in portions. Longer ones are ignored."""
+
 _UNDESCRIBED_LIMIT = 65536
 """Blocks an engine named and never described that are remembered, in case it does later."""
 
@@ -201,6 +204,8 @@ class HeldBlocks:
                 self._pages = PageTokens(event.block_size, self.block_size // event.block_size)
         missing = len(event.tokens) // (TOKEN_BYTES * event.block_size) - len(event.names)
         if event.block_size != self._engine_block_size or missing < 0:
+            return None
+        if missing and missing + len(event.names) > _WINDOW_BLOCKS:
             return None
         if missing or self._pages is not None:
             # What is in the blocks without a name, or in a page's place in its block, is not told.

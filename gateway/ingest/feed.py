@@ -129,6 +129,7 @@ class Feed:
         self._index = index
         self._observer = observer
         self._settings = settings
+        self._most_bytes = settings.max_batch_mib * 2**20
         self._order = BatchOrder(replays=source.replay is not None)
         self._work: deque[Iterator[Action]] = deque()
         self._events: Iterator[KvEvent] = iter(())
@@ -328,7 +329,9 @@ class Feed:
             self._do(self._order.lost())
 
     def _subscribe(self) -> Subscription:
-        return Subscription(self._context, self.source.events, self.source.topic, self._wake)
+        return Subscription(
+            self._context, self.source.events, self.source.topic, self._wake, most_bytes=self._most_bytes
+        )
 
     def _read_live(self) -> bool:
         try:
@@ -403,7 +406,7 @@ class Feed:
         self._replay_began = self._replay_heard_at = now = time.monotonic()
         self._replay_batches = 0
         try:
-            self._replay = Replay(self._context, self.source.replay, start, self._wake)
+            self._replay = Replay(self._context, self.source.replay, start, self._wake, most_bytes=self._most_bytes)
         except zmq.ZMQError:
             self._replay_failed(now)
 

@@ -1,6 +1,7 @@
 """Finds every replica's events and follows them."""
 
 import asyncio
+import ipaddress
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,8 @@ import zmq
 from gateway.ingest.feed import Feed, FeedReport
 from gateway.ingest.pump import Pump
 from gateway.ingest.settings import IngestSettings
-from gateway.tasks import TaskGroupOwner
+from gateway.ingest.sockets import Context
+from gateway.tasks import TaskGroupOwner, in_daemon_thread
 from gateway.values.engine import EngineFacts, EngineKind
 from gateway.values.ids import ReplicaId, Target
 from gateway.values.kv_events import EventSource
@@ -24,6 +26,9 @@ from gateway.vendors import advice, event_sources, offset_sources
 _TICK_SECONDS = 0.5
 _ASK_TIMEOUT_SECONDS = 5.0
 _ASK_AGAIN_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
+_END_SECONDS = 0.5
+"""How long the end of ZeroMQ's threads is waited for; they end with the process in any case."""
+
 _CHECK_CONFIGURATION = "check events and replay of this replica in the gateway's configuration"
 _WHERE = {EngineKind.VLLM: "/kv_event_sources", EngineKind.SGLANG: "/server_info"}
 
@@ -51,6 +56,7 @@ class _Followed:
     facts: EngineFacts | None = None
     feeds: dict[Target, Feed] = field(default_factory=dict)
     search: asyncio.Task[None] | None = None
+    context: Context | None = None
     told_off: bool = False
 
 
@@ -78,7 +84,7 @@ class KvFeeds:
         self._engines = engines
         self._observer = observer
         self._settings = settings
-        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._context: Context | None = None
         self._pump = Pump()
         self._tasks = TaskGroupOwner()
         self._started = False
@@ -116,11 +122,10 @@ class KvFeeds:
     async def stop(self) -> None:
         """End all feeds."""
         await self._tasks.cancel()
-        for followed in self._followed.values():
-            self._close(followed)
-        if self._context is not None:
-            self._context.destroy(linger=0)
-            self._context = None
+        ended = [self._close(followed) for followed in self._followed.values()]
+        context, self._context = self._context, None
+        ended.append(_end(context))
+        await asyncio.wait(ended, timeout=_END_SECONDS)
 
     def on_facts(self, replica: ReplicaId, facts: EngineFacts) -> None:
         """The replica's metrics say something new about its cache, or it is seen for the first time."""
@@ -256,13 +261,11 @@ class KvFeeds:
         return ()
 
     def _open(self, target: Target, source: EventSource, followed: _Followed, fix: str) -> None:
-        if self._context is None:
-            self._context = zmq.Context()
         try:
             followed.feeds[target] = Feed(
                 target,
                 source,
-                context=self._context,
+                context=self._context_for(source, followed),
                 pump=self._pump,
                 index=self._index,
                 observer=self._observer,
@@ -282,10 +285,21 @@ class KvFeeds:
             problem=source.problem,
         )
 
-    def _close(self, followed: _Followed) -> None:
+    def _context_for(self, source: EventSource, followed: _Followed) -> Context:
+        """The context that all sources share, unless a name has to be looked up: ZeroMQ does so in the one thread that
+        serves all sockets of a context, and a name server that does not answer would hold them all up."""
+        if all(map(_is_numeric, filter(None, (source.events, source.replay)))):
+            self._context = self._context or zmq.Context()
+            return self._context
+        followed.context = followed.context or zmq.Context()
+        return followed.context
+
+    def _close(self, followed: _Followed) -> "asyncio.Future[None]":
         for feed in followed.feeds.values():
             feed.close()
         followed.feeds.clear()
+        context, followed.context = followed.context, None
+        return _end(context)
 
     async def _ticks(self) -> None:
         while True:
@@ -295,3 +309,23 @@ class KvFeeds:
             for followed in list(self._followed.values()):
                 for feed in list(followed.feeds.values()):
                     feed.tick(now)
+
+
+def _end(context: Context | None) -> "asyncio.Future[None]":
+    """End a context whose sockets are closed. That waits for a lookup of ZeroMQ's that is under way."""
+    if context is not None:
+        return in_daemon_thread(context.term, name="kv-events-end")
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    ended.set_result(None)
+    return ended
+
+
+def _is_numeric(address: str) -> bool:
+    """Whether no name has to be looked up for a ZeroMQ address."""
+    scheme, _, rest = address.partition("://")
+    host = rest.rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return scheme != "tcp"
+    return True

@@ -8,6 +8,9 @@ from gateway.values.prompt import TOKEN_BYTES
 PIECE_BLOCKS = 128
 """Blocks taken over in one step. A long prompt's thousands at once would hold up every request."""
 
+_PIECE_TOKENS = 65_536
+"""Their tokens at most, unless a single block has more: the engine chooses how large blocks are."""
+
 
 def pieces(events: Iterable[KvEvent]) -> Iterator[KvEvent]:
     """The same changes in the same order.
@@ -18,7 +21,7 @@ def pieces(events: Iterable[KvEvent]) -> Iterator[KvEvent]:
     alike: list[KvEvent] = []
     blocks = 0
     for event in events:
-        if alike and not (blocks < PIECE_BLOCKS and _continues(alike[-1], event)):
+        if alike and not (blocks < PIECE_BLOCKS and len(alike) < PIECE_BLOCKS and _continues(alike[-1], event)):
             yield from _joined(alike)
             alike, blocks = [], 0
         alike.append(event)
@@ -65,13 +68,16 @@ def _joined(alike: list[KvEvent]) -> Iterator[KvEvent]:
 
 
 def _split(event: BlockStored) -> Iterator[BlockStored]:
-    if len(event.names) <= PIECE_BLOCKS or not _is_whole(event):
+    blocks = PIECE_BLOCKS
+    if event.tokens and event.block_size:
+        blocks = min(blocks, max(_PIECE_TOKENS // event.block_size, 1))
+    if len(event.names) <= blocks or (event.tokens and not _is_whole(event)):
         yield event
         return
     size = event.block_size * TOKEN_BYTES
     parent = event.parent
-    for start in range(0, len(event.names), PIECE_BLOCKS):
-        end = start + PIECE_BLOCKS
+    for start in range(0, len(event.names), blocks):
+        end = start + blocks
         names = event.names[start:end]
         yield event._replace(
             names=names,

@@ -40,15 +40,19 @@ class Subscription:
         address: Where the engine publishes.
         topic: What it calls its messages.
         wake: Called when there may be something to read.
+        most_bytes: Largest frame; a larger one breaks the connection.
 
     Raises:
         zmq.ZMQError: the address cannot be used.
     """
 
-    def __init__(self, context: Context, address: str, topic: str, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, context: Context, address: str, topic: str, wake: Callable[[], None], *, most_bytes: int
+    ) -> None:
         self._socket = socket = context.socket(zmq.SUB)
         socket.linger = 0
         socket.rcvhwm = _QUEUED_BATCHES
+        socket.maxmsgsize = most_bytes
         socket.ipv6 = True
         socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _DEAD_AFTER_MS)
@@ -98,14 +102,18 @@ class Replay:
         address: Where the engine replays.
         start: First sequence number wanted.
         wake: Called when there may be something to read.
+        most_bytes: Largest frame; a larger one breaks the connection.
 
     Raises:
         zmq.ZMQError: the address cannot be used.
     """
 
-    def __init__(self, context: Context, address: str, start: int, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, context: Context, address: str, start: int, wake: Callable[[], None], *, most_bytes: int
+    ) -> None:
         self._socket = socket = context.socket(zmq.DEALER)
         socket.linger = 0
+        socket.maxmsgsize = most_bytes
         socket.rcvhwm = 0  # a full queue here makes the engine drop what it sends
         socket.ipv6 = True
         self._loop = asyncio.get_running_loop()

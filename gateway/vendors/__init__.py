@@ -9,7 +9,8 @@ from gateway.vendors.endpoints import offset_sources
 from gateway.vendors.engine_access import acts_on_engine, names_adapter
 from gateway.vendors.engines import event_sources, parse_metrics, parse_usage
 from gateway.vendors.extras import media_extra
-from gateway.vendors.kv_events import BatchReader, BatchUnreadable, decode_batch
+from gateway.vendors.kv_event_reader import BatchReader
+from gateway.vendors.kv_events import BatchUnreadable, decode_batch
 from gateway.vendors.limits import MAX_DOCUMENT_BYTES, is_count
 from gateway.vendors.media import parse_media
 from gateway.vendors.model_list import parse_models

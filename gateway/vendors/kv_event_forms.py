@@ -12,7 +12,7 @@ import msgspec
 from msgspec import msgpack
 from xxhash import xxh3_64_intdigest
 
-_FIELDS = {
+FIELDS = {
     "BlockStored": (
         "block_hashes",
         "parent_block_hash",
@@ -55,17 +55,17 @@ def normal_form(event: object) -> dict[str, Any]:
     """
     if isinstance(event, dict):
         fields = event
-    elif isinstance(event, list) and event and event[0] in _FIELDS:
-        fields = dict(zip(_FIELDS[event[0]], event[1:], strict=False))
+    elif isinstance(event, list) and event and event[0] in FIELDS:
+        fields = dict(zip(FIELDS[event[0]], event[1:], strict=False))
         fields["type"] = event[0]
         if isinstance(metadata := fields.get("lora_name"), dict):
             fields["lora_name"], fields["cache_salt"] = None, metadata.get("cache_salt")
     else:
         raise ValueError("an event of an unknown form")
     if isinstance(hashes := fields.get("block_hashes"), list):
-        fields["block_hashes"] = [_name(value) for value in hashes]
+        fields["block_hashes"] = [block_name(value) for value in hashes]
     if (parent := fields.get("parent_block_hash")) is not None:
-        fields["parent_block_hash"] = _name(parent)
+        fields["parent_block_hash"] = block_name(parent)
     ids = fields.get("token_ids")
     if ids is None:
         fields["token_ids"] = []
@@ -74,7 +74,7 @@ def normal_form(event: object) -> dict[str, Any]:
     return fields
 
 
-def event_type(raw: msgspec.Raw) -> str:
+def event_type(raw: bytes | msgspec.Raw) -> str:
     """What an event that cannot be read calls itself."""
     for decode in (_type_of_map, _type_of_array):
         try:
@@ -89,7 +89,7 @@ def read_rank(value: object) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-def _name(value: object) -> int:
+def block_name(value: object) -> int:
     """A block's name, the same whether the engine sends numbers or bytes: it makes numbers of the last eight bytes."""
     if type(value) is int:
         return value & _HASH_MASK

@@ -9,6 +9,7 @@ Maps as the present versions send them are decoded into typed structs, a few mic
 is read once more, event by event and without assumptions, so that one odd event does not cost its neighbours.
 """
 
+import math
 import sys
 from array import array
 from collections.abc import Sequence
@@ -31,10 +32,10 @@ from gateway.vendors.kv_event_forms import event_type, normal_form, read_rank
 
 _HASH_MASK = 2**64 - 1
 
-_TYPE_CHARACTERS = 64
+TYPE_CHARACTERS = 64
 """An unknown type becomes a label, and the engine chooses it."""
 
-_UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError, MemoryError)
+UNREADABLE_ERRORS = (ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 """What msgspec raises for hostile bytes (its own errors are ValueErrors), and the conversions here for odd values."""
 
 _SPARSE = {
@@ -56,7 +57,9 @@ class BatchUnreadable(ValueError):
     """A payload that is no batch of events."""
 
 
-class _Stored(msgspec.Struct, tag="BlockStored", gc=False):
+class StoredForm(msgspec.Struct, tag="BlockStored", gc=False):
+    """A run of blocks as it is sent."""
+
     block_hashes: list[int]
     token_ids: list[int]
     block_size: int
@@ -71,7 +74,9 @@ class _Stored(msgspec.Struct, tag="BlockStored", gc=False):
     cache_salt: str | None = None
 
 
-class _Removed(msgspec.Struct, tag="BlockRemoved", gc=False):
+class RemovedForm(msgspec.Struct, tag="BlockRemoved", gc=False):
+    """Removed blocks as they are sent."""
+
     block_hashes: list[int]
     medium: str | None = None
     group_idx: int | None = None
@@ -82,9 +87,9 @@ class _Cleared(msgspec.Struct, tag="AllBlocksCleared", gc=False):
     pass
 
 
-_Event = _Stored | _Removed | _Cleared
+_Event = StoredForm | RemovedForm | _Cleared
 
-_FORMS: dict[str, type[_Event]] = {"BlockStored": _Stored, "BlockRemoved": _Removed, "AllBlocksCleared": _Cleared}
+_FORMS: dict[str, type[_Event]] = {"BlockStored": StoredForm, "BlockRemoved": RemovedForm, "AllBlocksCleared": _Cleared}
 
 
 class _Batch(msgspec.Struct, array_like=True, gc=False):
@@ -122,86 +127,89 @@ def decode_batch(payload: bytes) -> EventBatch:
     """
     try:
         batch = _decode(payload)
-        return EventBatch(batch.ts, [_read(event) for event in batch.events], read_rank(batch.rank))
-    except _UNREADABLE:
+        return EventBatch(read_timestamp(batch.ts), [_read(event) for event in batch.events], read_rank(batch.rank))
+    except UNREADABLE_ERRORS:
         return _decode_each(payload)
 
 
-class BatchReader:
-    """Decodes a batch a few events at a time: some have tens of thousands.
+def decode_event(raw: bytes | msgspec.Raw) -> KvEvent:
+    """One encoded event; ``UnknownEvent`` if it cannot be read."""
+    try:
+        return _read(_decode_event(raw))
+    except UNREADABLE_ERRORS:
+        return _read_odd(raw)
+
+
+def _decode_each(payload: bytes) -> EventBatch:
+    timestamp, events, rank = open_batch(payload)
+    return EventBatch(timestamp, [_read_odd(event) for event in events], rank)
+
+
+def open_batch(payload: bytes) -> tuple[float, list[msgspec.Raw], int | None]:
+    """Time stamp, events still encoded, and rank.
 
     Raises:
         BatchUnreadable: the payload is no batch.
     """
-
-    def __init__(self, payload: bytes) -> None:
-        self._timestamp, self._raw, self._rank = _opened(payload)
-        self._events: list[KvEvent] = []
-
-    def read(self, count: int) -> EventBatch | None:
-        """Decode up to ``count`` more events. Returns the batch when all are there."""
-        begun = len(self._events)
-        for raw in self._raw[begun : begun + count]:
-            try:
-                event = _read(_decode_event(raw))
-            except _UNREADABLE:
-                event = _read_odd(raw)
-            self._events.append(event)
-        if len(self._events) < len(self._raw):
-            return None
-        return EventBatch(self._timestamp, self._events, self._rank)
-
-
-def _decode_each(payload: bytes) -> EventBatch:
-    timestamp, events, rank = _opened(payload)
-    return EventBatch(timestamp, [_read_odd(event) for event in events], rank)
-
-
-def _opened(payload: bytes) -> tuple[float, list[msgspec.Raw], int | None]:
-    """Time stamp, events still encoded, and rank."""
     try:
         batch = _decode_raw(payload)
-        return batch.ts, batch.events, read_rank(batch.rank)
-    except _UNREADABLE as error:
+        return read_timestamp(batch.ts), batch.events, read_rank(batch.rank)
+    except UNREADABLE_ERRORS as error:
         no_array = error
     try:
         named = _decode_raw_map(payload)
-    except _UNREADABLE:
+        timestamp = read_timestamp(named.ts)
+    except UNREADABLE_ERRORS:
         raise BatchUnreadable(f"no batch of KV events: {no_array}") from no_array
     rank = read_rank(named.data_parallel_rank)
-    return named.ts, named.events, read_rank(named.attn_dp_rank) if rank is None else rank
+    return timestamp, named.events, read_rank(named.attn_dp_rank) if rank is None else rank
 
 
-def _read_odd(raw: msgspec.Raw) -> KvEvent:
+def read_timestamp(value: object) -> float:
+    """A batch's time stamp.
+
+    Raises:
+        ValueError: it is no time: batches could not be put in order by it.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError("the time stamp is no finite number")
+    return float(value)
+
+
+def _read_odd(raw: bytes | msgspec.Raw) -> KvEvent:
     try:
         fields = normal_form(msgpack.decode(raw))
         return _read(msgspec.convert(fields, _FORMS[fields["type"]]))
-    except (*_UNREADABLE, KeyError):
-        return UnknownEvent(event_type(raw)[:_TYPE_CHARACTERS])
+    except (*UNREADABLE_ERRORS, KeyError):
+        return UnknownEvent(event_type(raw)[:TYPE_CHARACTERS])
 
 
 def _read(event: _Event) -> KvEvent:
-    if isinstance(event, _Stored):
-        return _read_stored(event)
-    if isinstance(event, _Removed):
-        return BlockRemoved(_names(event.block_hashes), _medium(event.medium, event.locality), event.group_idx or 0)
+    if isinstance(event, StoredForm):
+        return read_stored(event)
+    if isinstance(event, RemovedForm):
+        return BlockRemoved(_names(event.block_hashes), read_medium(event.medium, event.locality), event.group_idx or 0)
     return AllBlocksCleared()
 
 
-def _read_stored(event: _Stored) -> BlockStored:
+def read_stored(event: StoredForm) -> BlockStored:
+    """A run of blocks.
+
+    Raises:
+        ValueError: its fields contradict each other.
+        TypeError: a field holds something of another type.
+        OverflowError: a token is not an unsigned 32-bit number.
+    """
     hashes, ids, size, parent = event.block_hashes, event.token_ids, event.block_size, event.parent_block_hash
     # No tokens: a placeholder of vLLM's offloading connectors, for blocks that were described when they were computed.
     if size < 0 or (ids and (size == 0 or len(ids) < len(hashes) * size)):
         raise ValueError("fewer tokens than the blocks need")
-    adapter = event.lora_name or ""
-    if not adapter and event.lora_id is not None:
-        # Only the engine knows which adapter that is: a name of its own, so that it never passes for the base model.
-        adapter = f"lora_id={event.lora_id}"
+    adapter = read_adapter(event)
     salt, extras = event.cache_salt or "", None
     if event.extra_keys and any(event.extra_keys):
         found, extras = read_extra_keys(event.extra_keys, len(hashes), adapter, begins_prompt=parent is None)
         salt = salt or found
-    medium = _medium(event.medium, event.locality)
+    medium = read_medium(event.medium, event.locality)
     if medium is not Medium.GPU and parent is None and event.extra_keys is None and event.group_idx is not None:
         # vLLM's offloading connectors leave the extra keys out even when there are some
         # (vllm/distributed/kv_transfer/kv_connector/v1/offloading/events.py), so nobody knows whether this beginning is
@@ -221,6 +229,14 @@ def _read_stored(event: _Stored) -> BlockStored:
     )
 
 
+def read_adapter(event: StoredForm) -> str:
+    """Name of the LoRA adapter, empty for none."""
+    if not event.lora_name and event.lora_id is not None:
+        # Only the engine knows which adapter that is: a name of its own, so that it never passes for the base model.
+        return f"lora_id={event.lora_id}"
+    return event.lora_name or ""
+
+
 def _names(hashes: list[int]) -> Sequence[int]:
     """SGLang's are signed."""
     return [value & _HASH_MASK for value in hashes] if hashes and min(hashes) < 0 else hashes
@@ -233,7 +249,8 @@ def _packed(ids: list[int]) -> bytes:
     return words.tobytes()
 
 
-def _medium(medium: str | None, locality: str | None) -> Medium:
+def read_medium(medium: str | None, locality: str | None) -> Medium:
+    """Where blocks lie, by what the engine calls it."""
     if locality == "REMOTE":
         return Medium.DISK
     known = _MEDIA.get(medium)

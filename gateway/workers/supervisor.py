@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-import uvloop
 
+from gateway.event_loop import Loop
 from gateway.explaining import configure_explain, explain_front
 from gateway.listening import HttpServer, bound, url_of
 from gateway.relay import DrainOrder
@@ -65,7 +65,7 @@ def supervise(settings: Settings, config: Path, workers: int, ready: Callable[[s
     """
     with _sockets(settings) as (public, admin), _folder() as folder:
         supervisor = _Supervisor(settings, config, workers, public, folder)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(supervisor.run(admin, ready))
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import openai
 import pytest
-import uvloop
 import yaml
 from raw_http import Connection
 from redis_server import RedisServer
@@ -16,6 +15,7 @@ from scripted_engine import ScriptedEngine
 from serving import COMMAND, Serving
 from tenancy import SECRET
 
+from gateway.event_loop import Loop
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.server import SimulatedEngine
 
@@ -191,4 +191,4 @@ def prose() -> Callable[[int, int], str]:
 
 def pytest_asyncio_loop_factories(config, item):
     """The event loop of production."""
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": Loop}

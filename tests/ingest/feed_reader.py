@@ -66,8 +66,15 @@ class Reader:
         return self.report.state
 
     def tick(self, seconds=0.0):
+        """Time passes, and all that is queued before and by that is done."""
         self.later += seconds
+        self._work()
         self.feed.tick(time.monotonic() + self.later)
+        self._work()
+
+    def _work(self):
+        while self.feed._work_on():
+            pass
 
     async def until(self, condition):
         """Wait for something to become true."""

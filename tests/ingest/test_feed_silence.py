@@ -30,7 +30,7 @@ def test_engine_that_answers_no_replay_is_followed_all_the_same_and_asked_again(
             await reader.until(lambda: engine.asked == [0])
             with structlog.testing.capture_logs() as logs:
                 reader.tick(SETTINGS.replay_timeout_seconds + 1)
-            assert [log["event"] for log in logs] == ["kv_events_replay_failed"]
+            assert [log["event"] for log in logs] == ["kv_events_replay_failed", "kv_events_state"]
             await reader.until(lambda: reader.state is REBUILDING)
             await fill(engine, 2, start=100)
             await reader.until(lambda: reader.index.state(TARGET).blocks > 0)

@@ -1,8 +1,8 @@
 """Fixtures of the relay's tests."""
 
-import uvloop
+from gateway.event_loop import Loop
 
 
 def pytest_asyncio_loop_factories(config, item):
     """The event loop of production."""
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": Loop}
