@@ -273,7 +273,7 @@ async def test_a_page_of_another_site_cannot_take_places(served, headers):
 async def test_it_can_only_be_looked_at(served):
     answer = await served.http.post(LIVE, json={})
     problem(answer, 405, "method_not_allowed")
-    assert answer.headers["allow"] == "GET"
+    assert answer.headers["allow"] == "GET, HEAD"
 
 
 # When something does not work

@@ -59,7 +59,7 @@ async def test_unknown_paths_and_wrong_methods(unguarded):
     problem(await unguarded.get("/nowhere"), 404, "unknown_path")
     answer = await unguarded.post("/metrics", {})
     problem(answer, 405, "method_not_allowed")
-    assert answer.headers["allow"] == "GET"
+    assert answer.headers["allow"] == "GET, HEAD"
     problem(await unguarded.get(RESET), 405, "method_not_allowed")
     problem(await unguarded.get(DRAIN), 405, "method_not_allowed")
 
