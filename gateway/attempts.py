@@ -119,6 +119,7 @@ class Attempts:
                 sink if stream is None else stream,
                 terms=terms,
                 on_first_byte=first_byte,
+                on_started=trip.drop_content,
                 withhold=withhold,
             )
         except BaseException:

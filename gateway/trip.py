@@ -1,9 +1,12 @@
 """The state of one request on its way through the house."""
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from gateway.canon.counts import TokenCounts
 from gateway.encode import Encoder
@@ -25,7 +28,7 @@ from gateway.values.ids import ModelId, ReplicaId, Target
 from gateway.values.outcome import Ending, FailureStage, Outcome
 from gateway.values.ports import CanonicalRequest, Grant, Lease, Trace
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
-from gateway.values.request import ChatRequest
+from gateway.values.request import LONG_BODY_BYTES, ChatRequest
 from gateway.values.space import NO_SPACE, ModelVersion, SpacePass
 
 CLIENT_GONE_STATUS = 499
@@ -127,6 +130,19 @@ class Trip:
         self._lap_at = time.perf_counter()
         if self.trace is not None:
             self.trace.resume()
+
+    def drop_content(self) -> None:
+        """The client gets the first event of a stream: unless another replica can continue it, nothing is sent again.
+
+        What no later stage reads is freed, for a stream may last for hours.
+        """
+        if self.stream is not None:
+            return
+        for request in (self.asked, self.request):
+            request.drop_content()
+        if self.canonical is not None and len(self.canonical.told.asked) > LONG_BODY_BYTES:
+            told = msgspec.structs.replace(self.canonical.told, asked=b"")
+            self.canonical = dataclasses.replace(self.canonical, request=self.request, told=told)
 
     @property
     def begun(self) -> bool:

@@ -134,7 +134,7 @@ class ServerSettings(BaseModel):
     """Deepest nesting of a request body, in levels; a deeper one is answered with 400. Real requests stay below 20,
     tool schemas included. Too small: requests with nested tool schemas are refused."""
 
-    max_json_members: int = Field(default=100_000, ge=100, le=1_000_000)
+    max_json_members: int = Field(default=200_000, ge=100, le=1_000_000)
     """Most members of all objects in a request body, those in the arguments of tool calls included; more are answered
     with 400. The largest tool schemas have some thousands. Too small: requests with many tools are refused; too large:
     one body takes seconds of CPU and hundreds of MiB."""

@@ -1,17 +1,23 @@
 """The room's front: a request in, its token ids out, whatever has to stand in for the tokenizer."""
 
 import asyncio
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from typing import Any
 
 import structlog
 
 from gateway.encode.local import LocalEncoder
 from gateway.encode.remote import EngineTokenizer
+from gateway.encode.size import PromptTooLarge, check_size
 from gateway.encode.text import stand_in
 from gateway.values.errors import TokenizerUnavailable
 from gateway.values.ports import EngineUnavailable
 from gateway.values.prompt import TokenizedPrompt, TokenSource
-from gateway.values.request import ChatRequest
+from gateway.values.request import ChatRequest, Endpoint
+
+_SMALL_BYTES = 32 * 1024
+"""A body up to this size cannot exceed the bounds of ``size``."""
 
 _log = structlog.get_logger("gateway.encode")
 
@@ -37,24 +43,41 @@ class Encoder:
 
     async def encode(self, request: ChatRequest) -> TokenizedPrompt:
         """Token ids of a request. Never fails: the last resort is a stand-in made of the text itself."""
-        if self.local is not None:
-            try:
-                if len(request.body) <= self._inline_bytes:
-                    parts = self.local.encode(request.endpoint, request.fields)
-                else:
-                    loop = asyncio.get_running_loop()
-                    parts = await loop.run_in_executor(
-                        self._executor, self.local.encode, request.endpoint, request.fields
-                    )
-                return TokenizedPrompt(parts, TokenSource.LOCAL)
-            except TokenizerUnavailable:
-                pass  # a prompt only the engine can encode
-            except Exception:  # noqa: BLE001 - a tokenizer's failure must not cost the client its answer
-                _log.exception("tokenizer_failed", model=request.model, request_id=request.request_id)
+        try:
+            is_small = len(request.body) <= _SMALL_BYTES
+            parts = await self._work(request, self._local_parts if is_small else self._checked_parts)
+            return TokenizedPrompt(parts, TokenSource.LOCAL)
+        except PromptTooLarge:
+            return await self._stand_in(request)
+        except TokenizerUnavailable:
+            pass  # a prompt only the engine can encode
+        except Exception:  # noqa: BLE001 - a tokenizer's failure must not cost the client its answer
+            _log.exception("tokenizer_failed", model=request.model, request_id=request.request_id)
         try:
             return await self._engine.encode(request, now=request.received_at)
         except EngineUnavailable:
-            return TokenizedPrompt(stand_in(request.endpoint, request.fields), TokenSource.TEXT, variant="text")
+            return await self._stand_in(request)
+
+    def _checked_parts(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+        check_size(endpoint, fields)
+        return self._local_parts(endpoint, fields)
+
+    def _local_parts(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+        if self.local is None:
+            raise TokenizerUnavailable("the model has no tokenizer in this process")
+        return self.local.encode(endpoint, fields)
+
+    async def _stand_in(self, request: ChatRequest) -> TokenizedPrompt:
+        return TokenizedPrompt(await self._work(request, stand_in), TokenSource.TEXT, variant="text")
+
+    async def _work(
+        self, request: ChatRequest, function: Callable[[Endpoint, Mapping[str, Any]], tuple[bytes, ...]]
+    ) -> tuple[bytes, ...]:
+        """The prompts that a function makes of a request: here, or for a large one in a thread."""
+        if len(request.body) <= self._inline_bytes:
+            return function(request.endpoint, request.fields)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, function, request.endpoint, request.fields)
 
     async def encode_reply(self, text: str) -> bytes | None:
         """Token ids of generated text, or None without a local tokenizer."""

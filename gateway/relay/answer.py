@@ -65,11 +65,14 @@ class Answer:
         on_first_byte: Callable[[], None],
         request: ChatRequest,
         max_answer_bytes: int,
+        *,
+        on_started: Callable[[], None],
     ) -> None:
         self.now = asyncio.get_running_loop().time
         self._sink = sink
         self._terms = terms
         self._on_first_byte = on_first_byte
+        self._on_started = on_started
         self._filter = EventFilter(keep_usage=request.usage_wanted)
         self._room = max_answer_bytes
         self._began_at = self.now()
@@ -166,6 +169,7 @@ class Answer:
         self._held_up = True
         if not self._started:
             self._started = True
+            self._on_started()
             await self._sink.start(HTTPStatus.OK, self._headers)
         await self._sink.write(data, more=more)
         self._held_up = False

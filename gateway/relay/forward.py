@@ -13,6 +13,9 @@ from gateway.values.outcome import Ending, Outcome
 from gateway.values.ports import Sink
 from gateway.values.request import ChatRequest
 
+_SHORT_BYTES = 256 * 1024
+"""Bodies up to this size are changed on the event loop, others in a thread."""
+
 
 class Forwarder:
     """Forwards requests.
@@ -49,6 +52,7 @@ class Forwarder:
         *,
         terms: Terms,
         on_first_byte: Callable[[], None],
+        on_started: Callable[[], None],
         withhold: Callable[[Ending, int | None, bool], bool],
     ) -> Outcome:
         """Forward one request; never raises for what the replica or the client does.
@@ -64,13 +68,11 @@ class Forwarder:
             sink: Where the answer goes.
             terms: What goes with it.
             on_first_byte: Called once when the first byte of a stream has come.
+            on_started: Called once when the client is about to get the first event of a stream.
             withhold: Asked before the client is told how the attempt ended (the ending, the status, whether it got
                 anything before): whether it is told nothing, because the request is tried again elsewhere.
         """
-        attempt = Answer(sink, terms, on_first_byte, request, self._max_answer_bytes)
-        body = asking_for_usage(request.body, request.fields) if request.stream else request.body
-        if terms.salt is not None:
-            body = salted(body, request.fields, terms.salt)
+        attempt = Answer(sink, terms, on_first_byte, request, self._max_answer_bytes, on_started=on_started)
         headers = upstream_headers(
             request.headers,
             request.request_id.encode(),
@@ -86,7 +88,13 @@ class Forwarder:
         try:
             async with timeout:
                 replica.flights.add(flight)
-                async with self._client.request("POST", replica.origin, path, headers, body) as response:
+                if len(request.body) <= _SHORT_BYTES:
+                    body = _prepared(request, terms.salt)
+                else:
+                    body = await asyncio.to_thread(_prepared, request, terms.salt)
+                exchange = self._client.request("POST", replica.origin, path, headers, body)
+                del body  # it is not to be held until the answer is over
+                async with exchange as response:
                     attempt.begin(response.status, response.headers)
                     reset_at = 0.0
                     while (piece := await response.read()) is not None:
@@ -114,6 +122,12 @@ class Forwarder:
         except asyncio.CancelledError:
             ending = ending_of_cancellation(sink)
         return attempt.outcome(ending)
+
+
+def _prepared(request: ChatRequest, salt: str | None) -> bytes:
+    """The body as it is sent."""
+    body = asking_for_usage(request.body, request.fields) if request.stream else request.body
+    return body if salt is None else salted(body, request.fields, salt)
 
 
 def ending_of_cancellation(sink: Sink) -> Ending:
