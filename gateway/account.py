@@ -15,14 +15,12 @@ from gateway.values.engine import EngineKind
 from gateway.values.explain import Finished, Holder, Where
 from gateway.values.media import MediaItem
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
+from gateway.values.request import LONG_BODY_BYTES
 from gateway.values.settlement import Settlement
 from gateway.values.space import SpacePass
 
 _AFTERWARDS = "settle"
 """The room that a request comes to when its answer is out."""
-
-_LONGEST_BODY = 2 * 1024 * 1024
-"""Bodies beyond this are images rather than text; their tokens are compared all the same."""
 
 
 def finished(trip: Trip, settled: Settlement, *, with_text: bool) -> Finished:
@@ -50,7 +48,7 @@ def finished(trip: Trip, settled: Settlement, *, with_text: bool) -> Finished:
         session=redacted(request.session or ""),
         where=_where(trip.space, settled.model, prompt.variant),
         life=settled.space,
-        body=request.body if with_text and len(request.body) <= _LONGEST_BODY else b"",
+        body=request.body if with_text and len(request.body) <= LONG_BODY_BYTES else b"",
         parts=_comparable(prompt) if with_text else (),
         replies=tuple(trip.replies) if with_text else (),
         token_source=settled.token_source,
@@ -108,7 +106,7 @@ def _canonical(trip: Trip, *, with_text: bool) -> Canonicalized:
     if trip.canonical is None:
         return Canonicalized()
     told = trip.canonical.told
-    asked = told.asked if with_text and len(told.asked) <= _LONGEST_BODY else b""
+    asked = told.asked if with_text and len(told.asked) <= LONG_BODY_BYTES else b""
     return msgspec.structs.replace(told, asked=asked)
 
 

@@ -388,6 +388,7 @@ class Gateway:
                 total_timeout_seconds=relay.total_timeout_seconds,
                 gone_after_seconds=relay.gone_after_seconds,
             ),
+            turns=self._turns,
         )
 
     def _owners(self, tenant: str) -> list[str]:

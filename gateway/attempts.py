@@ -4,6 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -118,6 +119,7 @@ class Attempts:
                 sink if stream is None else stream,
                 terms=terms,
                 on_first_byte=first_byte,
+                on_started=trip.drop_content,
                 withhold=withhold,
             )
         except BaseException:
@@ -237,7 +239,7 @@ def _terms(trip: Trip, request: ChatRequest, replica: Replica) -> Terms:
     decision, trace, origin = trip.decision, trip.trace, replica.origin
     assert decision is not None
     return Terms(
-        body=trip.engine_body(request),
+        body=partial(trip.engine_body, request),
         own_headers=_own_headers(trip),
         trace_headers=None if trace is None else trace.relay(decision, origin.host, origin.port),
         deadline=trip.deadline,

@@ -10,13 +10,14 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from gateway.account import finished
+from gateway import account
 from gateway.attempts import Attempts
 from gateway.encode import least_tokens
 from gateway.epochs import PrefixSpaces
 from gateway.hashing import ChainHasher
 from gateway.overload import Overload
 from gateway.placement import Affinity, Chooser
+from gateway.portions import Portioned, Turns, finished
 from gateway.relay import Fleet, Replica, asked_rank
 from gateway.settle import client_family, confirmed_tokens, learn, replies, settlement
 from gateway.trip import CLIENT_GONE_STATUS, ServedModel, Trip, expired, shutting_down
@@ -46,6 +47,13 @@ from gateway.values.settlement import Settlement
 
 _log = structlog.get_logger("gateway.flow")
 _T = TypeVar("_T")
+
+_MOST_CHAINS = 256
+"""Prompts of one request that are looked up and remembered; those behind them only count as tokens to compute. Prompts
+of one request mostly begin alike."""
+
+_CHAINS_AT_ONCE = 16
+"""Prompts that are hashed in one portion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,7 @@ class Flow:
         observers: Sequence[Observer],
         explains: Explains,
         limits: FlowLimits,
+        turns: Turns,
     ) -> None:
         self._models = models
         self._hasher = hasher
@@ -98,6 +107,7 @@ class Flow:
         self._observers = observers
         self._explains = explains
         self._limits = limits
+        self._turns = turns
 
     async def serve(self, request: ChatRequest, sink: Sink, grant: Grant, trace: Trace | None = None) -> None:
         """Answer one request.
@@ -125,7 +135,7 @@ class Flow:
                 await self._overload.let_clients_go_first(trip)
             while trip.outcome is None:
                 targets = self._targets(trip)
-                self._hash(trip, targets.values())
+                await self._while_there(trip, sink, self._turns.run(self._hashed(trip, targets.values())))
                 trip.lap("hash")
                 trip.ahead = self._overload.ahead(trip)
                 trip.decision = self._place(trip, targets, self._holdings(trip, targets))
@@ -231,12 +241,20 @@ class Flow:
         raise NoReplica(f"Replica {target.replica} takes no requests.", code="no_replica")
 
     def _hash(self, trip: Trip, replicas: Iterable[Replica]) -> None:
-        root, parts = trip.root, trip.prompt.parts
-        media = trip.prompt.media or ((),) * len(parts)
+        """``_hashed`` where nothing can be waited for. Nearly always all of it is known already."""
+        finished(self._hashed(trip, replicas))
+
+    def _hashed(self, trip: Trip, replicas: Iterable[Replica]) -> Portioned[None]:
+        """The chains of the prompts for the block sizes of some replicas."""
+        root, parts = trip.root, trip.prompt.parts[:_MOST_CHAINS]
+        media = trip.prompt.media[:_MOST_CHAINS] or ((),) * len(parts)
         for size in {self.block_size(replica) for replica in replicas} - trip.chains.keys():
-            trip.chains[size] = [
-                self._hasher.chain(root, part, size, items) for part, items in zip(parts, media, strict=True)
-            ]
+            chains = []
+            for part, items in zip(parts, media, strict=True):
+                chains.append((yield from self._hasher.chained(root, part, size, items)))
+                if len(chains) % _CHAINS_AT_ONCE == 0:
+                    yield
+            trip.chains[size] = chains
 
     def _holdings(self, trip: Trip, targets: Mapping[Target, Replica]) -> list[Holding]:
         by_block_size: dict[int, list[Target]] = {}
@@ -355,7 +373,7 @@ class Flow:
         if not trip.prefilled or settled.status != 200:
             return
         try:
-            self._explains.finished(finished(trip, settled, with_text=self._explains.wants_text))
+            self._explains.finished(account.finished(trip, settled, with_text=self._explains.wants_text))
         except Exception:  # noqa: BLE001 - whatever it is, the client has its answer and must not hear of it
             _log.exception("explain_failed", request_id=trip.request.request_id)
 

@@ -17,14 +17,17 @@ _SPACE = re.compile(rb"[ \t\n\r]*")
 _SCALAR = re.compile(rb"[^\s,\]}]+")
 # Possessive, so that a string of megabytes costs no memory to go back into.
 _BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([\[\]{}])', re.DOTALL)
-_REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _WS = rb"[ \t\n\r]*+"
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _FLAT_VALUE = rb'(?:%b|[^\s,\[\]{}"]++|\{[^"\[\]{}]*+\}|\[[^"\[\]{}]*+\])' % _STRING
 """A value without strings and containers inside it."""
 _AFTER_VALUE = re.compile(_WS + rb",?+")
-_BACKSLASH = ord("\\")
+_NO_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
+_PART_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_QUOTE = ord('"')
 _QUOTES_LOOKED_AT = 32
+_STEP = 128 * 1024
+"""Bytes that one call of a regular expression looks at: it holds the interpreter lock until it is done."""
 
 
 def inserted(document: bytes, member: bytes) -> bytes:
@@ -186,7 +189,7 @@ def _members(body: bytes, start: int) -> Iterator[tuple[str, int, int, int]]:
     """Of every member of the object that begins at ``start``: name, where it and its value begin, where both end."""
     position = _skip(body, start + 1)
     while body[position : position + 1] != b"}":
-        key_end = _string_end(body, position)
+        key_end = string_end(body, position)
         colon = _skip(body, key_end)
         begin = _skip(body, colon + 1)
         end = _value_end(body, begin)
@@ -207,15 +210,18 @@ def _items(body: bytes, start: int) -> Iterator[int]:
 
 
 def _skip(body: bytes, position: int) -> int:
-    space = _SPACE.match(body, position)
-    assert space is not None
-    return space.end()
+    while True:
+        space = _SPACE.match(body, position, position + _STEP)
+        assert space is not None
+        if space.end() < position + _STEP:
+            return space.end()
+        position = space.end()
 
 
 def _value_end(body: bytes, start: int) -> int:
     first = body[start : start + 1]
     if first == b'"':
-        return _string_end(body, start)
+        return string_end(body, start)
     if first not in (b"{", b"["):
         scalar = _SCALAR.match(body, start)
         assert scalar is not None
@@ -223,25 +229,47 @@ def _value_end(body: bytes, start: int) -> int:
     depth = 0
     position = start
     while True:
-        bracket = _BRACKET.match(body, position)
-        assert bracket is not None, "the body was parsed before"
+        bracket = _BRACKET.match(body, position, position + _STEP)
+        if bracket is None:
+            position = _without_brackets(body, position)
+            continue
         position = bracket.end()
         depth += 1 if bracket[1] in (b"{", b"[") else -1
         if depth == 0:
             return position
 
 
-def _string_end(body: bytes, start: int) -> int:
+def _without_brackets(body: bytes, position: int) -> int:
+    """Behind as much as there is without a bracket within a step; of a string that is longer, behind its end."""
+    passed = _NO_BRACKET.match(body, position, position + _STEP)
+    assert passed is not None
+    assert passed.end() < len(body), "the body was parsed before"
+    return passed.end() if passed.end() > position else string_end(body, position)
+
+
+def string_end(body: bytes, start: int) -> int:
+    """Where the string ends that begins at ``start``."""
     position = start + 1
     # Looking for the next quote is many times faster than looking at every byte, unless there are very many quotes.
     for _ in range(_QUOTES_LOOKED_AT):
         quote = body.index(b'"', position)
-        before = quote - 1
-        while body[before] == _BACKSLASH:
-            before -= 1
+        if _backslashes(body, position, quote) % 2 == 0:
+            return quote + 1
         position = quote + 1
-        if (quote - before) % 2:
-            return position
-    rest = _REST_OF_STRING.match(body, position)
-    assert rest is not None
-    return rest.end()
+    while True:
+        part = _PART_OF_STRING.match(body, position, position + _STEP)
+        assert part is not None
+        position = part.end()
+        if body[position] == _QUOTE:
+            return position + 1
+
+
+def _backslashes(body: bytes, start: int, end: int) -> int:
+    """How many backslashes stand right in front of ``end``."""
+    size = 32
+    while True:
+        piece = body[max(end - size, start) : end]
+        count = len(piece) - len(piece.rstrip(b"\\"))
+        if count < len(piece) or end - size <= start:
+            return count
+        size *= 8

@@ -1,9 +1,14 @@
 """The state of one request on its way through the house."""
 
+import asyncio
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
 
 from gateway.canon.counts import TokenCounts
 from gateway.encode import Encoder
@@ -27,7 +32,7 @@ from gateway.values.numbers import MOST_SEQUENCES, choices
 from gateway.values.outcome import Ending, FailureStage, Outcome
 from gateway.values.ports import CanonicalRequest, Grant, Lease, Trace
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
-from gateway.values.request import ChatRequest
+from gateway.values.request import LONG_BODY_BYTES, ChatRequest
 from gateway.values.space import NO_SPACE, ModelVersion, SpacePass
 
 CLIENT_GONE_STATUS = 499
@@ -131,11 +136,27 @@ class Trip:
         if self.trace is not None:
             self.trace.resume()
 
-    def engine_body(self, request: ChatRequest) -> bytes:
+    async def engine_body(self, request: ChatRequest) -> bytes:
         """The body with which ``request`` (this one or its continuation) is sent; attempts share it."""
         if self._engine_body is None or self._engine_body[0] is not request:
-            self._engine_body = request, engine_body(request, self.space.salt)
+            making = partial(engine_body, request, self.space.salt)
+            made = making() if len(request.body) <= LONG_BODY_BYTES else await asyncio.to_thread(making)
+            self._engine_body = request, made
         return self._engine_body[1]
+
+    def drop_content(self) -> None:
+        """The client gets the first event of a stream: unless another replica can continue it, nothing is sent again.
+
+        What no later stage reads is freed, for a stream may last for hours.
+        """
+        if self.stream is not None:
+            return
+        self._engine_body = None
+        for request in (self.asked, self.request):
+            request.drop_content()
+        if self.canonical is not None and len(self.canonical.told.asked) > LONG_BODY_BYTES:
+            told = msgspec.structs.replace(self.canonical.told, asked=b"")
+            self.canonical = dataclasses.replace(self.canonical, request=self.request, told=told)
 
     @property
     def begun(self) -> bool:

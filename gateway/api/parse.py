@@ -60,6 +60,7 @@ def parse_request(
     models: Collection[str],
     limits: JsonLimits,
     hold: Callable[[int], None],
+    dropped: Callable[[int], None] | None = None,
     request_id: RequestId,
     session: str | None,
     received_at: float,
@@ -77,7 +78,8 @@ def parse_request(
         models: The models that are served.
         limits: What the body may hold.
         hold: Called with the memory that the parsed body takes, before it is parsed. What it raises ends the parsing.
-        request_id: As in ``ChatRequest``, like all that follow.
+        dropped: As in ``ChatRequest``, like all that follow.
+        request_id: See there.
         session: See there.
         received_at: See there.
         caller: See there.
@@ -125,6 +127,7 @@ def parse_request(
         caller=caller,
         peer=peer,
         timeout_seconds=_timeout(headers),
+        dropped=dropped,
     )
 
 

@@ -180,6 +180,7 @@ class PublicApp:
             models=self._models,
             limits=self._limits,
             hold=share.add,
+            dropped=share.drop,
             request_id=request_id,
             session=_text(named.get(b"x-session-id")),
             received_at=time.monotonic(),

@@ -154,7 +154,8 @@ class ServerSettings(BaseModel):
     400. 16384 is vLLM's own limit of `n`. An engine computes each of them as a request of its own, in front of those
     that come later. Too small: batches of prompts and large `n` are refused; too large: one request can hold up a
     replica for everyone else."""
-    max_json_members: int = Field(default=100_000, ge=100, le=1_000_000)
+
+    max_json_members: int = Field(default=200_000, ge=100, le=1_000_000)
     """Most members of all objects in a request body, those in the arguments of tool calls included; more are answered
     with 400. The largest tool schemas have some thousands. Too small: requests with many tools are refused; too large:
     one body takes seconds of CPU and hundreds of MiB."""

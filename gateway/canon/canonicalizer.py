@@ -10,13 +10,14 @@ import msgspec
 import structlog
 
 from gateway.canon.building import rulebook
-from gateway.canon.hints import hinted
+from gateway.canon.hints import affinity_of, hinted
 from gateway.canon.memory import ContextMemory
 from gateway.canon.modes import ALL_OFF, ModeTable, rules_in
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import Given
 from gateway.canon.rulebook import Canonical
 from gateway.canon.settings import CanonSettings
+from gateway.json_portions import upper_bounds
 from gateway.values.canonical import Canonicalized, RuleMode, RuleModes, RuleName
 from gateway.values.errors import Overloaded
 from gateway.values.ports import CanonicalRequest, ContextStore, LongTexts, ModelTexts
@@ -29,6 +30,11 @@ _INLINE_BYTES = 64 * 1024
 """Bodies up to this size are worked on between two turns of the event loop."""
 
 _MIB = 1024 * 1024
+
+_MOST_BYTES = 4 * _MIB
+_MOST_VALUES = 150_000
+"""Larger bodies, and those with more brackets, colons and commas, go on as they came: writing them again takes single
+calls that hold the interpreter lock for more than some 20 ms."""
 
 _AS_IT_CAME = CanonSettings()
 """Hints are read, and nothing is taken out."""
@@ -83,7 +89,9 @@ class Canonicalizer:
             modes, settings = ALL_OFF, _AS_IT_CAME
         told = Canonicalized(modes, owner=owner_of(request))
         try:
-            hints = hinted(request, settings)
+            if request.size > _INLINE_BYTES and not await self._work(request, _is_workable, request.body):
+                return CanonicalRequest(request, told, affinity=affinity_of(request))
+            hints = await self._work(request, hinted, request, settings)
             names = rules_in(modes, RuleMode.APPLY)
             if not names and hints.request is request:
                 return CanonicalRequest(request, told, affinity=hints.affinity)
@@ -168,6 +176,13 @@ def owner_of(request: ChatRequest) -> str:
     user = request.fields.get("user")
     caller = request.caller
     return "\0".join((caller.tenant.id, caller.scope, request.session or "", user if isinstance(user, str) else ""))
+
+
+def _is_workable(body: bytes) -> bool:
+    if len(body) > _MOST_BYTES:
+        return False
+    most = upper_bounds(body)
+    return most.members + most.values <= _MOST_VALUES
 
 
 def _is_off(request: ChatRequest) -> bool:

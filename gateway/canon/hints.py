@@ -35,21 +35,23 @@ class Hints(NamedTuple):
 
 def hinted(request: ChatRequest, settings: CanonSettings) -> Hints:
     """Take out what is to be taken out, and read the rest."""
-    affinity = None
+    affinity = affinity_of(request)
     fields, body = request.fields, request.body
     if settings.cache_control == "strip" or settings.billing_header == "strip":
         fields = _without_marks(request, settings)
         body = rewritten(body, request.fields, fields)
-    if _CACHE_KEY in fields:
-        key = fields[_CACHE_KEY]
-        if isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY:
-            affinity = key
-        if settings.prompt_cache_key == "strip":
-            fields = {name: value for name, value in fields.items() if name != _CACHE_KEY}
-            body = without(body, _CACHE_KEY)
+    if _CACHE_KEY in fields and settings.prompt_cache_key == "strip":
+        fields = {name: value for name, value in fields.items() if name != _CACHE_KEY}
+        body = without(body, _CACHE_KEY)
     if fields is not request.fields:
         request = dataclasses.replace(request, fields=fields, body=body)
     return Hints(request, affinity)
+
+
+def affinity_of(request: ChatRequest) -> str | None:
+    """What a request says that it belongs together with; None if it says nothing."""
+    key = request.fields.get(_CACHE_KEY)
+    return key if isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY else None
 
 
 def _without_marks(request: ChatRequest, settings: CanonSettings) -> Fields:

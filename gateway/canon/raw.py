@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import orjson
 
+from gateway.json_bytes import string_end
+
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _SCALAR = re.compile(rb"[^\s,\]}]+")
-# Possessive, so that a string of megabytes costs no memory to go back into.
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NEXT = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]{0,100}+")*+(["\[\]{}])')
 """The next bracket, or the next string that is long or has escapes."""
 _SIMPLE = re.compile(
@@ -21,7 +21,7 @@ _SIMPLE = re.compile(
 )
 """A member as most are, and what follows it up to the next one: a short name and a short text or number."""
 _OPENING = (b"[", b"{")
-_BACKSLASH, _QUOTE, _COMMA, _CLOSED_ARRAY, _CLOSED_OBJECT = b'\\",]}'
+_QUOTE, _COMMA, _CLOSED_ARRAY, _CLOSED_OBJECT = b'",]}'
 
 
 class Child(NamedTuple):
@@ -88,7 +88,7 @@ class Raw:
         if end is not None:
             return end
         if self.document[start] == _QUOTE:
-            return _string_end(self.document, start)
+            return string_end(self.document, start)
         scalar = _SCALAR.match(self.document, start)
         assert scalar is not None, "the text was parsed before"
         return scalar.end()
@@ -116,15 +116,5 @@ def _ends(document: bytes) -> dict[int, int]:
             ends[begun.pop()] = position
         else:
             start = position - 1
-            position = ends[start] = _string_end(document, start)
+            position = ends[start] = string_end(document, start)
     return ends
-
-
-def _string_end(document: bytes, start: int) -> int:
-    # Looking for the next quote is many times faster than looking at every byte.
-    quote = document.index(b'"', start + 1)
-    if document[quote - 1] != _BACKSLASH:
-        return quote + 1
-    string = _STRING.match(document, start)
-    assert string is not None, "the text was parsed before"
-    return string.end()

@@ -1,15 +1,22 @@
 """From a request to its token ids: by the local tokenizer, else the engine's, else stand-ins made of the text."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import structlog
 
 from gateway.encode.local import LocalEncoder
 from gateway.encode.remote import EngineTokenizer
+from gateway.encode.size import PromptTooLarge, check_size
 from gateway.encode.text import stand_in
 from gateway.values.errors import Overloaded, TokenizerUnavailable
 from gateway.values.ports import EngineUnavailable, LongTexts
 from gateway.values.prompt import TokenizedPrompt, TokenSource
-from gateway.values.request import ChatRequest
+from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.tenant import Tenant
+
+_SMALL_BYTES = 32 * 1024
+"""A body up to this size cannot exceed the bounds of ``size``."""
 
 _log = structlog.get_logger("gateway.encode")
 
@@ -40,26 +47,43 @@ class Encoder:
             Overloaded: its text is long, and too many of the tenant's long texts wait for a thread. Stand-ins would
                 spare the thread, but not the work behind it.
         """
-        if self.local is not None:
-            try:
-                if len(request.body) <= self._inline_bytes:
-                    parts = self.local.encode(request.endpoint, request.fields)
-                else:
-                    tenant = request.caller.tenant
-                    parts = await self._threads.run(
-                        tenant, len(request.body), self.local.encode, request.endpoint, request.fields
-                    )
-                return TokenizedPrompt(parts, TokenSource.LOCAL)
-            except TokenizerUnavailable:
-                pass  # a prompt only the engine can encode
-            except Overloaded:
-                raise
-            except Exception:  # noqa: BLE001 - a tokenizer's failure must not cost the client its answer
-                _log.exception("tokenizer_failed", model=request.model, request_id=request.request_id)
+        try:
+            is_small = len(request.body) <= _SMALL_BYTES
+            parts = await self._work(request, self._local_parts if is_small else self._checked_parts)
+            return TokenizedPrompt(parts, TokenSource.LOCAL)
+        except PromptTooLarge:
+            return await self._stand_in(request)
+        except TokenizerUnavailable:
+            pass  # a prompt only the engine can encode
+        except Overloaded:
+            raise
+        except Exception:  # noqa: BLE001 - a tokenizer's failure must not cost the client its answer
+            _log.exception("tokenizer_failed", model=request.model, request_id=request.request_id)
         try:
             return await self._engine.encode(request, now=request.received_at)
         except EngineUnavailable:
-            return TokenizedPrompt(stand_in(request.endpoint, request.fields), TokenSource.TEXT, variant="text")
+            return await self._stand_in(request)
+
+    def _checked_parts(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+        check_size(endpoint, fields)
+        return self._local_parts(endpoint, fields)
+
+    def _local_parts(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+        if self.local is None:
+            raise TokenizerUnavailable("the model has no tokenizer in this process")
+        return self.local.encode(endpoint, fields)
+
+    async def _stand_in(self, request: ChatRequest) -> TokenizedPrompt:
+        return TokenizedPrompt(await self._work(request, stand_in), TokenSource.TEXT, variant="text")
+
+    async def _work(
+        self, request: ChatRequest, function: Callable[[Endpoint, Mapping[str, Any]], tuple[bytes, ...]]
+    ) -> tuple[bytes, ...]:
+        """The prompts that a function makes of a request: here, or for a large one in a thread."""
+        if len(request.body) <= self._inline_bytes:
+            return function(request.endpoint, request.fields)
+        tenant = request.caller.tenant
+        return await self._threads.run(tenant, len(request.body), function, request.endpoint, request.fields)
 
     async def encode_reply(self, text: str, tenant: Tenant) -> bytes | None:
         """Token ids of text generated for a tenant; None without a local tokenizer, or without a thread for it."""

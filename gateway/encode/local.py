@@ -1,6 +1,6 @@
 """A model's own tokenizer and chat template, in this process."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.encode import conversation as rules
@@ -9,6 +9,8 @@ from gateway.encode.tokens import TokenBackend, pack
 from gateway.values.errors import TokenizerUnavailable
 from gateway.values.numbers import whole
 from gateway.values.request import Endpoint
+
+_IDS_AT_ONCE = 65_536
 
 
 class LocalEncoder:
@@ -100,21 +102,25 @@ class LocalEncoder:
         if isinstance(prompt, str):
             return (self.tokens.encode(prompt, add_special_tokens=special),)
         if isinstance(prompt, list) and prompt:
-            if _is_ids(prompt):
+            if isinstance(prompt[0], int):
                 return (_packed(prompt),)
             if all(isinstance(item, str) for item in prompt):
                 return tuple(self.tokens.encode(item, add_special_tokens=special) for item in prompt)
-            if all(_is_ids(item) for item in prompt):
-                return tuple(_packed(item) for item in prompt)
+            return tuple(map(_packed, prompt))
         raise TokenizerUnavailable("prompt is neither text nor token ids")
 
 
-def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
-
-
-def _packed(ids: Sequence[int]) -> bytes:
-    try:
-        return pack(ids)
-    except OverflowError as error:
-        raise TokenizerUnavailable("prompt holds a number that is no token id") from error
+def _packed(ids: Any) -> bytes:
+    """Token ids of a prompt, in steps: a call for a million of them would hold the interpreter lock for long."""
+    if not isinstance(ids, list) or not ids:
+        raise TokenizerUnavailable("prompt is neither text nor token ids")
+    packed = bytearray()
+    for start in range(0, len(ids), _IDS_AT_ONCE):
+        piece = ids[start : start + _IDS_AT_ONCE]
+        if set(map(type, piece)) != {int}:
+            raise TokenizerUnavailable("prompt is neither text nor token ids")
+        try:
+            packed += pack(piece)
+        except OverflowError as error:
+            raise TokenizerUnavailable("prompt holds a number that is no token id") from error
+    return bytes(packed)

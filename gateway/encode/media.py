@@ -7,7 +7,8 @@ from xxhash import xxh3_64_hexdigest
 
 from gateway.encode.written import written
 
-_TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
+TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
+"""Types of content parts that are text."""
 
 
 def media_variant(fields: Mapping[str, Any]) -> str:
@@ -25,5 +26,5 @@ def _media_parts(fields: Mapping[str, Any]) -> Iterator[Any]:
     for message in messages if isinstance(messages, list) else ():
         content = message.get("content") if isinstance(message, Mapping) else None
         for part in content if isinstance(content, list) else ():
-            if isinstance(part, Mapping) and part.get("type", "text") not in _TEXT_PARTS:
+            if isinstance(part, Mapping) and part.get("type", "text") not in TEXT_PARTS:
                 yield part

@@ -5,14 +5,14 @@ vLLM has two ways: ``…/render`` returns the ids exactly as it will use them, b
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
-
-import orjson
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from gateway.encode.media import media_variant
 from gateway.encode.tokens import pack
 from gateway.encode.written import written
+from gateway.json_portions import InvalidJson, JsonLimits, TooMuchJson, parsed
+from gateway.portions import finished
 from gateway.values.ids import ModelId
 from gateway.values.ports import EngineCaller, EngineUnavailable
 from gateway.values.prompt import TokenizedPrompt, TokenSource
@@ -37,6 +37,13 @@ longer than a good placement saves, and load the engine with work beside its own
 _PATIENCE = 2
 """All calls for one request take at most this many times the timeout of one, so that a replica that does not answer
 leaves time to ask another."""
+
+_SHORT_BYTES = 256 * 1024
+"""Requests and answers up to this size are written and read on the event loop; others in a thread, in portions."""
+
+_ANSWER_LIMITS = JsonLimits(depth=512, containers=200_000, members=1_000_000, values=20_000_000)
+
+T = TypeVar("T")
 
 
 class EngineTokenizer:
@@ -69,7 +76,7 @@ class EngineTokenizer:
         if now >= self._refused_until.get(render, 0.0):
             try:
                 answer = await self._ask(request, render, request.body)
-                return _rendered(answer, media_variant(request.fields))
+                return _rendered(answer, await _work(request, lambda: media_variant(request.fields)))
             except EngineUnavailable as error:
                 if error.status not in (403, 404, 405):
                     raise
@@ -78,7 +85,8 @@ class EngineTokenizer:
             raise EngineUnavailable("the engine offers neither render nor tokenize")
         try:
             parts = await self._tokenize(request)
-            return TokenizedPrompt(parts, TokenSource.ENGINE_TOKENIZE, variant=media_variant(request.fields))
+            variant = await _work(request, lambda: media_variant(request.fields))
+            return TokenizedPrompt(parts, TokenSource.ENGINE_TOKENIZE, variant=variant)
         except EngineUnavailable as error:
             if error.status in (403, 404, 405):
                 self._refused_until["/tokenize"] = now + _RETRY_AFTER_SECONDS
@@ -87,7 +95,8 @@ class EngineTokenizer:
     async def _tokenize(self, request: ChatRequest) -> tuple[bytes, ...]:
         if request.endpoint is Endpoint.CHAT:
             body = {key: request.fields[key] for key in _TOKENIZE_CHAT_FIELDS if key in request.fields}
-            return (_tokenized(await self._ask(request, "/tokenize", written({"model": self._model} | body))),)
+            asked = await _work(request, lambda: written({"model": self._model} | body))
+            return (_tokenized(await self._ask(request, "/tokenize", asked)),)
         prompt = request.fields.get("prompt")
         prompts = prompt if isinstance(prompt, list) else [prompt]
         if not prompts or not all(isinstance(item, str) for item in prompts):
@@ -104,10 +113,18 @@ class EngineTokenizer:
     async def _ask(self, request: ChatRequest, path: str, body: bytes) -> Any:
         regions = request.caller.tenant.regions
         answer = await self._engines.ask(self._model, path, body, self._timeout_seconds, regions)
+        reading = parsed(answer, _ANSWER_LIMITS)
         try:
-            return orjson.loads(answer)
-        except orjson.JSONDecodeError as error:
+            if len(answer) <= _SHORT_BYTES:
+                return finished(reading)
+            return await asyncio.to_thread(finished, reading)
+        except (InvalidJson, TooMuchJson) as error:
             raise EngineUnavailable(f"{path} answered something that is not JSON") from error
+
+
+async def _work(request: ChatRequest, function: Callable[[], T]) -> T:
+    """What a function returns, called in a thread if the request is large."""
+    return function() if len(request.body) <= _SHORT_BYTES else await asyncio.to_thread(function)
 
 
 def _rendered(answer: Any, variant: str) -> TokenizedPrompt:

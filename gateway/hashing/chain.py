@@ -9,10 +9,14 @@ holds. Requests and the engines' events lead to the same chain, or they would ne
 """
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from xxhash import xxh3_64_intdigest
 
+from gateway.portions import Portioned, finished
 from gateway.values.blocks import BlockChain
 from gateway.values.ids import BlockHash, ModelId
 from gateway.values.media import MediaItem
@@ -29,6 +33,9 @@ _MEMO_RUNS = 4096
 """Runs remembered: about 12 MiB with blocks of 16 tokens."""
 
 _MEMO_ROOTS = 1024
+
+_PORTION_RUNS = 64
+"""Runs that are hashed in one portion, in about a millisecond."""
 
 
 def space_root(space: CacheSpace) -> int:
@@ -72,30 +79,41 @@ class ChainHasher:
             block_size: Tokens per block.
             media: The items inside the prompt, by offset.
         """
+        return finished(self.chained(root, tokens, block_size, media))
+
+    def chained(
+        self, root: int, tokens: bytes, block_size: int, media: Sequence[MediaItem] = ()
+    ) -> Portioned[BlockChain]:
+        """``chain`` in portions, for long prompts."""
         block = block_size * TOKEN_BYTES
         end = len(tokens) // block * block
-        if media:
-            extras = [_extra(media, start, start + block_size) for start in range(0, end // TOKEN_BYTES, block_size)]
-            hashes = self.extend(root, tokens, block_size, extras)
-            return BlockChain(hashes, block_size, len(tokens) // TOKEN_BYTES)
         run = block * max(min(_RUN_BLOCKS, _RUN_TOKENS // block_size), 1)
-        hashes = []
+        extras = _extras(media, block_size)
+        hashes: list[BlockHash] = []
         previous = root
-        for start in range(0, end, run):
+        for number, start in enumerate(range(0, end, run), 1):
             part = tokens[start : min(start + run, end)]
-            if len(part) < run:
-                hashes += _hash_run(previous, part, block)
-                break
-            key = (previous, part)
-            known = self._young.get(key)
-            if known is None:
-                known = self._old.get(key) or _hash_run(previous, part, block)
-                if len(self._young) >= _MEMO_RUNS // 2:
-                    self._old, self._young = self._young, {}
-                self._young[key] = known
+            if media:
+                known = self.extend(previous, part, block_size, list(islice(extras, len(part) // block)))
+            elif len(part) < run:
+                known = _hash_run(previous, part, block)
+            else:
+                known = self._known_run(previous, part, block)
             hashes += known
             previous = known[-1]
+            if number % _PORTION_RUNS == 0:
+                yield
         return BlockChain(hashes, block_size, len(tokens) // TOKEN_BYTES)
+
+    def _known_run(self, previous: int, part: bytes, block: int) -> list[BlockHash]:
+        key = (previous, part)
+        known = self._young.get(key)
+        if known is None:
+            known = self._old.get(key) or _hash_run(previous, part, block)
+            if len(self._young) >= _MEMO_RUNS // 2:
+                self._old, self._young = self._young, {}
+            self._young[key] = known
+        return known
 
     def extended(self, root: int, chain: BlockChain, tokens: bytes) -> BlockChain:
         """Chain of a longer prompt that begins with one already hashed; only what is new is hashed.
@@ -133,11 +151,12 @@ def _hash_run(previous: int, part: bytes, block: int) -> list[BlockHash]:
     return hashes
 
 
-def _extra(media: Sequence[MediaItem], start: int, end: int) -> bytes | None:
-    """What the items that reach into the tokens ``start`` to ``end`` add to their block's identity."""
-    inside = [
-        (item.identifier, item.offset - start)
-        for item in media
-        if item.offset < end and item.offset + item.length > start
-    ]
-    return media_extra(inside) if inside else None
+def _extras(media: Sequence[MediaItem], block_size: int) -> Iterator[bytes | None]:
+    """What the items add to the identity of one block after the other."""
+    ahead = deque(media)
+    reaching: list[MediaItem] = []
+    for start in itertools.count(0, block_size):
+        reaching = [item for item in reaching if item.offset + item.length > start]
+        while ahead and ahead[0].offset < start + block_size:
+            reaching.append(ahead.popleft())
+        yield media_extra([(item.identifier, item.offset - start) for item in reaching]) if reaching else None

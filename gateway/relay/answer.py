@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -63,7 +63,7 @@ class Terms:
     """What goes with a request, and for how long.
 
     Attributes:
-        body: Sent as the body: the request's with what the gateway sets in it.
+        body: Makes what is sent as the body: the request's with what the gateway sets in it.
         own_headers: Headers the gateway adds to the answer.
         trace_headers: Sent in place of the client's ``traceparent`` and ``tracestate``; None leaves those.
         deadline: When the client stops waiting, in the running loop's time (monotonic seconds).
@@ -71,7 +71,7 @@ class Terms:
         begun: Whether the client has got the beginning already, from another replica.
     """
 
-    body: bytes
+    body: Callable[[], Awaitable[bytes]]
     own_headers: Sequence[tuple[bytes, bytes]]
     trace_headers: Sequence[tuple[bytes, bytes]] | None
     deadline: float
@@ -103,12 +103,14 @@ class Answer:
         request: ChatRequest,
         *,
         max_answer_bytes: int,
+        on_started: Callable[[], None],
     ) -> None:
         self.now = asyncio.get_running_loop().time
         self._sink = sink
         self._terms = terms
         self._on_first_byte = on_first_byte
         self._on_taken = on_taken
+        self._on_started = on_started
         self._filter = EventFilter(keep_usage=request.usage_wanted)
         self._room = max_answer_bytes
         self._began_at = self.now()
@@ -231,6 +233,7 @@ class Answer:
         self._held_up = True
         if not self._started:
             self._started = True
+            self._on_started()
             await self._sink.start(self._status, self._headers)
         await self._sink.write(data, more=more)
         self._held_up = False

@@ -48,6 +48,7 @@ class Forwarder:
         *,
         terms: Terms,
         on_first_byte: Callable[[], None],
+        on_started: Callable[[], None],
         withhold: Callable[[Ending, int | None, bool], bool],
     ) -> Outcome:
         """Forward one request; never raises for what the replica or the client does.
@@ -63,6 +64,7 @@ class Forwarder:
             sink: Where the answer goes.
             terms: What goes with it.
             on_first_byte: Called once when the first byte of a stream has come.
+            on_started: Called once when the client is about to get the first event of a stream.
             withhold: Asked before the client is told how the attempt ended (the ending, the status, whether it got
                 anything before): whether it is told nothing, because the request is tried again elsewhere.
         """
@@ -71,7 +73,9 @@ class Forwarder:
             if not flight.called_back:
                 timeout.reschedule(min(attempt.now() + 1.125 * self._chunk_timeout, terms.deadline))
 
-        attempt = Answer(sink, terms, on_first_byte, taken, request, max_answer_bytes=self._max_answer_bytes)
+        attempt = Answer(
+            sink, terms, on_first_byte, taken, request, max_answer_bytes=self._max_answer_bytes, on_started=on_started
+        )
         headers = upstream_headers(
             request.headers,
             request.request_id.encode(),
@@ -87,7 +91,10 @@ class Forwarder:
         try:
             async with timeout:
                 replica.flights.add(flight)
-                async with self._client.request("POST", replica.origin, path, headers, terms.body) as response:
+                body = await terms.body()
+                exchange = self._client.request("POST", replica.origin, path, headers, body)
+                del body  # it is not to be held until the answer is over
+                async with exchange as response:
                     attempt.begin(response.status, response.headers)
                     reset_at = 0.0
                     while (piece := await response.read()) is not None:

@@ -1,6 +1,6 @@
 """A client's request: the bytes that came, and a parsed view over them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -14,6 +14,18 @@ class Endpoint(StrEnum):
 
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
+
+
+LONG_BODY_BYTES = 2 * 1024 * 1024
+"""Longer bodies are images rather than text: explanations do without them, and streams let go of them."""
+
+_READ_LATER = frozenset(
+    {
+        *("messages", "prompt", "n", "best_of", "max_tokens", "max_completion_tokens", "stream", "stream_options"),
+        *("logprobs", "prompt_logprobs", "echo", "cache_salt", "user"),
+    }
+)
+"""Members that are read after the first event of an answer has been sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,8 @@ class ChatRequest:
         caller: On whose behalf it comes.
         peer: Address it came from; empty if unknown.
         timeout_seconds: How long the client waits for the whole answer (``x-request-timeout``); None for not said.
+        size: Bytes of the body as it came; also after ``drop_content``.
+        dropped: Called with the number of bytes that ``drop_content`` frees; None if that concerns no one.
         warms: The target whose cache the request is to fill; None for a client's request.
     """
 
@@ -53,3 +67,21 @@ class ChatRequest:
     peer: str = ""
     timeout_seconds: float | None = None
     warms: Target | None = None
+    size: int = -1
+    dropped: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            object.__setattr__(self, "size", len(self.body))
+
+    def drop_content(self) -> None:
+        """Free what is not read any more once the client has got the first event of its answer.
+
+        These are the body, unless it is short enough to be explained, and most members of ``fields``.
+        """
+        kept = {name: value for name, value in self.fields.items() if name in _READ_LATER}
+        object.__setattr__(self, "fields", kept)
+        if len(self.body) > LONG_BODY_BYTES:
+            if self.dropped is not None:
+                self.dropped(len(self.body))
+            object.__setattr__(self, "body", b"")

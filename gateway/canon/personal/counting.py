@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import structlog
 
-from gateway.canon.personal.passages import Beginning, Passage, beginnings
+from gateway.canon.personal.passages import Beginning, Passage, beginnings, has_many_pieces
 from gateway.canon.personal.patterns import Hit
 from gateway.canon.personal.prefixes import beginning_of_findings, conversation_of
 from gateway.canon.personal.scanner import Scanner
@@ -15,7 +15,7 @@ from gateway.canon.personal.tally import Tally
 from gateway.values.errors import Overloaded
 from gateway.values.personal import Finding
 from gateway.values.ports import PersonalDataObserver
-from gateway.values.request import ChatRequest
+from gateway.values.request import ChatRequest, Endpoint
 
 _MAX_WAITING = 4096
 _MAX_WAITING_BYTES = 32 * 1024 * 1024
@@ -62,12 +62,15 @@ class Counting:
 
     def add(self, request: ChatRequest, space: str) -> None:
         """Count a request soon; if too much is waiting already, it is skipped, and that is counted."""
-        full = len(self._waiting) >= _MAX_WAITING or self._waiting_bytes + len(request.body) > _MAX_WAITING_BYTES
+        if request.endpoint is Endpoint.CHAT and has_many_pieces(request, with_user=True):
+            self._observer.on_personal_data_skipped(request.caller.tenant)
+            return
+        full = len(self._waiting) >= _MAX_WAITING or self._waiting_bytes + request.size > _MAX_WAITING_BYTES
         if full and self._waiting:
             self._observer.on_personal_data_skipped(request.caller.tenant)
             return
         self._waiting.append(_Waiting(request, space))
-        self._waiting_bytes += len(request.body)
+        self._waiting_bytes += request.size
         self._awake.set()
 
     async def run(self) -> None:
@@ -77,7 +80,7 @@ class Counting:
                 self._awake.clear()
                 await self._awake.wait()
             request, space = self._waiting.popleft()
-            self._waiting_bytes -= len(request.body)
+            self._waiting_bytes -= request.size
             try:
                 await self._count(request, space)
             except Exception as error:  # noqa: BLE001 - reports are less than the gateway

@@ -35,6 +35,8 @@ _PART_TEXTS = ("text", "refusal", "thinking")
 _MESSAGE_TEXTS = ("name", "reasoning", "reasoning_content", "refusal")
 """Where engines take text of a prompt from besides ``content``."""
 
+_MOST_PIECES = 4096
+
 Beginning = list[Passage | bytes]
 """A prompt from its first character through its first user message. Bytes stand for what is no text: roles, boundaries,
 media."""
@@ -56,6 +58,27 @@ def beginnings(request: ChatRequest) -> list[Beginning]:
         for position, text in enumerate(prompts)
         if isinstance(text, str)
     ]
+
+
+def has_many_pieces(request: ChatRequest, *, with_user: bool) -> bool:
+    """Whether the messages in front of the first one of the user have so many parts that searching them takes long.
+
+    Args:
+        request: A chat.
+        with_user: Whether the first message of the user counts as well.
+    """
+    pieces = 0
+    for message in request.fields["messages"]:
+        asks = message["role"] == "user"
+        if asks and not with_user:
+            break
+        content = message.get("content")
+        pieces += 1 + (len(content) if isinstance(content, list) else 0)
+        if pieces > _MOST_PIECES:
+            return True
+        if asks:
+            break
+    return False
 
 
 def leading(request: ChatRequest) -> list[Passage]:

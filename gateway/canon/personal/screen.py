@@ -7,7 +7,7 @@ import structlog
 
 from gateway.canon.personal.counting import Counting
 from gateway.canon.personal.masking import masked
-from gateway.canon.personal.passages import Passage, leading
+from gateway.canon.personal.passages import Passage, has_many_pieces, leading
 from gateway.canon.personal.patterns import Hit, Patterns
 from gateway.canon.personal.scanner import Scanner
 from gateway.canon.personal.settings import PersonalDataSettings
@@ -86,6 +86,13 @@ class PersonalDataScreen:
         if mode not in {PersonalDataMode.MASK, PersonalDataMode.BLOCK} or request.endpoint is not Endpoint.CHAT:
             return request
         failed = ""
+        if has_many_pieces(request, with_user=False):
+            raise BadRequest(
+                "There are too many messages and content parts before the first message of the user to search them for"
+                " personal data. Send fewer in front of it.",
+                param="messages",
+                code="too_long_to_search",
+            )
         passages = leading(request)
         if sum(len(passage.text) for passage in passages) > self._max_characters:
             raise BadRequest(

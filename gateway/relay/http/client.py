@@ -56,6 +56,7 @@ class Exchange:
         self._connection = connection
         try:
             connection.send(self._head, self._body)
+            self._body = b""  # what is not sent yet is held by the connection
             await connection.wait_for_head()
         except BaseException:
             connection.abort()

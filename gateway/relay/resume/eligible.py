@@ -16,13 +16,17 @@ _MORE_THAN_TEXT = frozenset(
         "include_stop_str_in_output",
     }
 )
+_MOST_BODY_BYTES = 1024 * 1024
+"""To continue a stream its prompt is tokenized once more, between two events of other streams, and the body of a stream
+that may be continued is held until its end."""
+
 _GUIDED = "guided_"
 
 
 def is_resumable(request: ChatRequest) -> bool:
     """Whether a request asks for one stream of plain text, and for nothing that is another thing when continued."""
     fields = request.fields
-    if not request.stream or request.warms is not None:
+    if not request.stream or request.warms is not None or request.size > _MOST_BODY_BYTES:
         return False
     if any(_is_set(value) for name, value in fields.items() if name in _MORE_THAN_TEXT or name.startswith(_GUIDED)):
         return False
@@ -41,8 +45,8 @@ def single_prompt(fields: Mapping[str, Any]) -> str | list[int] | None:
         prompt = prompt[0]
     if isinstance(prompt, str):
         return prompt
-    is_ids = isinstance(prompt, list) and bool(prompt) and all(type(token) is int for token in prompt)
-    return prompt if is_ids else None
+    # An engine refuses a list that begins with a number and holds anything else, so that no stream is to be continued.
+    return prompt if isinstance(prompt, list) and prompt and type(prompt[0]) is int else None
 
 
 def _has_open_end(fields: Mapping[str, Any]) -> bool:
