@@ -39,7 +39,7 @@ _DEAF_SECONDS = 2.0
 _AT_ONCE = 32
 """Messages taken before requests have their turn: some milliseconds. One at a time would fall behind on a busy loop."""
 
-_STOP_SECONDS = 1.0
+_STOP_SECONDS = 0.5
 _NAME_BYTES = 8
 
 _log = structlog.get_logger("gateway.state")
