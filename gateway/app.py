@@ -1,5 +1,6 @@
 """Builds the gateway from its settings. The only place that constructs the rooms and ties them together."""
 
+import asyncio
 import time
 
 from fastapi import FastAPI
@@ -329,20 +330,26 @@ class Gateway:
         """Stop watching, close all connections to the replicas, and write down what is to be kept."""
         self.end_live()
         await self._warmer.stop()
-        await self._models.stop()
-        await self._discovery.stop()
-        await self._membership.stop()
-        await self._health.stop()
-        await self._feeds.stop()
-        await self._screen.stop()
-        await self._sharing.stop()
-        await self._explain.stop()
+        # All at once: each may take as long as something else that does not answer lets it.
+        await asyncio.gather(
+            self._models.stop(),
+            self._discovery.stop(),
+            self._membership.stop(),
+            self._health.stop(),
+            self._feeds.stop(),
+            self._screen.stop(),
+            self._sharing.stop(),
+            self._explain.stop(),
+            self._stop_tracing(),
+        )
         await self._keeper.stop()
         self._client.close()
-        if self._tracing is not None:
-            await self._tracing.stop()
         self._audit.record(AuditEvent("gateway_stopped"))
         await self._audit.stop()
+
+    async def _stop_tracing(self) -> None:
+        if self._tracing is not None:
+            await self._tracing.stop()
 
     def _build_flow(self, observers: list[Observer]) -> Flow:
         settings, relay = self._settings, self._settings.relay

@@ -15,7 +15,7 @@ from gateway.api.protocol import limited_protocol
 from gateway.settings import Settings
 from gateway.values.errors import ConfigInvalid
 
-_LAST_WORDS_SECONDS = 5
+_LAST_WORDS_SECONDS = 1
 """After the grace period: time for the last words of open answers, before their connections are cut."""
 
 _TICKS_A_SECOND = 10

@@ -21,6 +21,7 @@ import structlog
 
 from gateway.api.open_files import open_files, raise_open_files
 from gateway.app import Gateway
+from gateway.ending import ForcedEnd
 from gateway.event_loop import Loop
 from gateway.listening import HttpServer, bound, url_of
 from gateway.relay import DrainOrder
@@ -39,6 +40,10 @@ _FEW_FILES = 16_384
 
 _AGAIN_SECONDS = 0.2
 """Requests that came in while the port was being closed are ended that much later."""
+
+_FORCED_SECONDS = 3.0
+"""After the grace period: the process ends then, whatever is left to be done. Each step before has a limit of its own,
+and together they take less than two seconds."""
 
 
 class Orders:
@@ -110,11 +115,26 @@ def serve(
     raise_open_files()
     if open_files() < _FEW_FILES:
         _log.warning("few_open_files", limit=open_files(), needed="one for each connection, of clients and to replicas")
-    with asyncio.Runner(loop_factory=Loop) as runner:
-        runner.run(_serve(settings, config, ready, part))
+    with contextlib.ExitStack() as ended, asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(_serve(settings, config, ready, part, ended))
 
 
-async def _serve(settings: Settings, config: Path, ready: Callable[[str, str], None] | None, part: Part | None) -> None:
+async def _serve(
+    settings: Settings,
+    config: Path,
+    ready: Callable[[str, str], None] | None,
+    part: Part | None,
+    ended: contextlib.ExitStack,
+) -> None:
+    """As ``serve``.
+
+    Args:
+        settings: As there.
+        config: As there.
+        ready: As there.
+        part: As there.
+        ended: Closed once the event loop is.
+    """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(sock) for sock in _sockets(settings, part)]
         gateway = Gateway(settings, part.place if part else None)
@@ -145,19 +165,20 @@ async def _serve(settings: Settings, config: Path, ready: Callable[[str, str], N
             public.leave()
             await _set_within(orders.hurry, settings.server.drain_seconds)
         _log.info("gateway_stopping", grace_seconds=settings.server.shutdown_grace_seconds)
+        grace = settings.server.shutdown_grace_seconds
+        ended.callback(ForcedEnd(grace + _FORCED_SECONDS, 1).cancel)
         gateway.end_live()
         loop.call_later(_STALLED_SECONDS, admin.cut_stalled)
         public.should_exit = admin.should_exit = True
-        ended = asyncio.gather(*running)
+        answered = asyncio.gather(*running)
         hurried = loop.create_task(orders.hurry.wait())
-        either: list[asyncio.Future[Any]] = [ended, hurried]
-        grace = settings.server.shutdown_grace_seconds
+        either: list[asyncio.Future[Any]] = [answered, hurried]
         await asyncio.wait(either, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         hurried.cancel()
-        while not ended.done():
+        while not answered.done():
             gateway.public.interrupt()
-            await asyncio.wait([ended], timeout=_AGAIN_SECONDS)
-        await ended
+            await asyncio.wait([answered], timeout=_AGAIN_SECONDS)
+        await answered
         await gateway.stop()
 
 

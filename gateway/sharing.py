@@ -1,5 +1,6 @@
 """Ties the rooms to what several gateways keep together, where the configuration says where that is."""
 
+import asyncio
 from collections.abc import Callable
 
 from gateway.admission import Gatekeeper
@@ -104,17 +105,10 @@ class Sharing:
 
     async def stop(self) -> None:
         """End, and write down what waits for that."""
-        if self._exchange is not None:
-            await self._exchange.stop()
-        if self._spaces is not None:
-            await self._spaces.stop()
-        if self._figures is not None:
-            await self._figures.stop()
-        for records in (self._records, self._figure_records):
-            if records is not None:
-                await records.close()
-        if self.contexts is not None:
-            await self.contexts.stop()
+        parts = (self._exchange, self._spaces, self._figures, self.contexts)
+        await asyncio.gather(*(part.stop() for part in parts if part is not None))
+        records = (self._records, self._figure_records)
+        await asyncio.gather(*(each.close() for each in records if each is not None))
 
     def _knows(self, target: Target) -> bool:
         return self._fleet.find(target.replica) is not None

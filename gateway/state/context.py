@@ -17,7 +17,7 @@ from gateway.state.writes import Writes, name_of
 from gateway.tasks import TaskGroupOwner
 
 _DEADLINE_SECONDS = 0.02
-_STOP_SECONDS = 1.0
+_STOP_SECONDS = 0.5
 _WAITING_BYTES = 16 * 1024 * 1024
 """Some 50 000 blocks: minutes of a busy gateway without Redis."""
 

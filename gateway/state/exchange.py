@@ -42,7 +42,7 @@ _AT_ONCE = 32
 _MAX_MESSAGE_BYTES = 8 * 2**20
 """Of a peer's message: it is opened and read at once. All that a gateway with a thousand replicas says has 200 KiB."""
 
-_STOP_SECONDS = 1.0
+_STOP_SECONDS = 0.5
 _NAME_BYTES = 8
 
 _log = structlog.get_logger("gateway.state")

@@ -20,7 +20,7 @@ _MOST_LINES = 20_000
 """That may wait: some 10 MB, and ten seconds of a busy gateway."""
 _GATHER_SECONDS = 0.05
 _RETRY_SECONDS = 1.0
-_STOP_SECONDS = 5.0
+_STOP_SECONDS = 1.0
 
 _log = structlog.get_logger("gateway.audit")
 

@@ -6,9 +6,13 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from gateway.ending import ForcedEnd, end_process
 from gateway.values.errors import ConfigInvalid
 
 _MOST_WORKERS = 64
+
+_START_ENDS_SECONDS = 1.0
+"""How long the end of a gateway that is still starting may take."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Run the command; ends the process once it has served."""
+    try:
+        code = _run(args)
+    except _Ended as ended:
+        end_process(ended.code)
+    return code or end_process(code)
+
+
+def _run(args: argparse.Namespace) -> int:
     # In a container it has process id 1, and is not ended by what it has no handler for.
     signal.signal(signal.SIGTERM, _end_before_it_serves)
     from gateway.settings import load_settings
@@ -55,9 +67,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+class _Ended(SystemExit):
+    """SIGTERM came before the process served."""
+
+    code: int
+
+
 def _end_before_it_serves(number: int, _frame: FrameType | None) -> None:
-    """Whoever serves has a better one: there is nothing yet to be brought to an end."""
-    sys.exit(128 + number)
+    """Until the process serves, there is nothing to be brought to an end; a serving one replaces this handler."""
+    ForcedEnd(_START_ENDS_SECONDS, 128 + number)
+    raise _Ended(128 + number)
 
 
 def _count(text: str) -> int:

@@ -30,7 +30,7 @@ from gateway.workers.crew import Member
 from gateway.workers.line import Told
 from gateway.workers.upstream import Upstream
 
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 3.5
 """At the end, beyond the time that open answers get; then whoever is still there is killed."""
 _LOOK_SECONDS = 2.0
 """How often it is looked whether the workers, and the process that explains, still react."""

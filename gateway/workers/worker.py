@@ -12,6 +12,7 @@ import socket
 import sys
 from typing import Any
 
+from gateway.ending import end_process
 from gateway.workers.line import Messages, message, read_told
 
 
@@ -86,4 +87,4 @@ def _work(line: socket.socket) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())

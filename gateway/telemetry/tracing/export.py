@@ -28,7 +28,7 @@ _BATCH_SPANS = 256
 """Encoding a batch takes the interpreter's lock for some milliseconds, which requests feel: so they are small."""
 _DELAY_SECONDS = 2.0
 _EXPORT_TIMEOUT_SECONDS = 5.0
-_FLUSH_SECONDS = 5.0
+_FLUSH_SECONDS = 1.0
 
 
 class SpanExport:
