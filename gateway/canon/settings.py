@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from gateway.canon.own_regex import OwnRegex
 from gateway.values.canonical import RuleModes, read_modes
 from gateway.values.request import Endpoint
 
@@ -35,13 +36,8 @@ def _named(name: str) -> str:
 
 
 def _usable(regex: str) -> str:
-    try:
-        pattern = re.compile(regex, re.MULTILINE)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(
-            f"not a regular expression as Python has them: {error} (in YAML, single quotes leave backslashes alone)"
-        ) from None
-    if pattern.search("") or pattern.search("a"):
+    pattern = OwnRegex(regex)
+    if any(pattern.find("")) or any(pattern.find("a")):
         # What matches nothing, or everything, would be moved out of every prompt.
         raise ValueError("it matches the empty text or any letter (say more of what stands around the value)")
     return regex
@@ -64,9 +60,8 @@ class OwnPatternSettings(BaseModel):
     beginning with a letter."""
 
     regex: _Regex
-    r"""Regular expression in Python's syntax, such as `'^Build: \S+\n'`; `^` and `$` match at every line. It is
-    searched in every new text while requests wait: one that goes back and forth (`(a+)+b`) costs the whole gateway
-    its time."""
+    r"""Regular expression in [RE2's syntax](../canonicalization.md#regular-expressions), such as `'^Build: \S+\n'`;
+    `^` and `$` match at every line. A text in which it takes too long is left as it is."""
 
     replacement: str = ""
     """What takes its place, as it stands here; empty takes it out. Unlike all other rules this one loses text: what it
@@ -86,8 +81,9 @@ class SlotSettings(BaseModel):
     letter."""
 
     regex: _Regex
-    r"""Regular expression in Python's syntax that finds it; `^` and `$` match at every line. The first group is the
-    value, such as `'^Customer: (.+)$'`; without a group, all that is found."""
+    r"""Regular expression in [RE2's syntax](../canonicalization.md#regular-expressions) that finds it; `^` and `$`
+    match at every line. The first group is the value, such as `'^Customer: (.+)$'`; without a group, all that is found.
+    In a text in which it takes too long, nothing is found."""
 
     varies: Literal["conversation", "request"] = "conversation"
     """Whether it is the same in all turns of a conversation (a customer's name) or another one in every request (a

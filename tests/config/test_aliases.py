@@ -32,8 +32,9 @@ def test_a_chain_of_aliases_is_not_followed_for_ever(mistakes):
 
 
 def test_aliases_may_be_used(load):
-    text = "models: [{id: m, replicas: ['http://h:1'], canon: &c {unicode: apply}}, {id: n, replicas: ['http://h:2'], canon: *c}]"
-    first, second = load(text).models
+    one = "{id: m, replicas: ['http://h:1'], canon: &c {unicode: apply}}"
+    other = "{id: n, replicas: ['http://h:2'], canon: *c}"
+    first, second = load(f"models: [{one}, {other}]").models
     assert first.canon == second.canon != ()
 
 

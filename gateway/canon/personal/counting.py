@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import structlog
 
+from gateway.canon.own_regex import TooSlow
 from gateway.canon.personal.passages import Beginning, Passage, beginnings, has_many_pieces
 from gateway.canon.personal.patterns import Hit
 from gateway.canon.personal.prefixes import beginning_of_findings, conversation_of
@@ -96,7 +97,7 @@ class Counting:
                 continue
             try:
                 hits = await self.scanner.find(list(searched.values()), request.caller.tenant)
-            except Overloaded:
+            except (Overloaded, TooSlow):
                 self._observer.on_personal_data_skipped(request.caller.tenant)
                 continue
             found = {position: here for position, here in zip(searched, hits, strict=True) if here}

@@ -1,10 +1,9 @@
 """What counts as personal data: the built-in kinds, and the operator's own patterns."""
 
-import re
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from gateway.canon.own_regex import OwnRegex
 from gateway.canon.personal.kinds import card, email, iban, ipv4, national_id, phone
 from gateway.canon.personal.kinds.view import Span, TextView
 
@@ -19,7 +18,7 @@ _BUILT_IN: dict[str, Callable[[TextView], Iterator[Span]]] = {
 }
 BUILT_IN_KINDS = frozenset(_BUILT_IN)
 
-# Whoever matches the empty text somewhere does so in one of these.
+# A pattern that matches the empty text somewhere does so in one of these.
 _SAMPLES = ("", " ", "a", "A1", "0 a-b@c.d\n[x]")
 
 
@@ -48,36 +47,32 @@ class Patterns:
 
         What overlaps is one finding, from the first character of all to the last, of the most specific kind: the
         operator's own come first.
+
+        Raises:
+            TooSlow: one of the operator's takes too long for the text.
         """
         return tuple(_joined(self._spans(text)))
 
     def _spans(self, text: str) -> Iterator[tuple[int, int, int, str]]:
         """Start, end, rank (lower is more specific) and kind of all that match."""
         for rank, (kind, pattern) in enumerate(self._own):
-            for match in pattern.finditer(text):
-                if match.end() > match.start():
-                    yield match.start(), match.end(), rank, kind
+            for found in pattern.find(text):
+                if found.end > found.start:
+                    yield found.start, found.end, rank, kind
         view = TextView(text)
         for rank, (kind, find) in enumerate(self._kinds, start=len(self._own)):
             for start, end in find(view):
                 yield start, end, rank, kind
 
 
-def compiled(regex: str) -> re.Pattern[str]:
+def compiled(regex: str) -> OwnRegex:
     """An operator's regular expression, compiled.
 
     Raises:
         ValueError: it is none, or matches the empty text; the message says what to do.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's remarks on forms that will change are not the operator's matter
-            pattern = re.compile(regex)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(
-            f"not a regular expression as Python has them: {error} (in YAML, single quotes leave backslashes alone)"
-        ) from None
-    if any(match.end() == match.start() for sample in _SAMPLES for match in pattern.finditer(sample)):
+    pattern = OwnRegex(regex)
+    if any(found.end == found.start for sample in _SAMPLES for found in pattern.find(sample)):
         raise ValueError("matches the empty text, so it would be found everywhere (ask for at least one character)")
     return pattern
 

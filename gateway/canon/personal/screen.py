@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from gateway.canon.own_regex import TooSlow
 from gateway.canon.personal.counting import Counting
 from gateway.canon.personal.masking import masked
 from gateway.canon.personal.passages import Passage, has_many_pieces, leading
@@ -109,6 +110,13 @@ class PersonalDataScreen:
                 return await self._masked(request, findings)
         except Overloaded:
             raise
+        except TooSlow:
+            raise BadRequest(
+                "The messages before the first one of the user take too long to be searched for personal data"
+                " (personal_data.patterns). Send less in front of it.",
+                param="messages",
+                code="too_long_to_search",
+            ) from None
         except Exception as error:  # noqa: BLE001 - whatever it is, the text must not go on
             failed = type(error).__name__
         if failed:

@@ -23,9 +23,10 @@ class PatternSettings(BaseModel):
     kinds' names are taken."""
 
     regex: str
-    r"""Regular expression in Python's syntax, such as `'EMP-\d{6}'`; upper and lower case differ unless it begins with
-    `(?i)`. It is searched in every new text while requests wait: one that goes back and forth (`(a+)+b`) costs the
-    whole gateway its time, on a text somebody else chooses. Where it overlaps a built-in kind, this one is told."""
+    r"""Regular expression in [RE2's syntax](../canonicalization.md#regular-expressions), such as `'EMP-\d{6}'`; upper
+    and lower case differ unless it begins with `(?i)`; `^` and `$` match at every line. Where it overlaps a built-in
+    kind, the finding is of this kind. A text in which it takes too long is treated as one that is too long to
+    search."""
 
     @field_validator("kind")
     @classmethod

@@ -1,10 +1,10 @@
 """What the operator's own patterns find is replaced, or taken out."""
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from gateway.canon.edits import Edit
+from gateway.canon.own_regex import OwnRegex, TooSlow
 from gateway.canon.rule import NOTHING, Detected, Fields, Given
 from gateway.canon.rules.pieces import Piece, exchanged, text_edits, then
 from gateway.canon.settings import OwnPatternSettings
@@ -36,7 +36,7 @@ class OwnPatterns:
         """What is found in the messages of the patterns' roles."""
         if not self._by_role:
             return NOTHING
-        edits = [edit for text in texts(fields) for edit in _edits(text, self._by_role.get(text.role, ()))]
+        edits = [edit for text in texts(fields) for edit in _all_or_none(text, self._by_role.get(text.role, ()))]
         return Detected(edits) if edits else NOTHING
 
 
@@ -45,17 +45,21 @@ class _Pattern:
 
     def __init__(self, settings: OwnPatternSettings) -> None:
         self._name = settings.name
-        self._regex = re.compile(settings.regex, re.MULTILINE)
+        self._regex = OwnRegex(settings.regex)
         self._after = settings.replacement
         # What it finds in its own replacement: found again, that stays.
-        self._own = {match.span() for match in self._regex.finditer(self._after)}
+        self._own = {(found.start, found.end) for found in self._regex.find(self._after)}
 
     def pieces(self, text: str) -> list[Piece]:
-        """What is to be replaced. Of what is empty, nothing."""
+        """What is to be replaced. Of what is empty, nothing.
+
+        Raises:
+            TooSlow: the text takes too long.
+        """
         return [
-            Piece(match.start(), match.end(), self._after, self._name)
-            for match in self._regex.finditer(text)
-            if match[0] not in ("", self._after) and not self._is_own(text, *match.span())
+            Piece(start, end, self._after, self._name)
+            for start, end, _ in self._regex.find(text)
+            if text[start:end] not in ("", self._after) and not self._is_own(text, start, end)
         ]
 
     def _is_own(self, text: str, start: int, end: int) -> bool:
@@ -63,6 +67,14 @@ class _Pattern:
             end - start == last - first and first <= start and text.startswith(self._after, start - first)
             for first, last in self._own
         )
+
+
+def _all_or_none(text: Text, patterns: Sequence[_Pattern]) -> Sequence[Edit]:
+    """The edits of a text; none where it takes too long to find them."""
+    try:
+        return list(_edits(text, patterns))
+    except TooSlow:
+        return ()
 
 
 def _edits(text: Text, patterns: Sequence[_Pattern]) -> Iterator[Edit]:

@@ -71,7 +71,6 @@ def test_without_patterns_nothing_is_done():
         (r"\d+\.\d+", "version 1.0", "at 2.5!", "at version 1.0!"),  # it finds its own replacement
         (r"Build: \S+", "Build: X", "Build: X, Build: 7", "Build: X Build: X"),
         ("zz", "zzz", "a zz b", "a zzz b"),
-        ("(?<=x)", "-", "ax", "ax"),  # of what is empty, nothing
     ],
 )
 def test_once_is_enough_for_patterns_that_meet_themselves(regex, replacement, text, expected):
@@ -87,7 +86,7 @@ def test_patterns_that_chase_each_other_change_nothing():
     back = own(("left", "right"), ("right", "left"))
     assert text_after(back, "go left") == "go left"
     assert edits_of(back, "go left") == []
-    moving = own(("^a(?=aaa)", ""), ("(?<=aa)a$", "aa"))
+    moving = own(("^aaaa", "aaa"), ("aaa$", "aaaa"))
     assert edits_of(moving, "aaaa") == []
 
 
@@ -108,7 +107,7 @@ def test_of_very_many_edits_neighbours_are_joined():
 
 PATTERNS = st.lists(
     st.tuples(
-        st.sampled_from(["bb", "cc+", "b[cd]", r"d\b", "^dd", "db?c", r"\nd", "(?<=b)c", "ccb|bcc"]),
+        st.sampled_from(["bb", "cc+", "b[cd]", r"d\b", "^dd", "db?c", r"\nd", r"b\Bc", "ccb|bcc"]),
         st.sampled_from(["", "b", "cc", "bcd", "\n", "c b"]),
     ),
     max_size=3,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gateway.canon.fences import touched
+from gateway.canon.own_regex import Found, OwnRegex, TooSlow
 from gateway.canon.rules.dynamic.values import Finding
 from gateway.canon.settings import SlotSettings
 
@@ -16,7 +17,7 @@ class Slots:
     """
 
     def __init__(self, settings: Sequence[SlotSettings]) -> None:
-        self._slots = [(each, re.compile(each.regex, re.MULTILINE)) for each in settings]
+        self._slots = [(each, OwnRegex(each.regex)) for each in settings]
 
     def find(self, text: str, model: str, pointer: re.Pattern[str]) -> Iterator[Finding]:
         """Their values.
@@ -30,22 +31,32 @@ class Slots:
         for slot, regex in self._slots:
             if slot.models and model not in slot.models:
                 continue
-            for match in regex.finditer(text):
-                start, end = match.span(1 if regex.groups else 0)
+            for found in _all_or_none(regex, text):
+                start, end = found.value
                 if start < 0 or not text[start:end].strip():
                     continue
                 if pointers is None:
-                    pointers = [found.span() for found in pointer.finditer(text)]
+                    pointers = [match.span() for match in pointer.finditer(text)]
                 if touched(pointers, start, end):
                     continue
-                about, until = match.span() if _is_line(text, *match.span()) else (start, end)
+                about, until = (found.start, found.end) if _is_line(text, found.start, found.end) else (start, end)
                 yield Finding(start, end, about, until, slot.name, slot.varies == "conversation")
 
 
 def _is_line(text: str, start: int, end: int) -> bool:
     """Whether it is all of a line."""
-    return (
-        "\n" not in text[start:end]
-        and not text[text.rfind("\n", 0, start) + 1 : start].strip()
-        and text[end : end + 1] in ("", "\n", "\r")
-    )
+    if text[end : end + 1] not in ("", "\n", "\r") or "\n" in text[start:end]:
+        return False
+    while start and text[start - 1] != "\n":
+        if not text[start - 1].isspace():
+            return False
+        start -= 1
+    return True
+
+
+def _all_or_none(regex: OwnRegex, text: str) -> Sequence[Found]:
+    """What a regular expression finds in a text; nothing where that takes too long."""
+    try:
+        return list(regex.find(text))
+    except TooSlow:
+        return ()
