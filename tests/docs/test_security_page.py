@@ -7,24 +7,28 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from gateway import account, keys
+from gateway import keys
 from gateway.admission import all_limits
 from gateway.api import cors, parse, protocol
 from gateway.api import settings as server_settings
 from gateway.canon.personal import counting
+from gateway.config_file import document, tree
+from gateway.encode import remote, size
 from gateway.epochs import lives, salt
 from gateway.index import aside, held
-from gateway.ingest import order, sockets
-from gateway.relay import answer, sse
+from gateway.ingest import feed, order, sockets
+from gateway.queue import threads
+from gateway.relay import answer, engines, health, sse
 from gateway.relay.http import connection
-from gateway.relay.resume import stream
+from gateway.relay.resume import eligible, stream
 from gateway.settings import Settings
 from gateway.settle.journal import counts
 from gateway.state import context
 from gateway.telemetry import audit_writer
 from gateway.telemetry.tracing import export
 from gateway.ui import live, orders
-from gateway.vendors import sglang
+from gateway.values import request
+from gateway.vendors import kv_event_reader, limits
 from gateway.warming import warmer
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -37,7 +41,25 @@ LIMITS = [row for row in ROWS if row[2]]
 
 FACTORS = {"KiB": 2**10, "MiB": 2**20, "s": 1, "levels": 1, "characters": 1}
 FIXED: dict[str, Any] = {
-    "Objects and lists in a body": parse._MOST_CONTAINERS,
+    "Text that is tokenized here; longer prompts are balanced by stand-in tokens": size.MOST_TEXT_BYTES,
+    "Long texts that wait for a thread": threads._MOST_JOBS,
+    "Prompts for which an engine is asked for tokens": remote._MOST_PROMPTS,
+    "Body of a stream that another replica can continue": eligible._MOST_BODY_BYTES,
+    "Interim (1xx) responses before the final one": connection._MAX_INTERIM,
+    "Metrics page of a replica": health._MAX_METRICS_BYTES,
+    "Tokens that an engine sends for a prompt": engines._MAX_TOKENS_BYTES,
+    "Model list of a replica": health._MAX_LIST_BYTES,
+    "Server facts and event sources of a replica": limits.MAX_DOCUMENT_BYTES,
+    "Bytes of batches that wait for a missing one": order._WAITING_BYTES,
+    "Batches of one replay": feed._REPLAY_BATCHES,
+    "Time of one replay": feed._REPLAY_SECONDS,
+    "Events of one batch": kv_event_reader._MOST_EVENTS,
+    "Tokens of one event": kv_event_reader._MOST_TOKENS,
+    "Bytes of blocks that wait for their parent, per target": aside.BYTES_LIMIT,
+    "Nodes of a YAML file": document._MOST_NODES,
+    "Nesting of a YAML file": document.MOST_DEEP,
+    "Characters of all values of a YAML file": tree._MOST_CHARACTERS,
+    "Objects and lists in a body": server_settings._MOST_CONTAINERS,
     "Prompts in one request": parse._MOST_PROMPTS,
     "Refused client may go on sending": protocol._LINGER_SECONDS,
     "API key or admin token": keys._LONGEST_KEY,
@@ -46,17 +68,17 @@ FIXED: dict[str, Any] = {
     "Request headers that one preflight allows": cors._MAX_ALLOWED_HEADERS,
     "Unlisted tenants whose use of their limits is remembered": all_limits.MOST_UNLISTED,
     "Ended spaces shown": lives._ENDED_KEPT,
-    "Head of a replica's answer": connection._LARGEST_HEAD,
-    "Answer that is not a stream": answer._MOST_WHOLE_BYTES,
+    "Head of a replica's answer": connection._MAX_OVERHEAD,
+    "Answer that is held until it is complete; larger ones are streamed through": answer._MAX_HELD_BYTES,
     "One event of a stream that is read": sse._LONGEST_EVENT,
     "Stream that is kept to resume it": stream._MOST_BYTES,
     "Bytes of an answer held for a slow client": connection._HIGH_WATER,
-    "Data-parallel ranks of an SGLang replica": sglang._MOST_RANKS,
+    "Data-parallel ranks of a replica": limits.MAX_RANKS,
     "Batches that wait in a socket": sockets._QUEUED_BATCHES,
     "Batches that wait for a missing one": order._WAITING_LIMIT,
     "Blocks that wait for their parent, per target": aside.LIMIT,
     "Blocks named and never described, per target": held._UNDESCRIBED_LIMIT,
-    "Body that is explained by its text": account._LONGEST_BODY,
+    "Body that is explained by its text": request.LONG_BODY_BYTES,
     "Names told apart in one sum of figures": counts._MOST_KEYS,
     "Requests that wait to be searched": counting._MAX_WAITING,
     "Context blocks that wait for Redis": context._WAITING_BYTES,
