@@ -100,9 +100,9 @@ class _Counting(EventFilter):
 
     searched = 0
 
-    def _ends(self, start: int) -> list[int]:
+    def _ends_behind(self, start: int) -> bool:
         self.searched += len(self._pending) - start
-        return super()._ends(start)
+        return super()._ends_behind(start)
 
 
 def _passed(example: Example, places: Sequence[int]) -> tuple[bytes, Usage | None, bool]:

@@ -5,6 +5,7 @@ Events travel on in the pieces they came in, and whole. A piece that is more tha
 looked at more closely. Wire format: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
+import itertools
 import json
 import re
 
@@ -16,8 +17,8 @@ from gateway.vendors import parse_usage, payloads
 
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _END_BYTES = 4
-_LINE_FEEDS = b"\n\n"
 _HEAD = b"data: {"
+_LINE_FEED, _RETURN = b"\n\r"  # as numbers, which are found twice as fast
 _LONGEST_EVENT = 4 * 2**20
 """An event that does not end within this is passed on unread."""
 
@@ -42,7 +43,6 @@ class EventFilter:
     def __init__(self, *, keep_usage: bool) -> None:
         self._keep_usage = keep_usage
         self._pending = bytearray()
-        self._scanned = 0
         self._has_returns = False
         self._unread = False
         self.usage: Usage | None = None
@@ -54,10 +54,9 @@ class EventFilter:
             return b""
         if not self._pending and _is_plain(data):
             return data
-        self._pending += data
         kept: list[bytes] = []
         try:
-            for event in self._take_events():
+            for event in self._take_events(data):
                 if self._unread or _is_plain(event) or self._read(event):
                     kept.append(event)
                 self._unread = False  # the end of one that was too long is not an event of its own
@@ -71,27 +70,28 @@ class EventFilter:
 
     def finish(self) -> bytes:
         """What is left when the stream has ended inside an event."""
-        rest, self._pending, self._scanned = bytes(self._pending), bytearray(), 0
+        rest, self._pending = bytes(self._pending), bytearray()
         return rest
 
-    def _take_events(self) -> list[bytes]:
-        """Remove the whole events from what is held. Each byte is searched once, however small the pieces are."""
-        ends = self._ends(max(self._scanned - _END_BYTES + 1, 0))
-        starts = [0, *ends]
-        events = [bytes(self._pending[start:end]) for start, end in zip(starts, ends, strict=False)]
-        del self._pending[: starts[-1]]
-        self._scanned = len(self._pending)
+    def _take_events(self, data: bytes) -> list[bytes]:
+        """The whole events of what is held and a new piece. Each byte is searched twice at most, however small the
+        pieces are."""
+        self._has_returns = self._has_returns or b"\r" in data
+        if self._pending:
+            start = max(len(self._pending) - _END_BYTES + 1, 0)
+            self._pending += data
+            if not self._ends_behind(start):
+                return []
+            data = bytes(self._pending)
+        events, rest = _divided(data)
+        self._pending = bytearray(rest)
         return events
 
-    def _ends(self, start: int) -> list[int]:
-        """Where events end that end behind ``start``."""
-        self._has_returns = self._has_returns or b"\r" in self._pending[start:]
+    def _ends_behind(self, start: int) -> bool:
+        """Whether an event ends in what is held from ``start`` on."""
         if self._has_returns:
-            return [end.end() for end in _END.finditer(self._pending, start)]
-        ends = []
-        while (start := self._pending.find(_LINE_FEEDS, start) + len(_LINE_FEEDS)) >= len(_LINE_FEEDS):
-            ends.append(start)
-        return ends
+            return _END.search(self._pending, start) is not None
+        return self._pending.find(b"\n\n", start) >= 0
 
     def _read(self, event: bytes) -> bool:
         """Take note of an event's usage; False if the event is to be left out. Raises ValueError if it is none."""
@@ -107,11 +107,20 @@ class EventFilter:
         return bool(chunk.get("choices")) or self._keep_usage
 
 
+def _divided(data: bytes) -> tuple[list[bytes], bytes]:
+    """The whole events, and the beginning of the next one."""
+    if b"\r" not in data:
+        *bodies, rest = data.split(b"\n\n")
+        return [body + b"\n\n" for body in bodies], rest
+    edges = [0, *(end.end() for end in _END.finditer(data))]
+    return [data[start:end] for start, end in itertools.pairwise(edges)], data[edges[-1] :]
+
+
 def _is_plain(data: bytes) -> bool:
     """Whether a piece is one whole event of JSON with nothing to read in it, as most are."""
     if not data.startswith(_HEAD) or not data.endswith(b"}\n\n") or b'"usage"' in data:
         return False
-    if data.find(b"\n") != len(data) - len(_LINE_FEEDS) or b"\r" in data:
+    if _LINE_FEED in data[:-2] or _RETURN in data:
         return False  # line breaks between the parts of the JSON divide it into lines, or even into events
     try:
         data.decode()
