@@ -53,7 +53,7 @@ bench-journal: .venv/installed
 bench-overload: .venv/installed
 	$(BIN)/python -m benchmarks.overload
 
-# What a normal client notices of ten thousand idle connections, slow requests, huge bodies and bombs.
+# Whether one tenant can stall the gateway for another one: some 190 attacks, about half an hour.
 bench-hostile: .venv/installed
 	$(BIN)/python -m benchmarks.hostile
 

@@ -19,7 +19,7 @@ MARK = b'"x_client":"normal"'
 _EDGE = 4096
 _HELD_EVENTS = 60
 _FLOOD_EVENTS = 200_000
-_GENERATES = (b"/v1/chat/completions ", b"/v1/completions ")
+_GENERATES = (b"/v1/chat/completions", b"/v1/completions")
 _CARD = b'{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"vllm","max_model_len":32000000}]}'
 _METRICS = (
     b'vllm:cache_config_info{block_size="16",num_gpu_blocks="8193",enable_prefix_caching="True"} 1.0\n'
@@ -93,7 +93,7 @@ async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         writer.write(_get(path))
         return
     edges = body[:_EDGE] + body[-_EDGE:]
-    if not path.startswith(_GENERATES):
+    if path.partition(b" ")[0].partition(b"?")[0] not in _GENERATES:
         calls["other"] += 1
         writer.write(_whole(b'{"error":{"message":"Not Found"}}', b"404 Not Found"))
         return

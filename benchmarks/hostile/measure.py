@@ -16,8 +16,9 @@ NOTHING = "nothing"
 
 _SAMPLE_SECONDS = 0.02
 _REST_STEP_SECONDS = 0.5
-_RESTING_SHARE = 0.5
-"""Share of a core that the gateway takes at most, with the normal client and the probes, when it is at rest."""
+_BUSY_SHARE = 0.8
+"""Share of the looks at which a thread computes or waits for a core, from which on the gateway is not at rest. CPU time
+does not tell on a machine that is busy otherwise."""
 _LONGEST_REST_SECONDS = 30.0
 
 
@@ -145,13 +146,16 @@ class Usage:
 
 
 async def _rested(stage: Stage, watch: Watch, usage: Usage) -> bool:
-    """Wait until all questions are answered again and the gateway takes little CPU time; whether that is reached."""
+    """Wait until all questions are answered again and no thread is busy all the time; whether that is reached."""
     until = time.monotonic() + _LONGEST_REST_SECONDS
     while time.monotonic() < until and not stage.gateway.ended:
-        used, began = stage.gateway.cpu_seconds(), time.monotonic()
-        await usage.follow(began + _REST_STEP_SECONDS)
+        began, looks, running = time.monotonic(), 0, Counter[int]()
+        while time.monotonic() < began + _REST_STEP_SECONDS:
+            await usage.follow(time.monotonic() + _SAMPLE_SECONDS)
+            running.update(stage.gateway.running_threads())
+            looks += 1
         now = time.monotonic()
-        resting = stage.gateway.cpu_seconds() - used < _RESTING_SHARE * (now - began)
-        if resting and all(each.answered_between(began, now) for each in (watch.public, watch.admin, watch.small)):
+        answered = all(each.answered_between(began, now) for each in (watch.public, watch.admin, watch.small))
+        if answered and max(running.values(), default=0) < _BUSY_SHARE * looks:
             return True
     return stage.gateway.ended

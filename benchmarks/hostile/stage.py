@@ -60,9 +60,16 @@ class Processes:
         """Resident memory of all of them in MiB."""
         return sum(_numbers(pid, "statm")[1] for pid in self.pids()) * _PAGE / _MIB
 
-    def cpu_seconds(self) -> float:
-        """CPU time of all of them."""
-        return sum(sum(_numbers(pid, "stat")[10:12]) for pid in self.pids()) / _TICKS
+    def running_threads(self) -> list[int]:
+        """Threads of all of them that compute, or wait for a core to do so."""
+        found = []
+        for pid in self.pids():
+            try:
+                threads = os.listdir(f"/proc/{pid}/task")
+            except OSError:
+                continue
+            found += [int(each) for each in threads if _state(pid, each) == "R"]
+        return found
 
     def main_cpu_seconds(self) -> float:
         """CPU time of the process that was started."""
@@ -88,6 +95,13 @@ def _numbers(pid: int, name: str) -> list[int]:
     except OSError:
         return [0] * 40
     return [int(each) for each in (text.rpartition(")")[2].split()[1:] if name == "stat" else text.split())]
+
+
+def _state(pid: int, thread: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/task/{thread}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 class Stage:
