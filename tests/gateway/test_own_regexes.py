@@ -3,6 +3,7 @@
 import asyncio
 
 import httpx
+import orjson
 import pytest
 from running_gateway import CHAT
 from serving import COMMAND
@@ -35,7 +36,7 @@ async def test_what_a_pattern_finds_is_masked_in_all_scripts(engine, serve):
     async with httpx.AsyncClient(base_url=serving.url, timeout=30) as client:
         await client.post(CHAT, json={"model": "demo", "messages": messages, "max_tokens": 1})
     (request,) = [request for request in engine.requests if request.path == CHAT]
-    assert request.body["messages"][0]["content"] == "😀 [customer]. Ж"
+    assert orjson.loads(request.body)["messages"][0]["content"] == "😀 [customer]. Ж"
 
 
 async def test_check_names_the_line_and_the_reason(config):

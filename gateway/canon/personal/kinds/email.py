@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from gateway.canon.personal.kinds.view import Span, TextView
 
 _LETTER = "A-Za-z\u00c0-\u024f\u0370-\u052f"
-_DOMAIN = re.compile(rf"@[{_LETTER}0-9][{_LETTER}0-9_\-]*+(?:\.[{_LETTER}0-9][{_LETTER}0-9_\-]*+)++")
+_LABEL = rf"[{_LETTER}0-9][{_LETTER}0-9_\-]{{0,62}}+"
+_DOMAIN = re.compile(rf"@{_LABEL}(?:\.{_LABEL}){{1,126}}+")
+"""No longer than the domain name system allows: 63 characters in a label, and 127 labels."""
 # Read backwards from the @.
 _ATOM = rf"[{_LETTER}0-9_%+'&\-]++"
 _LOCAL_BACKWARDS = re.compile(rf"{_ATOM}(?:\.{_ATOM})*+")
