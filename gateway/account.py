@@ -19,6 +19,10 @@ from gateway.values.request import LONG_BODY_BYTES
 from gateway.values.settlement import Settlement
 from gateway.values.space import SpacePass
 
+_MOST_TOKENS = 524_288
+"""Prompts of more tokens are explained without their text and tokens: comparing a million tokens takes so long that the
+process that explains counts as hanging."""
+
 _AFTERWARDS = "settle"
 """The room that a request comes to when its answer is out."""
 
@@ -35,6 +39,7 @@ def finished(trip: Trip, settled: Settlement, *, with_text: bool) -> Finished:
     assert replica is not None
     assert decision is not None
     request, prompt = trip.request, trip.prompt
+    with_text = with_text and sum(map(len, prompt.parts)) <= _MOST_TOKENS * TOKEN_BYTES
     uncached = replica.facts.prefix_caching is False
     return Finished(
         request_id=settled.request_id,

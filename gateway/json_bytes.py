@@ -265,11 +265,13 @@ def string_end(body: bytes, start: int) -> int:
 
 
 def _backslashes(body: bytes, start: int, end: int) -> int:
-    """How many backslashes stand right in front of ``end``."""
-    size = 32
-    while True:
-        piece = body[max(end - size, start) : end]
-        count = len(piece) - len(piece.rstrip(b"\\"))
-        if count < len(piece) or end - size <= start:
-            return count
-        size *= 8
+    """How many backslashes stand right in front of ``end``, behind ``start``."""
+    before, step = end, 32
+    while before > start:
+        piece = body[max(before - step, start) : before]
+        left = len(piece.rstrip(b"\\"))
+        before -= len(piece) - left
+        if left:
+            break
+        step = _STEP
+    return end - before

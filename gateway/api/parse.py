@@ -180,9 +180,11 @@ def _object(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Por
 
 def _is_short(most: JsonCounts, limits: JsonLimits) -> bool:
     """Whether a body with such counts at most can be parsed in one go."""
-    if most.containers > limits.containers or most.members > limits.members or most.values > limits.values:
-        return False
-    return most.members + most.values <= _SHORT_VALUES
+    return _fits(most, limits) and most.members + most.values <= _SHORT_VALUES
+
+
+def _fits(counts: JsonCounts, limits: JsonLimits) -> bool:
+    return all(count <= most for count, most in zip(counts, limits[1:], strict=True))
 
 
 def _weight(body: bytes, counts: JsonCounts) -> int:
@@ -350,8 +352,8 @@ class _ArgumentsCheck:
         if len(text) > PORTION:
             yield
         left = self._left
-        counts = upper_bounds(text)
-        if counts.containers > left.containers or counts.members > left.members or counts.values > left.values:
+        counts = upper_bounds(text) if len(text) <= _SHORT_BYTES else None
+        if counts is None or not _fits(counts, left):
             try:
                 counts = (yield from scanned(text, left)).counts
             except InvalidJson:

@@ -44,10 +44,11 @@ def _written(value: Any) -> bytes:
 
 def _shortened(value: Any) -> Any:
     """A prompt, or a message with its content, without what would be cut off in any case."""
-    if isinstance(value, (str, list)):
-        return value[:MOST_BYTES]
-    if isinstance(value, dict) and isinstance(content := value.get("content"), str) and len(content) > MOST_BYTES:
-        return value | {"content": content[:MOST_BYTES]}
+    if isinstance(value, str):
+        # Other characters than ASCII take up to four bytes.
+        return value[: MOST_BYTES if value.isascii() else MOST_BYTES // 4]
+    if isinstance(value, dict) and isinstance(content := value.get("content"), str):
+        return value | {"content": _shortened(content)}
     return value
 
 

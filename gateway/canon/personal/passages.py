@@ -52,7 +52,7 @@ def beginnings(request: ChatRequest) -> list[Beginning]:
     prompt = request.fields.get("prompt")
     if isinstance(prompt, str):
         return [[Passage(("prompt",), prompt, searched=True)]]
-    prompts = prompt if isinstance(prompt, list) else []
+    prompts = prompt if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else []
     return [
         [Passage(("prompt", position), text, searched=True)]
         for position, text in enumerate(prompts)
