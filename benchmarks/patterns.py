@@ -2,10 +2,10 @@
 
     python -m benchmarks.patterns [MODULE...]
 
-Every compiled pattern of every module is searched in texts made of its own parts: repeated units, behind and in front of
-others. Listed are those whose CPU time for a text four times as long is more than seven times as long (the square would
-be sixteen), each with the text. How a pattern is used is not looked at: one that is searched in a bounded piece of text
-alone may well stand in the list.
+Every compiled pattern of every module is searched in texts made of its own parts: repeated units, behind and in front
+of others. Listed are those whose CPU time for a text four times as long is more than seven times as long (the square
+would be sixteen), each with the text. How a pattern is used is not looked at: one that is searched in a bounded piece
+of text alone may well stand in the list.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def sample(tree: Any, rnd: random.Random) -> str:
     """A text that the pattern's tree matches, more or less."""
     made = ""
     for kind, argument in tree:
-        if kind in (kinds.LITERAL,):
+        if kind is kinds.LITERAL:
             made += chr(argument)
         elif kind is kinds.NOT_LITERAL or kind is kinds.ANY:
             made += "a"

@@ -24,7 +24,6 @@ from gateway.models import ServedModels
 from gateway.observers import AllObservers, AllSpaceObservers, FindingsTold, LivesTold, SpaceFigures
 from gateway.overload import Busyness, Overload
 from gateway.placement import Chooser
-from gateway.portions import Turns
 from gateway.queue import Lines
 from gateway.relay import (
     DrainOrder,
@@ -51,6 +50,7 @@ from gateway.telemetry import (
     start_tracing,
 )
 from gateway.terms import admin_tokens, audit_settings, canon_modes, personal_data_mode, space_rules, spaces_file
+from gateway.turns import Turns
 from gateway.ui import AdminAccess, AdminState, LiveFeed, build_admin
 from gateway.values.audit import AuditEvent
 from gateway.values.ids import ModelId, ReplicaId

@@ -17,10 +17,11 @@ from gateway.epochs import PrefixSpaces
 from gateway.hashing import ChainHasher
 from gateway.overload import Overload
 from gateway.placement import Affinity, Chooser
-from gateway.portions import Portioned, Turns, finished
+from gateway.portions import Portioned, finished
 from gateway.relay import Fleet, Replica, asked_rank
 from gateway.settle import client_family, confirmed_tokens, learn, replies, settlement
 from gateway.trip import CLIENT_GONE_STATUS, ServedModel, Trip, expired, shutting_down
+from gateway.turns import Turns
 from gateway.values.blocks import BlockChain, chain_block_size
 from gateway.values.decision import Decision
 from gateway.values.errors import GatewayError, NoReplica, Overloaded

@@ -31,6 +31,8 @@ import orjson
 
 from gateway import json_bytes
 from gateway.api.parse import parse_request
+from gateway.api.settings import ServerSettings
+from gateway.portions import finished
 from gateway.relay import body as replica_body
 from gateway.relay.resume import continued, is_resumable
 from gateway.values.errors import GatewayError
@@ -39,7 +41,7 @@ from gateway.values.request import ChatRequest, Endpoint
 from gateway.values.tenant import EVERYBODY
 
 MODEL, SALT = "m", "c2FsdA"
-_MAX_DEPTH = 64
+_LIMITS = ServerSettings().json_limits
 _BATCH = 1000
 _PIECES = 400
 _GROWTH = 6.0
@@ -555,19 +557,21 @@ def _read(endpoint: Endpoint, body: bytes) -> ChatRequest | None:
 
 
 def _parsed(endpoint: Endpoint, body: bytes) -> ChatRequest:
-    return parse_request(
+    parsing = parse_request(
         endpoint,
         b"",
         body,
         (),
         models=[MODEL],
-        max_depth=_MAX_DEPTH,
+        limits=_LIMITS,
+        hold=lambda _: None,
         request_id=RequestId("r"),
         session=None,
         received_at=0.0,
         caller=EVERYBODY,
         peer="",
     )
+    return finished(parsing)
 
 
 class Counted(bytes):

@@ -15,7 +15,7 @@ from gateway.api.parse import parse_request
 from gateway.api.problems import problem_body, problem_headers
 from gateway.api.routes import Catalog, build_routes, peer_of, refused_path, request_id_of
 from gateway.json_portions import JsonLimits
-from gateway.portions import Turns
+from gateway.turns import Turns
 from gateway.values.errors import ClientGone, GatewayError, UnsupportedMediaType
 from gateway.values.ids import RequestId
 from gateway.values.ports import Gate, Grant, Observer, Sink, Trace, Tracer

@@ -10,7 +10,8 @@ import pytest
 
 from gateway import json_portions
 from gateway.json_portions import InvalidJson, JsonCounts, JsonLimits, TooMuchJson, lenient, parsed, scanned
-from gateway.portions import Portioned, Turns, finished
+from gateway.portions import Portioned, finished
+from gateway.turns import Turns
 
 UNLIMITED = JsonLimits(2**30, 2**30, 2**30, 2**30)
 SMALL_PORTIONS = (35, 36, 37, 38, 64)
