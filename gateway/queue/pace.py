@@ -6,6 +6,9 @@ _WINDOW_SECONDS = 10.0
 _ENOUGH_SECONDS = 1.0
 """What left in less time than this says little about what will."""
 
+_SEVERAL = 3
+"""Requests from which on a further one can be compared with them."""
+
 
 class Pace:
     """Tokens that left a queue lately.
@@ -20,10 +23,15 @@ class Pace:
         self._tokens = 0
 
     def left(self, now: float, tokens: int) -> None:
-        """A request of so many tokens left it, to be computed."""
+        """A request of so many tokens left it, to be computed.
+
+        It counts no more than all that left before it: one with a million tokens says little about the others.
+        """
+        self._forget(now)
+        if len(self._left) >= _SEVERAL:
+            tokens = min(tokens, self._tokens)
         self._left.append((now, tokens))
         self._tokens += tokens
-        self._forget(now)
 
     def seconds(self, now: float, tokens: float, expected: float) -> float:
         """How long it should take until so many tokens have left.

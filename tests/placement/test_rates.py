@@ -1,3 +1,4 @@
+import math
 import random
 
 import pytest
@@ -36,11 +37,127 @@ def test_prompts_of_one_length_do_not_turn_the_line_over():
     assert total == pytest.approx(0.45, rel=0.15)
 
 
-def test_one_absurd_answer_at_the_start_does_not_decide():
+def truth(rng):
+    """How an engine answers: its base, its tokens a second, and the prompts that it gets."""
+    return (
+        rng.choice([0.01, 0.03, 0.1]),
+        rng.choice([1000, 4000, 15_000]),
+        rng.choice([(100, 3000), (400, 6000), (900, 1100)]),
+    )
+
+
+def answer(learned, rng, engine, factor=1.0):
+    base, speed, (fewest, most) = engine
+    tokens = rng.randrange(fewest, most)
+    learned.observe_first_token(tokens, factor * (base + tokens / speed) * rng.uniform(0.85, 1.15))
+
+
+def off(learned, engine, factor=1.0):
+    """By which factor the cost of usual prompts is wrong."""
+    base, speed, (fewest, most) = engine
+    worst = 1.0
+    for tokens in ((fewest + most) // 2, most):
+        rates = learned.rates
+        ratio = (rates.base_seconds + tokens * rates.prefill_seconds_per_token) / (factor * (base + tokens / speed))
+        worst = max(worst, ratio, 1 / ratio)
+    return worst
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("tokens", [10, 1000])
+@pytest.mark.parametrize("before", [0, 1, 2, 3, 6, 12, 40, 150])
+def test_one_absurd_answer_is_forgotten_after_five_normal_ones(seed, tokens, before):
+    rng = random.Random(seed)
+    engine = truth(rng)
+    pool = LearnedRates(START)
+    struck, twin = LearnedRates(START, pool), LearnedRates(START, pool)
+    for _ in range(before):
+        answer(struck, rng, engine)
+    struck.observe_first_token(tokens, rng.choice([30.0, 500.0, 1e-5]))
+    for _ in range(5):
+        answer(struck, rng, engine)
+    assert max(off(learned, engine) for learned in (struck, twin, pool)) < 1.5
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_absurd_answers_now_and_then_do_not_count(seed):
+    rng = random.Random(seed)
+    engine = truth(rng)
     learned = LearnedRates(START)
-    learned.observe_first_token(10, 30.0)
-    assert learned.rates.prefill_seconds_per_token > 0
-    assert learned.rates.base_seconds >= 0
+    for number in range(300):
+        if rng.random() < 0.05:
+            learned.observe_first_token(rng.choice([10, 1000]), 30.0)
+        else:
+            answer(learned, rng, engine)
+        assert number < 20 or off(learned, engine) < 1.5
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("factor", [3.0, 1 / 3])
+@pytest.mark.parametrize("alone", [True, False])
+def test_replicas_that_change_their_speed_for_good_are_believed_after_some_dozen_answers(seed, factor, alone):
+    rng = random.Random(seed)
+    engine = truth(rng)
+    pool = LearnedRates(START)
+    learned, *others = [LearnedRates(START, pool) for _ in range(4)]
+    for _ in range(100):
+        for replica in (learned, *others):
+            answer(replica, rng, engine)
+    for _ in range(30):
+        answer(learned, rng, engine, factor)
+        for other in others:
+            answer(other, rng, engine, 1.0 if alone else factor)
+    assert off(learned, engine, factor) < 1.3
+    assert max(off(other, engine, 1.0 if alone else factor) for other in others) < 1.5
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_prompts_too_short_to_tell_do_not_teach_the_prefill(seed):
+    rng = random.Random(seed)
+    learned = LearnedRates(START)
+    for _ in range(50):
+        learned.observe_first_token(rng.randrange(64), rng.uniform(0.1, 0.2))
+    assert learned.rates.prefill_seconds_per_token == START.prefill_seconds_per_token
+    assert learned.rates.base_seconds == pytest.approx(0.15, rel=0.3)
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1.0, 0.0])
+def test_what_is_no_time_teaches_nothing(seconds):
+    pool = LearnedRates(START)
+    learned = LearnedRates(START, pool)
+    learned.observe_first_token(500, seconds)
+    learned.observe_first_token(-5, 1.0)
+    learned.observe_decode(10, seconds)
+    learned.observe_decode(0, 1.0)
+    learned.observe_request(500, 1, seconds, streamed=False)
+    assert learned.rates == pool.rates == START
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("before", [0, 1, 5, 60])
+def test_one_absurd_answer_changes_little_of_decode_and_request_times(seed, before):
+    rng = random.Random(seed)
+    learned = LearnedRates(START)
+
+    def normal():
+        learned.observe_decode(100, 2.0 * rng.uniform(0.8, 1.2))
+        learned.observe_request(10, 101, 2.1 * rng.uniform(0.8, 1.2), streamed=True)
+
+    for _ in range(before):
+        normal()
+    learned.observe_decode(3, 500.0)
+    learned.observe_request(10, 4, 500.0, streamed=True)
+    for _ in range(5):
+        normal()
+    assert learned.rates.decode_seconds_per_token == pytest.approx(0.02, rel=0.5)
+    assert learned.rates.request_seconds == pytest.approx(2.1, rel=0.5)
+
+
+def test_answers_that_were_mostly_decoded_teach_no_prefill():
+    learned = LearnedRates(START)
+    for _ in range(30):
+        learned.observe_request(100, 30, 1.0, streamed=False)
+    assert learned.rates.prefill_seconds_per_token == START.prefill_seconds_per_token
 
 
 def test_answers_without_a_stream_teach_the_prefill_only_where_decoding_is_short():

@@ -29,3 +29,12 @@ def test_what_stands_still_is_not_called_fast():
     pace = Pace(100.0)
     pace.left(101.0, 500)
     assert pace.seconds(125.0, 10, 1000.0) >= 10
+
+
+def test_one_huge_request_changes_the_pace_by_no_more_than_a_factor_of_two():
+    pace = Pace(100.0)
+    for second in range(1, 21):
+        pace.left(100.0 + second, 500)
+    before = pace.seconds(120.0, 5000, 1.0)
+    pace.left(120.0, 1_000_000)
+    assert before / 2 <= pace.seconds(120.0, 5000, 1.0) <= before
