@@ -17,7 +17,7 @@ def _called(*arguments: bytes) -> bytes:
     return chat(messages=b",".join((message(b"Hi"), said, result, message(b"And?"))))
 
 
-_ROOM = FULL - 8192
+_SIZE = FULL - 8192
 
 ATTACKS = (
     body(
@@ -28,20 +28,20 @@ ATTACKS = (
     body(
         "arguments-keys",
         "arguments with 1.1 million keys",
-        lambda: _called(b"{%b}" % joined((b'"%x":0' % n for n in count()), _ROOM * 5 // 7)),
+        lambda: _called(b"{%b}" % joined((b'"%x":0' % n for n in count()), _SIZE * 5 // 7)),
     ),
     body(
-        "arguments-numbers", "arguments with 8 million numbers", lambda: _called(b'{"a":[%b]}' % repeated(b"0", _ROOM))
+        "arguments-numbers", "arguments with 8 million numbers", lambda: _called(b'{"a":[%b]}' % repeated(b"0", _SIZE))
     ),
     body(
         "arguments-strings",
         "arguments with 2.3 million strings",
-        lambda: _called(b'{"a":[%b]}' % repeated(b'"a"', _ROOM * 4 // 6)),
+        lambda: _called(b'{"a":[%b]}' % repeated(b'"a"', _SIZE * 4 // 6)),
     ),
     body(
         "arguments-nested",
         "arguments with 8 million levels",
-        lambda: _called(b'{"a":' + b"[" * (_ROOM // 2) + b"]" * (_ROOM // 2) + b"}"),
+        lambda: _called(b'{"a":' + b"[" * (_SIZE // 2) + b"]" * (_SIZE // 2) + b"}"),
     ),
     body(
         "arguments-levels",
@@ -51,7 +51,7 @@ ATTACKS = (
     body(
         "arguments-text",
         "arguments with a text of 16 MiB",
-        lambda: _called(b'{"a":"%b"}' % repeated(b"some words ", _ROOM, b"")),
+        lambda: _called(b'{"a":"%b"}' % repeated(b"some words ", _SIZE, b"")),
     ),
     body(
         "arguments-escapes",
@@ -61,7 +61,7 @@ ATTACKS = (
     body(
         "arguments-broken",
         "arguments without an end, of 8 million numbers",
-        lambda: _called(b'{"a":[' + repeated(b"0", _ROOM)),
+        lambda: _called(b'{"a":[' + repeated(b"0", _SIZE)),
     ),
     body(
         "arguments-digits",
@@ -72,6 +72,6 @@ ATTACKS = (
     body(
         "arguments-doubles",
         "arguments with 900,000 doubles",
-        lambda: _called(b'{"a":[%b]}' % repeated(b"1.2345678901234567e8", _ROOM - 10)),
+        lambda: _called(b'{"a":[%b]}' % repeated(b"1.2345678901234567e8", _SIZE - 10)),
     ),
 )

@@ -40,22 +40,22 @@ def _growing(target: Target) -> Run:
 
 
 def _variants(target: Target) -> list[bytes]:
-    """A prompt of 1 MiB with one word changed, in another place each time."""
-    words = [b"word%d" % ((target.seed + n * n) % 5000) for n in range(130_000)]
+    """A prompt of 450 KB with one word changed, in another place each time."""
+    words = [b"word%d" % ((target.seed + n * n) % 5000) for n in range(50_000)]
     made = []
     for number in range(24):
-        at = number * 5000
+        at = number * 2000
         changed = [*words[:at], b"changed%d" % number, *words[at + 1 :]]
         made.append(chat(messages=message(b" ".join(changed), b"system") + b"," + message(b"Hi")))
     return made
 
 
 def _spread(target: Target) -> list[bytes]:
-    """A prompt of 1 MiB in which every tenth word is another one each time: many small differences."""
+    """A prompt of 450 KB in which every tenth word is another one each time: many small differences."""
     made = []
     for number in range(24):
         words = (
-            b"w%d" % (target.seed + number * 7 + n) if n % 10 == 0 else b"word%d" % (n % 5000) for n in range(130_000)
+            b"w%d" % (target.seed + number * 7 + n) if n % 10 == 0 else b"word%d" % (n % 5000) for n in range(50_000)
         )
         made.append(chat(messages=message(b" ".join(words), b"system") + b"," + message(b"Hi")))
     return made
@@ -63,6 +63,6 @@ def _spread(target: Target) -> list[bytes]:
 
 ATTACKS = (
     Attack("conversations", "conversations of 50 turns of 300 KB, a message more each time", _growing),
-    sending("variants", "a prompt of 1 MiB with one word changed each time", _variants),
-    sending("variants-spread", "a prompt of 1 MiB with every tenth word changed each time", _spread),
+    sending("variants", "a system prompt of 450 KB with one word changed each time", _variants),
+    sending("variants-spread", "a system prompt of 450 KB with every tenth word changed each time", _spread),
 )
