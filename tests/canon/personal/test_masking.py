@@ -136,10 +136,10 @@ async def test_a_large_body_is_masked_as_well():
 
 
 async def test_thousands_of_findings_in_thousands_of_messages():
-    messages = [{"role": "system", "content": f"{n} {TEXT}"} for n in range(5000)]
+    messages = [{"role": "system", "content": f"{n} {TEXT}"} for n in range(4000)]
     result = await masked(chat(messages, mode="mask"))
     assert SECRET.encode() not in result.body
-    assert result.fields["messages"][4999]["content"] == f"4999 {MASKED}"
+    assert result.fields["messages"][3999]["content"] == f"3999 {MASKED}"
 
 
 WORDS = st.sampled_from([SECRET, "4111111111111111", "10.1.2.3", "x", "é", "😀", '"', "\\", "\n", "\u2028", "/"])
