@@ -380,6 +380,7 @@ class Gateway:
                 ),
                 self._sharing.index,
                 RetryBudget(relay.retry_share, relay.retry_floor),
+                self._turns,
                 retries=relay.retries,
                 freed=self._overload.freed,
                 resume=relay.resume,

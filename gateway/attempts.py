@@ -13,6 +13,7 @@ from gateway.relay.answer import broken_off
 from gateway.relay.forward import ending_of_cancellation
 from gateway.relay.resume import ResumableStream, is_resumable
 from gateway.trip import Trip
+from gateway.turns import Turns
 from gateway.values.decision import Decision
 from gateway.values.engine import EngineKind
 from gateway.values.ids import ModelId, Target
@@ -43,6 +44,7 @@ class Attempts:
         forwarder: Forwarder,
         index: PrefixIndex,
         budget: RetryBudget,
+        turns: Turns,
         *,
         retries: int,
         freed: Callable[[ModelId], None],
@@ -52,6 +54,7 @@ class Attempts:
         self._forwarder = forwarder
         self._index = index
         self._budget = budget
+        self._turns = turns
         self._retries = retries
         self._freed = freed
         self._resume = resume
@@ -99,7 +102,7 @@ class Attempts:
         later = asyncio.get_running_loop().call_later
         timer = None if trip.request.stream else later(estimate, self._prefilled, trip, ticket)
         request = trip.request if stream is None else stream.request
-        terms = _terms(trip, request, replica)
+        terms = self._terms(trip, request, replica)
         again = False
 
         def withhold(ending: Ending, status: int | None, started: bool) -> bool:
@@ -217,6 +220,19 @@ class Attempts:
             self._fleet.routable(trip.model.id, time.monotonic(), trip.tried, regions)
         )
 
+    def _terms(self, trip: Trip, request: ChatRequest, replica: Replica) -> Terms:
+        """What goes with ``request``, which is the trip's or its continuation."""
+        decision, trace, origin = trip.decision, trip.trace, replica.origin
+        assert decision is not None
+        return Terms(
+            body=partial(trip.engine_body, request, self._turns),
+            own_headers=_own_headers(trip),
+            trace_headers=None if trace is None else trace.relay(decision, origin.host, origin.port),
+            deadline=trip.deadline,
+            retry_after_seconds=_retry_after(decision),
+            begun=trip.begun,
+        )
+
 
 def _takes_long(trip: Trip, ending: Ending) -> bool:
     """Whether an answer only takes longer than it may.
@@ -232,20 +248,6 @@ def _takes_long(trip: Trip, ending: Ending) -> bool:
 def _resumable(trip: Trip, sink: Sink) -> ResumableStream:
     known = None if trip.prompt.source is TokenSource.TEXT else trip.prompt.tokens
     return ResumableStream(trip.request, sink, trip.model.encoder.local, known)
-
-
-def _terms(trip: Trip, request: ChatRequest, replica: Replica) -> Terms:
-    """What goes with ``request``, which is the trip's or its continuation."""
-    decision, trace, origin = trip.decision, trip.trace, replica.origin
-    assert decision is not None
-    return Terms(
-        body=partial(trip.engine_body, request),
-        own_headers=_own_headers(trip),
-        trace_headers=None if trace is None else trace.relay(decision, origin.host, origin.port),
-        deadline=trip.deadline,
-        retry_after_seconds=_retry_after(decision),
-        begun=trip.begun,
-    )
 
 
 def _retry_after(decision: Decision) -> int:

@@ -129,7 +129,8 @@ class Flow:
         try:
             trip.space = self._spaces.enter(request.caller, trip.model.version(), request.fields, time.time())
             # A tenant over its limit is refused before the prompt costs any work.
-            grant.charge(least_tokens(request.endpoint, request.fields), time.monotonic())
+            estimating = self._turns.run(least_tokens(request.endpoint, request.fields))
+            grant.charge(await self._while_there(trip, sink, estimating), time.monotonic())
             await self._while_there(trip, sink, self._read(trip))
             grant.charge(trip.prompt.tokens, time.monotonic())
             if request.warms is not None:

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import orjson
 
+from gateway.portions import Portioned
+
 Path = tuple[str | int, ...]
 """From the document's root to a value: names of members and positions in arrays."""
 
@@ -28,6 +30,9 @@ _QUOTE = ord('"')
 _QUOTES_LOOKED_AT = 32
 _STEP = 128 * 1024
 """Bytes that one call of a regular expression looks at: it holds the interpreter lock until it is done."""
+_STEPS_AT_ONCE = 512
+_MEMBERS_AT_ONCE = 256
+"""Members that one portion, and one call of a regular expression, pass: some milliseconds of work."""
 
 
 def inserted(document: bytes, member: bytes) -> bytes:
@@ -39,17 +44,20 @@ def inserted(document: bytes, member: bytes) -> bytes:
 
 def member_values(body: bytes, name: str) -> Iterator[tuple[int, int]]:
     """Where the values of an object's members of one name stand."""
-    return ((start, end) for _, start, end in _named_values(body, (name,)))
+    return ((found[1], found[2]) for found in _values_and_pauses(body, (name,)) if found is not None)
 
 
-def last_member_value(document: bytes, name: str) -> tuple[int, int]:
+def last_member_value(document: bytes, name: str) -> Portioned[tuple[int, int]]:
     """Where the value stands that counts among those of an object's members of one name, of which there is one at
     least."""
-    found: tuple[int, int] | None = None
-    for found in member_values(document, name):  # noqa: B007 - only the last one is of interest
-        pass
-    assert found is not None, "the object has no such member"
-    return found
+    last: tuple[int, int] | None = None
+    for found in _values_and_pauses(document, (name,)):
+        if found is None:
+            yield
+        else:
+            last = found[1], found[2]
+    assert last is not None, "the object has no such member"
+    return last
 
 
 def spliced(document: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
@@ -68,7 +76,7 @@ def spliced(document: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes
     return b"".join(pieces)
 
 
-def with_members(document: bytes, fields: Collection[str], members: Mapping[str, bytes]) -> bytes:
+def with_members(document: bytes, fields: Collection[str], members: Mapping[str, bytes]) -> Portioned[bytes]:
     """An object whose members of some names all have these values; those that it lacks are put in front.
 
     Args:
@@ -78,7 +86,14 @@ def with_members(document: bytes, fields: Collection[str], members: Mapping[str,
     """
     present = tuple(name for name in members if name in fields)
     if present:
-        document = spliced(document, ((s, e, members[name]) for name, s, e in _named_values(document, present)))
+        changes: list[tuple[int, int, bytes]] = []
+        for found in _values_and_pauses(document, present):
+            if found is None:
+                yield
+            else:
+                name, start, end = found
+                changes.append((start, end, members[name]))
+        document = spliced(document, changes)
     lacking = [b"%b:%b" % (orjson.dumps(name), value) for name, value in members.items() if name not in fields]
     return inserted(document, b",".join(lacking)) if lacking else document
 
@@ -154,10 +169,14 @@ def _children(
                 return
 
 
-def _named_values(document: bytes, names: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
-    """Name, start and end of the value of every member of an object that has one of these names."""
+def _values_and_pauses(document: bytes, names: tuple[str, ...]) -> Iterator[tuple[str, int, int] | None]:
+    """Name, start and end of the value of every member of an object that has one of these names.
+
+    Between them stands None after each portion of some milliseconds.
+    """
     member = _member_pattern(names)
     position = _skip(document, 0) + 1
+    steps, pause_at = 0, position + _STEP
     while (found := member.match(document, position)) is not None:
         key = found[1]
         name: str = orjson.loads(b'"%b"' % key) if b"\\" in key else key.decode()
@@ -170,19 +189,23 @@ def _named_values(document: bytes, names: tuple[str, ...]) -> Iterator[tuple[str
             position = after.end()
         if name in names:
             yield name, start, end
+        steps += 1
+        if steps == _STEPS_AT_ONCE or position >= pause_at:
+            steps, pause_at = 0, position + _STEP
+            yield None
 
 
 @functools.lru_cache(maxsize=64)
 def _member_pattern(names: tuple[str, ...]) -> re.Pattern[bytes]:
     """Matches a member (its name, and its value if that is flat) with the comma behind it.
 
-    Also matches all flat members in front of it that have none of these names, so that they cost no step each. A name
+    Also matches some flat members in front of it that have none of these names, so that they cost no step each. A name
     that is spelled with escapes may be one of them, so it ends such a run.
     """
     wanted = b"|".join(re.escape(name.encode()) for name in names)
     other = rb'%b"(?!(?:%b)")[^"\\]*+"%b:%b%b%b,' % (_WS, wanted, _WS, _WS, _FLAT_VALUE, _WS)
     member = rb'%b"([^"\\]*+(?:\\.[^"\\]*+)*+)"%b:%b(%b)?+%b,?+' % (_WS, _WS, _WS, _FLAT_VALUE, _WS)
-    return re.compile(rb"(?:%b)*+%b" % (other, member), re.DOTALL)
+    return re.compile(rb"(?:%b){0,%d}+%b" % (other, _MEMBERS_AT_ONCE, member), re.DOTALL)
 
 
 def _members(body: bytes, start: int) -> Iterator[tuple[str, int, int, int]]:

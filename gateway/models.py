@@ -13,6 +13,7 @@ from gateway.encode.remote import EngineTokenizer
 from gateway.encode.settings import EncodeSettings
 from gateway.epochs import template_version
 from gateway.hashing import ChainHasher
+from gateway.portions import finished
 from gateway.queue import FairThreads
 from gateway.relay import EngineCalls, Fleet
 from gateway.settings import ModelSettings
@@ -142,7 +143,9 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         if local is None:
             return None
         try:
-            parts = await self._threads.run(_OPERATOR, characters(endpoint, fields), local.encode, endpoint, fields)
+            parts = await self._threads.run(
+                _OPERATOR, finished(characters(endpoint, fields)), local.encode, endpoint, fields
+            )
         except Exception:  # noqa: BLE001 - as in ``Encoder``: what it cannot take is for the engine to judge
             return None
         return sum(map(len, parts)) // TOKEN_BYTES

@@ -1,12 +1,10 @@
 """The state of one request on its way through the house."""
 
-import asyncio
 import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import msgspec
 
@@ -15,6 +13,7 @@ from gateway.encode import Encoder
 from gateway.relay import Replica
 from gateway.relay.body import engine_body
 from gateway.relay.resume import ResumableStream
+from gateway.turns import Turns
 from gateway.values.blocks import BlockChain
 from gateway.values.canonical import RuleName
 from gateway.values.decision import Decision
@@ -136,12 +135,10 @@ class Trip:
         if self.trace is not None:
             self.trace.resume()
 
-    async def engine_body(self, request: ChatRequest) -> bytes:
+    async def engine_body(self, request: ChatRequest, turns: Turns) -> bytes:
         """The body with which ``request`` (this one or its continuation) is sent; attempts share it."""
         if self._engine_body is None or self._engine_body[0] is not request:
-            making = partial(engine_body, request, self.space.salt)
-            made = making() if len(request.body) <= LONG_BODY_BYTES else await asyncio.to_thread(making)
-            self._engine_body = request, made
+            self._engine_body = request, await turns.run(engine_body(request, self.space.salt))
         return self._engine_body[1]
 
     def drop_content(self) -> None:

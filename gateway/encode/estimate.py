@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gateway.portions import Portioned
 from gateway.values.request import Endpoint
 
 _CHARACTERS_PER_TOKEN = 16
@@ -12,14 +13,23 @@ estimated is less than what is counted later."""
 _PART_TEXTS = ("text", "refusal", "thinking")
 
 
-def characters(endpoint: Endpoint, fields: Mapping[str, Any]) -> int:
+_AT_ONCE = 4096
+"""Messages, parts and prompts of a portion."""
+
+
+def characters(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int]:
     """Characters of a request's text. A prompt given as token ids has none; media and tools are left out."""
-    return sum(map(len, _texts(endpoint, fields)))
+    total = 0
+    for step, text in enumerate(_texts(endpoint, fields), 1):
+        total += len(text)
+        if step % _AT_ONCE == 0:
+            yield
+    return total
 
 
-def least_tokens(endpoint: Endpoint, fields: Mapping[str, Any]) -> int:
+def least_tokens(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int]:
     """Prompt tokens that a request has at least."""
-    tokens = characters(endpoint, fields) // _CHARACTERS_PER_TOKEN
+    tokens = (yield from characters(endpoint, fields)) // _CHARACTERS_PER_TOKEN
     if endpoint is not Endpoint.CHAT:
         tokens += _ids(fields.get("prompt"))
     limit = fields.get("truncate_prompt_tokens")
@@ -27,21 +37,25 @@ def least_tokens(endpoint: Endpoint, fields: Mapping[str, Any]) -> int:
 
 
 def _texts(endpoint: Endpoint, fields: Mapping[str, Any]) -> Iterator[str]:
+    """The texts, and an empty one for each part that has none: so each step of the caller is a short one."""
     if endpoint is not Endpoint.CHAT:
         prompt = fields.get("prompt")
         prompts = prompt if isinstance(prompt, list) else [prompt]
-        yield from (each for each in prompts if isinstance(each, str))
+        if not prompts or type(prompts[0]) is not int:
+            yield from (each if isinstance(each, str) else "" for each in prompts)
         return
     messages = fields.get("messages")
     for message in messages if isinstance(messages, list) else ():
-        if not isinstance(message, Mapping):
-            continue
-        content = message.get("content")
+        content = message.get("content") if isinstance(message, dict) else None
         for part in content if isinstance(content, list) else (content,):
             if isinstance(part, str):
                 yield part
-            elif isinstance(part, Mapping):
-                yield from (part[key] for key in _PART_TEXTS if isinstance(part.get(key), str))
+            elif isinstance(part, dict):
+                for key in _PART_TEXTS:
+                    text = part.get(key)
+                    yield text if isinstance(text, str) else ""
+            else:
+                yield ""
 
 
 def _ids(prompt: Any) -> int:

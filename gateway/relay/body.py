@@ -9,24 +9,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.json_bytes import last_member_value, spliced, with_members
+from gateway.portions import Portioned
 from gateway.values.request import ChatRequest
 
 _OPTIONS = "stream_options"
 _ASK = b'{"include_usage":true}'
 
 
-def engine_body(request: ChatRequest, salt: str | None) -> bytes:
+def engine_body(request: ChatRequest, salt: str | None) -> Portioned[bytes]:
     """The body of a request as the replica gets it; the same for every attempt.
 
     Args:
         request: The request.
         salt: The ``cache_salt`` of its prefix space; None leaves the client's own.
     """
-    body = asking_for_usage(request.body, request.fields) if request.stream else request.body
-    return body if salt is None else salted(body, request.fields, salt)
+    body = request.body
+    if request.stream:
+        body = yield from asking_for_usage(body, request.fields)
+    if salt is not None:
+        body = yield from salted(body, request.fields, salt)
+    return body
 
 
-def asking_for_usage(body: bytes, fields: Mapping[str, Any]) -> bytes:
+def asking_for_usage(body: bytes, fields: Mapping[str, Any]) -> Portioned[bytes]:
     """A streaming request's body, asking for the usage chunk.
 
     Of several ``stream_options`` only the last is changed: it is the one that counts.
@@ -36,16 +41,16 @@ def asking_for_usage(body: bytes, fields: Mapping[str, Any]) -> bytes:
         fields: The same, parsed.
     """
     if _OPTIONS not in fields:
-        return with_members(body, fields, {_OPTIONS: _ASK})
+        return (yield from with_members(body, fields, {_OPTIONS: _ASK}))
     options = fields[_OPTIONS]
     if isinstance(options, dict) and options.get("include_usage") is True:
         return body
-    start, end = last_member_value(body, _OPTIONS)
-    asking = _asking(body[start:end], options) if isinstance(options, dict) else _ASK
+    start, end = yield from last_member_value(body, _OPTIONS)
+    asking = (yield from _asking(body[start:end], options)) if isinstance(options, dict) else _ASK
     return spliced(body, [(start, end, asking)])
 
 
-def salted(body: bytes, fields: Mapping[str, Any], salt: str) -> bytes:
+def salted(body: bytes, fields: Mapping[str, Any], salt: str) -> Portioned[bytes]:
     """A body with this ``cache_salt`` in place of the client's own, however often the client gave one.
 
     Args:
@@ -53,14 +58,14 @@ def salted(body: bytes, fields: Mapping[str, Any], salt: str) -> bytes:
         fields: The same, parsed.
         salt: Base64url.
     """
-    return with_members(body, fields, {"cache_salt": b'"%b"' % salt.encode()})
+    return (yield from with_members(body, fields, {"cache_salt": b'"%b"' % salt.encode()}))
 
 
-def _asking(options: bytes, parsed: Mapping[str, Any]) -> bytes:
+def _asking(options: bytes, parsed: Mapping[str, Any]) -> Portioned[bytes]:
     """The value of ``stream_options``, an object, asking for usage."""
     members = {"include_usage": b"true"}
     if "continuous_usage_stats" in parsed:
         # The engine applies continuous_usage_stats only together with include_usage: a client that set just the former
         # gets no usage at all, and must not get any now.
         members["continuous_usage_stats"] = b"false"
-    return with_members(options, parsed, members)
+    return (yield from with_members(options, parsed, members))

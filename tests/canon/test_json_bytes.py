@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gateway import json_bytes
 from gateway.json_bytes import inserted, last_member_value, member_values, replaced, with_members, without
+from gateway.portions import finished
 
 
 @pytest.mark.parametrize(
@@ -214,7 +215,9 @@ def test_setting_members_is_parsing_and_setting_them_and_leaves_all_other_bytes(
     pieces = cut(members, values)
     document = b"".join(pieces)
     fields = json.loads(document)
-    result = with_members(document, fields, {name: json.dumps(value).encode() for name, value in values.items()})
+    result = finished(
+        with_members(document, fields, {name: json.dumps(value).encode() for name, value in values.items()})
+    )
     assert json.loads(result) == fields | values
     names = [name for name, *_ in members if name in values]
     there = b"".join(
@@ -226,7 +229,7 @@ def test_setting_members_is_parsing_and_setting_them_and_leaves_all_other_bytes(
     if values.keys() <= fields.keys():
         assert result == there
     for name in values.keys() & fields.keys():
-        start, end = last_member_value(document, name)
+        start, end = finished(last_member_value(document, name))
         assert json.loads(document[start:end]) == fields[name]
 
 
@@ -241,7 +244,7 @@ def test_values_are_found_wherever_their_members_stand(members, name):
 def test_every_byte_is_copied_a_few_times_however_many_members_are_set(member):
     document = Counted(b"{" + b",".join([member, b'"z":1'] * 3000) + b"}")
     Counted.copied = 0
-    assert json.loads(with_members(document, {"x", "z"}, {"x": b"[1]"})) == {"x": [1], "z": 1}
+    assert json.loads(finished(with_members(document, {"x", "z"}, {"x": b"[1]"}))) == {"x": [1], "z": 1}
     assert Counted.copied < 3 * len(document)
 
 
@@ -252,3 +255,11 @@ def test_members_between_those_looked_for_cost_no_step_each(monkeypatch):
     document = b"{" + b'"a":"\\"}",\n"b" : [1, 2] ,"c":{},' * 10_000 + b'"x":[[1]],"d":[{"x":2}]}'
     assert [document[start:end] for start, end in member_values(document, "x")] == [b"[[1]]"]
     assert len(calls) == 2
+
+
+def test_long_work_pauses_often():
+    """Between two pauses some hundred members are looked at, whatever stands in front of or behind them."""
+    repeated = b"{" + b'"x":1,' * 20_000 + b'"y":2}'
+    others = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(20_000)) + b',"x":1}'
+    assert sum(1 for _ in with_members(repeated, {"x", "y"}, {"x": b"3"})) > 20_000 / 1024
+    assert sum(1 for _ in last_member_value(others, "x")) >= 1

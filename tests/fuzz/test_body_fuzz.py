@@ -61,18 +61,24 @@ def test_a_body_that_is_right():
     assert fuzz.check(CHAT, BODY)
 
 
+def at_once(value):
+    """Portioned work that is done without a pause."""
+    return value
+    yield
+
+
 @pytest.mark.parametrize(
     ("module", "name", "fault"),
     [
         (fuzz, "parse_request", _raising),
-        (replica_body, "asking_for_usage", lambda body, fields: body),
+        (replica_body, "asking_for_usage", lambda body, fields: at_once(body)),
         (
             replica_body,
             "asking_for_usage",
-            lambda body, fields: body.replace(b"1e0", b"1.0").replace(b"false", b"true"),
+            lambda body, fields: at_once(body.replace(b"1e0", b"1.0").replace(b"false", b"true")),
         ),
-        (replica_body, "salted", lambda body, fields, salt: b'{"cache_salt":"%b",' % salt.encode() + body.lstrip()[1:]),
-        (replica_body, "salted", lambda body, fields, salt: body.replace(b'"s"', b'"%b" ' % salt.encode())),
+        (replica_body, "salted", lambda body, fields, salt: at_once(b'{"cache_salt":"%b",' % salt.encode() + body[2:])),
+        (replica_body, "salted", lambda body, fields, salt: at_once(body.replace(b'"s"', b'"%b" ' % salt.encode()))),
         (json_bytes, "without", lambda document, name: bytes(bytearray(document))),
         (json_bytes, "member_values", lambda body, name: iter([])),
         (json_bytes, "inserted", lambda document, member: document.replace(b"{ ", b"{" + member + b",")),
@@ -91,7 +97,7 @@ def test_a_wrong_function_is_found(monkeypatch, module, name, fault):
     ("fault", "cost"), [(_copying_each_time, "work"), (_looking_again, "work"), (_keeping_all, "memory")]
 )
 def test_work_and_memory_by_the_square_are_found(monkeypatch, fault, cost):
-    monkeypatch.setattr(replica_body, "salted", fault)
+    monkeypatch.setattr(replica_body, "salted", lambda *given: at_once(fault(*given)))
     (shape,) = (shape for shape in fuzz.SHAPES if shape.name == "objects")
     with pytest.raises(AssertionError, match=f"salted on objects.*{cost} grows"):
         fuzz.check_growth(shape, pieces=200)
@@ -101,5 +107,5 @@ def test_a_finding_is_made_short(monkeypatch):
     def fault(body, fields, salt):
         return b"" if b"stream_options" in body else b'{"cache_salt":"%b",' % salt.encode() + body[1:]
 
-    monkeypatch.setattr(replica_body, "salted", fault)
+    monkeypatch.setattr(replica_body, "salted", lambda *given: at_once(fault(*given)))
     assert len(fuzz.shortest(CHAT, b'{"y":[1,2,3],"z":"stream_options",' + BODY[1:], json.JSONDecodeError, "a", 1)) < 90

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from running_gateway import COMPLETIONS
 
+from gateway.portions import finished
 from gateway.relay.body import asking_for_usage
 
 MESSAGES = '"messages":[{"role":"user","content":"Hi"}]'
@@ -151,7 +152,7 @@ def bodies(draw: Callable[..., Any]) -> list[str]:
 def test_only_include_usage_changes(pieces):
     body = "".join(pieces)
     fields = json.loads(body)
-    result = asking_for_usage(body.encode(), fields).decode()
+    result = finished(asking_for_usage(body.encode(), fields)).decode()
     assert json.loads(result)["stream_options"]["include_usage"] is True
     if len(pieces) == 1:
         assert result.replace(ASK.decode() + ",", "", 1) == body
@@ -177,7 +178,7 @@ def test_member_of_a_huge_body_is_found_without_a_multiple_of_its_memory():
     text = "x\\n" * 8_000_000
     body = ('{"messages":[{"content":"' + text + '"}],"stream_options":{}}').encode()
     tracemalloc.start()
-    asked = asking_for_usage(body, {"stream_options": {}})
+    asked = finished(asking_for_usage(body, {"stream_options": {}}))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert asked.endswith(b'"stream_options":{"include_usage":true}}')

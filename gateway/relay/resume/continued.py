@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from gateway.json_bytes import last_member_value, replaced, spliced, with_members
+from gateway.portions import finished
 from gateway.relay.resume.eligible import single_prompt
 from gateway.values.numbers import whole
 from gateway.values.request import ChatRequest, Endpoint
@@ -53,7 +54,7 @@ def continued_body(request: ChatRequest, text: str, ids: Sequence[int] | None, s
         body = _behind_prompt(body, request.fields, b"".join(b",%d" % token for token in ids))
     else:
         return None
-    return with_members(body, request.fields, _members_left(request, spent))
+    return finished(with_members(body, request.fields, _members_left(request, spent)))
 
 
 def continued_chat(request: ChatRequest, text: str) -> Mapping[str, Any]:
@@ -70,7 +71,7 @@ def _with_message(body: bytes, fields: Mapping[str, Any], text: str) -> bytes:
     if fields.get("continue_final_message") is True:
         longer = orjson.dumps(messages[-1]["content"] + text)
         return replaced(body, {("messages", len(messages) - 1, "content"): longer})
-    _, end = last_member_value(body, "messages")
+    _, end = finished(last_member_value(body, "messages"))
     message = b',{"role":"assistant","content":"%b"}' % _json_text(text)
     return spliced(body, [(end - 1, end - 1, message)])
 
@@ -90,7 +91,7 @@ def _members_left(request: ChatRequest, spent: int) -> dict[str, bytes]:
 
 def _behind_prompt(body: bytes, fields: Mapping[str, Any], more: bytes) -> bytes:
     """More text, or more ids, behind a completion's prompt: in front of its closing quote or bracket."""
-    _, end = last_member_value(body, "prompt")
+    _, end = finished(last_member_value(body, "prompt"))
     if isinstance(prompt := fields["prompt"], list) and not isinstance(prompt[0], int):
         end = len(body[: end - 1].rstrip(_SPACE))  # the list's only prompt
     return spliced(body, [(end - 1, end - 1, more)])
