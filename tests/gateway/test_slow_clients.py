@@ -34,9 +34,9 @@ class Fronted(RunningGateway):
         self._loops: list[asyncio.Task[None]] = []
         await super().start()
 
-    async def _listen(self, app) -> str:
+    async def _listen(self, app, cors=None) -> str:
         sock = bound("server.port", "127.0.0.1", 0)
-        server = HttpServer(app, self.settings)
+        server = HttpServer(app, self.settings, cors=cors)
         server.config.load()
         server.lifespan = server.config.lifespan_class(server.config)
         await server.startup(sockets=[sock])
