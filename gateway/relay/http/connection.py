@@ -42,6 +42,8 @@ _HIGHEST_STATUS = 599
 _IDLE_TIMEOUT = b" 408 "
 """Some proxies announce with this response that they close an idle connection."""
 
+_NOTHING = memoryview(b"")
+
 _log = structlog.get_logger("gateway.relay")
 
 
@@ -72,7 +74,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._pieces: list[bytes] = []
         self._held = 0
-        self._unparsed = b""
+        self._unparsed = _NOTHING
         self._continuation: asyncio.Handle | None = None
         self._lost_by: tuple[Exception | None] | None = None
         self._wire_bytes = 0
@@ -169,7 +171,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once, whatever is under way: the replica notices and stops computing."""
         self.closed = True
-        self._unparsed = b""
+        self._unparsed = _NOTHING
         if self._transport is not None:
             self._transport.abort()
 
@@ -205,7 +207,7 @@ class Connection(asyncio.Protocol):
             return
         if not self.status and self._unwritten:
             self._early = True
-        self._unparsed = self._unparsed + data if self._unparsed else data
+        self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
         if not self._paused:
             self._parse()
 
@@ -224,7 +226,7 @@ class Connection(asyncio.Protocol):
         if self._unparsed or self._is_full or self._paused:
             self._go_on()
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: memoryview) -> None:
         """Have bytes parsed; they fail the exchange if they are not HTTP, or too few of them are body."""
         assert self._parser is not None
         self._overhead += len(data)
