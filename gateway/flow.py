@@ -250,7 +250,7 @@ class Flow:
         """The chains of the prompts for the block sizes of some replicas."""
         root, parts = trip.root, trip.prompt.parts[:_MOST_CHAINS]
         media = trip.prompt.media[:_MOST_CHAINS] or ((),) * len(parts)
-        for size in {self.block_size(replica) for replica in replicas} - trip.chains.keys():
+        for size in {self.block_size(replica) for replica in set(replicas)} - trip.chains.keys():
             chains = []
             for part, items in zip(parts, media, strict=True):
                 chains.append((yield from self._hasher.chained(root, part, size, items)))
@@ -259,9 +259,10 @@ class Flow:
             trip.chains[size] = chains
 
     def _holdings(self, trip: Trip, targets: Mapping[Target, Replica]) -> list[Holding]:
+        sizes = {replica: self.block_size(replica) for replica in set(targets.values())}
         by_block_size: dict[int, list[Target]] = {}
         for target, replica in targets.items():
-            by_block_size.setdefault(self.block_size(replica), []).append(target)
+            by_block_size.setdefault(sizes[replica], []).append(target)
         now = time.monotonic()
         try:
             found: dict[Target, Holding] = {}

@@ -37,6 +37,12 @@ choices of 30,000 tokens take 12 MiB; ``prompt_logprobs`` of a long prompt, or m
 _PART_BYTES = 256 * 1024
 """What was held goes out in parts of this size, so that a slow client shows that it takes them."""
 
+_FILTERED_AT_ONCE = 4 * 1024
+"""Bytes of a stream of very short lines that are filtered before other tasks run."""
+
+_MAX_LINES = 512
+"""Lines of a longer piece that are filtered at once. A piece this long of ordinary events has far fewer."""
+
 _MAX_PARSED_BYTES = 2**20
 """A larger body is checked without building its values, which takes a third of the time and no memory."""
 
@@ -162,6 +168,15 @@ class Answer:
         if self._room > 0:
             self._room -= len(data)
             self._answer += data
+        if len(data) <= _FILTERED_AT_ONCE or data.count(b"\n") + data.count(b"\r") <= _MAX_LINES:
+            await self._filtered(data)
+            return
+        for start in range(0, len(data), _FILTERED_AT_ONCE):
+            await self._filtered(data[start : start + _FILTERED_AT_ONCE])
+            await asyncio.sleep(0)
+
+    async def _filtered(self, data: bytes) -> None:
+        """Pass on what the filter leaves of a part of a stream."""
         if out := self._filter.feed(data):
             self._tail = out[-_TAIL:] if len(out) >= _TAIL else (self._tail + out)[-_TAIL:]
             await self._tell(out, more=True)

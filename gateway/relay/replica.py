@@ -84,6 +84,7 @@ class Replica:
         self.misfit = False
         self.usage_details: bool | None = None
         self._targets = {0: Target(replica_id)}
+        self._target_list = tuple(self._targets.values())
         self._loads = {0: RankLoad()}
 
     def state(self, now: float) -> ReplicaState:
@@ -138,7 +139,7 @@ class Replica:
     def targets(self) -> Sequence[Target]:
         """Its ranks as targets. A replica with a single rank is one with rank 0, whatever number the engine gives it:
         the ranks beside it are other replicas."""
-        return list(self._targets.values())
+        return self._target_list
 
     def asked_target(self, asked_rank: int) -> Target | None:
         """The target that a client means which sends ``x-data-parallel-rank`` itself; None if there is no such."""
@@ -199,7 +200,9 @@ class Replica:
         self.facts = facts
         several = len(facts.ranks) > 1
         ranks = [each.rank for each in facts.ranks] if several else [0]
-        self._targets = {rank: Target(self.id, rank) for rank in ranks}
+        if list(self._targets) != ranks:
+            self._targets = {rank: Target(self.id, rank) for rank in ranks}
+            self._target_list = tuple(self._targets.values())
         by_rank = {each.rank if several else 0: each for each in facts.ranks}
         for rank in ranks:
             self._loads.setdefault(rank, RankLoad()).end_look(by_rank.get(rank), self.traffic, valid_until)

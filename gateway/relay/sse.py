@@ -22,6 +22,9 @@ _LINE_FEED, _RETURN = b"\n\r"  # as numbers, which are found twice as fast
 _LONGEST_EVENT = 4 * 2**20
 """An event that does not end within this is passed on unread."""
 
+_MAX_LINES = 4096
+"""Lines of one event. Engines send one to three; each is looked at."""
+
 _OBJECT = msgspec.json.Decoder(msgspec.defstruct("_Object", ()))
 """Checks an object without building it, in a third of the time."""
 
@@ -95,6 +98,8 @@ class EventFilter:
 
     def _read(self, event: bytes) -> bool:
         """Take note of an event's usage; False if the event is to be left out. Raises ValueError if it is none."""
+        if event.count(b"\n") + event.count(b"\r") > _MAX_LINES:
+            raise ValueError(f"more than {_MAX_LINES} lines")
         if not all(_LINE.match(line) for line in event.splitlines()):
             raise ValueError("a line of no event")
         payload = b"\n".join(payloads(event))

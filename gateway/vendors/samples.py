@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from gateway.vendors.limits import is_count, rank_number
+from gateway.vendors.limits import MAX_RANKS, is_count, rank_number
 
 _SAMPLE = re.compile(r"(?:\{(.*)\})?[ \t]++(\S+)")
 _LABEL = re.compile(r'[ \t]*+(\w++)="((?:[^"\\]++|\\.)*+)"[ \t]*+,?')
@@ -21,13 +21,13 @@ _BEHIND_NAME = ("{", " ", "\t")
 _MAX_LINE = 16 * 1024
 """Characters of a line. vLLM's longest, ``cache_config_info``, has about 1,500."""
 
-_MAX_LINES = 16 * 1024
-_MAX_SAMPLES = 4 * 1024
-"""Lines that begin with one metric's name, and samples of it. An engine has one for each data-parallel and
+_MAX_SAMPLES = 4 * MAX_RANKS
+_MAX_LINES = 2 * _MAX_SAMPLES
+"""Samples of one metric, and lines that begin with its name. An engine has one for each data-parallel and
 tensor-parallel rank."""
 
 _MAX_CHARACTERS = 2 * 2**20
-"""Characters of all the lines together. A thousand ranks have 1.5 million."""
+"""Characters of all the lines together. 512 ranks have 0.8 million."""
 
 
 class Sample(NamedTuple):

@@ -13,8 +13,12 @@ from raw_http import post
 from running_gateway import CHAT, RunningGateway, eventually, settings_for
 from scripted_engine import STREAM_HEAD, ScriptedEngine, chunk, response
 
+from gateway.flow import Flow
 from gateway.relay import answer as answer_module
+from gateway.relay.http.connection import Connection
+from gateway.relay.sse import EventFilter
 from gateway.telemetry.metrics import MetricsObserver
+from gateway.vendors import samples
 
 MIB = 2**20
 BODY = b'{"model":"demo","messages":[{"role":"user","content":"Hello."}]}'
@@ -48,6 +52,70 @@ def large(size: int, **usage: object) -> bytes:
 
 async def states(gateway: RunningGateway) -> set[str]:
     return {replica["state"] for replica in (await gateway.replicas()).values()}
+
+
+# Very small pieces
+
+
+class Turns:
+    """Counts something per turn of the event loop.
+
+    Attributes:
+        most: The greatest count of one turn.
+    """
+
+    def __init__(self):
+        self.most = self._count = 0
+        self._loop = asyncio.get_running_loop()
+        self._handle = None
+
+    def count(self):
+        self._count += 1
+        self.most = max(self.most, self._count)
+        if self._handle is None:
+            self._handle = self._loop.call_soon(self._end)
+
+    def _end(self):
+        self._count = 0
+        self._handle = None
+
+
+EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+def single_bytes(body):
+    return b"".join(chunk(body[at : at + 1]) for at in range(len(body))) + chunk(b"")
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "JSON"])
+async def test_chunks_of_one_byte_are_parsed_in_portions_and_passed_on_whole(scripted, behind, monkeypatch, streamed):
+    body = EVENT % (b"x" * 1000) * 200 + DONE if streamed else large(200_000)
+    head = STREAM_HEAD if streamed else STREAM_HEAD.replace(b"text/event-stream", b"application/json")
+    scripted.says(head + single_bytes(body))
+    turns = Turns()
+    on_body = Connection.on_body
+    monkeypatch.setattr(Connection, "on_body", lambda self, data: turns.count() or on_body(self, data))
+    answer = await behind.send(STREAM if streamed else BODY)
+    assert (answer.status_code, answer.content) == (200, body)
+    assert 100 < turns.most <= 2 * 4096
+
+
+async def test_events_of_one_byte_are_filtered_in_portions(scripted, behind, monkeypatch):
+    body = b":\n\n" * 50_000 + EVENT % b"x" + DONE
+    scripted.says(STREAM_HEAD + chunk(body) + chunk(b""))
+    turns = Turns()
+    read = EventFilter._read
+    monkeypatch.setattr(EventFilter, "_read", lambda self, event: turns.count() or read(self, event))
+    answer = await behind.send(STREAM)
+    assert (answer.status_code, answer.content) == (200, body)
+    assert 100 < turns.most <= 4096
+
+
+async def test_an_event_of_very_many_lines_ends_the_stream(scripted, behind):
+    scripted.says(STREAM_HEAD + chunk(EVENT % b"x") + chunk(b":\n" * 5000 + b"\n" + DONE) + chunk(b""))
+    answer = await behind.send(STREAM)
+    assert b"replica_disconnected" in answer.content
 
 
 # Large responses
@@ -306,14 +374,21 @@ async def test_what_is_asked_of_a_replica_is_read_up_to_a_bound(closing, start_g
     assert engine.taken < engine.floods * 48 * MIB  # of which the sockets' buffers hold a part
 
 
-async def test_only_so_many_ranks_are_believed(closing, start_gateway, scripted):
+async def test_only_so_many_ranks_are_believed(start_gateway, scripted, monkeypatch):
+    parsed, sized = [], []
+    parse, block_size = samples._sample, Flow.block_size
+    monkeypatch.setattr(samples, "_sample", lambda line: parsed.append(line) or parse(line))
+    monkeypatch.setattr(Flow, "block_size", lambda flow, replica: sized.append(replica) or block_size(flow, replica))
     lines = [METRICS.replace('"0"', f'"{rank}"') for rank in (*range(20_000), 10**9, "9" * 5000)]
     scripted.metrics = "".join(lines)
     gateway = await start_gateway(scripted)
     assert (await gateway.send(BODY)).status_code == 200
     (replica,) = (await gateway.replicas()).values()
     assert replica["state"] == "ready"
-    assert len(gateway.gateway._fleet.replicas[0].targets()) == 1024
+    assert len(gateway.gateway._fleet.replicas[0].targets()) == 512
+    looks = sum(line.startswith('{engine="0"}') for line in parsed) / 2  # two metrics have samples
+    assert len(parsed) <= looks * 2 * 2048
+    assert len(sized) < 10  # once per replica for each step of the request, not once per rank
 
 
 @pytest.mark.parametrize(

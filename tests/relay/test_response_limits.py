@@ -7,6 +7,7 @@ import pytest
 import structlog
 
 from gateway.relay.http import Broken, HttpClient, Origin, ResponseTooLarge, TransportError
+from gateway.relay.http.connection import Connection
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -114,6 +115,40 @@ async def test_bytes_that_are_no_body_are_bounded(client, beginning, repeated):
         await asyncio.wait_for(server.over.wait(), 20)
         # What was taken, and what lies in the sockets' buffers.
         assert server.written < 12 * MIB
+
+
+async def test_chunk_extensions_are_bounded_over_the_whole_response(client):
+    async with Server(without_end(CHUNKED, b"1;" + b"x" * 1000 + b"\r\nX\r\n")) as server:
+        with pytest.raises(Broken):
+            await post(client, server.origin)
+        await asyncio.wait_for(server.over.wait(), 20)
+        assert server.written < 12 * MIB
+
+
+async def test_pieces_that_are_not_read_are_bounded_in_number(client, monkeypatch):
+    pieces = []
+    on_body = Connection.on_body
+    monkeypatch.setattr(Connection, "on_body", lambda self, data: pieces.append(data) or on_body(self, data))
+    whole = CHUNKED + b"1\r\nX\r\n" * 300_000 + b"0\r\n\r\n"
+    async with Server(says(whole)) as server:
+        async with client.request("POST", server.origin, "/x", []) as response:
+            await asyncio.sleep(0.5)
+            assert 1000 < len(pieces) <= 4096 + 1400
+            size = 0
+            while (piece := await response.read()) is not None:
+                size += len(piece)
+        assert size == 300_000
+        assert await post(client, server.origin) == (200, b"X" * 300_000)
+        assert server.connections == 1
+
+
+async def test_what_precedes_the_end_of_a_connection_is_read_completely(client):
+    async def exchange(server, reader, writer):
+        await request_head(reader)
+        await server.write(writer, CHUNKED + b"1\r\nX\r\n" * 30_000 + b"0\r\n\r\n")
+
+    async with Server(exchange) as server:
+        assert await post(client, server.origin) == (200, b"X" * 30_000)
 
 
 async def test_some_interim_responses_are_passed_over(client):

@@ -13,10 +13,24 @@ from gateway.relay.http.errors import Broken, TransportError
 _HIGH_WATER = 256 * 1024
 """Bytes of a response body that are held before reading is paused, for a client that reads slowly."""
 
+_MAX_PIECES = 4096
+"""Pieces of a response body that are held before reading is paused. A chunk of one byte costs about as much time and
+memory as one of 1,000."""
+
+_PORTION_BYTES = 8 * 1024
+"""Bytes that the parser gets in one call. They have at most 1,400 chunks, which take about a millisecond."""
+
+_PIECES_PER_TURN = 1024
+"""Pieces after which the remaining bytes of a read wait for the next turn of the event loop."""
+
 _MAX_OVERHEAD = 64 * 1024
 """Bytes of a response that are no body: its heads (with interim ones), or chunk sizes, chunk extensions and trailers
 between two pieces of the body. The parser joins the parts of a header again for every read, so this also bounds the
 bytes it copies. uvicorn's own limit for requests is the same."""
+
+_FRAMING_PER_BODY_BYTE = 8
+"""Bytes of chunk framing per byte of the body, over a whole response and beyond ``_MAX_OVERHEAD``. A chunk of one byte
+has five, chunks of one token less than one."""
 
 _MAX_INTERIM = 16
 """Interim (1xx) responses before the final one. Engines send none; a proxy sends one or two."""
@@ -27,6 +41,8 @@ _HIGHEST_STATUS = 599
 
 _IDLE_TIMEOUT = b" 408 "
 """Some proxies announce with this response that they close an idle connection."""
+
+_NOTHING = memoryview(b"")
 
 _log = structlog.get_logger("gateway.relay")
 
@@ -58,6 +74,11 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._pieces: list[bytes] = []
         self._held = 0
+        self._unparsed = _NOTHING
+        self._continuation: asyncio.Handle | None = None
+        self._lost_by: tuple[Exception | None] | None = None
+        self._wire_bytes = 0
+        self._body_bytes = 0
         self._header_bytes = 0
         self._overhead = 0
         self._interim = 0
@@ -84,7 +105,7 @@ class Connection(asyncio.Protocol):
         self._keep_alive = False
         self.status = 0
         self.headers = []
-        self._header_bytes = self._overhead = self._interim = 0
+        self._wire_bytes = self._body_bytes = self._header_bytes = self._overhead = self._interim = 0
         self._early = False
         self._transport.writelines((head, body) if body else (head,))
 
@@ -114,10 +135,8 @@ class Connection(asyncio.Protocol):
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         self._held = 0
-        if self._paused and not self.closed:
-            self._paused = False
-            assert self._transport is not None
-            self._transport.resume_reading()
+        if self._paused:
+            self._go_on()
         return data
 
     @property
@@ -131,7 +150,7 @@ class Connection(asyncio.Protocol):
         return (
             self.complete
             and self._keep_alive
-            and not (self.closed or self._early or self._pieces)
+            and not (self.closed or self._early or self._pieces or self._unparsed)
             and self._error is None
             and not self._unwritten
         )
@@ -152,6 +171,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once, whatever is under way: the replica notices and stops computing."""
         self.closed = True
+        self._unparsed = _NOTHING
         if self._transport is not None:
             self._transport.abort()
 
@@ -187,14 +207,61 @@ class Connection(asyncio.Protocol):
             return
         if not self.status and self._unwritten:
             self._early = True
+        self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
+        if not self._paused:
+            self._parse()
+
+    def _parse(self) -> None:
+        """Parse what was received, up to the limits for one turn of the event loop and for what is held."""
+        before = len(self._pieces)
+        while self._unparsed:
+            if self.complete:
+                self._warn_of_surplus()
+                self.abort()
+                return
+            if self._is_full or len(self._pieces) - before >= _PIECES_PER_TURN:
+                break
+            portion, self._unparsed = self._unparsed[:_PORTION_BYTES], self._unparsed[_PORTION_BYTES:]
+            self._feed(portion)
+        if self._unparsed or self._is_full or self._paused:
+            self._go_on()
+
+    def _feed(self, data: memoryview) -> None:
+        """Have bytes parsed; they fail the exchange if they are not HTTP, or too few of them are body."""
+        assert self._parser is not None
         self._overhead += len(data)
+        self._wire_bytes += len(data)
         try:
             self._parser.feed_data(data)
-            if self._overhead > _MAX_OVERHEAD and not self.complete:
+            framing = self._wire_bytes - self._body_bytes
+            if (
+                self._overhead > _MAX_OVERHEAD or framing > _MAX_OVERHEAD + _FRAMING_PER_BODY_BYTE * self._body_bytes
+            ) and not self.complete:
                 raise httptools.HttpParserError(f"more than {_MAX_OVERHEAD >> 10} KiB of it are no body")
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(f"the answer is not HTTP: {error.__context__ or error}")
             self.abort()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether no more is parsed until the reader takes what is held."""
+        return self._held > _HIGH_WATER or len(self._pieces) >= _MAX_PIECES
+
+    def _go_on(self) -> None:
+        """Read on as soon as what was received is parsed, and parse that as soon as it may be held."""
+        wait = bool(self._unparsed) or self._is_full
+        if wait is not self._paused:
+            self._paused = wait
+            if self._transport is not None and not self.closed:
+                (self._transport.pause_reading if wait else self._transport.resume_reading)()
+        if self._unparsed and not self._is_full and self._continuation is None:
+            self._continuation = self._loop.call_soon(self._continue)
+        if self._lost_by is not None and not self._unparsed:
+            self._end_by_loss(*self._lost_by)
+
+    def _continue(self) -> None:
+        self._continuation = None
+        self._parse()
 
     def _warn_of_surplus(self) -> None:
         _log.warning(
@@ -205,8 +272,16 @@ class Connection(asyncio.Protocol):
         )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection is gone; what was received before is parsed first."""
         self.closed = True
+        if self._unparsed:
+            self._lost_by = (exc,)
+        else:
+            self._end_by_loss(exc)
+
+    def _end_by_loss(self, exc: Exception | None) -> None:
+        """End the exchange because the connection is gone."""
+        self._lost_by = None
         if self.complete:
             return
         if self.status and exc is None and self._ends_with_the_connection():
@@ -255,9 +330,7 @@ class Connection(asyncio.Protocol):
         self._overhead = 0
         self._pieces.append(data)
         self._held += len(data)
-        if self._held > _HIGH_WATER and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
+        self._body_bytes += len(data)
         self._wake()
 
     def on_message_complete(self) -> None:
