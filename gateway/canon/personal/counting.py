@@ -7,7 +7,7 @@ from typing import NamedTuple
 import structlog
 
 from gateway.canon.own_regex import TooSlow
-from gateway.canon.personal.passages import Beginning, Passage, beginnings, has_many_pieces
+from gateway.canon.personal.passages import Beginning, Passage, beginnings, has_more_pieces
 from gateway.canon.personal.patterns import Hit
 from gateway.canon.personal.prefixes import beginning_of_findings, conversation_of
 from gateway.canon.personal.scanner import Scanner
@@ -19,6 +19,8 @@ from gateway.values.ports import PersonalDataObserver
 from gateway.values.request import ChatRequest, Endpoint
 
 _MAX_WAITING = 4096
+_MAX_PIECES = 4096
+"""Messages and content parts of a request, which are looked at between two turns of the event loop."""
 _MAX_WAITING_BYTES = 32 * 1024 * 1024
 
 _log = structlog.get_logger("gateway.canon")
@@ -63,7 +65,7 @@ class Counting:
 
     def add(self, request: ChatRequest, space: str) -> None:
         """Count a request soon; if too much is waiting already, it is skipped, and that is counted."""
-        if request.endpoint is Endpoint.CHAT and has_many_pieces(request, with_user=True):
+        if request.endpoint is Endpoint.CHAT and has_more_pieces(request, _MAX_PIECES, with_user=True):
             self._observer.on_personal_data_skipped(request.caller.tenant)
             return
         full = len(self._waiting) >= _MAX_WAITING or self._waiting_bytes + request.size > _MAX_WAITING_BYTES

@@ -35,7 +35,6 @@ _PART_TEXTS = ("text", "refusal", "thinking")
 _MESSAGE_TEXTS = ("name", "reasoning", "reasoning_content", "refusal")
 """Where engines take text of a prompt from besides ``content``."""
 
-_MOST_PIECES = 4096
 
 Beginning = list[Passage | bytes]
 """A prompt from its first character through its first user message. Bytes stand for what is no text: roles, boundaries,
@@ -60,11 +59,12 @@ def beginnings(request: ChatRequest) -> list[Beginning]:
     ]
 
 
-def has_many_pieces(request: ChatRequest, *, with_user: bool) -> bool:
-    """Whether the messages in front of the first one of the user have so many parts that searching them takes long.
+def has_more_pieces(request: ChatRequest, most: int, *, with_user: bool) -> bool:
+    """Whether there are more messages and content parts than that in front of the first message of the user.
 
     Args:
         request: A chat.
+        most: How many.
         with_user: Whether the first message of the user counts as well.
     """
     pieces = 0
@@ -74,7 +74,7 @@ def has_many_pieces(request: ChatRequest, *, with_user: bool) -> bool:
             break
         content = message.get("content")
         pieces += 1 + (len(content) if isinstance(content, list) else 0)
-        if pieces > _MOST_PIECES:
+        if pieces > most:
             return True
         if asks:
             break

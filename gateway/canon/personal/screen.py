@@ -1,14 +1,15 @@
 """Personal data in prompts: masked or refused before a request goes on, counted after it was answered."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import structlog
 
 from gateway.canon.own_regex import TooSlow
 from gateway.canon.personal.counting import Counting
 from gateway.canon.personal.masking import masked
-from gateway.canon.personal.passages import Passage, has_many_pieces, leading
+from gateway.canon.personal.passages import Passage, has_more_pieces, leading
 from gateway.canon.personal.patterns import Hit, Patterns
 from gateway.canon.personal.scanner import Scanner
 from gateway.canon.personal.settings import PersonalDataSettings
@@ -24,10 +25,12 @@ from gateway.values.tenant import PersonalDataMode
 _MAX_FINDINGS_PER_SPACE = 1000
 _MAX_FINDINGS = 50_000
 _MAX_PREFIXES = 50_000
+_MAX_PIECES = 20_000
 _INLINE_BODY_BYTES = 64 * 1024
 
 _log = structlog.get_logger("gateway.canon")
 
+_T = TypeVar("_T")
 _Findings = list[tuple[Passage, tuple[Hit, ...]]]
 
 
@@ -87,14 +90,14 @@ class PersonalDataScreen:
         if mode not in {PersonalDataMode.MASK, PersonalDataMode.BLOCK} or request.endpoint is not Endpoint.CHAT:
             return request
         failed = ""
-        if has_many_pieces(request, with_user=False):
+        if has_more_pieces(request, _MAX_PIECES, with_user=False):
             raise BadRequest(
-                "There are too many messages and content parts before the first message of the user to search them for"
-                " personal data. Send fewer in front of it.",
+                f"There are more than {_MAX_PIECES} messages and content parts before the first message of the user,"
+                " more than are searched for personal data. Send fewer in front of it.",
                 param="messages",
                 code="too_long_to_search",
             )
-        passages = leading(request)
+        passages = await self._work(request, leading, request)
         if sum(len(passage.text) for passage in passages) > self._max_characters:
             raise BadRequest(
                 f"The messages before the first one of the user have more than {self._max_characters} characters, more"
@@ -143,9 +146,13 @@ class PersonalDataScreen:
         return [(passage, hits) for passage, hits in zip(passages, found, strict=True) if hits]
 
     async def _masked(self, request: ChatRequest, findings: _Findings) -> ChatRequest:
+        return await self._work(request, masked, request, findings)
+
+    async def _work(self, request: ChatRequest, function: Callable[..., _T], *arguments: object) -> _T:
+        """Call a function that takes as long as the request is large: here, or for a large one in a thread."""
         if len(request.body) <= _INLINE_BODY_BYTES:
-            return masked(request, findings)
-        return await self._threads.run(request.caller.tenant, len(request.body), masked, request, findings)
+            return function(*arguments)
+        return await self._threads.run(request.caller.tenant, len(request.body), function, *arguments)
 
 
 def _patterns(settings: PersonalDataSettings) -> Patterns:
