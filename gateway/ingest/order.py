@@ -24,6 +24,9 @@ _WAITING_LIMIT = 20_000
 _WAITING_BYTES = 64 * 1024 * 1024
 """Encoded size of these batches; decoded they take a multiple. What exceeds it is asked for again or forgotten."""
 
+_MOST_COPIES = 20_000
+"""Batches in a row that may pass for late copies. More are the batches of an engine whose clock was far ahead once."""
+
 _TRIES = 3
 """Replays in a row that may turn out to have holes: engines drop messages to a reader that is too slow."""
 
@@ -100,6 +103,7 @@ class BatchOrder:
         self._complete = False
         self._stamps: dict[int, float] = {}
         self._last_stamp = 0.0
+        self._copies = 0
         # Batches that came ahead of a missing one, and their sequence numbers as a heap.
         self._waiting: dict[int, _Waiting] = {}
         self._waiting_bytes = 0
@@ -200,7 +204,8 @@ class BatchOrder:
             if not self._waiting:
                 yield from self._settle()
         elif sequence < self.next:
-            if not self._is_copy(sequence, batch):
+            self._copies += 1
+            if self._copies > _MOST_COPIES or not self._is_copy(sequence, batch):
                 yield from self._new_life(sequence, batch, size)
         elif sequence in self._waiting:
             return
@@ -321,6 +326,7 @@ class BatchOrder:
 
     def _take(self, sequence: int, batch: EventBatch) -> Iterator[Action]:
         yield Apply(batch)
+        self._copies = 0
         self.next = sequence + 1
         self._last_stamp = batch.timestamp
         self._stamps[sequence] = batch.timestamp
@@ -357,6 +363,7 @@ class BatchOrder:
 
     def _new_life(self, sequence: int, batch: EventBatch, size: int) -> Iterator[Action]:
         """The sequence fell back: the engine's process is a new one."""
+        self._copies = 0
         yield from self._forget()
         self._wait(sequence, batch, size)
         if self._replays:

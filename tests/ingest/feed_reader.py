@@ -38,7 +38,7 @@ class Counts:
 class Reader:
     """A feed with all it needs. Its clock is the real one plus ``later``."""
 
-    def __init__(self, source, index=None, pump=None):
+    def __init__(self, source, index=None, pump=None, settings=SETTINGS):
         self.context = zmq.Context()
         self.pump = pump or Pump()
         self.counts = Counts()
@@ -53,7 +53,7 @@ class Reader:
             pump=self.pump,
             index=self.index,
             observer=self.counts,
-            settings=SETTINGS,
+            settings=settings,
             fix="do something about it",
         )
 

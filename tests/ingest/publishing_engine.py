@@ -48,6 +48,7 @@ class PublishingEngine:
     def __init__(self, *, buffer=10_000, ports=(0, 0), answers=True):
         self.pool = Engine(200, 16)
         self.asked = []
+        self.clients = []
         self.clock_seconds = 0.0
         self._kept = deque(maxlen=buffer)
         self._sequence = 0
@@ -144,6 +145,10 @@ class PublishingEngine:
         if self._pub is not None:
             self._pub.send_multipart(frames)
 
+    def send_replay(self, client, frames):
+        """One message of a replay, to one of those that have asked."""
+        self._router.send_multipart([client, b"", *frames])
+
     def _replays(self):
         while True:
             try:
@@ -152,6 +157,7 @@ class PublishingEngine:
                 return
             first = int.from_bytes(start, "big")
             self.asked.append(first)
+            self.clients.append(client)
             if not self._answers:
                 continue
             for frames in self._kept:
