@@ -72,7 +72,7 @@ def sample(tree: Any, rnd: random.Random) -> str:
     """A text that the pattern's tree matches, more or less."""
     made = ""
     for kind, argument in tree:
-        if kind in (kinds.LITERAL,):
+        if kind is kinds.LITERAL:
             made += chr(argument)
         elif kind is kinds.NOT_LITERAL or kind is kinds.ANY:
             made += "a"
