@@ -1,7 +1,6 @@
 """What clients say for other vendors' caches: used, and passed on or taken out as configured."""
 
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -16,7 +15,6 @@ from gateway.values.request import ChatRequest
 _CACHE_KEY = "prompt_cache_key"
 _CACHE_CONTROL = "cache_control"
 _BILLING_HEADER = "x-anthropic-billing-header:"
-_BILLING_LINE = re.compile(rf"^[ \t]*{_BILLING_HEADER}.*\n?", re.MULTILINE | re.IGNORECASE)
 _LONGEST_KEY = 512
 
 
@@ -122,8 +120,30 @@ def _unbilled(text: str) -> str:
     if _BILLING_HEADER not in text:
         return text
     code = fenced(text)
-    left = _BILLING_LINE.sub(lambda line: line[0] if touched(code, *line.span()) else "", text)
-    return text if left == text else left
+    left: list[str] = []
+    at = 0
+    for start, end in _billing_lines(text):
+        if not touched(code, start, end):
+            left.append(text[at:start])
+            at = end
+    return "".join([*left, text[at:]]) if left else text
+
+
+def _billing_lines(text: str) -> Iterator[tuple[int, int]]:
+    """Where the header's lines begin and end, with their line ends. They are found by the header, not line by line."""
+    low = text.lower()
+    low = low if len(low) == len(text) else text  # a few letters get longer
+    at = low.find(_BILLING_HEADER)
+    while at >= 0:
+        start = at
+        while start and text[start - 1] in " \t":
+            start -= 1
+        end = text.find("\n", at) + 1 or len(text)
+        if start and text[start - 1] != "\n":
+            end = at + len(_BILLING_HEADER)  # it stands within a line
+        else:
+            yield start, end
+        at = low.find(_BILLING_HEADER, end)
 
 
 def _list(value: Any) -> list[Any]:

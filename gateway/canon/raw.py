@@ -14,8 +14,12 @@ from gateway.json_bytes import string_end
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _SCALAR = re.compile(rb"[^\s,\]}]+")
-_NEXT = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]{0,100}+")*+(["\[\]{}])')
-"""The next bracket, or the next string that is long or has escapes."""
+_NEXT = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]{0,100}+")*+')
+"""What stands in front of the next bracket, or of the next string that is long or has escapes."""
+_PORTION = 1024 * 1024
+"""Bytes that one search goes through: other threads wait while it does, for 8 ms at most."""
+_LONGEST_CUT = 128
+"""Bytes of what a pattern takes as one: a short string, or an escaped character."""
 _SIMPLE = re.compile(
     rb'"([^"\\]{1,100}+)"[ \t\n\r]*+:[ \t\n\r]*+("[^"\\]{0,100}+"|[^\s",\]\[{}]++)[ \t\n\r]*+(?:,[ \t\n\r]*+)?+'
 )
@@ -108,13 +112,25 @@ def _ends(document: bytes) -> dict[int, int]:
     ends: dict[int, int] = {}
     begun: list[int] = []
     position = 0
-    while found := _NEXT.match(document, position):
-        position = found.end()
-        if found[1] in _OPENING:
-            begun.append(position - 1)
-        elif found[1] != b'"':
+    while (position := _behind(_NEXT, document, position)) < len(document):
+        start, mark = position, document[position : position + 1]
+        position += 1
+        if mark in _OPENING:
+            begun.append(start)
+        elif mark != b'"':
             ends[begun.pop()] = position
         else:
-            start = position - 1
             position = ends[start] = string_end(document, start)
     return ends
+
+
+def _behind(pattern: re.Pattern[bytes], document: bytes, position: int) -> int:
+    """Where that ends which a pattern matches from a position on, portion by portion."""
+    while True:
+        until = position + _PORTION
+        found = pattern.match(document, position, until)
+        assert found is not None, "the patterns match nothing, too"
+        # What is cut by the end of the portion is looked at again, with what follows.
+        if found.end() < until - _LONGEST_CUT or found.end() == position:
+            return found.end()
+        position = found.end()

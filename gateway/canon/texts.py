@@ -7,6 +7,10 @@ from typing import Any
 from gateway.canon.rule import Fields
 from gateway.json_bytes import Path
 
+LONGEST_TEXT = 1024 * 1024
+"""Characters. Rules that change texts by themselves leave longer ones as they are: they go through a text in steps that
+let no other thread run, and 250,000 tokens are a document, whose blanks are its own."""
+
 LEADING_ROLES = frozenset({"system", "developer"})
 """Who writes the instructions in front of a conversation."""
 

@@ -20,7 +20,8 @@ def test_chat(fields, tokens):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "tokens"), [("x" * 160, 10), (["x" * 80] * 2, 10), ([1, 2, 3], 3), ([[1, 2], [3]], 3), ([], 0), (None, 0)]
+    ("prompt", "tokens"),
+    [("x" * 160, 10), (["x" * 80] * 2, 10), ([1, 2, 3], 3), ([[1, 2], [3]], 3), ([], 0), (None, 0)],
 )
 def test_completion(prompt, tokens):
     assert finished(least_tokens(Endpoint.COMPLETIONS, {"prompt": prompt})) == tokens

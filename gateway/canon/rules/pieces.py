@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from gateway.canon.edits import Edit
 from gateway.canon.rule import Fields
-from gateway.canon.texts import LEADING_ROLES, Text, texts
+from gateway.canon.texts import LEADING_ROLES, LONGEST_TEXT, Text, texts
 from gateway.values.canonical import RuleName
 
 MAX_EDITS = 200
@@ -32,8 +32,13 @@ _WRITERS = LEADING_ROLES | {"user"}
 
 
 def written_texts(fields: Fields) -> Iterator[Text]:
-    """The texts that applications and users write: not what a model said or a tool found, which is to stay as it is."""
-    return (text for text in texts(fields) if text.role in _WRITERS or text.path[0] == "prompt")
+    """The texts that applications and users write, but for very long ones: not what a model said or a tool found, which
+    is to stay as it is."""
+    return (
+        text
+        for text in texts(fields)
+        if (text.role in _WRITERS or text.path[0] == "prompt") and len(text.text) <= LONGEST_TEXT
+    )
 
 
 def text_edits(rule: RuleName, text: Text, pieces: Sequence[Piece], said: Callable[[str], str]) -> Iterator[Edit]:

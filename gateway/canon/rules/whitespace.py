@@ -16,7 +16,6 @@ _SPACE = " \t\r\n"
 _DIRTY = re.compile(r"\n(?:\n\n|(?<=[ \t]\n))")
 # From a line's end to the first line behind it that is not blank, without that one's indentation.
 _BREAK = re.compile(r"[\r\n](?:[ \t\r\n]*[\r\n])?")
-_LINE_END = re.compile(r"\r\n?|\n")
 _EMPTY_LINE = re.compile(r"(?:\r\n?|\n) *+[\r\n]")
 _INDENTED = re.compile(r"(?: {4}| {0,3}\t)[ \t]*+[^ \t\r\n]")
 _CHANGES = re.compile(r"@@+ -[0-9]")
@@ -96,7 +95,7 @@ def _gaps(said: str) -> Iterator[tuple[int, int]]:
 def _alike(said: str, line: int, start: int, stop: int) -> Iterator[Piece]:
     """What becomes of the gap behind a line."""
     gap = said[start:stop]
-    count = kept = len(_LINE_END.findall(gap))
+    count = kept = gap.count("\n") + gap.count("\r") - gap.count("\r\n")
     # Between two indented lines stands code, or a list, with its own empty lines.
     if count > 2 and not (_INDENTED.match(said, line, start) and _INDENTED.match(said, stop)):
         kept = 2

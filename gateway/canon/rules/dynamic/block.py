@@ -35,7 +35,16 @@ class BlockForm:
 
     def is_in(self, text: str) -> bool:
         """Whether a text holds what looks like a piece of a block."""
-        return self._opening in text or (self._front in text and self._entry.search(text) is not None)
+        if self._opening in text:
+            return True
+        if not self._front:
+            return self._entry.search(text) is not None
+        at = text.find(self._front)  # many times faster than looking for the beginning of every line
+        while at >= 0:
+            if (not at or text[at - 1] == "\n") and self._entry.match(text, at):
+                return True
+            at = text.find(self._front, at + 1)
+        return False
 
     def written(self, values: Mapping[int, str]) -> str:
         """A block of values by their numbers."""

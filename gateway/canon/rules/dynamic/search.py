@@ -15,10 +15,13 @@ from gateway.canon.rules.dynamic.slots import Slots
 from gateway.canon.rules.dynamic.values import Finding, Need
 from gateway.canon.rules.dynamic.zones import Zones
 from gateway.canon.settings import DynamicSuffixSettings
+from gateway.canon.texts import LONGEST_TEXT
 
 _KNOWN_CHARS = 65_536
 _KNOWN_TEXTS = 256
 _LONG_LINE = 600
+_LONG_SENTENCE = 16_384
+"""Longer ones are data, such as JSON in one line or Base64."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[。！？])")
 _FEW = 3
 _ROUNDS = 8
@@ -100,9 +103,10 @@ class Search:
         return more
 
     def _once(self, text: str, now: float, model: str, tenant: str) -> list[Piece]:
-        search = self._known if len(text) <= _KNOWN_CHARS else self._found
-        placed = search(text, tenant)
-        found = _current(placed, now)
+        found: list[Finding] = []
+        if len(text) <= LONGEST_TEXT:
+            search = self._known if len(text) <= _KNOWN_CHARS else self._found
+            found = _current(search(text, tenant), now)
         if self._slots is not None:
             found += self._slots.find(text, model, self._pointer)
         return pieces(text, found) if found else []
@@ -154,7 +158,7 @@ def _in_long_line(line: str, tenant: str) -> list[Finding]:
     out: list[Finding] = []
     start = 0
     for end in (*(each.start() for each in _SENTENCE.finditer(line)), len(line)):
-        if end > start:
+        if 0 < end - start <= _LONG_SENTENCE:
             out += (each.moved(start) for each in findings(line[start:end], start == 0, False, tenant))
         start = end
     return out
