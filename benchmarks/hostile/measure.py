@@ -19,6 +19,8 @@ _REST_STEP_SECONDS = 0.5
 _BUSY_SHARE = 0.8
 """Share of the looks at which a thread computes or waits for a core, from which on the gateway is not at rest. CPU time
 does not tell on a machine that is busy otherwise."""
+_LARGE_SECONDS = 1.0
+"""In which, at rest, a 40 KB chat was sent and answered: the threads that encode have no work of the attack left."""
 _LONGEST_REST_SECONDS = 30.0
 
 
@@ -156,6 +158,7 @@ async def _rested(stage: Stage, watch: Watch, usage: Usage) -> bool:
             looks += 1
         now = time.monotonic()
         answered = all(each.answered_between(began, now) for each in (watch.public, watch.admin, watch.small))
+        answered &= watch.large.answered_between(began - _LARGE_SECONDS, now)
         if answered and max(running.values(), default=0) < _BUSY_SHARE * looks:
             return True
     return stage.gateway.ended
