@@ -3,9 +3,9 @@
     python -m benchmarks.patterns [MODULE...]
 
 Every compiled pattern of every module is searched in texts made of its own parts: repeated units, behind and in front
-of others. Listed are those whose CPU time for a text four times as long is more than seven times as long (the square would
-be sixteen), each with the text. How a pattern is used is not looked at: one that is searched in a bounded piece of text
-alone may well stand in the list.
+of others. Listed are those whose CPU time for a text four times as long is more than seven times as long (the square
+would be sixteen), each with the text. How a pattern is used is not looked at: one that is searched in a bounded piece
+of text alone may well stand in the list.
 """
 
 import argparse

@@ -8,6 +8,7 @@ from discovery_fakes import FakeKubernetes, endpoint
 
 from gateway.discovery.found import Condition
 from gateway.discovery.settings import KubernetesSettings, TemplateSettings
+from gateway.discovery.sources import kubernetes
 from gateway.discovery.sources.kubernetes import KubernetesSource
 
 PATH = "/apis/discovery.k8s.io/v1/namespaces/ml/endpointslices"
@@ -125,6 +126,20 @@ async def test_a_watch_that_tells_nonsense(api, source, hear):
     await until(lambda: api.watches == 1)
     api.say("MODIFIED", {"metadata": "?"})
     assert "cannot be understood" in await heard.until(lambda said: isinstance(said, str))
+
+
+async def test_a_change_that_is_larger_than_any_object(api, source, hear):
+    api.put("s", endpoint("10.0.0.1", "vllm-0"))
+    heard = hear(source())
+    await until(lambda: api.watches == 1)
+    api.say("MODIFIED", {"metadata": {"name": "s", "resourceVersion": "9"}, "padding": "x" * 5_000_000})
+    assert "in more than 4,194,304 bytes" in await heard.until(lambda said: isinstance(said, str))
+
+
+async def test_a_list_that_is_too_large(api, source, hear, monkeypatch):
+    monkeypatch.setattr(kubernetes, "_MOST_BYTES", 10_000)
+    api.put("s", *[endpoint(f"10.0.0.{number}", f"vllm-{number}") for number in range(200)])
+    assert "more than 10,000 bytes" in await hear(source()).until(lambda said: isinstance(said, str))
 
 
 async def test_the_token_is_read_for_every_connection(api, source, hear, tmp_path):

@@ -31,6 +31,9 @@ _LIMITS = httpx.Timeout(10, read=_WATCH_SECONDS + 15)
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _GONE = 410
 _MOST_SHOWN = 300
+_MOST_BYTES = 64 * 1024 * 1024
+_MOST_LINE_BYTES = 4 * 1024 * 1024
+"""An object of Kubernetes has 1.5 MiB at most."""
 _FIXES = {
     401: "see whether token_file holds a service account's token",
     403: "let the gateway's service account get, list and watch endpointslices (discovery.k8s.io) there",
@@ -100,9 +103,10 @@ class KubernetesSource:
             raise SourceFailed("namespace is not set, and the gateway does not run in a pod that tells it") from None
 
     async def _list(self, client: httpx.AsyncClient, path: str) -> None:
-        answer = await client.get(path, params=self._selected(), headers=await self._headers())
-        _check(answer.status_code, answer.content)
-        listed = _object(answer.content)
+        async with client.stream("GET", path, params=self._selected(), headers=await self._headers()) as answer:
+            content = await _bounded(answer)
+        _check(answer.status_code, content)
+        listed = _object(content)
         self._slices.replace(listed.get("items") or ())
         self._version = _version(listed)
 
@@ -116,8 +120,8 @@ class KubernetesSource:
         }
         async with client.stream("GET", path, params=params, headers=await self._headers()) as answer:
             if answer.status_code != httpx.codes.OK:
-                _check(answer.status_code, await answer.aread())
-            async for line in answer.aiter_lines():
+                _check(answer.status_code, await _bounded(answer))
+            async for line in _lines(answer):
                 if not line.strip():
                     continue
                 event = _object(line)
@@ -160,6 +164,39 @@ def _check(status: int, body: bytes) -> None:
     if status != httpx.codes.OK:
         fix = f" ({_FIXES[status]})" if status in _FIXES else ""
         raise SourceFailed(f"the Kubernetes API answered {status}: {_message(body)}{fix}")
+
+
+async def _bounded(answer: httpx.Response) -> bytes:
+    """All of an answer.
+
+    Raises:
+        SourceFailed: it is larger than any list of endpoint slices.
+    """
+    content = bytearray()
+    async for piece in answer.aiter_bytes():
+        content += piece
+        if len(content) > _MOST_BYTES:
+            raise SourceFailed(f"the Kubernetes API answered with more than {_MOST_BYTES:,} bytes")
+    return bytes(content)
+
+
+async def _lines(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
+    """The lines of an answer that goes on.
+
+    Raises:
+        SourceFailed: one is larger than any endpoint slice.
+    """
+    begun = bytearray()
+    async for piece in answer.aiter_bytes():
+        *ended, rest = piece.split(b"\n")
+        for line in ended:
+            yield bytes(begun) + line
+            begun.clear()
+        begun += rest
+        if len(begun) > _MOST_LINE_BYTES:
+            raise SourceFailed(f"the Kubernetes API told a change in more than {_MOST_LINE_BYTES:,} bytes")
+    if begun:
+        yield bytes(begun)
 
 
 def _object(text: bytes | str) -> dict[str, Any]:
