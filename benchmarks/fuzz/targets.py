@@ -1,5 +1,10 @@
 """All targets by name."""
 
-from benchmarks.fuzz import response, sse, usage
+from collections.abc import Callable
 
-TARGETS = {target.name: target for target in (response.TARGET, sse.TARGET, usage.TARGET)}
+from benchmarks.fuzz import body, events, response, sse, usage
+
+TARGETS = {target.name: target for target in (events.TARGET, response.TARGET, sse.TARGET, usage.TARGET)}
+
+RUNS: dict[str, Callable[[float, int], int]] = {"body": body.run}
+"""Fuzzers that generate their input by themselves: called with seconds and a seed, they return how much they tried."""
