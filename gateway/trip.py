@@ -149,8 +149,11 @@ class Trip:
         if self.stream is not None:
             return
         self._engine_body = None
-        for request in (self.asked, self.request):
-            request.drop_content()
+        freed = self.asked.drop_content()
+        if freed and self.asked.dropped is not None:
+            self.asked.dropped(freed)
+        if self.request is not self.asked:
+            self.request.drop_content()  # made here, and not counted
         if self.canonical is not None and len(self.canonical.told.asked) > LONG_BODY_BYTES:
             told = msgspec.structs.replace(self.canonical.told, asked=b"")
             self.canonical = dataclasses.replace(self.canonical, request=self.request, told=told)

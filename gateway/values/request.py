@@ -48,7 +48,7 @@ class ChatRequest:
         peer: Address it came from; empty if unknown.
         timeout_seconds: How long the client waits for the whole answer (``x-request-timeout``); None for not said.
         size: Bytes of the body as it came; also after ``drop_content``.
-        dropped: Called with the number of bytes that ``drop_content`` frees; None if that concerns no one.
+        dropped: Called with the number of bytes that are freed of the body as it came; None if they are not counted.
         warms: The target whose cache the request is to fill; None for a client's request.
     """
 
@@ -74,14 +74,17 @@ class ChatRequest:
         if self.size < 0:
             object.__setattr__(self, "size", len(self.body))
 
-    def drop_content(self) -> None:
+    def drop_content(self) -> int:
         """Free what is not read any more once the client has got the first event of its answer.
 
         These are the body, unless it is short enough to be explained, and most members of ``fields``.
+
+        Returns:
+            Bytes of the body that are freed.
         """
         kept = {name: value for name, value in self.fields.items() if name in _READ_LATER}
         object.__setattr__(self, "fields", kept)
-        if len(self.body) > LONG_BODY_BYTES:
-            if self.dropped is not None:
-                self.dropped(len(self.body))
+        freed = len(self.body) if len(self.body) > LONG_BODY_BYTES else 0
+        if freed:
             object.__setattr__(self, "body", b"")
+        return freed
