@@ -1,7 +1,8 @@
 import asyncio
 import contextlib
+import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def sdk(closing: contextlib.AsyncExitStack) -> Callable[..., openai.AsyncOpenAI]
 def config(tmp_path: Path):
     """Writes a configuration file."""
 
-    def write(*urls: str, **sections: Any) -> Path:
+    def write(*urls: Any, **sections: Any) -> Path:
         data: dict[str, Any] = {
             "server": {"port": 0, "admin_port": 0, "drain_seconds": 0} | sections.pop("server", {}),
             "models": [{"id": "demo", "tokenizer": "builtin:demo", "replicas": list(urls or ["http://127.0.0.1:9"])}],
@@ -149,9 +150,16 @@ def config(tmp_path: Path):
 
 @pytest.fixture
 async def serve(config, closing):
-    """Starts the command, with JSON logs; ``files`` is how many it may open at most."""
+    """Starts the command, with JSON logs; ``files`` is how many it may open at most, ``environment`` what its process
+    has in its environment besides, ``wait`` whether until it is ready."""
 
-    async def start(*urls: str, files: int | None = None, **sections: Any) -> Serving:
+    async def start(
+        *urls: Any,
+        files: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        wait: bool = True,
+        **sections: Any,
+    ) -> Serving:
         file = config(*urls, **{"log": {"format": "json", "level": "debug"}} | sections)
         limited = [] if files is None else ["/bin/sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"]
         process = await asyncio.create_subprocess_exec(
@@ -160,6 +168,7 @@ async def serve(config, closing):
             *("serve", "--config", str(file)),
             stderr=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
+            env=os.environ | (environment or {}),
         )
 
         serving = Serving(process, file)
@@ -171,7 +180,7 @@ async def serve(config, closing):
             await serving.read_to_the_end()
 
         closing.push_async_callback(end)
-        return await serving.ready()
+        return await serving.ready() if wait else serving
 
     return start
 
