@@ -15,13 +15,17 @@ from gateway.values.engine import EngineKind
 from gateway.values.explain import Finished, Holder, Where
 from gateway.values.media import MediaItem
 from gateway.values.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
-from gateway.values.request import LONG_BODY_BYTES
+from gateway.values.request import LONG_BODY_BYTES, ChatRequest
 from gateway.values.settlement import Settlement
 from gateway.values.space import SpacePass
 
 _MOST_TOKENS = 524_288
 """Prompts of more tokens are explained without their text and tokens: comparing a million tokens takes so long that the
 process that explains counts as hanging."""
+
+_MOST_MESSAGES = 4096
+"""Of conversations with more messages only the tokens are compared: with the texts of 20,000 messages the process that
+explains is busy for so long that it counts as hanging and is replaced."""
 
 _AFTERWARDS = "settle"
 """The room that a request comes to when its answer is out."""
@@ -53,7 +57,7 @@ def finished(trip: Trip, settled: Settlement, *, with_text: bool) -> Finished:
         session=redacted(request.session or ""),
         where=_where(trip.space, settled.model, prompt.variant),
         life=settled.space,
-        body=request.body if with_text and len(request.body) <= LONG_BODY_BYTES else b"",
+        body=request.body if with_text and not _is_long(request) else b"",
         parts=_comparable(prompt) if with_text else (),
         replies=tuple(trip.replies) if with_text else (),
         token_source=settled.token_source,
@@ -86,6 +90,11 @@ def finished(trip: Trip, settled: Settlement, *, with_text: bool) -> Finished:
     )
 
 
+def _is_long(request: ChatRequest) -> bool:
+    messages = request.fields.get("messages")
+    return len(request.body) > LONG_BODY_BYTES or (isinstance(messages, list) and len(messages) > _MOST_MESSAGES)
+
+
 def _until_sent(settled: Settlement) -> tuple[tuple[str, float], ...]:
     """Seconds by room; of a request that had to be placed again, all times in a room together."""
     spent: dict[str, float] = {}
@@ -111,7 +120,7 @@ def _canonical(trip: Trip, *, with_text: bool) -> Canonicalized:
     if trip.canonical is None:
         return Canonicalized()
     told = trip.canonical.told
-    asked = told.asked if with_text and len(told.asked) <= LONG_BODY_BYTES else b""
+    asked = told.asked if with_text and len(told.asked) <= LONG_BODY_BYTES and not _is_long(trip.request) else b""
     return msgspec.structs.replace(told, asked=asked)
 
 
