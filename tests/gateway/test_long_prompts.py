@@ -7,7 +7,8 @@ import pytest
 from running_gateway import CHAT, eventually
 from tenancy import error, key, sections, tenant
 
-from gateway.encode import Encoder, LocalEncoder
+from gateway.encode import LocalEncoder
+from gateway.flow import Flow
 
 MIB = 2**20
 QUESTION = "Where is it?"
@@ -26,15 +27,15 @@ def post(gateway, name: str, text: str, model: str = "demo"):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Requests that came as far as encoding, by their first message."""
+    """Requests that are read and parsed, by their first message."""
     found: list[str] = []
-    encode = Encoder.encode
+    serve = Flow.serve
 
-    async def noted(self, request):
+    async def noted(self, request, *more):
         found.append(request.fields["messages"][0]["content"][:40])
-        return await encode(self, request)
+        return await serve(self, request, *more)
 
-    monkeypatch.setattr(Encoder, "encode", noted)
+    monkeypatch.setattr(Flow, "serve", noted)
     return found
 
 

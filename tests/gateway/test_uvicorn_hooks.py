@@ -23,6 +23,7 @@ OVERRIDDEN = {
     "connection_made": ["self", "transport"],
     "connection_lost": ["self", "exc"],
     "data_received": ["self", "data"],
+    "eof_received": ["self"],
     "on_message_begin": ["self"],
     "on_headers_complete": ["self"],
     "on_body": ["self", "body"],
