@@ -50,10 +50,10 @@ export function Requests({ at }) {
           ${feed.shown.length
             ? html`<div class="sideways" onMouseEnter=${() => setPointed(true)}><${RequestsTable} rows=${feed.shown}
               reasons=${catalog.reasons} /></div>
-                <p class="hint">At most ${MOST_ROWS} are listed. How many the gateway keeps: <code>explain.journal_requests</code>.</p>
-                <${DecisionLegend} />`
+                <p class="hint">At most ${MOST_ROWS} are listed. How many the gateway keeps: <code>explain.journal_requests</code>.</p>`
             : html`<${Nothing} narrowed=${narrowed} />`}
-        </section>`}
+        </section>
+        <${DecisionLegend} />`}
   `;
 }
 
