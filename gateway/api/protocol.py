@@ -143,13 +143,15 @@ class _LimitedProtocol(HttpToolsProtocol):
         """The client sends nothing more. Returns whether the connection stays open, for the answers that are due.
 
         One that speaks HTTP/1.0 counts as gone: it takes no interim answer by which it could be found out whether it
-        is, and proxies that speak it close their connections when their own clients leave.
+        is, and proxies that speak it close their connections when their own clients leave. So does one whose last
+        answer has begun: who ends only its own side does it with the request, and between two chunks nothing may be
+        sent that would find it out.
         """
         if self._half_closed is not None:
             return True
         cycle = self.cycle
         due = cycle is not None and not cycle.response_complete and not self._in_body and self._problem is None
-        if not due or cycle.scope["http_version"] == "1.0":
+        if not due or cycle.scope["http_version"] == "1.0" or (cycle.response_started and not self.pipeline):
             return False
         self._stop_waiting()
         cycle.keep_alive = False

@@ -156,9 +156,10 @@ async def test_a_client_that_ends_its_side_and_then_leaves_is_noticed(
     gateway = await start_gateway(engine)
     client = await connect(gateway)
     await client.send(long_request(stream=stream))
-    await eventually(lambda: engine.scheduler.running == 1)
     if waits:
         client.writer.write_eof()
+    await eventually(lambda: engine.scheduler.running == 1)
+    if waits:
         await asyncio.sleep(waits)
         assert engine.scheduler.running == 1
         with contextlib.suppress(TimeoutError):  # so that the close is no reset
@@ -166,6 +167,16 @@ async def test_a_client_that_ends_its_side_and_then_leaves_is_noticed(
     client.writer.close()
     await eventually(lambda: engine.scheduler.totals.aborted == 1, 8)
     await gateway.settled(1)
+
+
+async def test_a_client_that_ends_its_side_in_a_silent_stream_has_left(gateway, engine, connect):
+    await engine.set_fault("hang_mid_stream=2")
+    client = await connect(gateway)
+    await client.send(long_request(stream=True))
+    await client.reader.readuntil(b"data: ")
+    client.writer.write_eof()
+    metrics = await gateway.settled(1)
+    assert metrics.value("gateway_replica_inflight") == 0
 
 
 async def test_a_client_that_ends_its_side_gets_few_interim_answers(gateway, engine, connect, monkeypatch):

@@ -95,6 +95,7 @@ async def test_prompts_of_clients_that_left_are_not_encoded(scripted, start_gate
     for task in flood:
         task.cancel()
     await asyncio.wait(flood)
+    await gateway.settled(6)  # the gateway has noticed
     other = post(gateway, "a", QUESTION + long_text(99, 40_000))
     await eventually(lambda: len(asked) == 7)
     encoded.go.set()

@@ -48,7 +48,7 @@ export function Requests({ at }) {
         >
           <${Toolbar} feed=${feed} paused=${paused} session=${session} onGoOn=${() => setPointed(false)} />
           ${feed.shown.length
-            ? html`<div class="sideways" onMouseEnter=${() => setPointed(true)}><${RequestsTable} rows=${feed.shown}
+            ? html`<div class="sideways" onMouseMove=${() => setPointed(true)}><${RequestsTable} rows=${feed.shown}
               reasons=${catalog.reasons} /></div>
                 <p class="hint">At most ${MOST_ROWS} are listed. How many the gateway keeps: <code>explain.journal_requests</code>.</p>`
             : html`<${Nothing} narrowed=${narrowed} />`}
