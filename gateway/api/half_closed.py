@@ -1,9 +1,9 @@
 """Clients that have ended their side of a connection: whether they still wait for their answer, or have left.
 
-The end of what a client sends (a TCP FIN) looks the same for both before the answer begins. A client that has left is recognized by its system's
-reply to anything that is sent to it: a reset. So interim answers (``100 Continue``, which every HTTP/1.1 client has to
-pass over) are sent at growing intervals as long as nothing else has been. Some clients take only a few of them; after
-these, and between the chunks of an answer, TCP's keepalive finds out, in about a minute.
+The end of what a client sends (a TCP FIN) looks the same for both before the answer begins. A client that has left is
+recognized by its system's reply to anything that is sent to it: a reset. So interim answers (``100 Continue``, which
+every HTTP/1.1 client has to pass over) are sent at growing intervals as long as nothing else has been. Some clients
+take only a few of them; after these, TCP's keepalive finds out, in about a minute.
 """
 
 import asyncio
