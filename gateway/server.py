@@ -12,6 +12,7 @@ import contextlib
 import gc
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,11 @@ _AGAIN_SECONDS = 0.2
 _FORCED_SECONDS = 3.0
 """After the grace period: the process ends then, whatever is left to be done. Each step before has a limit of its own,
 and together they take less than two seconds."""
+
+_SWITCH_SECONDS = 0.001
+"""After which the event loop gets the interpreter lock from a thread that computes. Every call to the system gives it
+away, so that a request waits that long several times while threads search or encode long texts; Python's own 5 ms add
+up to 50 ms and more."""
 
 
 class Orders:
@@ -113,6 +119,7 @@ def serve(
         ConfigInvalid: a port is taken or an address is not this machine's.
     """
     raise_open_files()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     if open_files() < _FEW_FILES:
         _log.warning("few_open_files", limit=open_files(), needed="one for each connection, of clients and to replicas")
     with contextlib.ExitStack() as ended, asyncio.Runner(loop_factory=Loop) as runner:

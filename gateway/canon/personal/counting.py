@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from itertools import islice
 from typing import NamedTuple
 
 import structlog
@@ -22,6 +23,10 @@ _MAX_WAITING = 4096
 _MAX_PIECES = 4096
 """Messages and content parts of a request, which are looked at between two turns of the event loop."""
 _MAX_WAITING_BYTES = 32 * 1024 * 1024
+_MAX_FINDINGS = 1000
+"""Findings of a prompt that are counted, its first ones. Each takes about 10 microseconds on the event loop."""
+_PORTION = 100
+"""Findings, or prompts of a request, between two turns of the event loop."""
 
 _log = structlog.get_logger("gateway.canon")
 
@@ -32,7 +37,7 @@ class _Waiting(NamedTuple):
 
 
 class Counting:
-    """Takes requests as they come and counts them in their order.
+    """Takes requests as they come and counts them in their order, of each prompt at most 1,000 findings.
 
     Args:
         scanner: Searches their texts.
@@ -92,7 +97,9 @@ class Counting:
             await asyncio.sleep(0)
 
     async def _count(self, request: ChatRequest, space: str) -> None:
-        for beginning in beginnings(request):
+        for number, beginning in enumerate(beginnings(request), start=1):
+            if number % _PORTION == 0:
+                await asyncio.sleep(0)
             searched = self._searched(beginning)
             if searched is None:
                 self._observer.on_personal_data_skipped(request.caller.tenant)
@@ -106,7 +113,10 @@ class Counting:
             if not found:
                 continue
             conversation = conversation_of(beginning, request.session, seed=self._seed)
-            for passage, hit, prefix in beginning_of_findings(beginning, found, space=space, seed=self._seed):
+            each = beginning_of_findings(beginning, found, space=space, seed=self._seed)
+            for counted, (passage, hit, prefix) in enumerate(islice(each, _MAX_FINDINGS), start=1):
+                if counted % _PORTION == 0:
+                    await asyncio.sleep(0)
                 shared = self.shared.count(prefix, conversation)
                 self._report(request, space, passage, hit, shared=shared)
 

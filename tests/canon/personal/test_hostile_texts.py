@@ -3,6 +3,7 @@
 import pytest
 from cpu_limit import cpu_seconds
 
+from gateway.canon.personal.kinds import view
 from gateway.canon.personal.patterns import BUILT_IN_KINDS, Patterns
 
 MEBIBYTE = 1 << 20
@@ -75,3 +76,10 @@ def test_a_domain_of_very_many_labels(labels):
     # All the labels were gone through again for each of them.
     with cpu_seconds(60):
         Patterns({"email"}).find("x@" + labels * (4 * MEBIBYTE))
+
+
+@pytest.mark.parametrize("offset", range(view._STRIDE - 40, view._STRIDE + 20, 4))
+def test_what_stands_where_two_searches_of_a_long_zone_meet(offset):
+    filling = "x1 " * 9000
+    text = f"{filling[:offset]} +49 30 1234567 {filling}"
+    assert Patterns(BUILT_IN_KINDS).find(text) == (("phone", offset + 1, len("+49 30 1234567")),)

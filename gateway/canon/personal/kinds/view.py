@@ -18,11 +18,15 @@ START = r"(?<![0-9A-Za-z_])(?<![0-9][.\-])"
 END = r"(?![0-9A-Za-z_]|[.\-][0-9])"
 """Where a number may end."""
 
-_CLUSTER = re.compile(r"[0-9](?:[ .()/\-A-Za-z]{0,3}+[0-9]){4,}+")
+_CLUSTER = re.compile(r"[0-9](?:[ .()/\-A-Za-z]{0,3}+[0-9]){4,4096}+")
 # Dates and times are what most clusters are.
 _DATE = re.compile(r"(?:19|20)[0-9]{2}-[0-9]{2}-[0-9]{2}(?:[ T][0-9]{2})?")
 _BEFORE = 10
 _BEHIND = 6
+_STRIDE = 8192
+"""Characters of a zone that one call looks through. The call holds the interpreter lock, for up to 2 ms."""
+_LONGEST = 256
+"""No kind's pattern matches, or looks at, more characters from where a match begins."""
 
 # Other spellings of what the kinds look for, one character each, so that every offset stays what it is.
 _SPELLINGS = {
@@ -74,7 +78,12 @@ class TextView:
         """
         for start, end in self.zones:
             position = start
-            while match := pattern.search(self.text, position, end):
+            while position < end:
+                limit = min(position + _STRIDE, end)
+                match = pattern.search(self.text, position, min(limit + _LONGEST, end))
+                if match is None or match.start() >= limit:
+                    position = limit
+                    continue
                 length = accept(match)
                 if length and not self._in_uuid(match.start(), match.start() + length):
                     yield match.start(), match.start() + length
