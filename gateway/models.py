@@ -220,7 +220,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
 
     def _serve(self, model: ModelSettings, local: LocalEncoder | None) -> ServedModel:
         model_id, fleet = ModelId(model.id), self._fleet
-        engine = EngineTokenizer(model_id, self._engines, self._settings.engine_timeout_seconds)
+        engine = EngineTokenizer(model_id, self._engines, self._threads, self._settings.engine_timeout_seconds)
         encoder = Encoder(local, engine, self._threads, self._settings.inline_bytes)
         label = model.template_version or ""
         tokenizer_id = local.tokenizer_id if local else _OF_ENGINE

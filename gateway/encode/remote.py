@@ -14,7 +14,7 @@ from gateway.encode.written import written
 from gateway.json_portions import InvalidJson, JsonLimits, TooMuchJson, parsed
 from gateway.portions import finished
 from gateway.values.ids import ModelId
-from gateway.values.ports import EngineCaller, EngineUnavailable
+from gateway.values.ports import EngineCaller, EngineUnavailable, LongTexts
 from gateway.values.prompt import TokenizedPrompt, TokenSource
 from gateway.values.request import ChatRequest, Endpoint
 from gateway.vendors import parse_media
@@ -53,9 +53,10 @@ class EngineTokenizer:
     answer is asked again with the next request.
     """
 
-    def __init__(self, model: ModelId, engines: EngineCaller, timeout_seconds: float) -> None:
+    def __init__(self, model: ModelId, engines: EngineCaller, threads: LongTexts, timeout_seconds: float) -> None:
         self._model = model
         self._engines = engines
+        self._threads = threads
         self._timeout_seconds = timeout_seconds
         self._refused_until: dict[str, float] = {}
 
@@ -64,6 +65,7 @@ class EngineTokenizer:
 
         Raises:
             EngineUnavailable: no endpoint gave an answer that can be used in time.
+            Overloaded: too many of the tenant's long texts wait for a thread.
         """
         try:
             async with asyncio.timeout(_PATIENCE * self._timeout_seconds):
@@ -76,7 +78,9 @@ class EngineTokenizer:
         if now >= self._refused_until.get(render, 0.0):
             try:
                 answer = await self._ask(request, render, request.body)
-                return _rendered(answer, await _work(request, lambda: media_variant(request.fields)))
+                return _rendered(
+                    answer, await self._work(request, len(request.body), lambda: media_variant(request.fields))
+                )
             except EngineUnavailable as error:
                 if error.status not in (403, 404, 405):
                     raise
@@ -85,7 +89,7 @@ class EngineTokenizer:
             raise EngineUnavailable("the engine offers neither render nor tokenize")
         try:
             parts = await self._tokenize(request)
-            variant = await _work(request, lambda: media_variant(request.fields))
+            variant = await self._work(request, len(request.body), lambda: media_variant(request.fields))
             return TokenizedPrompt(parts, TokenSource.ENGINE_TOKENIZE, variant=variant)
         except EngineUnavailable as error:
             if error.status in (403, 404, 405):
@@ -95,7 +99,7 @@ class EngineTokenizer:
     async def _tokenize(self, request: ChatRequest) -> tuple[bytes, ...]:
         if request.endpoint is Endpoint.CHAT:
             body = {key: request.fields[key] for key in _TOKENIZE_CHAT_FIELDS if key in request.fields}
-            asked = await _work(request, lambda: written({"model": self._model} | body))
+            asked = await self._work(request, len(request.body), lambda: written({"model": self._model} | body))
             return (_tokenized(await self._ask(request, "/tokenize", asked)),)
         prompt = request.fields.get("prompt")
         prompts = prompt if isinstance(prompt, list) else [prompt]
@@ -115,16 +119,15 @@ class EngineTokenizer:
         answer = await self._engines.ask(self._model, path, body, self._timeout_seconds, regions)
         reading = parsed(answer, _ANSWER_LIMITS)
         try:
-            if len(answer) <= _SHORT_BYTES:
-                return finished(reading)
-            return await asyncio.to_thread(finished, reading)
+            return await self._work(request, len(answer), lambda: finished(reading))
         except (InvalidJson, TooMuchJson) as error:
             raise EngineUnavailable(f"{path} answered something that is not JSON") from error
 
-
-async def _work(request: ChatRequest, function: Callable[[], T]) -> T:
-    """What a function returns, called in a thread if the request is large."""
-    return function() if len(request.body) <= _SHORT_BYTES else await asyncio.to_thread(function)
+    async def _work(self, request: ChatRequest, size: int, function: Callable[[], T]) -> T:
+        """What a function returns, called in a thread if what it works on has many bytes."""
+        if size <= _SHORT_BYTES:
+            return function()
+        return await self._threads.run(request.caller.tenant, size, function)
 
 
 def _rendered(answer: Any, variant: str) -> TokenizedPrompt:

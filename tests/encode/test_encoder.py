@@ -49,7 +49,7 @@ def threads():
 
 
 def encoder(threads, engines, local=None, inline_bytes=1000):
-    return Encoder(local, EngineTokenizer(ModelId("m"), engines, 1.0), threads, inline_bytes)
+    return Encoder(local, EngineTokenizer(ModelId("m"), engines, threads, 1.0), threads, inline_bytes)
 
 
 class Slow:
