@@ -15,12 +15,10 @@ from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any
 
 from gateway.api.exchange import Send
+from gateway.api.settings import ANY_ORIGIN
 from gateway.values.errors import Forbidden
 
 Headers = list[tuple[bytes, bytes]]
-
-ANY = "*"
-"""The entry of ``server.cors_origins`` that stands for every origin."""
 
 _METHODS = b"GET, HEAD, POST"
 _MAX_AGE_SECONDS = b"3600"
@@ -62,7 +60,7 @@ class Cors:
 
     def __init__(self, origins: Iterable[str], proxy_headers: Iterable[str] = ()) -> None:
         self._origins = frozenset(origin.encode("ascii") for origin in origins)
-        self._any = ANY.encode() in self._origins
+        self._any = ANY_ORIGIN.encode() in self._origins
         self._denied = _PROXY_HEADERS.union(name.encode("ascii") for name in proxy_headers)
 
     def __bool__(self) -> bool:

@@ -6,13 +6,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from gateway.api.cors import ANY
 from gateway.json_portions import JsonLimits
 from gateway.keys import hash_key, parse_expiry, parse_hash
 from gateway.values.numbers import MOST_SEQUENCES
 
 _MOST_CONTAINERS = 100_000
 """Objects and lists in a body. A long conversation with tools has some thousands; 16 MiB could hold millions."""
+
+ANY_ORIGIN = "*"
+"""The entry of ``server.cors_origins`` that stands for every origin."""
 
 _TOKEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _TAKEN_ID = "admin_token"
@@ -217,9 +219,9 @@ class ServerSettings(BaseModel):
     @classmethod
     def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         for origin in origins:
-            if origin != ANY:
+            if origin != ANY_ORIGIN:
                 _check_origin(origin)
-        if ANY in origins and len(origins) > 1:
+        if ANY_ORIGIN in origins and len(origins) > 1:
             raise ValueError("`*` stands for every origin (write it alone, or leave it out)")
         return origins
 

@@ -51,6 +51,9 @@ _PIECE = re.compile(
     r"|(?P<posix>\[:\^?[a-z]+:\])|(?P<opens>\[\^?\]?)|(?P<huge>\{(?=[0-9,]*[0-9]{5})[0-9]*,?[0-9]*\})|(?P<most>\{,[0-9]+\})|(?P<other>.)",
     re.DOTALL,
 )
+# A pattern that matches the empty text somewhere does so in one of these.
+_SAMPLES = ("", " ", "a", "A1", "0 a-b@c.d\n[x]")
+
 _REASONS = (
     (("(?=", "(?!", "(?<=", "(?<!"), "no look-around (match what stands around the value, too)"),
     (("(?P", *(f"\\{number}" for number in range(1, 10))), "no back-references"),
@@ -217,3 +220,15 @@ def _reason(error: Exception) -> str:
     said = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
     what = said.rpartition(": ")[2]
     return next((f"{what} is not offered: {reason}" for these, reason in _REASONS if what in these), said)
+
+
+def compiled(regex: str) -> OwnRegex:
+    """An operator's regular expression, compiled.
+
+    Raises:
+        ValueError: it is none, or matches the empty text; the message says what to do.
+    """
+    pattern = OwnRegex(regex)
+    if any(found.end == found.start for sample in _SAMPLES for found in pattern.find(sample)):
+        raise ValueError("matches the empty text, so it would be found everywhere (ask for at least one character)")
+    return pattern

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from gateway.canon.own_regex import OwnRegex
+from gateway.canon.own_regex import compiled
 from gateway.canon.personal.kinds import card, email, iban, ipv4, national_id, phone
 from gateway.canon.personal.kinds.view import Span, TextView
 
@@ -16,10 +16,6 @@ _BUILT_IN: dict[str, Callable[[TextView], Iterator[Span]]] = {
     "ipv4": ipv4.find,
     "phone": phone.find,
 }
-BUILT_IN_KINDS = frozenset(_BUILT_IN)
-
-# A pattern that matches the empty text somewhere does so in one of these.
-_SAMPLES = ("", " ", "a", "A1", "0 a-b@c.d\n[x]")
 
 
 class Hit(NamedTuple):
@@ -63,18 +59,6 @@ class Patterns:
         for rank, (kind, find) in enumerate(self._kinds, start=len(self._own)):
             for start, end in find(view):
                 yield start, end, rank, kind
-
-
-def compiled(regex: str) -> OwnRegex:
-    """An operator's regular expression, compiled.
-
-    Raises:
-        ValueError: it is none, or matches the empty text; the message says what to do.
-    """
-    pattern = OwnRegex(regex)
-    if any(found.end == found.start for sample in _SAMPLES for found in pattern.find(sample)):
-        raise ValueError("matches the empty text, so it would be found everywhere (ask for at least one character)")
-    return pattern
 
 
 def _joined(spans: Iterable[tuple[int, int, int, str]]) -> Iterator[Hit]:

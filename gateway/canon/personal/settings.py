@@ -1,11 +1,14 @@
 """Settings of personal data in prompts."""
 
 import re
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gateway.canon.personal.patterns import BUILT_IN_KINDS, compiled
+from gateway.canon.own_regex import compiled
+
+BuiltInKind = Literal["email", "phone", "card", "iban", "ipv4", "national_id"]
+BUILT_IN_KINDS = frozenset(get_args(BuiltInKind))
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
@@ -64,7 +67,7 @@ class PersonalDataSettings(BaseModel):
     `/v1/completions` is reported only, also with `mask` and `block`: it holds the user's own words. If the search
     itself fails, a request that should be masked or blocked is answered with 500 and does not go on."""
 
-    kinds: tuple[Literal["email", "phone", "card", "iban", "ipv4", "national_id"], ...] = (
+    kinds: tuple[BuiltInKind, ...] = (
         "email",
         "phone",
         "card",

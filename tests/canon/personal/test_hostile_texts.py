@@ -4,7 +4,8 @@ import pytest
 from cpu_limit import cpu_seconds
 
 from gateway.canon.personal.kinds import view
-from gateway.canon.personal.patterns import BUILT_IN_KINDS, Patterns
+from gateway.canon.personal.patterns import Patterns
+from gateway.canon.personal.settings import BUILT_IN_KINDS
 
 MEBIBYTE = 1 << 20
 

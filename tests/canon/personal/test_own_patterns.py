@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from gateway.canon.personal import PersonalDataSettings
-from gateway.canon.personal.patterns import BUILT_IN_KINDS, Hit, Patterns
-from gateway.canon.personal.settings import PatternSettings
+from gateway.canon.personal.patterns import Hit, Patterns
+from gateway.canon.personal.settings import BUILT_IN_KINDS, PatternSettings
 
 
 def mistake(**pattern):

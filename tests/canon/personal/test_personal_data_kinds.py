@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from gateway.canon.personal.kinds.view import TextView
-from gateway.canon.personal.patterns import BUILT_IN_KINDS, Hit, Patterns
+from gateway.canon.personal.patterns import Hit, Patterns
+from gateway.canon.personal.settings import BUILT_IN_KINDS
 
 ALL = Patterns(BUILT_IN_KINDS)
 
