@@ -108,7 +108,7 @@ async def test_too_many_long_prompts_are_refused_to_the_tenant_that_sent_them(sc
     limits = {"threads": 1, "max_waiting_mib": 2}
     gateway = await start_gateway(scripted, **sections(tenant("a"), tenant("b")), encode=limits)
     flood = [post(gateway, "a", long_text(number, 600_000)) for number in range(8)]
-    await eventually(lambda: len(asked) == 8)
+    await eventually(lambda: len(asked) == 8 and len(encoded.begun) == 1)
     other = post(gateway, "b", QUESTION + long_text(99, 40_000))
     await eventually(lambda: len(asked) == 9)
     encoded.go.set()
