@@ -24,6 +24,7 @@ from gateway.api.open_files import open_files, raise_open_files
 from gateway.app import Gateway
 from gateway.ending import ForcedEnd
 from gateway.event_loop import Loop
+from gateway.heap import return_large_blocks
 from gateway.listening import HttpServer, bound, url_of
 from gateway.relay import DrainOrder
 from gateway.reload import Reloader
@@ -120,6 +121,7 @@ def serve(
     """
     raise_open_files()
     sys.setswitchinterval(_SWITCH_SECONDS)
+    return_large_blocks()
     if open_files() < _FEW_FILES:
         _log.warning("few_open_files", limit=open_files(), needed="one for each connection, of clients and to replicas")
     with contextlib.ExitStack() as ended, asyncio.Runner(loop_factory=Loop) as runner:

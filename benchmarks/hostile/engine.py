@@ -64,10 +64,10 @@ async def _stream(writer: asyncio.StreamWriter, body: bytes, edges: bytes) -> No
     elif b'"x_flood":true' in edges:
         events = _FLOOD_EVENTS
     writer.write(_STREAM_HEAD)
-    for _ in range(events):
+    for number in range(events):
         writer.write(_event(_DELTA))
-        await writer.drain()
-        if pause:
+        await writer.drain()  # returns at once while the buffers have room
+        if pause or number % 100 == 0:
             await asyncio.sleep(pause)
     last = _CHUNK + b'"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
     usage = _CHUNK + b'"choices":[],' + _usage(body) + b"}"

@@ -33,6 +33,10 @@ _LINGER_SECONDS = 2.0
 """How long a refused client may go on sending. Closed at once, with bytes of it unread, its connection would be reset,
 and it might never see the answer."""
 
+_MAX_TINY_CHUNKS = 16_384
+_TINY_CHUNK_BYTES = 64
+"""A body of more chunks than this that are smaller on average is refused: its framing costs more than its content."""
+
 _STOOD_STILL_SECONDS = 1.0
 """If a timer comes so much later than it should, this process has stood still, and has not read what is there."""
 
@@ -108,6 +112,11 @@ class _LimitedProtocol(HttpToolsProtocol):
     """Runs while something is missing that should have come."""
     _suspect = False
     """Whether the present read may end a head that is too large: it is larger than the limit, or not the first."""
+    _body: list[bytes]
+    """Pieces of the body in the present read. Joined once: the parser reports each chunk, however small."""
+    _chunks = 0
+    _body_bytes = 0
+    """Pieces of the present body, and their bytes."""
     _unread: list[memoryview]
     """What is left of the present read for the parser, the next piece last."""
     _piece = memoryview(b"")
@@ -120,6 +129,7 @@ class _LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """The connection stands."""
         super().connection_made(transport)
+        self._body = []
         self.flow = _PipelineFlow(transport, self.pipeline)
         # A new file has the lowest number that is free, so this is how many are open.
         files: int = transport.get_extra_info("socket").fileno()
@@ -193,6 +203,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         while self._unread and self._problem is None:
             self._piece = self._unread.pop()
             super().data_received(self._piece)  # type: ignore[arg-type]  # the parser takes any buffer
+            self._pass_body_on()
         self._piece = memoryview(b"")
 
     def _unsupported_upgrade_warning(self) -> None:
@@ -230,20 +241,36 @@ class _LimitedProtocol(HttpToolsProtocol):
             return
         super().on_headers_complete()
         self._in_head, self._in_body = False, True
+        self._chunks = self._body_bytes = 0
         self._framing_bytes = 0
         # The parser tells trailers as headers. They come after everything was decided by the headers, and may not join
         # them.
         self.headers = []
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body came in."""
+        """A piece of the body came in. The parser takes what is raised here for malformed HTTP."""
         self._framing_bytes = 0
-        super().on_body(body)
+        self._chunks += 1
+        self._body_bytes += len(body)
+        if self._chunks > _MAX_TINY_CHUNKS and self._body_bytes < self._chunks * _TINY_CHUNK_BYTES:
+            self._problem = BadRequest(
+                f"The body has more than {_MAX_TINY_CHUNKS} chunks of less than {_TINY_CHUNK_BYTES} bytes on average."
+                " Send it in larger chunks, or with content-length.",
+                code="chunks_too_small",
+            )
+            raise self._problem
+        self._body.append(body)
+
+    def _pass_body_on(self) -> None:
+        body, self._body = self._body, []
+        if body and self._problem is None:
+            super().on_body(b"".join(body))
 
     def on_message_complete(self) -> None:
         """The request is complete."""
         if not self._in_body:
             return
+        self._pass_body_on()
         self._in_body = False
         self._framing_bytes = 0
         self._stop_waiting()

@@ -22,6 +22,7 @@ import msgspec
 
 from gateway.explain.link import Frame, Frames, FromChild, Terms, ToChild, pack
 from gateway.explain.office import Office
+from gateway.heap import return_large_blocks
 
 _READ_BYTES = 256 * 1024
 _EXPIRE_SECONDS = 5.0
@@ -188,6 +189,7 @@ def until_gone(work: Callable[[], None]) -> None:
         signal.signal(number, signal.SIG_IGN)
     sys.excepthook = _tell_without_values
     os.nice(_POLITE)
+    return_large_blocks()
     _relax_garbage_collection()
     try:
         work()

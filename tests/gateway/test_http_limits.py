@@ -9,6 +9,7 @@ import pytest
 import uvicorn
 from raw_http import Answer, Connection
 
+from gateway.api import protocol
 from gateway.api.protocol import limited_protocol
 
 LIMIT = 1000
@@ -279,3 +280,24 @@ async def test_a_client_that_pipelines_faster_than_it_is_answered_is_read_no_fur
     await asyncio.gather(sending, return_exceptions=True)
     # A read takes 256 KiB at most.
     assert 0 < most < 2 * 262_144 // 100
+
+
+def chunks(many: int, size: int) -> bytes:
+    return (
+        b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+        + (b"%x\r\n%b\r\n" % (size, b"x" * size)) * many
+    )
+
+
+async def test_many_tiny_chunks_are_refused(connect, echo):
+    connection = await connect()
+    await connection.send(chunks(protocol._MAX_TINY_CHUNKS + 1, 1))
+    assert "chunks of less than 64 bytes" in await refused(connection, 400, "chunks_too_small")
+
+
+@pytest.mark.parametrize(("many", "size"), [(protocol._MAX_TINY_CHUNKS, 1), (protocol._MAX_TINY_CHUNKS + 5000, 80)])
+async def test_fewer_or_larger_chunks_are_read(connect, echo, many, size):
+    connection = await connect()
+    await connection.send(chunks(many, size) + b"0\r\n\r\n")
+    assert (await connection.answer()).status == 200
+    assert len(echo.asked) == 1

@@ -1,0 +1,20 @@
+"""Large blocks of memory go back to the system one at a time, as soon as they are free.
+
+By default, glibc keeps freed blocks of up to 32 MiB in its heap, and returns hundreds of MiB at once when the top of
+the heap becomes free. The process stands still meanwhile (about 0.25 ms per MiB), and memory that is free between
+blocks in use is never returned. With a fixed threshold, each block above it is a mapping of its own (mallopt(3)).
+"""
+
+import ctypes
+
+_M_MMAP_THRESHOLD = -3
+_LARGE_BYTES = 1024 * 1024
+"""Only large bodies and prompts have such blocks; a new mapping costs about 0.3 ms per MiB when it is first written."""
+
+
+def return_large_blocks() -> bool:
+    """Set the threshold for this process. Returns False where the C library has no such setting (musl, macOS)."""
+    try:
+        return ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES) == 1
+    except (AttributeError, OSError):
+        return False
