@@ -15,6 +15,6 @@ _LARGE_BYTES = 1024 * 1024
 def return_large_blocks() -> bool:
     """Set the threshold for this process. Returns False where the C library has no such setting (musl, macOS)."""
     try:
-        return ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES) == 1
+        return bool(ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES) == 1)
     except (AttributeError, OSError):
         return False
