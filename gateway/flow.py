@@ -157,7 +157,10 @@ class Flow:
         failure = trip.failure()
         self._explain(trip, self._observe(trip, trip.status, failure.code if failure else None))
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # it has the traceback, which has this frame: a cycle would keep the request in memory
 
     def block_size(self, replica: Replica) -> int:
         """Tokens per block of the chains by which prompts are looked up at a replica."""

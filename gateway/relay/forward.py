@@ -69,9 +69,13 @@ class Forwarder:
                 anything before): whether it is told nothing, because the request is tried again elsewhere.
         """
 
+        clock = asyncio.get_running_loop().time
+
         def taken() -> None:
+            # No reference to the attempt, which has one to this function: a cycle would keep the request in memory
+            # until the garbage collector runs.
             if not flight.called_back:
-                timeout.reschedule(min(attempt.now() + 1.125 * self._chunk_timeout, terms.deadline))
+                timeout.reschedule(min(clock() + 1.125 * self._chunk_timeout, terms.deadline))
 
         attempt = Answer(
             sink, terms, on_first_byte, taken, request, max_answer_bytes=self._max_answer_bytes, on_started=on_started

@@ -8,7 +8,7 @@ from typing import cast
 import httptools
 import structlog
 
-from gateway.relay.http.errors import Broken, TransportError
+from gateway.relay.http.errors import Broken
 
 _HIGH_WATER = 256 * 1024
 """Bytes of a response body that are held before reading is paused, for a client that reads slowly."""
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
         self._early = False
         self._paused = False
         self._keep_alive = False
-        self._error: TransportError | None = None
+        self._broken: str | None = None
         self._readable = select.poll()
         self.closed = False
         self.complete = True
@@ -116,8 +116,8 @@ class Connection(asyncio.Protocol):
             Broken: they will not come.
         """
         while not self.status:
-            if self._error is not None:
-                raise self._error
+            if self._broken is not None:
+                raise Broken(self._broken)
             await self._wait()
 
     async def read(self) -> bytes | None:
@@ -129,8 +129,8 @@ class Connection(asyncio.Protocol):
         while not self._pieces:
             if self.complete:
                 return None
-            if self._error is not None:
-                raise self._error
+            if self._broken is not None:
+                raise Broken(self._broken)
             await self._wait()
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
@@ -151,7 +151,7 @@ class Connection(asyncio.Protocol):
             self.complete
             and self._keep_alive
             and not (self.closed or self._early or self._pieces or self._unparsed)
-            and self._error is None
+            and self._broken is None
             and not self._unwritten
         )
 
@@ -187,8 +187,8 @@ class Connection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def _fail(self, reason: str) -> None:
-        if self._error is None:
-            self._error = Broken(reason)
+        if self._broken is None:
+            self._broken = reason
         self._wake()
 
     # asyncio.Protocol

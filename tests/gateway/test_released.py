@@ -1,0 +1,61 @@
+"""Requests are released as soon as they are over, and not by the garbage collector.
+
+In a reference cycle, bodies of many MiB stay in memory until the collector runs, which then frees all of them at once
+while the event loop waits.
+"""
+
+import asyncio
+import gc
+from collections import Counter
+
+import pytest
+from running_gateway import CHAT
+
+from gateway.relay.answer import Answer
+from gateway.trip import Trip
+from gateway.values.request import ChatRequest
+
+REQUEST = {"model": "demo", "messages": [{"role": "user", "content": "Where is it?"}], "max_tokens": 4}
+TALL = {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 3000}]}
+
+
+@pytest.fixture
+def cyclic():
+    """Counts what the collector finds, of what a request consists of."""
+    gc.collect()
+    gc.disable()
+
+    def found() -> Counter[str]:
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        gc.set_debug(0)
+        return Counter(type(each).__name__ for each in gc.garbage if isinstance(each, Trip | ChatRequest | Answer))
+
+    yield found
+    gc.garbage.clear()
+    gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({}, ""),
+        ({"stream": True}, ""),
+        ({"messages": [{"role": "user", "content": "Where is it? " * 100_000}]}, ""),
+        (TALL, ""),
+        ({"model": "none"}, ""),
+        ({}, "500:times=2"),
+        ({}, "reset:times=2"),
+        ({"stream": True}, "die_mid_stream=1"),
+        ({"stream": True}, "garbage_mid_stream=1"),
+    ],
+    ids=["whole", "stream", "large", "many-parts", "no-model", "error", "reset", "stream-breaks", "stream-garbage"],
+)
+async def test_a_request_is_in_no_reference_cycle(gateway, engine, cyclic, fields, fault):
+    if fault:
+        await engine.set_fault(fault)
+    for _ in range(2):
+        await gateway.http.post(CHAT, json=REQUEST | fields, timeout=60)
+    await gateway.settled(2)
+    await asyncio.sleep(0)
+    assert cyclic() == {}
