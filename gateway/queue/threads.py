@@ -81,6 +81,7 @@ class FairThreads:
         finally:
             if waiting.number in self._jobs:  # it was cancelled before it began
                 self._remove(job)
+            del done, job  # an error that is raised here has this frame: a cycle would keep the text in memory
 
     def shutdown(self) -> None:
         """Start no further job, cancel those that wait, and do not wait for those that run."""

@@ -42,6 +42,7 @@ def cyclic():
         ({}, ""),
         ({"stream": True}, ""),
         ({"messages": [{"role": "user", "content": "Where is it? " * 100_000}]}, ""),
+        ({"messages": [{"role": "user", "content": "Where is it? " * 400_000}]}, ""),
         (TALL, ""),
         ({"model": "none"}, ""),
         ({}, "500:times=2"),
@@ -49,7 +50,18 @@ def cyclic():
         ({"stream": True}, "die_mid_stream=1"),
         ({"stream": True}, "garbage_mid_stream=1"),
     ],
-    ids=["whole", "stream", "large", "many-parts", "no-model", "error", "reset", "stream-breaks", "stream-garbage"],
+    ids=[
+        "whole",
+        "stream",
+        "large",
+        "too-large-to-encode",
+        "many-parts",
+        "no-model",
+        "error",
+        "reset",
+        "stream-breaks",
+        "stream-garbage",
+    ],
 )
 async def test_a_request_is_in_no_reference_cycle(gateway, engine, cyclic, fields, fault):
     if fault:
