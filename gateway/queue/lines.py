@@ -173,7 +173,10 @@ class Lines:
             self._observer.on_queued(model, loop.time() - began)
             self._take_out(line, waiting)
         if refusal is not None:
-            raise refusal
+            try:
+                raise refusal
+            finally:
+                del guest, refusal  # the error has this frame: a cycle would keep the request in memory
 
     async def nobody_waits(self, model: ModelId) -> None:
         """Wait until nobody does.

@@ -1,7 +1,9 @@
 import asyncio
 import contextlib
+import gc
 import os
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,11 @@ from serving import COMMAND, Serving
 from tenancy import SECRET
 
 from gateway.event_loop import Loop
+from gateway.relay.answer import Answer
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.server import SimulatedEngine
+from gateway.trip import Trip
+from gateway.values.request import ChatRequest
 
 StartEngine = Callable[..., Awaitable[SimulatedEngine]]
 StartGateway = Callable[..., Awaitable[RunningGateway]]
@@ -201,3 +206,20 @@ def prose() -> Callable[[int, int], str]:
 def pytest_asyncio_loop_factories(config, item):
     """The event loop of production."""
     return {"uvloop": Loop}
+
+
+@pytest.fixture
+def cyclic():
+    """Counts what the collector finds, of what a request consists of."""
+    gc.collect()
+    gc.disable()
+
+    def found() -> Counter[str]:
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        gc.set_debug(0)
+        return Counter(type(each).__name__ for each in gc.garbage if isinstance(each, Trip | ChatRequest | Answer))
+
+    yield found
+    gc.garbage.clear()
+    gc.enable()

@@ -223,6 +223,15 @@ async def test_when_all_places_are_taken_the_newest_of_the_largest_is_refused(bu
     assert metrics.value("gateway_queue_requests") == 0
 
 
+async def test_a_refused_request_is_in_no_reference_cycle(busy, cyclic):
+    asked, _ = await busy(queue={"max_requests": 1})
+    await asked.asks("a-0", "a-1", waiting=1)
+    asked.ask("a-2")
+    assert error(await asked.answer("a-2")) == (429, "overloaded")
+    await asyncio.sleep(0)
+    assert cyclic() == {}
+
+
 async def test_the_sdk_sees_a_rate_limit(busy):
     asked, _ = await busy(queue={"max_requests": 1})
     await asked.asks("a-0", "a-1", waiting=1)

@@ -5,35 +5,12 @@ while the event loop waits.
 """
 
 import asyncio
-import gc
-from collections import Counter
 
 import pytest
 from running_gateway import CHAT
 
-from gateway.relay.answer import Answer
-from gateway.trip import Trip
-from gateway.values.request import ChatRequest
-
 REQUEST = {"model": "demo", "messages": [{"role": "user", "content": "Where is it?"}], "max_tokens": 4}
 TALL = {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 3000}]}
-
-
-@pytest.fixture
-def cyclic():
-    """Counts what the collector finds, of what a request consists of."""
-    gc.collect()
-    gc.disable()
-
-    def found() -> Counter[str]:
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        gc.collect()
-        gc.set_debug(0)
-        return Counter(type(each).__name__ for each in gc.garbage if isinstance(each, Trip | ChatRequest | Answer))
-
-    yield found
-    gc.garbage.clear()
-    gc.enable()
 
 
 @pytest.mark.parametrize(
