@@ -235,7 +235,7 @@ class Gateway:
             max_body_bytes=settings.server.max_body_bytes,
             max_sequences=settings.server.max_sequences,
             limits=settings.server.json_limits,
-            held=HeldBytes(settings.server.max_held_mib * _MIB, settings.server.max_held_tenant_mib * _MIB),
+            held=_held_bytes(settings),
             turns=self._turns,
         )
         shown = Snapshots(
@@ -416,3 +416,10 @@ class Gateway:
 
     def _shown_config(self) -> dict[str, object]:
         return self._settings.masked()
+
+
+def _held_bytes(settings: Settings) -> HeldBytes:
+    server = settings.server
+    # In open mode all requests are of one tenant, which needs no share of its own.
+    tenant_mib = server.max_held_mib if settings.is_open else server.max_held_tenant_mib
+    return HeldBytes(server.max_held_mib * _MIB, tenant_mib * _MIB)

@@ -53,6 +53,9 @@ _MOST_CHAINS = 256
 """Prompts of one request that are looked up and remembered; those behind them only count as tokens to compute. Prompts
 of one request mostly begin alike."""
 
+_MAX_LOOKUPS = 2048
+"""Of prompts at targets, for one placement: with more than eight targets, fewer prompts are looked up."""
+
 _CHAINS_AT_ONCE = 16
 """Prompts that are hashed in one portion."""
 
@@ -129,7 +132,7 @@ class Flow:
         try:
             trip.space = self._spaces.enter(request.caller, trip.model.version(), request.fields, time.time())
             # A tenant over its limit is refused before the prompt costs any work.
-            estimating = self._turns.run(least_tokens(request.endpoint, request.fields))
+            estimating = self._turns.run(least_tokens(request.endpoint, request.fields), request.caller.tenant.id)
             grant.charge(await self._while_there(trip, sink, estimating), time.monotonic())
             await self._while_there(trip, sink, self._read(trip))
             grant.charge(trip.prompt.tokens, time.monotonic())
@@ -137,7 +140,9 @@ class Flow:
                 await self._overload.let_clients_go_first(trip)
             while trip.outcome is None:
                 targets = self._targets(trip)
-                await self._while_there(trip, sink, self._turns.run(self._hashed(trip, targets.values())))
+                await self._while_there(
+                    trip, sink, self._turns.run(self._hashed(trip, targets.values()), trip.request.caller.tenant.id)
+                )
                 trip.lap("hash")
                 trip.ahead = self._overload.ahead(trip)
                 trip.decision = self._place(trip, targets, self._holdings(trip, targets))
@@ -267,10 +272,11 @@ class Flow:
         for target, replica in targets.items():
             by_block_size.setdefault(sizes[replica], []).append(target)
         now = time.monotonic()
+        most = max(_MAX_LOOKUPS // len(targets), 1)
         try:
             found: dict[Target, Holding] = {}
             for size, group in by_block_size.items():
-                found.update(zip(group, self._index.holdings(trip.chains[size], group, now), strict=True))
+                found.update(zip(group, self._index.holdings(trip.chains[size][:most], group, now), strict=True))
             return [found[target] for target in targets]
         except Exception:  # noqa: BLE001 - whatever it is, it must not cost the client its answer
             # The index only steers. Without it the request is balanced by load.

@@ -258,6 +258,10 @@ class _Builder:
             after = int(np.searchsorted(ends, begin + PORTION, "right"))
             if after <= number:
                 child = begin, int(ends[number])
+                if len(starts) == 1:
+                    child = yield from self._without_space(*child)
+                    if child[0] >= child[1]:  # an empty container with much space in it
+                        break
                 if is_object:
                     name, value = yield from self._member(*child, int(depth[0]))
                     members[name] = value

@@ -138,7 +138,10 @@ class Trip:
     async def engine_body(self, request: ChatRequest, turns: Turns) -> bytes:
         """The body with which ``request`` (this one or its continuation) is sent; attempts share it."""
         if self._engine_body is None or self._engine_body[0] is not request:
-            self._engine_body = request, await turns.run(engine_body(request, self.space.salt))
+            self._engine_body = (
+                request,
+                await turns.run(engine_body(request, self.space.salt), request.caller.tenant.id),
+            )
         return self._engine_body[1]
 
     def drop_content(self) -> None:

@@ -1,6 +1,7 @@
-"""Runs long work on the event loop, a portion per turn."""
+"""Runs long work on the event loop: one portion per turn, fairly between tenants."""
 
 import asyncio
+from collections import OrderedDict, deque
 from typing import TypeVar
 
 from gateway.portions import Portioned
@@ -9,23 +10,51 @@ T = TypeVar("T")
 
 
 class Turns:
-    """Runs work on the event loop: of all of it together one portion per turn of the loop, in the order of arrival.
+    """Runs portions of work on the event loop, of all work together one per turn of the loop.
 
-    So ten large requests delay a small one by one portion per turn, as one does, and none of them waits for the end of
-    another one.
+    The turns go round the tenants, and within a tenant round its work. So ten large requests delay a small one by one
+    portion per turn, as one does, and the number of one tenant's requests does not delay those of another.
     """
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._is_scheduled = False
 
-    async def run(self, work: Portioned[T]) -> T:
-        """The result of some work. The first portion is done at once: what is short waits for nothing."""
+    async def run(self, work: Portioned[T], tenant: str = "") -> T:
+        """The result of some work. The first portion is done at once: short work does not wait.
+
+        Args:
+            work: What is done.
+            tenant: For whom.
+        """
         try:
             next(work)
             while True:
-                async with self._turn:
-                    await asyncio.sleep(0)
-                    next(work)
+                await self._turn(tenant)
+                next(work)
         except StopIteration as done:
             result: T = done.value
             return result
+
+    def _turn(self, tenant: str) -> "asyncio.Future[None]":
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(tenant, deque()).append(turn)
+        self._schedule(turn.get_loop())
+        return turn
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._is_scheduled and self._waiting:
+            self._is_scheduled = True
+            loop.call_soon(self._give_next, loop)
+
+    def _give_next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_scheduled = False
+        while self._waiting:
+            tenant, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[tenant] = turns
+            if not turn.done():  # not cancelled
+                turn.set_result(None)
+                break
+        self._schedule(loop)

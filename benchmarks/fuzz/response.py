@@ -235,6 +235,11 @@ def _received(example: Example, places: Sequence[int], loop: asyncio.AbstractEve
         received.data_received(piece)
         assert sum(map(len, received._pieces)) <= _HIGH_WATER + largest
         _drain(received, seen)
+        for _ in range(len(piece) + 2):  # parsing goes on in the next turns of the loop
+            if not transport.paused or transport.aborted:
+                break
+            loop.run_until_complete(asyncio.sleep(0))
+            _drain(received, seen)
         assert not transport.paused or transport.aborted
     transport.unwritten = 0
     if not transport.aborted and example.closes:

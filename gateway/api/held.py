@@ -79,7 +79,7 @@ class HeldBytes:
                 " (server.max_held_tenant_mib). Send fewer values or a shorter text.",
                 code="request_too_large",
             )
-        if self.of_tenant(tenant) + size > self._most_of_tenant:
+        if self._most_of_tenant < self._most and self.of_tenant(tenant) + size > self._most_of_tenant:
             raise TenantMemoryFull(tenant, self._most_of_tenant)
         if self.total + size > self._most:
             raise MemoryFull

@@ -188,7 +188,7 @@ class PublicApp:
             peer=peer_of(scope),
             max_sequences=self._max_sequences,
         )
-        return await self._turns.run(parsing)
+        return await self._turns.run(parsing, grant.caller.tenant.id)
 
     def _refused(self, refusal: Refusal, trace: Trace | None) -> None:
         for observer in self._observers:

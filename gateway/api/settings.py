@@ -175,8 +175,8 @@ class ServerSettings(BaseModel):
 
     max_held_tenant_mib: int = Field(default=512, ge=1, le=1_048_576)
     """The same for the requests of one tenant, answered with 429. Half of `max_held_mib` leaves the other tenants the
-    other half. In open mode all requests are one tenant's. Too small: requests with large bodies are refused; as large
-    as `max_held_mib`: one tenant can have all others refused."""
+    other half. In open mode, where all requests are of one tenant, `max_held_mib` alone holds. Too small: requests with
+    large bodies are refused; as large as `max_held_mib`: one tenant can have all others refused."""
 
     keep_alive_seconds: float = Field(default=75, gt=0)
     """Seconds an idle client connection stays open. 75 is above the 60 of common load balancers, so that the gateway is

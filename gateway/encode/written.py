@@ -1,9 +1,13 @@
 """Parsed JSON as bytes again."""
 
 import json
+import math
 from typing import Any
 
 import orjson
+
+_MAX_BITS = 425
+"""Of an integer that is written with all its digits, 128 of them: the time for that grows with their square."""
 
 
 def written(value: Any) -> bytes:
@@ -11,4 +15,15 @@ def written(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
-        return json.dumps(value).encode()
+        return json.dumps(_bounded(value)).encode()
+
+
+def _bounded(value: Any) -> Any:
+    """A copy in which an integer beyond ``_MAX_BITS`` is infinity: its request gets an estimated cache hit at worst."""
+    if isinstance(value, dict):
+        return {name: _bounded(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_bounded(item) for item in value]
+    if type(value) is int and value.bit_length() > _MAX_BITS:
+        return math.inf if value > 0 else -math.inf
+    return value

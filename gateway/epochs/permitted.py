@@ -45,7 +45,7 @@ def _check_isolated(caller: Caller, fields: Mapping[str, Any]) -> None:
             param=field,
             code="acts_on_engine",
         )
-    if fields.get("priority") is not None and not caller.tenant.priority:
+    if fields.get("priority") not in (None, 0) and not caller.tenant.priority:
         raise BadRequest(
             "`priority` would put this request in front of those of other tenants. Leave it out, or have"
             " `tenants[].priority` set for this tenant.",

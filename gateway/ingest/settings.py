@@ -24,7 +24,7 @@ class IngestSettings(BaseModel):
     replay socket). Too small: needless work for idle engines; too large: events lost at the end of a burst are noticed
     late."""
 
-    max_batch_mib: int = Field(default=64, ge=1, le=1024)
+    max_batch_mib: int = Field(default=16, ge=1, le=1024)
     """Largest event batch that is taken from a replica, in MiB. A scheduler step of an engine makes some KiB, and a few
     MiB where it evicts a lot. A larger batch breaks the connection, and what the replica's events have told is learned
     anew. Too small: replicas with huge steps are never followed; too large: a broken engine can fill the memory."""

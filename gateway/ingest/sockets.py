@@ -17,8 +17,13 @@ _DEAD_AFTER_MS = 15000
 _RECONNECT_MS = 100
 _RECONNECT_MOST_MS = 5000
 
-_QUEUED_BATCHES = 100_000
-"""Batches that wait in the socket while the gateway is busy; more are dropped by the engine, which shows as a gap."""
+_QUEUED_BATCHES = 16
+"""Live batches that wait in the socket while the gateway is busy, so that their memory is bounded. Further ones wait at
+the engine, whose queue is longer (vLLM's and SGLang's ``hwm``, 100,000)."""
+
+_QUEUED_REPLAY_BATCHES = 10_000
+"""Batches of a replay that wait: as many as engines keep (``buffer_steps``). With a full queue here, an engine drops
+what it sends."""
 
 _END = (-1).to_bytes(8, "big", signed=True)
 
@@ -114,7 +119,7 @@ class Replay:
         self._socket = socket = context.socket(zmq.DEALER)
         socket.linger = 0
         socket.maxmsgsize = most_bytes
-        socket.rcvhwm = 0  # a full queue here makes the engine drop what it sends
+        socket.rcvhwm = _QUEUED_REPLAY_BATCHES
         socket.ipv6 = True
         self._loop = asyncio.get_running_loop()
         try:

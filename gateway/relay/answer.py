@@ -46,7 +46,7 @@ _MAX_LINES = 512
 _MAX_PARSED_BYTES = 2**20
 """A larger body is checked without building its values, which takes a third of the time and no memory."""
 
-_MAX_REPARSED_BYTES = 4 * 2**20
+_MAX_REPARSED_BYTES = 2**20
 """A body up to this size is parsed with Python's parser if the fast one refuses it, which is right for NaN."""
 
 _RETRIED = (

@@ -19,7 +19,7 @@ _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _END_BYTES = 4
 _HEAD = b"data: {"
 _LINE_FEED, _RETURN = b"\n\r"  # as numbers, which are found twice as fast
-_LONGEST_EVENT = 4 * 2**20
+_LONGEST_EVENT = 2**19
 """An event that does not end within this is passed on unread."""
 
 _MAX_LINES = 4096

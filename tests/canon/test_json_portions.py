@@ -200,3 +200,27 @@ async def test_short_work_waits_for_nothing():
     assert await turns.run(short()) == 7
     assert order == ["long"]
     await long
+
+
+async def test_turns_go_round_the_tenants():
+    turns, order = Turns(), []
+    flood = [asyncio.ensure_future(turns.run(counting("a", order), "a")) for _ in range(50)]
+    other = await turns.run(counting("b", order), "b")
+    assert other == "b"
+    assert order.count("a") <= 50 + 3, "the other tenant waited for more than a portion for each of its own"
+    await asyncio.gather(*flood)
+
+
+async def test_work_that_is_cancelled_leaves_its_turn_to_others():
+    turns, order = Turns(), []
+    works = [asyncio.ensure_future(turns.run(counting(name, order))) for name in "abc"]
+    await asyncio.sleep(0)
+    works[1].cancel()
+    assert await asyncio.gather(works[0], works[2]) == ["a", "c"]
+
+
+@pytest.mark.parametrize("opens", [b"[", b"{", b'{"a":[', b"[{", b'{"a":{'])
+def test_an_empty_container_with_much_space_in_it(opens):
+    closes = bytes({ord("["): ord("]"), ord("{"): ord("}")}[each] for each in reversed(opens) if each in b"[{")
+    document = opens + b" \n" * 200_000 + closes
+    assert finished(parsed(document, UNLIMITED)) == orjson.loads(document)

@@ -186,7 +186,6 @@ ACTING = [
     ('"kv_transfer_p\\u0061rams":{"remote_block_ids":[1]}', "kv_transfer_params", "names_cached"),
     ('"kv_transfer_params":null,"kv_transfer_params":{"remote_block_ids":[1]}', "kv_transfer_params", "names_cached"),
     ('"priority":-1', "priority", "priority_not_allowed"),
-    ('"priority":0', "priority", "priority_not_allowed"),
     ('"pri\\u006frity":"-5"', "priority", "priority_not_allowed"),
 ]
 HARMLESS = [
@@ -194,6 +193,7 @@ HARMLESS = [
     '"vllm_xargs":null',
     '"vllm_xargs":[1]',
     '"priority":null',
+    '"priority":0',
     '"lora_path":null',
 ]
 
