@@ -26,7 +26,7 @@ COPY gateway gateway
 RUN /opt/prefix-gateway/bin/pip install --no-deps . \
     && /opt/prefix-gateway/bin/pip uninstall --yes pip \
     && /opt/prefix-gateway/bin/prefix-gateway check config/minimal.yaml \
-    && /opt/prefix-gateway/bin/python -c 'from transformers import AutoTokenizer; AutoTokenizer.from_pretrained("gateway/encode/builtin/demo").apply_chat_template([{"role": "user", "content": "Hello"}])'
+    && /opt/prefix-gateway/bin/python -c 'from transformers import AutoTokenizer; AutoTokenizer.from_pretrained("gateway/tokenize/builtin/demo").apply_chat_template([{"role": "user", "content": "Hello"}])'
 
 FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="Prefix Gateway" \

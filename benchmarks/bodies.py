@@ -32,9 +32,9 @@ import uvicorn
 import uvloop
 
 from benchmarks.isolation import free_port
-from gateway.api.protocol import limited_protocol
 from gateway.app import Gateway
-from gateway.settings import Settings
+from gateway.config.settings import Settings
+from gateway.server.http_protocol import limited_protocol
 
 MIB = 2**20
 SIZE = 16 * MIB

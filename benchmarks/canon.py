@@ -38,8 +38,8 @@ from benchmarks.overhead.bodies import WORDS
 from gateway.canon.building import rulebook
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import Given
-from gateway.canon.settings import CanonSettings, OwnPatternSettings
-from gateway.values.canonical import RuleName
+from gateway.config.canon_settings import CanonSettings, OwnPatternSettings
+from gateway.core.canonical import RuleName
 
 SIZES = {"10 KB": 1, "100 KB": 10}
 """How many times the text of a 10 KB chat."""

@@ -42,17 +42,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.isolation import free_port
 from benchmarks.overhead.bodies import WORDS
-from gateway.account import finished as told_of
-from gateway.explain import ExplainFront, ExplainSettings
-from gateway.explain.link import Frames, Terms, pack
-from gateway.explain.office import Office
-from gateway.explain.staff import ExplainStaff
-from gateway.values.decision import Candidate, Decision, DecisionKind
-from gateway.values.explain import Finished, Reply, Where
-from gateway.values.ids import ReplicaId, Target
-from gateway.values.outcome import Ending, Outcome, Usage
-from gateway.values.prompt import TokenizedPrompt, TokenSource
-from gateway.values.space import SpacePass
+from gateway.config.explain_settings import ExplainSettings
+from gateway.core.decision import Candidate, Decision, DecisionKind
+from gateway.core.explanation import Finished, Reply, Where
+from gateway.core.ids import ReplicaId, Target
+from gateway.core.outcome import Ending, Outcome, Usage
+from gateway.core.prompt import TokenizedPrompt, TokenSource
+from gateway.core.space import SpacePass
+from gateway.explain.worker import ExplainFront
+from gateway.explain.worker.build import ExplainStaff
+from gateway.explain.worker.explain_messages import Frames, Terms, pack
+from gateway.explain.worker.explain_worker import Office
+from gateway.request_record import finished as told_of
 
 KINDS = "next turn", "time in front", "new prompt"
 TICK = os.sysconf("SC_CLK_TCK")

@@ -34,7 +34,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway.keys import hash_key, new_key
+from gateway.core.api_keys import hash_key, new_key
 
 PREFILL_RATE = 8000
 SECRET = "a secret that is used in this benchmark only"

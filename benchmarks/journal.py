@@ -26,17 +26,18 @@ import msgspec
 import uvloop
 
 from benchmarks.explain import KINDS, answered, prompts, told_of
-from gateway.explain import ExplainFront, ExplainSettings
-from gateway.explain.keeper import Patience
-from gateway.explain.office import Office
-from gateway.explain.process import run
-from gateway.explain.staff import ExplainStaff
-from gateway.settle.journal import Journal
-from gateway.settle.journal.columns import Row
-from gateway.settle.journal.keys import Key
-from gateway.settle.journal.row import add_to, row_of
-from gateway.values.explain import Attribution, Difference, Explanation, Finished
-from gateway.values.reasons import REASONS, Reason, Rung
+from gateway.config.explain_settings import ExplainSettings
+from gateway.core.explanation import Attribution, Difference, Explanation, Finished
+from gateway.core.reasons import REASONS, Reason, Rung
+from gateway.explain.worker import ExplainFront
+from gateway.explain.worker.build import ExplainStaff
+from gateway.explain.worker.explain_supervisor import Patience
+from gateway.explain.worker.explain_worker import Office
+from gateway.explain.worker.process import run
+from gateway.stats import Journal
+from gateway.stats.columns import Row
+from gateway.stats.label_limiter import Key
+from gateway.stats.row import add_to, row_of
 
 KEYS = [
     Key(f"model-{model}", f"tenant-{tenant}", f"client-{source}", f"v{model}+d26abd2b6985")

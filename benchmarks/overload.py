@@ -28,7 +28,7 @@ from pathlib import Path
 import httpx
 
 from benchmarks.isolation import SECRET, free_port, prompt, running, wait_for
-from gateway.keys import hash_key, new_key
+from gateway.core.api_keys import hash_key, new_key
 
 PREFILL_RATE = 8000
 FLOOD_STREAMS = 100

@@ -9,14 +9,14 @@ from gateway import __version__
 
 # Each command is a module with add_arguments(parser) and run(args) -> exit code, imported only when it is called.
 _COMMANDS = {
-    "serve": ("gateway.tools.serve", "run the gateway"),
-    "demo": ("gateway.tools.demo", "see it work: simulated replicas, the gateway, and traffic"),
+    "serve": ("gateway.commands.serve", "run the gateway"),
+    "demo": ("gateway.demo", "see it work: simulated replicas, the gateway, and traffic"),
     "engine": ("gateway.simulator.cli", "run one simulated engine"),
-    "check": ("gateway.tools.check", "check a configuration file"),
-    "canon": ("gateway.tools.canon", "show what canonicalization does to a request, rule by rule"),
-    "key": ("gateway.tools.key", "make an API key or an admin token"),
-    "reset": ("gateway.tools.reset", "make cached prefixes unreachable"),
-    "warm": ("gateway.tools.warm", "fill the replicas' caches with declared prefixes"),
+    "check": ("gateway.commands.check", "check a configuration file"),
+    "canon": ("gateway.commands.canon", "show what canonicalization does to a request, rule by rule"),
+    "key": ("gateway.commands.key", "make an API key or an admin token"),
+    "reset": ("gateway.commands.reset", "make cached prefixes unreachable"),
+    "warm": ("gateway.commands.warm", "fill the replicas' caches with declared prefixes"),
 }
 
 

@@ -5,41 +5,50 @@ import time
 
 from fastapi import FastAPI
 
+from gateway.admin import AdminAccess, AdminState, LiveFeed, build_admin
+from gateway.admin.snapshots import Snapshots
 from gateway.admission import Gatekeeper
 from gateway.api import Cors, PublicApp
-from gateway.api.held import HeldBytes
+from gateway.api.held_bytes import HeldBytes
 from gateway.api.routes import Catalog as ModelCatalog
-from gateway.attempts import Attempts
 from gateway.canon.canonicalizer import Canonicalizer
-from gateway.canon.personal import PersonalDataScreen
-from gateway.discovery import Discovery
-from gateway.epochs import PrefixSpaces, SpaceKeeper
-from gateway.explaining import configure_explain, explain_front
-from gateway.flow import Flow, FlowLimits
-from gateway.hashing import ChainHasher
-from gateway.index import HotPrefixes, ReplicaIndex
-from gateway.ingest import KvFeeds
-from gateway.membership import Membership, Rooms
-from gateway.models import ServedModels
-from gateway.observers import AllObservers, AllSpaceObservers, FindingsTold, LivesTold, SpaceFigures
-from gateway.overload import Busyness, Overload
-from gateway.placement import Chooser
-from gateway.queue import Lines
-from gateway.relay import (
-    DrainOrder,
-    Drains,
-    EngineCalls,
-    Fleet,
-    Forwarder,
-    HealthEvents,
-    HealthMonitor,
-    HttpClient,
-    RetryBudget,
+from gateway.canon.pii import PersonalDataScreen
+from gateway.cluster.wiring import Sharing
+from gateway.component_options import (
+    admin_tokens,
+    audit_settings,
+    canon_modes,
+    personal_data_mode,
+    space_rules,
+    spaces_file,
 )
-from gateway.replica_changes import ChangeRooms, Changes
-from gateway.settings import Settings
-from gateway.sharing import Sharing
-from gateway.snapshots import Snapshots
+from gateway.config.settings import Settings
+from gateway.core.audit_event import AuditEvent
+from gateway.core.ids import ModelId, ReplicaId
+from gateway.core.kv_events import Medium
+from gateway.core.ports import Observer
+from gateway.core.worker_place import WorkerPlace
+from gateway.discovery import Discovery
+from gateway.explain_options import configure_explain, explain_front
+from gateway.fleet.drains import DrainOrder, Drains
+from gateway.fleet.engine_calls import EngineCalls
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.health import HealthEvents, HealthMonitor
+from gateway.fleet.membership import Membership, Rooms
+from gateway.flow import Flow, FlowLimits
+from gateway.http_client.client import HttpClient
+from gateway.index import ReplicaIndex
+from gateway.kv_events import KvFeeds
+from gateway.observer_adapters import AllObservers, AllSpaceObservers, FindingsTold, LivesTold, SpaceFigures
+from gateway.overload import Busyness, Overload
+from gateway.proxy import Forwarder, RetryBudget
+from gateway.replica_events import ChangeRooms, Changes
+from gateway.retry import Attempts
+from gateway.routing import Chooser
+from gateway.routing.request_queue import Lines
+from gateway.served_models import ServedModels
+from gateway.spaces import PrefixSpaces, SpaceKeeper
+from gateway.stats.hot_prefixes import HotPrefixes
 from gateway.telemetry import (
     AuditLog,
     Catalog,
@@ -49,15 +58,9 @@ from gateway.telemetry import (
     check_writable,
     start_tracing,
 )
-from gateway.terms import admin_tokens, audit_settings, canon_modes, personal_data_mode, space_rules, spaces_file
+from gateway.tokenize.block_hashes import ChainHasher
 from gateway.turns import Turns
-from gateway.ui import AdminAccess, AdminState, LiveFeed, build_admin
-from gateway.values.audit import AuditEvent
-from gateway.values.ids import ModelId, ReplicaId
-from gateway.values.kv_events import Medium
-from gateway.values.ports import Observer
-from gateway.values.worker import WorkerPlace
-from gateway.warming import Warmer
+from gateway.warmup import Warmer
 
 _MIB = 1024 * 1024
 

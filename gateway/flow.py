@@ -10,25 +10,15 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from gateway import account
-from gateway.attempts import Attempts
-from gateway.encode import least_tokens
-from gateway.epochs import PrefixSpaces
-from gateway.hashing import ChainHasher
-from gateway.overload import Overload
-from gateway.placement import Affinity, Chooser
-from gateway.portions import Portioned, finished
-from gateway.relay import Fleet, Replica, asked_rank
-from gateway.settle import client_family, confirmed_tokens, learn, replies, settlement
-from gateway.trip import CLIENT_GONE_STATUS, ServedModel, Trip, expired, shutting_down
-from gateway.turns import Turns
-from gateway.values.blocks import BlockChain, chain_block_size
-from gateway.values.decision import Decision
-from gateway.values.errors import GatewayError, NoReplica, Overloaded
-from gateway.values.explain import Holder, Reply
-from gateway.values.ids import ModelId, Target
-from gateway.values.load import Load
-from gateway.values.ports import (
+from gateway import request_record as account
+from gateway.context import CLIENT_GONE_STATUS, ServedModel, Trip, expired, shutting_down
+from gateway.core.block_chain import BlockChain, chain_block_size
+from gateway.core.decision import Decision
+from gateway.core.errors import GatewayError, NoReplica, Overloaded
+from gateway.core.explanation import Holder, Reply
+from gateway.core.ids import ModelId, Target
+from gateway.core.portions import Portioned, finished
+from gateway.core.ports import (
     Canonicalizes,
     Explains,
     Grant,
@@ -41,10 +31,25 @@ from gateway.values.ports import (
     Sink,
     Trace,
 )
-from gateway.values.prompt import TOKEN_BYTES, TokenSource
-from gateway.values.replica import ReplicaState
-from gateway.values.request import ChatRequest
-from gateway.values.settlement import Settlement
+from gateway.core.prompt import TOKEN_BYTES, TokenSource
+from gateway.core.replica_state import ReplicaState
+from gateway.core.request import ChatRequest
+from gateway.core.settlement import Settlement
+from gateway.core.target_load import Load
+from gateway.explain.client_family import client_family
+from gateway.explain.learn_rates import learn
+from gateway.explain.reconcile import confirmed_tokens, settlement
+from gateway.explain.replies import replies
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.replica import Replica
+from gateway.overload import Overload
+from gateway.proxy import asked_rank
+from gateway.retry import Attempts
+from gateway.routing import Affinity, Chooser
+from gateway.spaces import PrefixSpaces
+from gateway.tokenize import least_tokens
+from gateway.tokenize.block_hashes import ChainHasher
+from gateway.turns import Turns
 
 _log = structlog.get_logger("gateway.flow")
 _T = TypeVar("_T")

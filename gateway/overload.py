@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable, Mapping
 
-from gateway.placement import Chooser
-from gateway.queue import Lines, Wish
-from gateway.relay import Fleet, Replica
-from gateway.trip import Trip, expired
-from gateway.values.ids import ModelId, Target
+from gateway.context import Trip, expired
+from gateway.core.ids import ModelId, Target
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.replica import Replica
+from gateway.routing import Chooser
+from gateway.routing.request_queue import Lines, Wish
 
 Targets = Mapping[Target, Replica]
 

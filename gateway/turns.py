@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict, deque
 from typing import TypeVar
 
-from gateway.portions import Portioned
+from gateway.core.portions import Portioned
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from array import array
 
-from gateway.values.explain import Finished, Holder, Where
+from gateway.core.explanation import Finished, Holder, Where
 
 
 def ids(tokens):

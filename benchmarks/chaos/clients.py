@@ -13,11 +13,11 @@ import orjson
 
 from benchmarks.chaos.machines import MODEL, Gateway
 from benchmarks.overhead.bodies import WORDS
-from gateway.encode import LocalEncoder, load_local
+from gateway.core.prompt import TOKEN_BYTES
+from gateway.core.request import Endpoint
+from gateway.engines import payloads
 from gateway.simulator.answers import Author, Wish
-from gateway.values.prompt import TOKEN_BYTES
-from gateway.values.request import Endpoint
-from gateway.vendors import payloads
+from gateway.tokenize import LocalEncoder, load_local
 
 _TURNS = 8
 _LONGEST_SECONDS = 120.0

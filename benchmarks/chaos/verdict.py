@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from benchmarks.chaos.machines import BLOCK_SIZE, MODEL, Gateway, Machine
-from gateway.hashing import ChainHasher
-from gateway.values.ids import ModelId
+from gateway.core.ids import ModelId
+from gateway.tokenize.block_hashes import ChainHasher
 
 _SETTLE_SECONDS = 20
 

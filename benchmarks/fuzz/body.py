@@ -31,14 +31,14 @@ import orjson
 
 from gateway import json_bytes
 from gateway.api.parse import parse_request
-from gateway.api.settings import ServerSettings
-from gateway.portions import finished
-from gateway.relay import body as replica_body
-from gateway.relay.resume import continued, is_resumable
-from gateway.values.errors import GatewayError
-from gateway.values.ids import RequestId
-from gateway.values.request import ChatRequest, Endpoint
-from gateway.values.tenant import EVERYBODY
+from gateway.config.server_settings import ServerSettings
+from gateway.core.errors import GatewayError
+from gateway.core.ids import RequestId
+from gateway.core.portions import finished
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.tenant import EVERYBODY
+from gateway.proxy import request_body as replica_body
+from gateway.proxy.resume import continued, is_resumable
 
 MODEL, SALT = "m", "c2FsdA"
 _LIMITS = ServerSettings().json_limits

@@ -7,9 +7,9 @@ import msgspec
 from hypothesis import strategies as st
 
 from benchmarks.fuzz.target import Target
-from gateway.ingest.order import Apply, BatchOrder
-from gateway.values.kv_events import EventBatch
-from gateway.vendors import BatchReader, BatchUnreadable
+from gateway.core.kv_events import EventBatch
+from gateway.engines import BatchReader, BatchUnreadable
+from gateway.kv_events.order import Apply, BatchOrder
 
 _MOST_STEPS = 2000
 """Portions that a batch of some kilobytes may take."""

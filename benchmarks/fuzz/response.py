@@ -16,9 +16,9 @@ from unittest import mock
 from hypothesis import strategies as st
 
 from benchmarks.fuzz.target import Target, cut
-from gateway.relay.http import connection
-from gateway.relay.http.connection import _HIGH_WATER, _MAX_OVERHEAD, Connection
-from gateway.relay.http.errors import Broken
+from gateway.http_client import connection
+from gateway.http_client.connection import _HIGH_WATER, _MAX_OVERHEAD, Connection
+from gateway.http_client.transport_errors import Broken
 
 _TOKEN = st.text("abcxyzXYZ-0189", min_size=1, max_size=12).map(str.encode)
 _VALUE = st.one_of(

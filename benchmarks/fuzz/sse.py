@@ -16,9 +16,9 @@ from unittest import mock
 from hypothesis import strategies as st
 
 from benchmarks.fuzz.target import Target, cut
-from gateway.relay import sse
-from gateway.relay.sse import EventFilter
-from gateway.values.outcome import Usage
+from gateway.core.outcome import Usage
+from gateway.proxy import sse
+from gateway.proxy.sse import EventFilter
 
 _LONGEST = 2000
 """Stands for the 4 MiB that an event may have."""

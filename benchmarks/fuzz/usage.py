@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from benchmarks.fuzz.sse import _json, _usage
 from benchmarks.fuzz.target import Target, cut
-from gateway.relay.usage_scan import UsageScan
-from gateway.values.engine import EngineKind
-from gateway.vendors import event_sources, parse_metrics, parse_models, parse_server_info, parse_usage
+from gateway.core.engine_facts import EngineKind
+from gateway.engines import event_sources, parse_metrics, parse_models, parse_server_info, parse_usage
+from gateway.proxy.usage_scan import UsageScan
 
 _MAX = 2**31
 _said = st.one_of(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.isolation import free_port, wait_for
-from gateway.keys import hash_key, new_key
+from gateway.core.api_keys import hash_key, new_key
 
 _MIB = 2**20
 _SECRET = "a secret that is used in this benchmark only"

@@ -23,11 +23,11 @@ from array import array
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gateway.hashing import ChainHasher
-from gateway.index.events import EventHoldings
-from gateway.values.blocks import BlockChain
-from gateway.values.ids import BlockHash, ModelId, ReplicaId, Target
-from gateway.values.kv_events import BlockRemoved, BlockStored, Medium
+from gateway.core.block_chain import BlockChain
+from gateway.core.ids import BlockHash, ModelId, ReplicaId, Target
+from gateway.core.kv_events import BlockRemoved, BlockStored, Medium
+from gateway.index.event_holdings import EventHoldings
+from gateway.tokenize.block_hashes import ChainHasher
 
 BLOCK_SIZE = 16
 CHAIN_BLOCKS = 200

@@ -5,7 +5,7 @@ import sys
 import orjson
 import uvicorn
 
-from gateway.relay.http import HttpClient, Origin
+from gateway.http_client import HttpClient, Origin
 
 
 class Floor:

@@ -36,7 +36,7 @@ from benchmarks.several.recording import TENANTS, Recording, record
 from benchmarks.several.replay import Replayed, replay
 from benchmarks.several.report import Found, problems, show
 from benchmarks.several.stage import Engines, Stage
-from gateway.keys import new_key
+from gateway.core.api_keys import new_key
 
 
 def main() -> int:

@@ -12,11 +12,11 @@ from typing import Any
 
 import orjson
 
-from gateway.encode import LocalEncoder, load_local
+from gateway.core.request import Endpoint
+from gateway.demo.applications import Fields, Message, Script, agent, rag, support
+from gateway.demo.text import prose
 from gateway.simulator.answers import Answer, Author, ToolChoice, Wish
-from gateway.tools.demo.applications import Fields, Message, Script, agent, rag, support
-from gateway.tools.demo.text import prose
-from gateway.values.request import Endpoint
+from gateway.tokenize import LocalEncoder, load_local
 
 MODEL = "demo"
 TENANTS = ("acme", "bolt")

@@ -12,7 +12,7 @@ import httpx
 import orjson
 
 from benchmarks.several.recording import Conversation, Recording, Turn
-from gateway.vendors import payloads
+from gateway.engines import payloads
 
 _LONGEST_SECONDS = 120.0
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from benchmarks.several.replay import Replayed
 from benchmarks.several.stage import Totals
-from gateway.values.reasons import Reason, Rung
+from gateway.core.reasons import Reason, Rung
 
 LEAST_HIT_RATE = 0.99
 MOST_LADDER_SHARE = 0.03

@@ -14,7 +14,7 @@ import yaml
 
 from benchmarks.chaos.machines import Gateway, Machine, free_port
 from benchmarks.several.recording import MODEL
-from gateway.keys import hash_key
+from gateway.core.api_keys import hash_key
 
 _ADDRESS = "127.0.0.1"
 _SECRET = "a secret that is used in this benchmark only"

@@ -12,7 +12,7 @@ _MOST_SHARE, _MOST_BYTES = 0.03, 8 * _MIB
 _MOST_FILES = 5
 _MOST_THREADS = 5
 
-_EXPLAINING = "gateway.explain"
+_EXPLAINING = "gateway.explain.worker"
 """Stands in the command line of the process that explains."""
 
 

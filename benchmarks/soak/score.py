@@ -6,7 +6,7 @@ from collections.abc import Collection
 import orjson
 
 from benchmarks.soak.wire import Answer
-from gateway.vendors import payloads
+from gateway.engines import payloads
 
 _SHOWN_BYTES = 160
 

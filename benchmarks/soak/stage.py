@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from benchmarks.chaos.machines import Gateway, Machine
-from gateway.keys import hash_key, new_key
+from gateway.core.api_keys import hash_key, new_key
 
 MODEL = "demo"
 TENANTS = 20

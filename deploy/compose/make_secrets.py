@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
-from gateway.keys import hash_key
+from gateway.core.api_keys import hash_key
 
 ROOT = Path("/secrets")
 _SHORTEST = 16
@@ -38,7 +38,7 @@ def main() -> int:
     _write("gateway/secret", values["GATEWAY_SECRET"])
     _write("gateway/admin-token", values["ADMIN_TOKEN"])
     _write("gateway/metrics-token-hash", hash_key(values["METRICS_TOKEN"]))
-    _write("gateway/state", f"redis://:{quote(redis, safe='')}@redis:6379/0")
+    _write("gateway/cluster", f"redis://:{quote(redis, safe='')}@redis:6379/0")
     _write("redis/redis.conf", f'requirepass "{redis}"\n')
     _write("prometheus/token", values["METRICS_TOKEN"])
     _write("grafana/password", values["GRAFANA_PASSWORD"])

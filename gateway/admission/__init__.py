@@ -1,10 +1,11 @@
-"""Who may ask, and how much.
+"""Authentication and rate limits.
 
-``callers`` finds out who asks, by key (``gateway.keys``), by a trusted proxy's word (``proxies``) or, in open mode, by
-nothing; ``limits`` counts what each tenant takes, with ``windows``; ``gate`` is both together.
+In: request headers and the peer's address. Out: a ``Caller`` and an admission to the tenant's limits. Start with
+``authenticator``; ``callers`` authenticates by API key, trusted proxy or open mode, ``tenant_limits`` counts.
 """
 
-from gateway.admission.gate import Gatekeeper
-from gateway.admission.mistakes import mistakes
+from gateway.admission.authenticator import Gatekeeper
 
-__all__ = ["Gatekeeper", "mistakes"]
+__all__ = [
+    "Gatekeeper",
+]

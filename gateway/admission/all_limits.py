@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 
-from gateway.admission.limits import Limits, TenantLimits
+from gateway.admission.tenant_limits import Limits, TenantLimits
 
 MOST_UNLISTED = 10_000
 """Tenants without an entry of their own whose use of their limits is remembered while they have no request running."""

@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gateway.admission.claims import Claims, read_claims
-from gateway.admission.names import DEFAULT_TENANT, is_name, shown
-from gateway.admission.proxies import TrustedProxies
-from gateway.admission.settings import AdmissionSettings, TenantSettings, is_open
-from gateway.admission.tenants import KeyHolder, Tenants
-from gateway.keys import bearer
-from gateway.values.errors import BadRequest, Forbidden, GatewayError, Unauthorized
-from gateway.values.tenant import Caller, PersonalDataMode, Tenant
+from gateway.admission.tenant_keys import KeyHolder, Tenants
+from gateway.config.names import DEFAULT_TENANT, is_name, shown
+from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, is_open
+from gateway.config.trusted_proxies import TrustedProxies
+from gateway.core.api_keys import bearer
+from gateway.core.errors import BadRequest, Forbidden, GatewayError, Unauthorized
+from gateway.core.tenant import Caller, PersonalDataMode, Tenant
 
 E = TypeVar("E", bound=GatewayError)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gateway.values.errors import BadRequest
+from gateway.core.errors import BadRequest
 
 AUTHORIZATION = b"authorization"
 SCOPE = b"x-cache-scope"

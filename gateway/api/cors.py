@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any
 
-from gateway.api.exchange import Send
-from gateway.api.settings import ANY_ORIGIN
-from gateway.values.errors import Forbidden
+from gateway.api.client_exchange import Send
+from gateway.config.server_settings import ANY_ORIGIN
+from gateway.core.errors import Forbidden
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import orjson
 
-from gateway.api.numbers import check_numbers
-from gateway.json_portions import (
+from gateway.api.request_numbers import check_numbers
+from gateway.core.errors import BadRequest, NotFound
+from gateway.core.ids import ModelId, RequestId
+from gateway.core.json_portions import (
     MOST_TEXT_BYTES,
     PORTION,
     InvalidJson,
@@ -25,12 +27,10 @@ from gateway.json_portions import (
     scanned,
     upper_bounds,
 )
-from gateway.portions import Portioned
-from gateway.values.errors import BadRequest, NotFound
-from gateway.values.ids import ModelId, RequestId
-from gateway.values.numbers import MOST_SEQUENCES
-from gateway.values.request import ChatRequest, Endpoint
-from gateway.values.tenant import Caller
+from gateway.core.numbers import MOST_SEQUENCES
+from gateway.core.portions import Portioned
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.tenant import Caller
 
 _MOST_PROMPTS = 4096
 """Prompts in one request. Each is looked up and placed by itself."""

@@ -8,19 +8,19 @@ from typing import Protocol
 import structlog
 from fastapi import FastAPI
 
+from gateway.api.client_exchange import ClientSink, Receive, Scope, Send, declared_length, read_body
 from gateway.api.cors import Cors, is_preflight
-from gateway.api.exchange import ClientSink, Receive, Scope, Send, declared_length, read_body
-from gateway.api.held import HeldBytes, Share
+from gateway.api.error_responses import problem_body, problem_headers
+from gateway.api.held_bytes import HeldBytes, Share
 from gateway.api.parse import parse_request
-from gateway.api.problems import problem_body, problem_headers
 from gateway.api.routes import Catalog, build_routes, peer_of, refused_path, request_id_of
-from gateway.json_portions import JsonLimits
+from gateway.core.errors import ClientGone, GatewayError, UnsupportedMediaType
+from gateway.core.ids import RequestId
+from gateway.core.json_portions import JsonLimits
+from gateway.core.ports import Gate, Grant, Observer, Sink, Trace, Tracer
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.settlement import Refusal
 from gateway.turns import Turns
-from gateway.values.errors import ClientGone, GatewayError, UnsupportedMediaType
-from gateway.values.ids import RequestId
-from gateway.values.ports import Gate, Grant, Observer, Sink, Trace, Tracer
-from gateway.values.request import ChatRequest, Endpoint
-from gateway.values.settlement import Refusal
 
 _log = structlog.get_logger("gateway.api")
 

@@ -13,15 +13,15 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from gateway import __version__
+from gateway.api.error_responses import problem_response
 from gateway.api.parse import unknown_model
-from gateway.api.problems import problem_response
-from gateway.http_methods import allowed_methods, serve_head
-from gateway.keys import looks_like_key, shown_path
-from gateway.values.errors import GatewayError, MethodNotAllowed, NoReplica, NotFound
-from gateway.values.ids import RequestId
-from gateway.values.ports import Gate, Observer
-from gateway.values.request import Endpoint
-from gateway.values.settlement import OTHER_ENDPOINT, Refusal
+from gateway.core.api_keys import looks_like_key, shown_path
+from gateway.core.errors import GatewayError, MethodNotAllowed, NoReplica, NotFound
+from gateway.core.http_methods import allowed_methods, serve_head
+from gateway.core.ids import RequestId
+from gateway.core.ports import Gate, Observer
+from gateway.core.request import Endpoint
+from gateway.core.settlement import OTHER_ENDPOINT, Refusal
 
 _MODELS = "/v1/models"
 _SERVED = f"{', '.join(f'POST {endpoint}' for endpoint in Endpoint)} and GET {_MODELS}"

@@ -9,7 +9,7 @@ from gateway.canon.rules.role_order import RoleOrder
 from gateway.canon.rules.tool_order import ToolOrder
 from gateway.canon.rules.unicode import Unicode
 from gateway.canon.rules.whitespace import Whitespace
-from gateway.canon.settings import CanonSettings
+from gateway.config.canon_settings import CanonSettings
 
 
 def rulebook(settings: CanonSettings) -> Rulebook:

@@ -10,18 +10,18 @@ import msgspec
 import structlog
 
 from gateway.canon.building import rulebook
+from gateway.canon.context_memory import ContextMemory
 from gateway.canon.hints import affinity_of, hinted
-from gateway.canon.memory import ContextMemory
 from gateway.canon.modes import ALL_OFF, ModeTable, rules_in
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import Given
 from gateway.canon.rulebook import Canonical
-from gateway.canon.settings import CanonSettings
-from gateway.json_portions import upper_bounds
-from gateway.values.canonical import Canonicalized, RuleMode, RuleModes, RuleName
-from gateway.values.errors import Overloaded
-from gateway.values.ports import CanonicalRequest, ContextStore, LongTexts, ModelTexts
-from gateway.values.request import ChatRequest
+from gateway.config.canon_settings import CanonSettings
+from gateway.core.canonical import Canonicalized, RuleMode, RuleModes, RuleName
+from gateway.core.errors import Overloaded
+from gateway.core.json_portions import upper_bounds
+from gateway.core.ports import CanonicalRequest, ContextStore, LongTexts, ModelTexts
+from gateway.core.request import ChatRequest
 
 SWITCH = b"x-gateway-canonical"
 """Request header by which a client turns canonicalization off, and response header that names the rules applied."""

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.json_bytes import Path
-from gateway.values.canonical import RuleName
+from gateway.core.canonical import RuleName
+from gateway.core.json_edit import Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gateway.canon.fences import fenced, touched
+from gateway.canon.code_spans import fenced, touched
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import Fields
-from gateway.canon.settings import CanonSettings
 from gateway.canon.texts import LEADING_ROLES
-from gateway.json_bytes import without
-from gateway.values.request import ChatRequest
+from gateway.config.canon_settings import CanonSettings
+from gateway.core.json_edit import without
+from gateway.core.request import ChatRequest
 
 _CACHE_KEY = "prompt_cache_key"
 _CACHE_CONTROL = "cache_control"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from gateway.values.canonical import RuleMode, RuleModes, RuleName
+from gateway.core.canonical import RuleMode, RuleModes, RuleName
 
 RULES = tuple(RuleName)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import orjson
 
-from gateway.json_bytes import string_end
+from gateway.core.json_edit import string_end
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _SCALAR = re.compile(rb"[^\s,\]}]+")

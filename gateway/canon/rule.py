@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from gateway.canon.edits import Edit
-from gateway.values.canonical import RuleName
-from gateway.values.request import Endpoint
+from gateway.core.canonical import RuleName
+from gateway.core.request import Endpoint
 
 Fields = Mapping[str, Any]
 """A parsed request, only to be read: ``messages`` and ``tools`` of a chat, ``prompt`` of a completion, the rest.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from gateway.canon.edits import Edit, applied
 from gateway.canon.rule import Fields, Given, Rule
-from gateway.values.canonical import RuleName
+from gateway.core.canonical import RuleName
 
 _BLOCK_TOKENS = 60
 """Of a context block with one or two values."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.canon.rule import Fields
-from gateway.json_bytes import Path
+from gateway.core.json_edit import Path
 
 LONGEST_TEXT = 1024 * 1024
 """Characters. Rules that change texts by themselves leave longer ones as they are: they go through a text in steps that

@@ -4,7 +4,7 @@
 again, and ``discovery`` is what the rest of the gateway sees. What becomes of it is not decided here.
 """
 
+from gateway.discovery.discovered import Condition, Found
 from gateway.discovery.discovery import Discovery
-from gateway.discovery.found import Condition, Found
 
 __all__ = ["Condition", "Discovery", "Found"]

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from gateway.config.discovery_settings import DiscoverSettings
+from gateway.core.ids import ModelId
+from gateway.discovery.discovered import Found
 from gateway.discovery.follower import Follower
-from gateway.discovery.found import Found
-from gateway.discovery.settings import DiscoverSettings
 from gateway.discovery.sources import source_of
 from gateway.tasks import TaskGroupOwner
-from gateway.values.ids import ModelId
 
 _FIRST_SECONDS = 10.0
 """How long the start waits for the first answers; a source that takes longer is heard later."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from gateway.discovery.belief import Belief
-from gateway.discovery.found import Condition, Found, Source, SourceFailed
-from gateway.discovery.settings import DiscoverSettings
+from gateway.config.discovery_settings import DiscoverSettings
+from gateway.core.ids import ModelId
+from gateway.discovery.discovered import Condition, Found, Source, SourceFailed
+from gateway.discovery.empty_guard import Belief
 from gateway.tasks import TaskGroupOwner
-from gateway.values.ids import ModelId
 
 _AGAIN_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
 _JITTER = 0.25

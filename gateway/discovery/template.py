@@ -2,9 +2,9 @@
 
 from pydantic import ValidationError
 
-from gateway.discovery.found import SourceFailed
-from gateway.discovery.replica_settings import ReplicaSettings
-from gateway.discovery.settings import HOST, ZONE, TemplateSettings
+from gateway.config.discovery_settings import HOST, ZONE, TemplateSettings
+from gateway.config.replica_settings import ReplicaSettings
+from gateway.discovery.discovered import SourceFailed
 
 
 def replica_at(

@@ -1,24 +1,5 @@
-"""Explanations, worked out in a process beside the gateway: ``ExplainFront`` starts it and talks to it.
+"""A miss reason for every prompt token that was computed.
 
-The names are loaded when they are asked for: that process imports this package as well, and needs neither.
+In: the record of an answered request. Out: an ``Explanation`` whose hits and reasons add up to the prompt's tokens.
+Start with ``ladder`` and ``explainer``; ``worker`` runs them in a process beside the gateway.
 """
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from gateway.explain.front import ExplainFront
-    from gateway.explain.settings import ExplainSettings
-
-__all__ = ["ExplainFront", "ExplainSettings"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "ExplainFront":
-        from gateway.explain.front import ExplainFront
-
-        return ExplainFront
-    if name == "ExplainSettings":
-        from gateway.explain.settings import ExplainSettings
-
-        return ExplainSettings
-    raise AttributeError(name)

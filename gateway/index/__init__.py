@@ -1,7 +1,6 @@
 """Who holds which prefix."""
 
-from gateway.index.hot import HotPrefix, HotPrefixes
 from gateway.index.replicas import ReplicaIndex
-from gateway.index.shared import SharedIndex
+from gateway.index.replicated_index import SharedIndex
 
-__all__ = ["HotPrefix", "HotPrefixes", "ReplicaIndex", "SharedIndex"]
+__all__ = ["ReplicaIndex", "SharedIndex"]

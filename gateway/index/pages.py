@@ -3,9 +3,9 @@
 A block is hashed when its last page comes, and by then the others may have come in any event before it.
 """
 
-from gateway.index.blocks import NamedBlocks
-from gateway.index.slots import NONE
-from gateway.values.prompt import TOKEN_BYTES
+from gateway.core.prompt import TOKEN_BYTES
+from gateway.index.engine_blocks import NamedBlocks
+from gateway.index.slot_map import NONE
 
 
 class PageTokens:

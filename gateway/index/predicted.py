@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gateway.index.tree import Node, PrefixTree
-from gateway.values.blocks import BlockChain
-from gateway.values.ids import BlockHash, ReplicaId, Target
+from gateway.core.block_chain import BlockChain
+from gateway.core.ids import BlockHash, ReplicaId, Target
+from gateway.index.radix_tree import Node, PrefixTree
 
 
 @dataclass(slots=True, eq=False)

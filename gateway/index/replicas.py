@@ -8,13 +8,13 @@ tell all. What was sent is followed in any case, so that a broken stream finds a
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gateway.index.events import EventHoldings
-from gateway.index.fresh import FreshBlocks
+from gateway.core.block_chain import BlockChain
+from gateway.core.ids import ModelId, ReplicaId, Target
+from gateway.core.kv_events import AllBlocksCleared, FeedState, IndexSource, KvEvent, Medium
+from gateway.core.ports import BlockHasher, Holding, IndexState, Lease
+from gateway.index.event_holdings import EventHoldings
+from gateway.index.inflight import FreshBlocks
 from gateway.index.predicted import PredictedIndex, PredictedLease
-from gateway.values.blocks import BlockChain
-from gateway.values.ids import ModelId, ReplicaId, Target
-from gateway.values.kv_events import AllBlocksCleared, FeedState, IndexSource, KvEvent, Medium
-from gateway.values.ports import BlockHasher, Holding, IndexState, Lease
 
 _ALL_BUT = 0.01
 """Share of an engine's blocks that may be unaccounted for in a part that counts as complete: blocks that are not full

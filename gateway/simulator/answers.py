@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.encode import LocalEncoder
-from gateway.values.prompt import TOKEN_BYTES
+from gateway.core.prompt import TOKEN_BYTES
+from gateway.tokenize import LocalEncoder
 
 _END_OF_TURN = "<|im_end|>"
 _SENTENCE = 10

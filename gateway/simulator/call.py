@@ -7,8 +7,8 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from gateway.simulator.errors import EngineError
-from gateway.simulator.reply import Reply
+from gateway.simulator.answer_writer import Reply
+from gateway.simulator.engine_errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)

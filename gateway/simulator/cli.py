@@ -6,12 +6,12 @@ import sys
 
 import uvloop
 
+from gateway.core.engine_facts import EngineKind
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.errors import ListenError
-from gateway.simulator.events import EventEncoding, EventHashes
+from gateway.simulator.engine_errors import ListenError
+from gateway.simulator.event_encoder import EventEncoding, EventHashes
 from gateway.simulator.faults import Fault
-from gateway.simulator.server import SimulatedEngine, serve_engines
-from gateway.values.engine import EngineKind
+from gateway.simulator.simulated_engine import SimulatedEngine, serve_engines
 
 DESCRIPTION = "Run one simulated engine: vLLM's or SGLang's API, prefix cache, KV events and timing, without a model."
 _HTTP_FAULTS = """\

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from gateway.simulator.events import EventEncoding, EventHashes
+from gateway.core.engine_facts import EngineKind
+from gateway.simulator.event_encoder import EventEncoding, EventHashes
 from gateway.simulator.faults import FaultSpec
-from gateway.simulator.sockets import Endpoint
-from gateway.values.engine import EngineKind
+from gateway.simulator.zmq_endpoints import Endpoint
 
 DEFAULT_CONTEXT = 32768
 """Context limit in tokens where none is given and the cache is large enough."""

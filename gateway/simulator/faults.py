@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from gateway.values.request import Endpoint
+from gateway.core.request import Endpoint
 
 
 class Fault(StrEnum):

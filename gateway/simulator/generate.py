@@ -4,14 +4,14 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 
+from gateway.core.request import Endpoint
+from gateway.simulator.answer_writer import Reply
 from gateway.simulator.answers import Answer, Author
+from gateway.simulator.engine_scheduler import Sequence
 from gateway.simulator.ranks import Ranks
-from gateway.simulator.reply import Reply
 from gateway.simulator.requests import Generation
-from gateway.simulator.scheduler import Sequence
 from gateway.simulator.surface import Surface
 from gateway.simulator.wire import Json, Shape, shape_for, usage
-from gateway.values.request import Endpoint
 
 
 class Generator:

@@ -10,9 +10,9 @@ from collections import deque
 
 import zmq
 
+from gateway.core.engine_facts import EngineKind
 from gateway.simulator.faults import Fault, FaultSpec, Rhythm
-from gateway.simulator.sockets import Endpoint, bind
-from gateway.values.engine import EngineKind
+from gateway.simulator.zmq_endpoints import Endpoint, bind
 
 HIGH_WATER_MARK = 100_000
 """Batches kept for a subscriber that does not read, before more are dropped."""

@@ -4,15 +4,15 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gateway.simulator.cache import BlockCache
+from gateway.core.engine_facts import EngineKind
+from gateway.simulator.block_cache import BlockCache
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.errors import EngineError
-from gateway.simulator.events import EventEncoder, Name
+from gateway.simulator.engine_errors import EngineError
+from gateway.simulator.engine_scheduler import Scheduler, Sequence
+from gateway.simulator.event_encoder import EventEncoder, Name
 from gateway.simulator.faults import Fault, FaultSpec
 from gateway.simulator.publisher import EventPublisher
-from gateway.simulator.scheduler import Scheduler, Sequence
-from gateway.simulator.sockets import Endpoint
-from gateway.values.engine import EngineKind
+from gateway.simulator.zmq_endpoints import Endpoint
 
 
 class CachedBlock(NamedTuple):

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.encode import LocalEncoder
+from gateway.core.errors import TokenizerUnavailable
+from gateway.core.prompt import TOKEN_BYTES
+from gateway.core.request import Endpoint
 from gateway.simulator.answers import ToolChoice, Wish
-from gateway.simulator.errors import EngineError
+from gateway.simulator.engine_errors import EngineError
 from gateway.simulator.identity import Identity
-from gateway.values.errors import TokenizerUnavailable
-from gateway.values.prompt import TOKEN_BYTES
-from gateway.values.request import Endpoint
+from gateway.tokenize import LocalEncoder
 
 DEFAULT_MAX_TOKENS = 16
 _MOST_LOGPROBS = 20

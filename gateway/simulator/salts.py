@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.simulator.errors import EngineError
+from gateway.simulator.engine_errors import EngineError
 
 _LONGEST = 128
 _FORBIDDEN = frozenset("@/\\\0")

@@ -4,8 +4,8 @@ from collections.abc import Sequence as Several
 from typing import Any, Protocol
 
 from gateway.simulator.call import Routes
-from gateway.simulator.errors import EngineError
-from gateway.simulator.scheduler import Sequence
+from gateway.simulator.engine_errors import EngineError
+from gateway.simulator.engine_scheduler import Sequence
 
 Json = dict[str, Any]
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from gateway.core.request import Endpoint
 from gateway.simulator.answers import Answer, Author
 from gateway.simulator.requests import Generation
-from gateway.values.request import Endpoint
 
 Json = dict[str, Any]
 

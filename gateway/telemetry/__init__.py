@@ -6,7 +6,7 @@ from gateway.telemetry.logs import configure_logs
 from gateway.telemetry.metrics import MetricsObserver, ReplicaGauges, set_replica_gauges
 from gateway.telemetry.predictions import RecentPredictions
 from gateway.telemetry.requestlog import RequestLog
-from gateway.telemetry.tracing import Tracing, start_tracing
+from gateway.telemetry.tracing.sampling import Tracing, start_tracing
 
 __all__ = [
     "AuditLog",

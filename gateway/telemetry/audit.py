@@ -24,16 +24,16 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from gateway.config.logging_settings import AuditSettings
+from gateway.core.audit_event import AuditEvent
+from gateway.core.errors import ConfigInvalid
+from gateway.core.personal_findings import Finding
+from gateway.core.request import ChatRequest
+from gateway.core.settlement import Refusal, Settlement
+from gateway.core.space import SpaceEnd
+from gateway.core.tenant import Tenant
 from gateway.telemetry.audit_file import RotatedFile, StandardOutput, open_for_append
 from gateway.telemetry.audit_writer import AuditWriter
-from gateway.telemetry.settings import AuditSettings
-from gateway.values.audit import AuditEvent
-from gateway.values.errors import ConfigInvalid
-from gateway.values.personal import Finding
-from gateway.values.request import ChatRequest
-from gateway.values.settlement import Refusal, Settlement
-from gateway.values.space import SpaceEnd
-from gateway.values.tenant import Tenant
 
 _STANDARD_OUTPUT = "stdout"
 _FIRST_SERVER_ERROR = 500

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from prometheus_client import Counter, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
+from gateway.core.canonical import ALL_RULES, RuleMode
+from gateway.core.ids import ModelId, ReplicaId
+from gateway.core.kv_events import IndexSource
+from gateway.core.outcome import Ending, FailureStage
+from gateway.core.personal_findings import Finding
+from gateway.core.reasons import Reason
+from gateway.core.replica_state import ReplicaState
+from gateway.core.request import ChatRequest
+from gateway.core.settlement import Refusal, Settlement
+from gateway.core.space import ResetCause, SpaceEnd
+from gateway.core.tenant import Tenant
 from gateway.telemetry.catalog import REQUEST_SECONDS, Catalog
 from gateway.telemetry.exemplars import ExemplarHistogram
-from gateway.values.canonical import ALL_RULES, RuleMode
-from gateway.values.ids import ModelId, ReplicaId
-from gateway.values.kv_events import IndexSource
-from gateway.values.outcome import Ending, FailureStage
-from gateway.values.personal import Finding
-from gateway.values.reasons import Reason
-from gateway.values.replica import ReplicaState
-from gateway.values.request import ChatRequest
-from gateway.values.settlement import Refusal, Settlement
-from gateway.values.space import ResetCause, SpaceEnd
-from gateway.values.tenant import Tenant
 
 _UNKNOWN = "unknown"
 _WAITING = "queue"

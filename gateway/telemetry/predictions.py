@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.values.ids import ReplicaId
-from gateway.values.settlement import Refusal, Settlement
+from gateway.core.ids import ReplicaId
+from gateway.core.settlement import Refusal, Settlement
 
 _STEP_SECONDS = 30
 _STEPS = 30

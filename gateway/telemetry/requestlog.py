@@ -2,7 +2,7 @@
 
 import structlog
 
-from gateway.values.settlement import Refusal, Settlement
+from gateway.core.settlement import Refusal, Settlement
 
 
 class RequestLog:

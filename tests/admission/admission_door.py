@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gateway.admission import Gatekeeper
-from gateway.admission.settings import AdmissionSettings, TenantSettings
-from gateway.values.errors import GatewayError
+from gateway.config.tenants_settings import AdmissionSettings, TenantSettings
+from gateway.core.errors import GatewayError
 
 WALL = 1_800_000_000.0
 """Friday, 2027-01-15, 08:00:00 UTC."""

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from gateway.keys import hash_key, new_key
+from gateway.core.api_keys import hash_key, new_key
 
 
 @pytest.fixture

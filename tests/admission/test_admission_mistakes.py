@@ -3,8 +3,8 @@
 import pytest
 from admission_door import configured
 
-from gateway.admission import mistakes
-from gateway.keys import hash_key
+from gateway.config.tenant_checks import mistakes
+from gateway.core.api_keys import hash_key
 
 ONE, TWO, THREE = (hash_key(text) for text in ("one", "two", "three"))
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
-from gateway.admission.settings import AdmissionSettings, KeySettings, TenantSettings, is_open
-from gateway.config_file import read_config
-from gateway.keys import hash_key, new_key
-from gateway.values.errors import ConfigInvalid
+from gateway.config.config_file import read_config
+from gateway.config.tenants_settings import AdmissionSettings, KeySettings, TenantSettings, is_open
+from gateway.core.api_keys import hash_key, new_key
+from gateway.core.errors import ConfigInvalid
 
 HASH = hash_key("abc")
 KEY = "pgw_4FhUUqWnPEqFs1XkAp3l3dwhLKqDYhZ0hQn4Gf0oTts"

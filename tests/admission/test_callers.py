@@ -4,9 +4,9 @@ import pytest
 from admission_door import WALL, Door, configured, request
 
 from gateway.admission import Gatekeeper
-from gateway.keys import hash_key, new_key
-from gateway.values.errors import BadRequest, Forbidden, GatewayError, Unauthorized
-from gateway.values.tenant import EVERYBODY, PersonalDataMode
+from gateway.core.api_keys import hash_key, new_key
+from gateway.core.errors import BadRequest, Forbidden, GatewayError, Unauthorized
+from gateway.core.tenant import EVERYBODY, PersonalDataMode
 
 PROXY = "10.0.0.7"
 

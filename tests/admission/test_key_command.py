@@ -8,8 +8,8 @@ import pytest
 import yaml
 from admission_door import Door
 
-from gateway.keys import bearer, hash_key
-from gateway.tools import key as command
+from gateway.commands import key as command
+from gateway.core.api_keys import bearer, hash_key
 
 
 @pytest.fixture

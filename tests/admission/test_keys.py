@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gateway.keys import KeyRing, bearer, hash_key, new_key, parse_expiry, parse_hash, short_id
+from gateway.core.api_keys import KeyRing, bearer, hash_key, new_key, parse_expiry, parse_hash, short_id
 
 
 def test_a_key_is_visible_ascii_with_256_random_bits():

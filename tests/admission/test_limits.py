@@ -5,8 +5,8 @@ from admission_door import Door
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.keys import hash_key, new_key
-from gateway.values.errors import RateLimited
+from gateway.core.api_keys import hash_key, new_key
+from gateway.core.errors import RateLimited
 
 
 def headers_of(grant, now):

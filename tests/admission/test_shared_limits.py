@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.admission.all_limits import AllLimits
-from gateway.admission.limits import Limits
-from gateway.admission.shared import SharedLimits
-from gateway.values.errors import RateLimited
+from gateway.admission.replicated_limits import SharedLimits
+from gateway.admission.tenant_limits import Limits
+from gateway.core.errors import RateLimited
 
 
 class Door:

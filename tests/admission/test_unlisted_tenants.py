@@ -3,8 +3,8 @@
 from admission_door import Door
 
 from gateway.admission.all_limits import MOST_UNLISTED, AllLimits
-from gateway.admission.limits import Limits
-from gateway.values.errors import RateLimited
+from gateway.admission.tenant_limits import Limits
+from gateway.core.errors import RateLimited
 
 PROXY = "10.0.0.7"
 

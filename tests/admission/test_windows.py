@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission.windows import RequestWindow, TokenWindow
+from gateway.admission.sliding_windows import RequestWindow, TokenWindow
 
 PAUSES = st.lists(st.floats(0, 1.5) | st.sampled_from([0.0, 0.001, 0.1, 0.25, 0.5, 1.0]), min_size=1, max_size=120)
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from browser.processes import START_SECONDS, Demo, Engine, Gateway, free_port
-from gateway.keys import hash_key
+from gateway.core.api_keys import hash_key
 
 CHAT = "/v1/chat/completions"
 READ, OPERATE = "pgw_admin_token-that-may-look", "pgw_admin_token-that-may-do"

@@ -21,8 +21,8 @@ from browser.pages import OVERVIEW, REASON, arrived, request_page
 from browser.stage import OPERATE, Stage
 from browser.test_hostile_in_the_browser import BREAKOUT, LONG, TAG, TURNED, is_harmless
 from browser.test_on_every_screen import TWO_SCREENS, looked_at, too_wide, violations
-from gateway.canon.settings import CanonSettings
-from gateway.values.canonical import RuleMode, RuleName
+from gateway.config.canon_settings import CanonSettings
+from gateway.core.canonical import RuleMode, RuleName
 
 BROUGHT = "What canonicalization would bring"
 DONE = "What canonicalization would do"

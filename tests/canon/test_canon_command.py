@@ -12,11 +12,11 @@ import pytest
 from gateway.canon.edits import Edit
 from gateway.canon.rule import Detected
 from gateway.canon.rulebook import Rulebook
-from gateway.encode.load import load_local
-from gateway.tools import canon
-from gateway.tools.canon_report import WIDTH
-from gateway.values.canonical import RuleName
-from gateway.values.request import Endpoint
+from gateway.commands import canon
+from gateway.commands.canon_report import WIDTH
+from gateway.core.canonical import RuleName
+from gateway.core.request import Endpoint
+from gateway.tokenize.load_tokenizer import load_local
 
 QUESTION = {"role": "user", "content": "When do you open?"}
 UNTIDY = {"role": "system", "content": "Be kind.   \n\n\n\n\nBe brief."}

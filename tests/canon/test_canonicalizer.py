@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.canon.canonicalizer import Canonicalizer
-from gateway.canon.settings import CanonSettings
-from gateway.queue import FairThreads
-from gateway.values.canonical import RuleMode, RuleName
-from gateway.values.ids import ModelId, RequestId, Target
-from gateway.values.request import ChatRequest, Endpoint
-from gateway.values.tenant import EVERYBODY
+from gateway.config.canon_settings import CanonSettings
+from gateway.core.canonical import RuleMode, RuleName
+from gateway.core.ids import ModelId, RequestId, Target
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.tenant import EVERYBODY
+from gateway.routing.fair_threads import FairThreads
 
 MODEL = ModelId("m")
 SUFFIX = {"m": {RuleName.DYNAMIC_SUFFIX: RuleMode.APPLY}}

@@ -1,6 +1,6 @@
 """What is remembered of conversations: bounded, and not for ever."""
 
-from gateway.canon.memory import ContextMemory
+from gateway.canon.context_memory import ContextMemory
 
 
 def test_a_block_is_found_again_until_its_time_is_over():

@@ -13,9 +13,9 @@ from corpus_reader import LEADING, corpus, count, last_heard, leading, prompt_of
 
 from gateway.canon.building import rulebook
 from gateway.canon.rule import Given
-from gateway.canon.settings import CanonSettings, DynamicSuffixSettings
-from gateway.values.canonical import RuleName
-from gateway.values.request import Endpoint
+from gateway.config.canon_settings import CanonSettings, DynamicSuffixSettings
+from gateway.core.canonical import RuleName
+from gateway.core.request import Endpoint
 
 PROMPTS = corpus()
 LANGUAGES = "en de fr es it pt nl pl cs ru uk tr ar he hi ja zh ko vi sv fi".split()

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gateway.canon.counts import TokenCounts
+from gateway.canon.token_counts import TokenCounts
 
 
 class Counter:

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.canon.edits import REMOVED, Edit, applied
-from gateway.values.canonical import RuleName
+from gateway.core.canonical import RuleName
 
 RULE = RuleName.WHITESPACE
 

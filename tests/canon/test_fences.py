@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.canon.fences import fenced, touched
+from gateway.canon.code_spans import fenced, touched
 
 
 def code(text):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from requests_at_random import chats
 
 from gateway.canon.hints import hinted
-from gateway.canon.settings import CanonSettings
-from gateway.values.request import ChatRequest, Endpoint
+from gateway.config.canon_settings import CanonSettings
+from gateway.core.request import ChatRequest, Endpoint
 
 PASS = CanonSettings()
 KEY = CanonSettings(prompt_cache_key="strip")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import json_bytes
-from gateway.json_bytes import inserted, last_member_value, member_values, replaced, with_members, without
-from gateway.portions import finished
+from gateway.core.json_edit import inserted, last_member_value, member_values, replaced, with_members, without
+from gateway.core.portions import finished
 
 
 @pytest.mark.parametrize(

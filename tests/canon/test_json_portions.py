@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from gateway import json_portions
-from gateway.json_portions import InvalidJson, JsonCounts, JsonLimits, TooMuchJson, lenient, parsed, scanned
-from gateway.portions import Portioned, finished
+from gateway.core.json_portions import InvalidJson, JsonCounts, JsonLimits, TooMuchJson, lenient, parsed, scanned
+from gateway.core.portions import Portioned, finished
 from gateway.turns import Turns
 
 UNLIMITED = JsonLimits(2**30, 2**30, 2**30, 2**30)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.canon.own_regex import OwnRegex, TooSlow
+from gateway.config.operator_patterns import OwnRegex, TooSlow
 
 
 def found(regex, text):

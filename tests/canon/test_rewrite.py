@@ -10,7 +10,7 @@ from requests_at_random import chats
 
 from gateway.canon.edits import REMOVED, Edit, applied
 from gateway.canon.rewrite import rewritten
-from gateway.values.canonical import RuleName
+from gateway.core.canonical import RuleName
 
 BODY = b"""{
   "model" : "m",

@@ -1,7 +1,7 @@
 """Which mode a rule is in for a request: the most specific word counts."""
 
 from gateway.canon.modes import ModeTable, rules_in
-from gateway.values.canonical import RuleMode, RuleName
+from gateway.core.canonical import RuleMode, RuleName
 
 OFF, OBSERVE, APPLY = RuleMode.OFF, RuleMode.OBSERVE, RuleMode.APPLY
 SPACE, SUFFIX = RuleName.WHITESPACE, RuleName.DYNAMIC_SUFFIX

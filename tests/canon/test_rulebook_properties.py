@@ -11,9 +11,9 @@ from requests_at_random import chats, completions
 from gateway.canon.building import rulebook
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import Given
-from gateway.canon.settings import CanonSettings
-from gateway.values.canonical import RuleName
-from gateway.values.request import Endpoint
+from gateway.config.canon_settings import CanonSettings
+from gateway.core.canonical import RuleName
+from gateway.core.request import Endpoint
 
 NOW = 1795255320.0  # 2026-11-21 10:02 UTC, as the prompts at random have it
 RULEBOOKS = {

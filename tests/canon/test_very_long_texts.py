@@ -10,10 +10,10 @@ from cpu_limit import cpu_seconds
 from gateway.canon.building import rulebook
 from gateway.canon.raw import Raw
 from gateway.canon.rule import Given
-from gateway.canon.rules.dynamic.slots import Slots
-from gateway.canon.settings import CanonSettings, SlotSettings
-from gateway.values.canonical import RuleName
-from gateway.values.request import Endpoint
+from gateway.canon.rules.dynamic.operator_slots import Slots
+from gateway.config.canon_settings import CanonSettings, SlotSettings
+from gateway.core.canonical import RuleName
+from gateway.core.request import Endpoint
 
 MIB = 2**20
 

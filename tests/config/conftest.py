@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.settings import Settings, load_settings
-from gateway.values.errors import ConfigInvalid
+from gateway.config.settings import Settings, load_settings
+from gateway.core.errors import ConfigInvalid
 
 
 @pytest.fixture

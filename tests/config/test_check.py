@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.tools import check
+from gateway.commands import check
 
 CONFIG = Path(__file__).parents[2] / "config"
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.admission.settings import TenantSettings
-from gateway.settings import ModelSettings, Settings, load_settings
-from gateway.tools.settings_page import page
-from gateway.values.errors import ConfigInvalid
+from docs.generate.settings_page import page
+from gateway.config.settings import ModelSettings, Settings, load_settings
+from gateway.config.tenants_settings import TenantSettings
+from gateway.core.errors import ConfigInvalid
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = [ROOT / "config" / name for name in ("gateway.yaml", "minimal.yaml", "tenants.yaml")]
@@ -92,7 +92,7 @@ def test_the_example_shows_every_section_with_its_defaults():
 
 def test_settings_page_is_up_to_date():
     written = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
-    assert written == page(), "run: python -m gateway.tools.settings_page"
+    assert written == page(), "run: python -m docs.generate.settings_page"
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config_file import named_files
+from gateway.config.config_file import named_files
 
 
 @pytest.fixture

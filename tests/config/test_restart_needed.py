@@ -3,9 +3,9 @@
 import pytest
 from pydantic import BaseModel
 
-from gateway.reload import merged
-from gateway.settings import Settings
-from gateway.values.errors import ConfigInvalid
+from gateway.config.settings import Settings
+from gateway.core.errors import ConfigInvalid
+from gateway.server.reload import merged
 
 SECRET = "0123456789abcdef0123456789abcdef"
 OTHER_SECRET = "fedcba9876543210fedcba9876543210"

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from gateway.settings import ReplicaSettings, Settings
+from gateway.config.settings import ReplicaSettings, Settings
 
 MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
 

@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from gateway.encode import load_local
-from gateway.tools.demo.applications import APPLICATIONS, agent, briefing, support
-from gateway.values.prompt import TOKEN_BYTES
-from gateway.values.request import Endpoint
+from gateway.core.prompt import TOKEN_BYTES
+from gateway.core.request import Endpoint
+from gateway.demo.applications import APPLICATIONS, agent, briefing, support
+from gateway.tokenize import load_local
 
 REPLY = {"role": "assistant", "content": "The order is open."}
 

@@ -1,9 +1,9 @@
 import pytest
 
+from gateway.demo.demo_client import Client, RequestFailed
+from gateway.demo.demo_plan import MODEL
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.server import SimulatedEngine
-from gateway.tools.demo.client import Client, RequestFailed
-from gateway.tools.demo.plan import MODEL
+from gateway.simulator.simulated_engine import SimulatedEngine
 
 FIELDS = {"messages": [{"role": "user", "content": "Where is the order? " * 20}], "max_tokens": 8}
 TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"properties": {"n": {"type": "integer"}}}}}]

@@ -5,11 +5,11 @@ import statistics
 import pytest
 from rich.console import Console
 
-from gateway.tools.demo import view
-from gateway.tools.demo.applications import APPLICATIONS
-from gateway.tools.demo.client import Answer
-from gateway.tools.demo.report import as_json, gains
-from gateway.tools.demo.score import Score, Times
+from gateway.demo import demo_view as view
+from gateway.demo.applications import APPLICATIONS
+from gateway.demo.demo_client import Answer
+from gateway.demo.demo_summary import as_json, gains
+from gateway.demo.score import Score, Times
 
 NAMES = [application.name for application in APPLICATIONS]
 

@@ -7,7 +7,7 @@ from typing import Any
 import kubernetes_validate
 import yaml
 
-from gateway.settings import Settings, load_settings
+from gateway.config.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"

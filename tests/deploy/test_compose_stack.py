@@ -12,8 +12,8 @@ import yaml
 from external import program
 from manifests import ROOT
 
-from gateway.keys import hash_key
-from gateway.settings import Settings, load_settings
+from gateway.config.settings import Settings, load_settings
+from gateway.core.api_keys import hash_key
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from manifests import CHART, KUBERNETES, SECRETS, Manifest, accepted, by_name, read, validate
 
-from gateway.keys import hash_key
+from gateway.core.api_keys import hash_key
 
 pytestmark = pytest.mark.skipif(
     find_spec("helm_python") is None and not os.environ.get("PREFIX_GATEWAY_REQUIRE_ALL"),

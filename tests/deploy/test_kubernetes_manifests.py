@@ -12,7 +12,7 @@ from external import program
 from manifests import KUBERNETES, SECRET_VALUES, SECRETS, accepted, by_name, read, validate
 from prometheus_client.metrics import MetricWrapperBase
 
-from gateway.keys import hash_key
+from gateway.core.api_keys import hash_key
 from gateway.telemetry import Catalog
 
 KUSTOMIZATIONS = [KUBERNETES, KUBERNETES / "monitoring", KUBERNETES / "autoscaling"]

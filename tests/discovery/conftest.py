@@ -4,7 +4,7 @@ import contextlib
 import pytest
 from discovery_fakes import FakeKubernetes, FakeNames
 
-from gateway.discovery.found import SourceFailed
+from gateway.discovery.discovered import SourceFailed
 
 
 @pytest.fixture

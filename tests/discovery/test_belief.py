@@ -5,9 +5,9 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.discovery.belief import Belief
-from gateway.discovery.found import Condition, Found
-from gateway.discovery.replica_settings import ReplicaSettings
+from gateway.config.replica_settings import ReplicaSettings
+from gateway.discovery.discovered import Condition, Found
+from gateway.discovery.empty_guard import Belief
 
 A, B = (Found(ReplicaSettings(url=f"http://{name}:8000")) for name in "ab")
 LEAVING = Found(A.replica, Condition.LEAVING)

@@ -3,8 +3,8 @@
 import pytest
 from discovery_fakes import endpoint
 
-from gateway.discovery.found import Condition, SourceFailed
-from gateway.discovery.settings import KubernetesSettings, TemplateSettings
+from gateway.config.discovery_settings import KubernetesSettings, TemplateSettings
+from gateway.discovery.discovered import Condition, SourceFailed
 from gateway.discovery.sources.slices import Slices
 
 

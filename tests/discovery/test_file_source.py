@@ -4,14 +4,14 @@ import os
 
 import pytest
 
-from gateway.discovery.sources import listed
-from gateway.discovery.sources.listed import FileSource, read_replicas
-from gateway.values.errors import ConfigInvalid
+from gateway.core.errors import ConfigInvalid
+from gateway.discovery.sources import file as listed
+from gateway.discovery.sources.file import FileSource, read_replicas
 
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch):
-    monkeypatch.setattr("gateway.discovery.sources.listed._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("gateway.discovery.sources.file._LOOK_SECONDS", 0.02)
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ import pytest
 import structlog
 from prometheus_client import generate_latest
 
+from gateway.config.discovery_settings import DiscoverSettings
+from gateway.config.replica_settings import ReplicaSettings
+from gateway.core.ids import ModelId, ReplicaId
 from gateway.discovery import follower
+from gateway.discovery.discovered import Found, SourceFailed
 from gateway.discovery.follower import Follower
-from gateway.discovery.found import Found, SourceFailed
-from gateway.discovery.replica_settings import ReplicaSettings
-from gateway.discovery.settings import DiscoverSettings
 from gateway.telemetry import Catalog, MetricsObserver
-from gateway.values.ids import ModelId, ReplicaId
 
 A = Found(ReplicaSettings(url="http://a:1"))
 PATIENCE = 0.2

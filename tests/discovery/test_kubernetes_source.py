@@ -6,8 +6,8 @@ import ssl
 import pytest
 from discovery_fakes import FakeKubernetes, endpoint
 
-from gateway.discovery.found import Condition
-from gateway.discovery.settings import KubernetesSettings, TemplateSettings
+from gateway.config.discovery_settings import KubernetesSettings, TemplateSettings
+from gateway.discovery.discovered import Condition
 from gateway.discovery.sources import kubernetes as kubernetes_module
 from gateway.discovery.sources.kubernetes import KubernetesSource
 

@@ -11,14 +11,14 @@ import yaml
 from answered_requests import answered
 from fastapi.routing import APIRoute
 
-from gateway.canon.settings import CanonSettings
-from gateway.settle.journal import Journal
+from docs.generate.reasons_page import page
+from gateway.admin import AdminAccess, AdminState, build_admin
+from gateway.config.canon_settings import CanonSettings
+from gateway.core.canonical import EditShown, RuleMode, RuleOutcome
+from gateway.core.explanation import Attribution, Difference, Explanation, ReferenceShown, VaryingSlot, Where
+from gateway.core.reasons import REASONS, Reason, Remedy, Rung
+from gateway.stats import Journal
 from gateway.telemetry import Catalog, MetricsObserver
-from gateway.tools.reasons_page import page
-from gateway.ui import AdminAccess, AdminState, build_admin
-from gateway.values.canonical import EditShown, RuleMode, RuleOutcome
-from gateway.values.explain import Attribution, Difference, Explanation, ReferenceShown, VaryingSlot, Where
-from gateway.values.reasons import REASONS, Reason, Remedy, Rung
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 NOON = 1_795_262_400.0
@@ -48,7 +48,7 @@ def paths_in(value: Any, path: str = "") -> set[str]:
 
 def test_the_page_of_reasons_is_up_to_date():
     written = (REFERENCE / "reasons.md").read_text(encoding="utf-8")
-    assert written == page(), "run: python -m gateway.tools.reasons_page"
+    assert written == page(), "run: python -m docs.generate.reasons_page"
 
 
 def test_every_reason_has_all_its_texts_and_stands_on_the_page():

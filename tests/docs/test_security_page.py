@@ -8,28 +8,40 @@ import pytest
 from pydantic import BaseModel
 
 from gateway import keys
+from gateway.admin import live_feed as live
+from gateway.admin import orders
 from gateway.admission import all_limits
-from gateway.api import cors, parse, protocol
-from gateway.api import settings as server_settings
-from gateway.canon.personal import counting
-from gateway.config_file import document, tree
-from gateway.encode import remote, size
-from gateway.epochs import lives, salt
-from gateway.index import aside, held
-from gateway.ingest import feed, order, sockets
-from gateway.queue import threads
-from gateway.relay import answer, engines, health, sse
-from gateway.relay.http import connection
-from gateway.relay.resume import eligible, stream
-from gateway.settings import Settings
-from gateway.settle.journal import counts
-from gateway.state import context
+from gateway.api import cors, parse
+from gateway.canon.pii import counting
+from gateway.cluster import redis_context as context
+from gateway.config import server_settings
+from gateway.config import yaml_document as document
+from gateway.config import yaml_tree as tree
+from gateway.config.settings import Settings
+from gateway.core import request
+from gateway.engines import fetch_limits as limits
+from gateway.engines import kv_event_reader
+from gateway.fleet import engine_calls as engines
+from gateway.fleet import health
+from gateway.http_client import connection
+from gateway.index import holdings as held
+from gateway.index import orphans as aside
+from gateway.kv_events import feed, order
+from gateway.kv_events import zmq_sockets as sockets
+from gateway.proxy import response as answer
+from gateway.proxy import sse
+from gateway.proxy.resume import eligible
+from gateway.proxy.resume import resumable_stream as stream
+from gateway.routing import fair_threads as threads
+from gateway.server import http_protocol as protocol
+from gateway.spaces import epoch_table as lives
+from gateway.spaces import salt
+from gateway.stats import counters as counts
 from gateway.telemetry import audit_writer
 from gateway.telemetry.tracing import export
-from gateway.ui import live, orders
-from gateway.values import request
-from gateway.vendors import kv_event_reader, limits
-from gateway.warming import warmer
+from gateway.tokenize import engine_tokenizer as remote
+from gateway.tokenize import text_size as size
+from gateway.warmup import warmer
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "security.md").read_text()

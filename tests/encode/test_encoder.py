@@ -6,15 +6,15 @@ import time
 import orjson
 import pytest
 
-from gateway.encode import Encoder, load_local
-from gateway.encode.remote import EngineTokenizer
-from gateway.queue import FairThreads
-from gateway.values.errors import TokenizerUnavailable
-from gateway.values.ids import ModelId, RequestId
-from gateway.values.ports import EngineUnavailable
-from gateway.values.prompt import TokenSource
-from gateway.values.request import ChatRequest, Endpoint
-from gateway.values.tenant import EVERYBODY
+from gateway.core.errors import TokenizerUnavailable
+from gateway.core.ids import ModelId, RequestId
+from gateway.core.ports import EngineUnavailable
+from gateway.core.prompt import TokenSource
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.tenant import EVERYBODY
+from gateway.routing.fair_threads import FairThreads
+from gateway.tokenize import Encoder, load_local
+from gateway.tokenize.engine_tokenizer import EngineTokenizer
 
 
 def request(fields, endpoint=Endpoint.CHAT, at=0.0):

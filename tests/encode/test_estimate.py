@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway.encode import least_tokens
-from gateway.portions import finished
-from gateway.values.request import Endpoint
+from gateway.core.portions import finished
+from gateway.core.request import Endpoint
+from gateway.tokenize import least_tokens
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.encode import load_local
-from gateway.encode.template import detect_content_format
-from gateway.values.request import Endpoint
+from gateway.core.request import Endpoint
+from gateway.tokenize import load_local
+from gateway.tokenize.chat_template import detect_content_format
 
 FOLDER = Path(__file__).parents[1] / "golden"
 GOLDEN = json.loads((FOLDER / "vllm-0.32.0-render.json").read_text(encoding="utf-8"))

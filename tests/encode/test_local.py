@@ -7,12 +7,13 @@ from array import array
 import pytest
 from transformers import AutoTokenizer
 
-from gateway.encode import corpus, load_local
-from gateway.encode.conversation import conversation, developer_as_system
-from gateway.encode.load import BUILTIN
-from gateway.encode.template import ChatTemplate, detect_content_format
-from gateway.values.errors import TokenizerUnavailable
-from gateway.values.request import Endpoint
+from gateway.core.errors import TokenizerUnavailable
+from gateway.core.request import Endpoint
+from gateway.tokenize import load_local
+from gateway.tokenize import proof_corpus as corpus
+from gateway.tokenize.chat_template import ChatTemplate, detect_content_format
+from gateway.tokenize.conversation import conversation, developer_as_system
+from gateway.tokenize.load_tokenizer import BUILTIN
 
 DEMO = BUILTIN / "demo"
 
@@ -76,7 +77,7 @@ def test_a_fast_tokenizer_that_differs_is_not_used(monkeypatch, tmp_path):
         def encode(self, text, add_special_tokens):
             return b"\0\0\0\0"
 
-    monkeypatch.setattr("gateway.encode.load.FastTokens", Wrong)
+    monkeypatch.setattr("gateway.tokenize.load_tokenizer.FastTokens", Wrong)
     assert load_local(str(folder)).description["tokenizer_backend"] == "tokenizers"
 
 
@@ -87,7 +88,7 @@ def test_a_fast_tokenizer_that_cannot_load_the_model_is_not_used(monkeypatch, tm
     def refuse(*_args):
         raise RuntimeError("unsupported")
 
-    monkeypatch.setattr("gateway.encode.load.FastTokens", refuse)
+    monkeypatch.setattr("gateway.tokenize.load_tokenizer.FastTokens", refuse)
     assert load_local(str(folder)).description["tokenizer_backend"] == "tokenizers"
 
 

@@ -19,9 +19,9 @@ import httpx
 from gateway.canon.building import rulebook
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import Given
-from gateway.canon.settings import CanonSettings
-from gateway.values.canonical import RuleName
-from gateway.values.request import Endpoint
+from gateway.config.canon_settings import CanonSettings
+from gateway.core.canonical import RuleName
+from gateway.core.request import Endpoint
 from tests.canon.corpus_reader import Prompt, corpus
 from tests.engine.canonical_answers import TRIM, answers
 from tests.engine.cases import CHAT, assistant, call, system, user

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from gateway.values.canonical import RuleName
+from gateway.core.canonical import RuleName
 from tests.engine.cases import CHAT, assistant, system, user
 from tests.engine.client import Seen, post
 from tests.engine.findings import Finding

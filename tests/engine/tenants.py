@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from gateway.keys import hash_key, new_key
+from gateway.core.api_keys import hash_key, new_key
 from tests.engine.cases import CHAT, system, user
 from tests.engine.client import Seen, post
 from tests.engine.texts import prose

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import httpx
 
-from gateway.encode import LocalEncoder, load_local
-from gateway.values.errors import TokenizerUnavailable
-from gateway.values.request import Endpoint
+from gateway.core.errors import TokenizerUnavailable
+from gateway.core.request import Endpoint
+from gateway.tokenize import LocalEncoder, load_local
 from tests.engine.cases import CHAT, Case
 from tests.engine.places import DEMO_TEMPLATE, GOLDEN
 from tests.engine.replica import MODEL

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from gateway.epochs import PrefixSpaces, SpaceRules
-from gateway.values.ids import TenantId
-from gateway.values.space import ModelVersion, SpaceEnd
-from gateway.values.tenant import Caller, Tenant
+from gateway.core.ids import TenantId
+from gateway.core.space import ModelVersion, SpaceEnd
+from gateway.core.tenant import Caller, Tenant
+from gateway.spaces import PrefixSpaces, SpaceRules
 
 MODEL = ModelVersion("m", "tok", "", "abc", "", 2048)
 RULES = SpaceRules("tenant", b"0123456789abcdef", idle_ttl_seconds=60, max_age_seconds=600, max_spaces=100)

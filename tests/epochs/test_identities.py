@@ -1,7 +1,7 @@
 """An update of a model is told from replicas that differ."""
 
-from gateway.epochs.identities import EngineIdentities, EngineIdentity
-from gateway.values.ids import ModelId, ReplicaId
+from gateway.core.ids import ModelId, ReplicaId
+from gateway.spaces.engine_identity import EngineIdentities, EngineIdentity
 
 M = ModelId("m")
 OLD, NEW = EngineIdentity("org/m-1", "0.32.0"), EngineIdentity("org/m-2", "0.32.0")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.epochs.salt import client_salt, engine_salt
-from gateway.values.errors import BadRequest
-from gateway.values.space import PrefixSpace
+from gateway.core.errors import BadRequest
+from gateway.core.space import PrefixSpace
+from gateway.spaces.salt import client_salt, engine_salt
 
 SECRET = b"0123456789abcdef"
 SPACE = PrefixSpace("m", "tok", "v1+abc", "tenant:acme", "de", "", 2048, "eu", 7)

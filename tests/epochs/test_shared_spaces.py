@@ -6,8 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from space_world import MODEL, Ends, caller, spaces, tenant
 
-from gateway.epochs import SharedSpaces
-from gateway.values.space import ResetCause, SpaceSelection
+from gateway.core.space import ResetCause, SpaceSelection
+from gateway.spaces import SharedSpaces
 
 MANUAL = ResetCause.MANUAL
 

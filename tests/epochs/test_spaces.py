@@ -7,8 +7,8 @@ import json
 import pytest
 from space_world import MODEL, RULES, Ends, caller, spaces, tenant
 
-from gateway.values.errors import BadRequest
-from gateway.values.space import ResetCause, SpaceSelection
+from gateway.core.errors import BadRequest
+from gateway.core.space import ResetCause, SpaceSelection
 
 MANUAL = ResetCause.MANUAL
 
@@ -386,10 +386,10 @@ class TestFile:
 
 
 def answer(space):
-    from gateway.values.ids import ModelId, RequestId
-    from gateway.values.prompt import TokenSource
-    from gateway.values.request import Endpoint
-    from gateway.values.settlement import Settlement
+    from gateway.core.ids import ModelId, RequestId
+    from gateway.core.prompt import TokenSource
+    from gateway.core.request import Endpoint
+    from gateway.core.settlement import Settlement
 
     return Settlement(
         request_id=RequestId("r"),

@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from gateway.explain.front import ExplainFront
-from gateway.explain.keeper import Patience
-from gateway.explain.link import CanonTerms
-from gateway.explain.settings import ExplainSettings
+from gateway.config.explain_settings import ExplainSettings
+from gateway.explain.worker.explain_messages import CanonTerms
+from gateway.explain.worker.explain_supervisor import Patience
+from gateway.explain.worker.front import ExplainFront
 
 STAND_IN = Path(__file__).parent / "stand_in.py"
 QUICK = Patience(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=0.05, answer_seconds=10)

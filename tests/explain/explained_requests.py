@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from answered_requests import answered
 
-from gateway.values.explain import Finished, Where
+from gateway.core.explanation import Finished, Where
 
 PLAIN = answered(
     request_id="req-1",

@@ -11,15 +11,15 @@ from answered_requests import answered
 from gateway.canon.edits import Edit
 from gateway.canon.rule import Detected
 from gateway.canon.rulebook import Rulebook
-from gateway.canon.settings import CanonSettings
 from gateway.canon.texts import texts
-from gateway.encode import load_local
-from gateway.explain.link import CanonTerms, ModelTerms
-from gateway.explain.shadow.shadow import Shadow
-from gateway.hashing import ChainHasher
-from gateway.values.canonical import Canonicalized, RuleMode, RuleName
-from gateway.values.explain import Explanation, Finished, Where
-from gateway.values.request import Endpoint
+from gateway.config.canon_settings import CanonSettings
+from gateway.core.canonical import Canonicalized, RuleMode, RuleName
+from gateway.core.explanation import Explanation, Finished, Where
+from gateway.core.request import Endpoint
+from gateway.explain.whatif.whatif import Shadow
+from gateway.explain.worker.explain_messages import CanonTerms, ModelTerms
+from gateway.tokenize import load_local
+from gateway.tokenize.block_hashes import ChainHasher
 
 ENCODER = load_local("builtin:demo")
 TERMS = CanonTerms(CanonSettings().model_dump_json().encode(), {"demo": ModelTerms("builtin:demo")})

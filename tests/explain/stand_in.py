@@ -11,12 +11,12 @@ import time
 
 import msgspec
 
-from gateway.explain.office import Office
-from gateway.explain.process import run
-from gateway.values.canonical import RuleMode, RuleOutcome
-from gateway.values.errors import BadRequest, NotFound
-from gateway.values.explain import Attribution, Explanation
-from gateway.values.reasons import Reason
+from gateway.core.canonical import RuleMode, RuleOutcome
+from gateway.core.errors import BadRequest, NotFound
+from gateway.core.explanation import Attribution, Explanation
+from gateway.core.reasons import Reason
+from gateway.explain.worker.explain_worker import Office
+from gateway.explain.worker.process import run
 
 LOG = sys.argv[1]
 

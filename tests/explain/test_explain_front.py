@@ -14,10 +14,11 @@ from explained_requests import request
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from gateway.explain import ExplainFront, ExplainSettings
-from gateway.explain.keeper import Patience
-from gateway.values.errors import BadRequest, GatewayError, NotFound
-from gateway.values.explain import Happened, Past
+from gateway.config.explain_settings import ExplainSettings
+from gateway.core.errors import BadRequest, GatewayError, NotFound
+from gateway.core.explanation import Happened, Past
+from gateway.explain.worker import ExplainFront
+from gateway.explain.worker.explain_supervisor import Patience
 
 
 async def test_every_missed_token_is_counted_and_answers_know_of_all_requests_before(tmp_path):
@@ -218,9 +219,9 @@ async def test_signals_meant_for_the_gateway_do_not_end_it(tmp_path, number):
 def test_the_process_loads_only_what_it_needs():
     """What a gateway needs besides, a web framework or tokenizers, would take memory and a second to start."""
     heavy = {"asyncio", "fastapi", "httpx", "prometheus_client", "pydantic", "transformers", "uvicorn", "zmq"}
-    code = "import gateway.explain.staff, gateway.explain.process, sys; print(*sys.modules)"
+    code = "import gateway.explain.worker.build, gateway.explain.worker.process, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "gateway.explain.office" in loaded
+    assert "gateway.explain.worker.explain_worker" in loaded
     assert not heavy & set(loaded)
 
 

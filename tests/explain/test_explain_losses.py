@@ -15,9 +15,9 @@ from explain_world import QUICK, STAND_IN, World, eventually, runs
 from explained_requests import request
 from structlog.testing import capture_logs
 
-from gateway.explain.keeper import Patience
-from gateway.values.errors import GatewayError
-from gateway.values.explain import Happened, Past
+from gateway.core.errors import GatewayError
+from gateway.core.explanation import Happened, Past
+from gateway.explain.worker.explain_supervisor import Patience
 
 UNHURRIED = Patience(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=3600)
 """One that is lost does not come back."""

@@ -6,13 +6,13 @@ from explained_requests import request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.explain.left_out import Sums, share_of
-from gateway.explain.link import Answer, Frames, LeftOut, Notice, Question, Ready, Terms, pack
-from gateway.explain.office import Office
-from gateway.values.canonical import RuleMode, RuleOutcome
-from gateway.values.errors import BadRequest
-from gateway.values.explain import Attribution, Explanation, Happened, Past, VaryingSlot, Where
-from gateway.values.reasons import Reason, Rung
+from gateway.core.canonical import RuleMode, RuleOutcome
+from gateway.core.errors import BadRequest
+from gateway.core.explanation import Attribution, Explanation, Happened, Past, VaryingSlot, Where
+from gateway.core.reasons import Reason, Rung
+from gateway.explain.worker.explain_messages import Answer, Frames, LeftOut, Notice, Question, Ready, Terms, pack
+from gateway.explain.worker.explain_worker import Office
+from gateway.explain.worker.skipped_totals import Sums, share_of
 
 TERMS = Terms(1_000_000, 10, 60.0, 1_000_000, 60.0, 1000, None, "USD", {"demo": 8})
 

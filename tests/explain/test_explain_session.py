@@ -6,9 +6,9 @@ from itertools import count
 import pytest
 from explained_requests import request
 
-from gateway.explain.link import Question, Terms, pack
-from gateway.explain.process import Gone, Session
-from gateway.values.explain import Finished
+from gateway.core.explanation import Finished
+from gateway.explain.worker.explain_messages import Question, Terms, pack
+from gateway.explain.worker.process import Gone, Session
 
 
 class Office:

@@ -14,9 +14,9 @@ import pytest
 from explain_world import QUICK, Counts, eventually, runs
 from explained_requests import request
 
-from gateway.explain.front import SHARED_COMMAND, ExplainFront
-from gateway.explain.settings import ExplainSettings
-from gateway.values.errors import GatewayError
+from gateway.config.explain_settings import ExplainSettings
+from gateway.core.errors import GatewayError
+from gateway.explain.worker.front import SHARED_COMMAND, ExplainFront
 
 SETTINGS = ExplainSettings()
 

@@ -4,16 +4,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.account import finished
-from gateway.settle import settlement
-from gateway.trip import ServedModel, Trip
-from gateway.values.decision import Decision, DecisionKind
-from gateway.values.engine import EngineFacts
-from gateway.values.ids import ModelId, ReplicaId, RequestId, Target
-from gateway.values.load import Rates
-from gateway.values.outcome import Ending, Outcome, Usage
-from gateway.values.prompt import TokenizedPrompt, TokenSource
-from gateway.values.request import ChatRequest, Endpoint
+from gateway.context import ServedModel, Trip
+from gateway.core.decision import Decision, DecisionKind
+from gateway.core.engine_facts import EngineFacts
+from gateway.core.ids import ModelId, ReplicaId, RequestId, Target
+from gateway.core.outcome import Ending, Outcome, Usage
+from gateway.core.prompt import TokenizedPrompt, TokenSource
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.target_load import Rates
+from gateway.explain.reconcile import settlement
+from gateway.request_record import finished
 
 RATES = Rates(0.01, 0.001, 0.02, 2.0)
 

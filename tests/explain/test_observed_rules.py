@@ -7,9 +7,9 @@ import pytest
 from answered_requests import answered
 from observed_prompts import ENCODER, LONG, TERMS, WHERE, Observer, body, common, ids, request, tokens
 
-from gateway.explain.link import CanonTerms
-from gateway.values.canonical import Canonicalized, RuleMode
-from gateway.values.explain import Reply
+from gateway.core.canonical import Canonicalized, RuleMode
+from gateway.core.explanation import Reply
+from gateway.explain.worker.explain_messages import CanonTerms
 
 
 def test_a_rule_saves_what_it_makes_equal():

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.explain.others import WRITTEN_SECONDS, OthersFigures
+from gateway.explain.worker.peer_figures import WRITTEN_SECONDS, OthersFigures
 
 
 class Records:

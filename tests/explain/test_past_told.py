@@ -8,11 +8,11 @@ import pytest
 from explain_world import QUICK, Counts, eventually
 from explained_requests import request
 
-from gateway.explain.front import ExplainFront
-from gateway.explain.settings import ExplainSettings
-from gateway.explain.shared import SharedPast
-from gateway.explain.standing import StandingFacts
-from gateway.values.explain import Happened, Past
+from gateway.config.explain_settings import ExplainSettings
+from gateway.core.explanation import Happened, Past
+from gateway.explain.worker.front import ExplainFront
+from gateway.explain.worker.replicated_seen import SharedPast
+from gateway.explain.worker.standing_facts import StandingFacts
 
 
 class Pair:

@@ -9,13 +9,13 @@ import yaml
 from explain_world import World, eventually
 from observed_prompts import LONG, TERMS, body, request
 
-from gateway.canon.settings import CanonSettings
-from gateway.explain.front import COMMAND
-from gateway.explain.keeper import Patience
-from gateway.explain.link import Answer, CanonTerms, Frames, Question, Terms, pack
-from gateway.explain.office import Office
-from gateway.explain.staff import ExplainStaff
-from gateway.values.canonical import Canonicalized, RuleMode
+from gateway.config.canon_settings import CanonSettings
+from gateway.core.canonical import Canonicalized, RuleMode
+from gateway.explain.worker.build import ExplainStaff
+from gateway.explain.worker.explain_messages import Answer, CanonTerms, Frames, Question, Terms, pack
+from gateway.explain.worker.explain_supervisor import Patience
+from gateway.explain.worker.explain_worker import Office
+from gateway.explain.worker.front import COMMAND
 
 OBSERVED = (RuleMode.OBSERVE,) * 8
 NOW = 1_795_262_400.0

@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.fuzz import body as fuzz
 from gateway import json_bytes
-from gateway.relay import body as replica_body
-from gateway.relay.resume import continued
-from gateway.values.request import Endpoint
+from gateway.core.request import Endpoint
+from gateway.proxy import request_body as replica_body
+from gateway.proxy.resume import continued
 
 CHAT = Endpoint.CHAT
 BODY = (

@@ -18,12 +18,12 @@ from scripted_engine import ScriptedEngine
 from serving import COMMAND, Serving
 from tenancy import SECRET
 
-from gateway.event_loop import Loop
-from gateway.relay.answer import Answer
+from gateway.context import Trip
+from gateway.core.request import ChatRequest
+from gateway.proxy.response import Answer
+from gateway.server.event_loop import Loop
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.server import SimulatedEngine
-from gateway.trip import Trip
-from gateway.values.request import ChatRequest
+from gateway.simulator.simulated_engine import SimulatedEngine
 
 StartEngine = Callable[..., Awaitable[SimulatedEngine]]
 StartGateway = Callable[..., Awaitable[RunningGateway]]

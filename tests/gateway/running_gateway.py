@@ -13,9 +13,9 @@ import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.api import Cors
-from gateway.api.protocol import limited_protocol
 from gateway.app import Gateway
-from gateway.settings import Settings
+from gateway.config.settings import Settings
+from gateway.server.http_protocol import limited_protocol
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"

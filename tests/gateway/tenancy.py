@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 from running_gateway import CHAT, RunningGateway
 
-from gateway.keys import hash_key
+from gateway.core.api_keys import hash_key
 
 SECRET = "a secret of sixteen characters and more"
 SYSTEM = "You answer questions about parcels, invoices and returns. " * 12

@@ -12,7 +12,7 @@ from api_errors import problem
 from raw_http import Connection, post
 from running_gateway import CHAT, COMPLETIONS, RunningGateway
 
-from gateway.keys import hash_key, new_key
+from gateway.core.api_keys import hash_key, new_key
 
 ACME, ACME_LIMITED, ACME_EXPIRED, GLOBEX = (new_key() for _ in range(4))
 STRANGER = new_key()

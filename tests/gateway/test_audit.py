@@ -9,7 +9,7 @@ import yaml
 from running_gateway import eventually
 from tenancy import SECRET, SYSTEM, ask_as, error, key, sections, tenant
 
-from gateway.keys import hash_key
+from gateway.core.api_keys import hash_key
 
 OPERATOR = "an-operators-token-of-some-length"
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from running_gateway import COMPLETIONS
 
-from gateway.portions import finished
-from gateway.relay.body import asking_for_usage
+from gateway.core.portions import finished
+from gateway.proxy.request_body import asking_for_usage
 
 MESSAGES = '"messages":[{"role":"user","content":"Hi"}]'
 

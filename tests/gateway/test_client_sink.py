@@ -4,7 +4,7 @@ import asyncio
 import gc
 import weakref
 
-from gateway.api.exchange import ClientSink
+from gateway.api.client_exchange import ClientSink
 
 
 async def test_nothing_of_an_exchange_is_left_for_the_garbage_collector():

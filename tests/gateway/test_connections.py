@@ -9,7 +9,7 @@ from raw_http import post
 from running_gateway import CHAT, COMPLETIONS
 from scripted_engine import STREAM_HEAD, chunk
 
-from gateway.relay.http import HttpClient, Origin
+from gateway.http_client import HttpClient, Origin
 
 BODY = b'{"model":"demo","messages":[{"role":"user","content":"Hi"}]}'
 STREAM = b'{"model":"demo","stream":true,"messages":[{"role":"user","content":"Hi"}]}'

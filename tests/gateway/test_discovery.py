@@ -11,7 +11,7 @@ from running_gateway import CHAT, Metrics, eventually, settings_for
 from tenancy import SECRET, key, tenant
 
 from gateway.discovery import follower
-from gateway.reload import merged
+from gateway.server.reload import merged
 
 SRV = "_http._tcp.vllm.test."
 
@@ -19,7 +19,7 @@ SRV = "_http._tcp.vllm.test."
 @pytest.fixture(autouse=True)
 def ask_again_soon(monkeypatch):
     monkeypatch.setattr(follower, "_AGAIN_SECONDS", (0.1,))
-    monkeypatch.setattr("gateway.discovery.sources.listed._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("gateway.discovery.sources.file._LOOK_SECONDS", 0.05)
 
 
 @pytest.fixture

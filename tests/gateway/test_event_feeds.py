@@ -13,8 +13,8 @@ import pytest
 import zmq
 from running_gateway import RunningGateway, eventually
 
-from gateway.simulator.server import SimulatedEngine
-from gateway.values.engine import EngineKind
+from gateway.core.engine_facts import EngineKind
+from gateway.simulator.simulated_engine import SimulatedEngine
 
 StartEngine = Callable[..., Awaitable[SimulatedEngine]]
 StartGateway = Callable[..., Awaitable[RunningGateway]]

@@ -12,7 +12,7 @@ from raw_http import post
 from running_gateway import CHAT, COMPLETIONS, Metrics, RunningGateway, eventually
 from tenancy import ask_as, sections, tenant
 
-from gateway.values.reasons import REASONS
+from gateway.core.reasons import REASONS
 
 ON = {"enabled": True}
 SYSTEM = "You answer questions about parcels, invoices and returns, in one sentence each. " * 8

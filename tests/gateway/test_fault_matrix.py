@@ -17,8 +17,8 @@ import pytest
 from raw_http import post
 from running_gateway import CHAT, RunningGateway, eventually
 
+from gateway.core.outcome import FailureStage
 from gateway.simulator.faults import Fault, FaultSpec
-from gateway.values.outcome import FailureStage
 
 HERE = "answer of the failing replica"
 ELSEWHERE = "answer of the other replica"

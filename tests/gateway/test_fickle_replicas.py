@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from running_gateway import eventually, settings_for
 
-from gateway.reload import merged
+from gateway.server.reload import merged
 
 
 @pytest.fixture

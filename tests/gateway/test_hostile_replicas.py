@@ -13,12 +13,12 @@ from raw_http import post
 from running_gateway import CHAT, RunningGateway, eventually, settings_for
 from scripted_engine import STREAM_HEAD, ScriptedEngine, chunk, response
 
+from gateway.engines import samples
 from gateway.flow import Flow
-from gateway.relay import answer as answer_module
-from gateway.relay.http.connection import Connection
-from gateway.relay.sse import EventFilter
+from gateway.http_client.connection import Connection
+from gateway.proxy import response as answer_module
+from gateway.proxy.sse import EventFilter
 from gateway.telemetry.metrics import MetricsObserver
-from gateway.vendors import samples
 
 MIB = 2**20
 BODY = b'{"model":"demo","messages":[{"role":"user","content":"Hello."}]}'

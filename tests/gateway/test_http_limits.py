@@ -9,8 +9,8 @@ import pytest
 import uvicorn
 from raw_http import Answer, Connection
 
-from gateway.api import protocol
-from gateway.api.protocol import limited_protocol
+from gateway.server import http_protocol as protocol
+from gateway.server.http_protocol import limited_protocol
 
 LIMIT = 1000
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from running_gateway import CHAT, RunningGateway, eventually
 
-from gateway.keys import hash_key, new_key
+from gateway.core.api_keys import hash_key, new_key
 
 A, B = new_key(), new_key()
 SYSTEM = " ".join(f"Rule {number}: answer question {number * 7} with care." for number in range(40))

@@ -17,7 +17,7 @@ import yaml
 from raw_http import Connection
 from running_gateway import CHAT, eventually
 
-from gateway.keys import hash_key, new_key, redacted
+from gateway.core.api_keys import hash_key, new_key, redacted
 
 KEYS = {name: new_key() for name in ("acme", "limited", "expired", "globex", "stranger")}
 ADMIN = {name: new_key("pgw_admin") for name in ("operator", "reader", "expired", "stranger")}

@@ -15,7 +15,7 @@ from raw_http import Connection, post
 from running_gateway import CHAT, COMPLETIONS, eventually
 from scripted_engine import STREAM_HEAD, Received, chunk
 
-from gateway.keys import hash_key, new_key
+from gateway.core.api_keys import hash_key, new_key
 
 MIB = 2**20
 MOST_AT_ONCE = 4 * MIB + 4096

@@ -7,8 +7,8 @@ import pytest
 from running_gateway import CHAT, eventually
 from tenancy import error, key, sections, tenant
 
-from gateway.encode import LocalEncoder
 from gateway.flow import Flow
+from gateway.tokenize import LocalEncoder
 
 MIB = 2**20
 QUESTION = "Where is it?"

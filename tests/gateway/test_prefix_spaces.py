@@ -8,7 +8,7 @@ import pytest
 from running_gateway import COMPLETIONS, eventually
 from tenancy import SYSTEM, ask_as, cached, error, key, sections, tenant
 
-from gateway.values.errors import ConfigInvalid
+from gateway.core.errors import ConfigInvalid
 
 RESET = "/admin/api/spaces/reset"
 

@@ -10,7 +10,7 @@ import yaml
 from running_gateway import CHAT, Metrics, eventually, settings_for
 from tenancy import SECRET
 
-from gateway.reload import merged
+from gateway.server.reload import merged
 
 LONG = {"stream": True, "max_tokens": 4000, "ignore_eos": True}
 

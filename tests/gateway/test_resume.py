@@ -13,8 +13,8 @@ import httpx
 import pytest
 from running_gateway import CHAT, COMPLETIONS, eventually
 
-from gateway.relay import Fleet
-from gateway.values.engine import EngineKind
+from gateway.core.engine_facts import EngineKind
+from gateway.fleet.fleet import Fleet
 
 RESUME = {"resume": True, "retries": 3}
 MESSAGES = [{"role": "user", "content": "Tell me a story."}]

@@ -9,7 +9,7 @@ from running_gateway import COMPLETIONS, eventually
 from scripted_engine import response
 
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.server import SimulatedEngine
+from gateway.simulator.simulated_engine import SimulatedEngine
 
 
 def predicted(answer) -> int:

@@ -6,7 +6,7 @@ import pytest
 from running_gateway import eventually
 from scripted_engine import response
 
-from gateway.values.engine import EngineKind
+from gateway.core.engine_facts import EngineKind
 
 
 def replica(answer) -> str:

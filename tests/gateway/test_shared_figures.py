@@ -3,7 +3,7 @@
 import pytest
 from running_gateway import eventually
 
-from gateway.explain import others
+from gateway.explain.worker import peer_figures as others
 
 ON = {"enabled": True}
 

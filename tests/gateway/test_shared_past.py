@@ -8,7 +8,7 @@ import pytest
 from running_gateway import COMPLETIONS, eventually
 from tenancy import ask_as, sections, tenant
 
-from gateway.settle.past.told import read_told
+from gateway.explain.seen.seen_messages import read_told
 
 ON = {"enabled": True}
 

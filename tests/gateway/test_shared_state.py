@@ -7,7 +7,7 @@ import time
 from running_gateway import eventually, know_each_other
 from tenancy import SECRET, ask_as, cached, sections, tenant
 
-from gateway.values.ids import ReplicaId, Target
+from gateway.core.ids import ReplicaId, Target
 
 SEES_LOAD = {"health_interval_seconds": 0.05}
 

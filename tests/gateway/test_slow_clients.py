@@ -14,9 +14,9 @@ from serving import Serving
 from tenancy import SECRET, ask_as, key, tenant
 
 from gateway import listening
-from gateway.api import leaving
-from gateway.api.open_files import raise_open_files
-from gateway.listening import HttpServer, bound, url_of
+from gateway.server import slow_clients as leaving
+from gateway.server.http_server import HttpServer, bound, url_of
+from gateway.server.open_files import raise_open_files
 
 BODY = b'{"model":"demo","messages":[{"role":"user","content":"Hi"}]}'
 WHOLE = post(CHAT, BODY)

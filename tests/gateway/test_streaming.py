@@ -13,7 +13,7 @@ from raw_http import post
 from running_gateway import CHAT, COMPLETIONS
 from scripted_engine import STREAM_HEAD, chunk
 
-from gateway.relay.sse import EventFilter
+from gateway.proxy.sse import EventFilter
 
 BODY = b'{"model":"demo","stream":true,"messages":[{"role":"user","content":"Hi"}]}'
 WITH_USAGE = BODY.replace(b'"stream":true', b'"stream":true,"stream_options":{"include_usage":true}')

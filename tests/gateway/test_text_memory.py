@@ -3,7 +3,7 @@
 from running_gateway import settings_for
 from tenancy import ask_as, sections, tenant
 
-from gateway.values.ids import ModelId
+from gateway.core.ids import ModelId
 
 
 def remembered(gateway):

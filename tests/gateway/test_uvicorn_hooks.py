@@ -16,8 +16,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import Server, ServerState
 
-from gateway.api.protocol import limited_protocol
-from gateway.listening import HttpServer
+from gateway.server.http_protocol import limited_protocol
+from gateway.server.http_server import HttpServer
 
 OVERRIDDEN = {
     "connection_made": ["self", "transport"],

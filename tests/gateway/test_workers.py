@@ -18,7 +18,7 @@ from raw_http import Connection, post
 from running_gateway import CHAT, Metrics, eventually
 from serving import COMMAND, Serving
 
-from gateway.keys import hash_key
+from gateway.core.api_keys import hash_key
 
 BODY = b'{"model":"demo","max_tokens":%d,"ignore_eos":true,"stream":%s,"messages":[{"role":"user","content":"Hi"}]}'
 READY_SECONDS = 60.0
@@ -86,7 +86,7 @@ class Several:
 
     def workers(self) -> list[int]:
         """Process ids, of those that run at present."""
-        return children(self.serving.process.pid, "gateway.workers.worker")
+        return children(self.serving.process.pid, "gateway.server.workers.worker_main")
 
     async def kill_one(self) -> int:
         """Kill a worker and wait until another one serves in its place; returns its number."""
@@ -307,7 +307,7 @@ async def test_no_open_stream_is_lost_at_the_end_and_nothing_stays_behind(severa
     engine = await start_engine(decode_ms=50)
     running = await several(engine.url)
     streams = await running.streams(16)
-    pids = running.workers() + children(running.serving.process.pid, "gateway.explain")
+    pids = running.workers() + children(running.serving.process.pid, "gateway.explain.worker")
     assert len(pids) == 3
     running.serving.process.terminate()
     for stream in streams:
@@ -369,7 +369,7 @@ _ROLES = {"looks": "read", "operates": "operate"}
 
 async def test_they_end_with_their_supervisor(several, start_engine):
     running = await several((await start_engine()).url)
-    pids = running.workers() + children(running.serving.process.pid, "gateway.explain")
+    pids = running.workers() + children(running.serving.process.pid, "gateway.explain.worker")
     running.serving.process.kill()
     await eventually(lambda: not any(map(alive, pids)))
 
@@ -377,7 +377,7 @@ async def test_they_end_with_their_supervisor(several, start_engine):
 async def test_explanations_go_on_when_their_process_was_lost(several, start_engine):
     running = await several((await start_engine()).url)
     await running.ask(20)
-    (explaining,) = children(running.serving.process.pid, "gateway.explain")
+    (explaining,) = children(running.serving.process.pid, "gateway.explain.worker")
     os.kill(explaining, signal.SIGKILL)
     await running.ask(20)
 
@@ -387,7 +387,7 @@ async def test_explanations_go_on_when_their_process_was_lost(several, start_eng
         return answer.status_code == 200 and len(answer.json()["requests"]) >= 10
 
     await eventually(told)
-    (again,) = children(running.serving.process.pid, "gateway.explain")
+    (again,) = children(running.serving.process.pid, "gateway.explain.worker")
     assert again != explaining
 
 

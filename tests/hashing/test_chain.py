@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from gateway.hashing import ChainHasher, space_root
-from gateway.values.media import MediaItem
-from gateway.values.space import CacheSpace
-from gateway.vendors import media_extra
+from gateway.core.media import MediaItem
+from gateway.core.space import CacheSpace
+from gateway.engines import media_extra
+from gateway.tokenize.block_hashes import ChainHasher, space_root
 
 
 def tokens(ids):

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gateway.values.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
-from gateway.values.media import MediaItem
-from gateway.vendors import media_extra
+from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
+from gateway.core.media import MediaItem
+from gateway.engines import media_extra
 
 
 def packed(tokens: Sequence[int]) -> bytes:

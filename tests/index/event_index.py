@@ -7,10 +7,10 @@ from operator import xor
 
 from index.engine_model import Prompt, packed
 
-from gateway.hashing import ChainHasher
-from gateway.index.events import EventHoldings
-from gateway.values.ids import ModelId, ReplicaId, Target
-from gateway.values.kv_events import BlockRemoved, BlockStored, Medium
+from gateway.core.ids import ModelId, ReplicaId, Target
+from gateway.core.kv_events import BlockRemoved, BlockStored, Medium
+from gateway.index.event_holdings import EventHoldings
+from gateway.tokenize.block_hashes import ChainHasher
 
 MODEL = ModelId("a-model")
 TARGET = Target(ReplicaId("engine"))

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.hashing import ChainHasher
+from gateway.core.block_chain import BlockChain
+from gateway.core.ids import ReplicaId, Target
 from gateway.index.predicted import PredictedIndex
-from gateway.simulator.cache import BlockCache
-from gateway.values.blocks import BlockChain
-from gateway.values.ids import ReplicaId, Target
+from gateway.simulator.block_cache import BlockCache
+from gateway.tokenize.block_hashes import ChainHasher
 
 TARGET = Target(ReplicaId("r"))
 SIZE = 4

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from index.engine_model import Engine, Prompt
 from index.event_index import TARGET, depth, digest, event_index
 
-from gateway.values.kv_events import BlockRemoved, BlockStored
-from gateway.values.media import MediaItem
+from gateway.core.kv_events import BlockRemoved, BlockStored
+from gateway.core.media import MediaItem
 
 SIZE = 16
 

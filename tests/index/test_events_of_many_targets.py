@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index.event_index import Blocks, chain_of, event_index
 
-from gateway.values.ids import ReplicaId, Target
-from gateway.values.kv_events import AllBlocksCleared
+from gateway.core.ids import ReplicaId, Target
+from gateway.core.kv_events import AllBlocksCleared
 
 
 def targets(count):

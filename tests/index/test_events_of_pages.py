@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from index.engine_model import Prompt, packed
 from index.event_index import TARGET, depth, event_index
 
-from gateway.values.blocks import chain_block_size
-from gateway.values.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
-from gateway.values.media import MediaItem
-from gateway.vendors import media_extra
+from gateway.core.block_chain import chain_block_size
+from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
+from gateway.core.media import MediaItem
+from gateway.engines import media_extra
 
 
 class PageTree:

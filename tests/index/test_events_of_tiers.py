@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index.event_index import TARGET, WORTH, Blocks, chain_of, event_index
 
-from gateway.values.kv_events import BlockStored, Medium
+from gateway.core.kv_events import BlockStored, Medium
 
 PATHS = ["a", "ab", "abc", "abd", "b", "ba"]
 

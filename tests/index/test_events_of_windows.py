@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from index.engine_model import Prompt, packed
 from index.event_index import TARGET, Blocks, depth, event_index
 
-from gateway.values.kv_events import BlockRemoved, BlockStored
-from gateway.values.media import MediaItem
-from gateway.vendors import media_extra
+from gateway.core.kv_events import BlockRemoved, BlockStored
+from gateway.core.media import MediaItem
+from gateway.engines import media_extra
 
 WINDOW = 2
 

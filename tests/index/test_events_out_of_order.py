@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index.event_index import TARGET, Blocks, event_index
 
-from gateway.values.kv_events import BlockStored
+from gateway.core.kv_events import BlockStored
 
 ALL_PATHS = ["".join(path) for length in (1, 2, 3, 4) for path in itertools.product("ab", repeat=length)]
 

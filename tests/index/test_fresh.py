@@ -1,7 +1,7 @@
 import pickle
 
-from gateway.index.fresh import FreshBlocks
-from gateway.values.ids import ReplicaId, Target
+from gateway.core.ids import ReplicaId, Target
+from gateway.index.inflight import FreshBlocks
 
 A, B = Target(ReplicaId("a")), Target(ReplicaId("b"))
 HASHES = [10, 20, 30, 40]

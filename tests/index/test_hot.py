@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from gateway.index import HotPrefixes
-from gateway.values.blocks import BlockChain
-from gateway.values.ports import PrefixUse
+from gateway.core.block_chain import BlockChain
+from gateway.core.ports import PrefixUse
+from gateway.stats.hot_prefixes import HotPrefixes
 
 SIZE = 16
 NOON = 1_795_262_400.0

@@ -2,9 +2,9 @@ from array import array
 
 import pytest
 
-from gateway.hashing import ChainHasher
+from gateway.core.ids import ReplicaId, Target
 from gateway.index.predicted import PredictedIndex
-from gateway.values.ids import ReplicaId, Target
+from gateway.tokenize.block_hashes import ChainHasher
 
 A, B = Target(ReplicaId("a")), Target(ReplicaId("b"))
 HASHER = ChainHasher()

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from index.engine_model import Engine, Prompt
 from index.event_index import HASHER, MODEL, WORTH, Blocks, chain_of
 
+from gateway.core.block_chain import BlockChain
+from gateway.core.ids import ReplicaId, Target
+from gateway.core.kv_events import AllBlocksCleared, BlockStored, FeedState, IndexSource, Medium
+from gateway.core.ports import Holding
 from gateway.index import ReplicaIndex
-from gateway.values.blocks import BlockChain
-from gateway.values.ids import ReplicaId, Target
-from gateway.values.kv_events import AllBlocksCleared, BlockStored, FeedState, IndexSource, Medium
-from gateway.values.ports import Holding
 
 A, B = Target(ReplicaId("a")), Target(ReplicaId("b"), 1)
 SIZE = 16

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.hashing import ChainHasher
+from gateway.core.ids import ModelId, ReplicaId, Target
+from gateway.core.kv_events import FeedState, Medium
 from gateway.index import ReplicaIndex, SharedIndex
-from gateway.index import shared as shared_module
-from gateway.values.ids import ModelId, ReplicaId, Target
-from gateway.values.kv_events import FeedState, Medium
+from gateway.index import replicated_index as shared_module
+from gateway.tokenize.block_hashes import ChainHasher
 
 TARGETS = [Target(ReplicaId("a")), Target(ReplicaId("b"), 1)]
 A = TARGETS[0]

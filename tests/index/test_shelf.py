@@ -5,8 +5,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.index.shelf import HOLDERS, Shelf
-from gateway.values.kv_events import Medium
+from gateway.core.kv_events import Medium
+from gateway.index.holders import HOLDERS, Shelf
 
 # A tree of prefixes: block n of a path is named by the path up to it.
 paths = st.lists(st.integers(0, 2), min_size=1, max_size=12)

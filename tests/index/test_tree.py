@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.index.tree import PrefixTree
+from gateway.index.radix_tree import PrefixTree
 
 
 def chain(*names):

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 import zmq
 from index.event_index import HASHER, MODEL, WORTH, digest
 
+from gateway.config.kv_events_settings import IngestSettings
+from gateway.core.ids import ReplicaId, Target
+from gateway.core.kv_events import EventSource, FeedState
 from gateway.index import ReplicaIndex
-from gateway.ingest.feed import Feed
-from gateway.ingest.pump import Pump
-from gateway.ingest.settings import IngestSettings
-from gateway.values.ids import ReplicaId, Target
-from gateway.values.kv_events import EventSource, FeedState
+from gateway.kv_events.feed import Feed
+from gateway.kv_events.work_scheduler import Pump
 
 LIVE, REBUILDING, CONNECTING, SILENT = FeedState.LIVE, FeedState.REBUILDING, FeedState.CONNECTING, FeedState.SILENT
 TARGET = Target(ReplicaId("engine"))

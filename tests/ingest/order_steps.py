@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from ingest.order_world import stored
 
-from gateway.values.kv_events import AllBlocksCleared, BlockRemoved
+from gateway.core.kv_events import AllBlocksCleared, BlockRemoved
 
 events = st.one_of(
     st.integers(0, 5).map(stored),

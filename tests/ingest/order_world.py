@@ -8,8 +8,8 @@ request for a replay replaces the one before, and a connection that breaks takes
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from gateway.ingest.order import Apply, AskReplay, BatchOrder, Clear, Gap, SetState
-from gateway.values.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, FeedState, UnknownEvent
+from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, FeedState, UnknownEvent
+from gateway.kv_events.order import Apply, AskReplay, BatchOrder, Clear, Gap, SetState
 
 
 @dataclass(eq=False)

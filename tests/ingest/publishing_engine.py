@@ -9,7 +9,7 @@ import msgspec
 import zmq
 from index.engine_model import Engine, Prompt
 
-from gateway.values.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
+from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 
 END = (-1).to_bytes(8, "big", signed=True)
 TOPIC = b"kv"

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from gateway.hashing import ChainHasher
+from gateway.core.engine_facts import EngineKind
+from gateway.core.ids import ModelId, ReplicaId, Target
+from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, FeedState, Medium
+from gateway.engines import decode_batch, event_sources, parse_metrics
 from gateway.index import ReplicaIndex
-from gateway.index.events import EventHoldings
-from gateway.ingest.order import Apply, AskReplay, BatchOrder
-from gateway.values.engine import EngineKind
-from gateway.values.ids import ModelId, ReplicaId, Target
-from gateway.values.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, FeedState, Medium
-from gateway.vendors import decode_batch, event_sources, parse_metrics
+from gateway.index.event_holdings import EventHoldings
+from gateway.kv_events.order import Apply, AskReplay, BatchOrder
+from gateway.tokenize.block_hashes import ChainHasher
 
 FILES = Path(__file__).parents[1] / "golden" / "kv_events"
 MODEL = ModelId("a-model")

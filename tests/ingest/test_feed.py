@@ -16,7 +16,7 @@ from ingest.feed_reader import (
 )
 from ingest.publishing_engine import PublishingEngine
 
-from gateway.values.kv_events import EventSource
+from gateway.core.kv_events import EventSource
 
 
 def test_late_start_fills_the_index_from_the_replay(run):

@@ -10,10 +10,10 @@ from index.event_index import HASHER, MODEL, WORTH
 from ingest.feed_reader import CONNECTING, LIVE, REBUILDING, TARGET, Reader, fill, following
 from ingest.publishing_engine import END, TOPIC, PublishingEngine
 
+from gateway.config.kv_events_settings import IngestSettings
+from gateway.core.kv_events import EventSource
 from gateway.index import ReplicaIndex
-from gateway.ingest import feed as feed_module
-from gateway.ingest.settings import IngestSettings
-from gateway.values.kv_events import EventSource
+from gateway.kv_events import feed as feed_module
 
 STORM = 20_000
 
@@ -64,7 +64,7 @@ def stored(number, count=1):
 
 
 def test_twenty_thousand_batches_of_which_every_second_is_lost_cost_one_clear(run, monkeypatch):
-    monkeypatch.setattr("gateway.ingest.order._PATIENCE_SECONDS", 1e6)  # given up when this test says so
+    monkeypatch.setattr("gateway.kv_events.order._PATIENCE_SECONDS", 1e6)  # given up when this test says so
 
     async def body():
         engine = PublishingEngine()
@@ -116,7 +116,7 @@ def test_a_replay_of_which_every_second_batch_is_missing_costs_a_few_clears(run)
 
 
 def test_what_waited_is_applied_in_turns(run, monkeypatch):
-    monkeypatch.setattr("gateway.ingest.order._PATIENCE_SECONDS", 1e6)
+    monkeypatch.setattr("gateway.kv_events.order._PATIENCE_SECONDS", 1e6)
 
     async def body():
         engine = PublishingEngine()
@@ -138,7 +138,7 @@ def test_what_waited_is_applied_in_turns(run, monkeypatch):
 
 def test_batches_taken_for_late_copies_again_and_again_are_a_new_engine(run, monkeypatch):
     """One time stamp far ahead must not make copies of all that follows."""
-    monkeypatch.setattr("gateway.ingest.order._MOST_COPIES", 50)
+    monkeypatch.setattr("gateway.kv_events.order._MOST_COPIES", 50)
 
     async def body():
         engine = PublishingEngine()

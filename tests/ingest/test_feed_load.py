@@ -17,8 +17,8 @@ from ingest.feed_reader import (
 )
 from ingest.publishing_engine import PublishingEngine
 
+from gateway.core.kv_events import EventSource
 from gateway.index import ReplicaIndex
-from gateway.values.kv_events import EventSource
 
 
 class Watched:

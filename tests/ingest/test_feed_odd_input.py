@@ -17,7 +17,7 @@ from ingest.feed_reader import (
 )
 from ingest.publishing_engine import PublishingEngine
 
-from gateway.values.kv_events import EventSource
+from gateway.core.kv_events import EventSource
 
 
 def hostile(rng):

@@ -19,7 +19,7 @@ from ingest.feed_reader import (
 )
 from ingest.publishing_engine import PublishingEngine
 
-from gateway.values.kv_events import EventSource
+from gateway.core.kv_events import EventSource
 
 
 def test_engine_that_answers_no_replay_is_followed_all_the_same_and_asked_again(run):
@@ -80,7 +80,7 @@ def test_address_where_nobody_is_is_reported_as_silent_within_the_configured_tim
             assert error["fix"] == "do something about it"
             assert engine.events in reader.report.problem
             clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 61.0)
-            monkeypatch.setattr("gateway.ingest.alarm.time", clock)
+            monkeypatch.setattr("gateway.kv_events.log_limiter.time", clock)
             with structlog.testing.capture_logs() as logs:
                 reader.tick()
                 reader.tick()

@@ -11,18 +11,18 @@ import structlog
 from index.event_index import HASHER, MODEL, WORTH, digest
 from ingest.publishing_engine import PublishingEngine
 
+from gateway.config.kv_events_settings import IngestSettings
+from gateway.core.decision import Decision, DecisionKind
+from gateway.core.engine_facts import EngineFacts, EngineKind, RankFacts
+from gateway.core.ids import ModelId, ReplicaId, RequestId, Target
+from gateway.core.kv_events import FeedState
+from gateway.core.outcome import Ending
+from gateway.core.ports import EngineUnavailable
+from gateway.core.prompt import TokenSource
+from gateway.core.request import Endpoint
+from gateway.core.settlement import Settlement
 from gateway.index import ReplicaIndex
-from gateway.ingest import FeedPlan, KvFeeds
-from gateway.ingest.settings import IngestSettings
-from gateway.values.decision import Decision, DecisionKind
-from gateway.values.engine import EngineFacts, EngineKind, RankFacts
-from gateway.values.ids import ModelId, ReplicaId, RequestId, Target
-from gateway.values.kv_events import FeedState
-from gateway.values.outcome import Ending
-from gateway.values.ports import EngineUnavailable
-from gateway.values.prompt import TokenSource
-from gateway.values.request import Endpoint
-from gateway.values.settlement import Settlement
+from gateway.kv_events import FeedPlan, KvFeeds
 
 ONE, TWO = ReplicaId("one"), ReplicaId("two")
 QUICK = IngestSettings(silent_after_seconds=0.2, replay_timeout_seconds=1, probe_seconds=0.3)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from ingest.order_steps import end_faults, steps, take
 from ingest.order_world import World, stored
 
-from gateway.ingest.order import Gap
-from gateway.values.kv_events import AllBlocksCleared, BlockRemoved, FeedState
+from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, FeedState
+from gateway.kv_events.order import Gap
 
 LIVE, REBUILDING, CONNECTING, SILENT = FeedState.LIVE, FeedState.REBUILDING, FeedState.CONNECTING, FeedState.SILENT
 

@@ -9,7 +9,7 @@ from index.event_index import TARGET, chain_of, event_index
 from ingest.order_steps import end_faults
 from ingest.order_world import World
 
-from gateway.values.kv_events import FeedState
+from gateway.core.kv_events import FeedState
 
 SIZE = 16
 

@@ -5,8 +5,8 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ingest.pieces import PIECE_BLOCKS, pieces
-from gateway.values.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, Medium, UnknownEvent
+from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, Medium, UnknownEvent
+from gateway.kv_events.portions import PIECE_BLOCKS, pieces
 
 
 def run(first, count, parent, **fields):

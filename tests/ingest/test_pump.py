@@ -1,6 +1,6 @@
 import asyncio
 
-from gateway.ingest.pump import Pump
+from gateway.kv_events.work_scheduler import Pump
 
 
 class Steps:

@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from running_gateway import RunningGateway, settings_for
 
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.server import SimulatedEngine
+from gateway.simulator.simulated_engine import SimulatedEngine
 
 OPENMETRICS = {"accept": "application/openmetrics-text; version=1.0.0"}
 SYSTEM = "You answer questions about parcels, invoices and returns, in one sentence each. " * 8

@@ -3,8 +3,8 @@ import random
 
 import pytest
 
-from gateway.placement import LearnedRates
-from gateway.values.load import Rates
+from gateway.core.target_load import Rates
+from gateway.routing import LearnedRates
 
 START = Rates(0.02, 1 / 4000, 0.02, 2.0)
 

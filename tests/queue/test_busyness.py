@@ -2,13 +2,14 @@
 
 import time
 
+from gateway.core.engine_facts import EngineFacts, EngineKind, RankFacts
+from gateway.core.ids import ModelId, ReplicaId, Target
+from gateway.core.replica_state import DrainCause
+from gateway.core.target_load import Rates
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.replica import Replica
 from gateway.overload import Busyness
-from gateway.placement import Chooser, LearnedRates
-from gateway.relay import Fleet, Replica
-from gateway.values.engine import EngineFacts, EngineKind, RankFacts
-from gateway.values.ids import ModelId, ReplicaId, Target
-from gateway.values.load import Rates
-from gateway.values.replica import DrainCause
+from gateway.routing import Chooser, LearnedRates
 
 MODEL = ModelId("m")
 RATES = Rates(base_seconds=0.01, prefill_seconds_per_token=0.001, decode_seconds_per_token=0.01, request_seconds=10.0)

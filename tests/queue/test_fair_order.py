@@ -6,8 +6,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.queue.fair import SEQUENCE_TOKENS, FairOrder, Waiting
-from gateway.values.ids import ReplicaId, Target
+from gateway.core.ids import ReplicaId, Target
+from gateway.routing.fair_order import SEQUENCE_TOKENS, FairOrder, Waiting
 
 A, B = Target(ReplicaId("a")), Target(ReplicaId("b"))
 

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from gateway.queue import FairThreads
-from gateway.values.errors import Overloaded
-from gateway.values.ids import TenantId
-from gateway.values.tenant import Tenant
+from gateway.core.errors import Overloaded
+from gateway.core.ids import TenantId
+from gateway.core.tenant import Tenant
+from gateway.routing.fair_threads import FairThreads
 
 A, B = Tenant(TenantId("a")), Tenant(TenantId("b"))
 LARGE = 1000

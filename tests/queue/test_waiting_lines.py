@@ -5,11 +5,11 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.queue import Lines, Wish
-from gateway.queue.settings import QueueSettings
-from gateway.values.errors import NoReplica, Overloaded
-from gateway.values.ids import ModelId, ReplicaId, Target, TenantId
-from gateway.values.tenant import Tenant
+from gateway.config.queue_settings import QueueSettings
+from gateway.core.errors import NoReplica, Overloaded
+from gateway.core.ids import ModelId, ReplicaId, Target, TenantId
+from gateway.core.tenant import Tenant
+from gateway.routing.request_queue import Lines, Wish
 
 MODEL = ModelId("m")
 A, B = Target(ReplicaId("a")), Target(ReplicaId("b"))
@@ -147,7 +147,7 @@ async def test_what_waits_in_front_makes_others_look_elsewhere(world):
 
 async def test_a_free_replica_that_nobody_wants_costs_no_placing(world, monkeypatch):
     """But once, when it gets free, and a few now and then."""
-    monkeypatch.setattr("gateway.queue.lines._LOOK_SECONDS", 1000)
+    monkeypatch.setattr("gateway.routing.request_queue._LOOK_SECONDS", 1000)
     w = world({A: 0, B: 0})
     for number in range(50):
         w.asks(str(number), wants=lambda _: A)

@@ -1,6 +1,6 @@
 """Fixtures of the relay's tests."""
 
-from gateway.event_loop import Loop
+from gateway.server.event_loop import Loop
 
 
 def pytest_asyncio_loop_factories(config, item):

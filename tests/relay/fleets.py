@@ -1,10 +1,12 @@
 """Replicas for tests that look at a fleet from outside: no sockets, and time is a number."""
 
-from gateway.placement import LearnedRates
-from gateway.relay import BreakerLimits, Fleet, Replica
-from gateway.relay.flight import Flight
-from gateway.values.ids import ModelId, ReplicaId
-from gateway.values.load import Rates
+from gateway.core.ids import ModelId, ReplicaId
+from gateway.core.target_load import Rates
+from gateway.fleet.breaker import BreakerLimits
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.inflight_request import Flight
+from gateway.fleet.replica import Replica
+from gateway.routing import LearnedRates
 
 NOW = 1000.0
 MODEL = ModelId("m")

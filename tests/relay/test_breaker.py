@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.relay.breaker import Breaker, BreakerLimits
+from gateway.fleet.breaker import Breaker, BreakerLimits
 
 LIMITS = BreakerLimits(suspect_seconds=5, eject_after=3, eject_max_seconds=60)
 

@@ -4,8 +4,8 @@ import pytest
 import structlog
 from fleets import NOW, replica
 
-from gateway.relay import failure_stage, take_note
-from gateway.values.outcome import Ending, FailureStage, Outcome
+from gateway.core.outcome import Ending, FailureStage, Outcome
+from gateway.fleet.failures import failure_stage, take_note
 
 STAGES = [
     (Ending.NOT_CONNECTED, None, False, FailureStage.CONNECT),

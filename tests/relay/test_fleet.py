@@ -3,13 +3,14 @@
 import pytest
 import structlog
 
-from gateway.placement import Affinity, Chooser, LearnedRates
-from gateway.relay import Fleet, Replica
-from gateway.values.engine import EngineFacts, EngineKind, RankFacts
-from gateway.values.ids import ModelId, ReplicaId, Target
-from gateway.values.load import Rates
-from gateway.values.outcome import Usage
-from gateway.values.ports import Holding
+from gateway.core.engine_facts import EngineFacts, EngineKind, RankFacts
+from gateway.core.ids import ModelId, ReplicaId, Target
+from gateway.core.outcome import Usage
+from gateway.core.ports import Holding
+from gateway.core.target_load import Rates
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.replica import Replica
+from gateway.routing import Affinity, Chooser, LearnedRates
 
 NOW = 100.0
 RATES = Rates(base_seconds=0.01, prefill_seconds_per_token=0.001, decode_seconds_per_token=0.02, request_seconds=2.0)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.relay.flight import Flight
+from gateway.fleet.inflight_request import Flight
 
 
 async def flying(timeout_seconds, meanwhile):

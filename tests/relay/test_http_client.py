@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.relay.http import Broken, HttpClient, NotConnected, Origin, TransportError
-from gateway.relay.http import client as client_module
+from gateway.http_client import Broken, HttpClient, NotConnected, Origin, TransportError
+from gateway.http_client import client as client_module
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 

@@ -5,8 +5,8 @@ from fleets import NOW, fleet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.relay import SharedLoads
-from gateway.values.engine import EngineFacts, RankFacts
+from gateway.cluster.replicated_load import SharedLoads
+from gateway.core.engine_facts import EngineFacts, RankFacts
 
 
 def look(replica, running=0, waiting=0, between=lambda: None):

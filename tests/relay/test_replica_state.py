@@ -4,9 +4,9 @@ import pytest
 import structlog
 from fleets import NOW, fleet, replica, send
 
-from gateway.relay.drains import Drains
-from gateway.values.errors import NotFound
-from gateway.values.replica import DrainCause, ReplicaState
+from gateway.core.errors import NotFound
+from gateway.core.replica_state import DrainCause, ReplicaState
+from gateway.fleet.drains import Drains
 
 
 def failed(at, times, since=NOW):

@@ -6,8 +6,8 @@ import contextlib
 import pytest
 import structlog
 
-from gateway.relay.http import Broken, HttpClient, Origin, ResponseTooLarge, TransportError
-from gateway.relay.http.connection import Connection
+from gateway.http_client import Broken, HttpClient, Origin, ResponseTooLarge, TransportError
+from gateway.http_client.connection import Connection
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"

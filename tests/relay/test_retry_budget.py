@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.relay import RetryBudget
+from gateway.proxy import RetryBudget
 
 
 def taken(budget, now, most=10_000):

@@ -5,8 +5,8 @@ from fleets import MODEL, NOW, fail, fleet, replica, routable, send
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.relay import Fleet
-from gateway.values.replica import DrainCause, ReplicaState
+from gateway.core.replica_state import DrainCause, ReplicaState
+from gateway.fleet.fleet import Fleet
 
 OPERATOR = DrainCause.OPERATOR
 

@@ -6,8 +6,9 @@ from fleets import NOW, fleet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.relay import DrainOrder, Drains, SharedDrains
-from gateway.values.replica import DrainCause
+from gateway.cluster.replicated_drains import SharedDrains
+from gateway.core.replica_state import DrainCause
+from gateway.fleet.drains import DrainOrder, Drains
 
 
 class Desk:

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from gateway.values.request import ChatRequest, Endpoint
+from gateway.core.request import ChatRequest, Endpoint
 
 HEAD = {"id": "chatcmpl-1", "created": 7, "model": "demo"}
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pieces import asking
 
-from gateway.json_bytes import member_values
-from gateway.relay.resume import is_resumable
-from gateway.relay.resume.continued import continued_body, tokens_left
-from gateway.values.request import Endpoint
+from gateway.core.json_edit import member_values
+from gateway.core.request import Endpoint
+from gateway.proxy.resume import is_resumable
+from gateway.proxy.resume.continued import continued_body, tokens_left
 
 CHAT, COMPLETIONS = Endpoint.CHAT, Endpoint.COMPLETIONS
 TOOL = {"type": "function", "function": {"name": "f"}}

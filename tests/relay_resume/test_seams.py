@@ -3,10 +3,10 @@
 import pytest
 from pieces import HEAD, Client, Letters, asking, chunks, event, opening, said, usage
 
-from gateway.relay.resume import ResumableStream
-from gateway.relay.resume.told import read_told
-from gateway.values.outcome import Ending, Outcome, Usage
-from gateway.values.request import Endpoint
+from gateway.core.outcome import Ending, Outcome, Usage
+from gateway.core.request import Endpoint
+from gateway.proxy.resume import ResumableStream
+from gateway.proxy.resume.sent_text import read_told
 
 DONE = b"data: [DONE]\n\n"
 

@@ -9,10 +9,10 @@ from socket import AF_UNIX, socket
 import pytest
 import uvloop
 
-from gateway.explain.child import Child
-from gateway.explain.office import Office
-from gateway.explain.process import Gone, Session
-from gateway.explain.staff import ExplainStaff
+from gateway.explain.worker.build import ExplainStaff
+from gateway.explain.worker.child_process import Child
+from gateway.explain.worker.explain_worker import Office
+from gateway.explain.worker.process import Gone, Session
 
 # The gateway, the engines and the tenants are started as in the gateway's own tests.
 sys.path.append(str(Path(__file__).parent.parent / "gateway"))

@@ -13,7 +13,7 @@ from typing import Any
 from scenario_file import words
 from tokens import BLOCK, encoder, prompt_ids, runs
 
-from gateway.values.reasons import Reason
+from gateway.core.reasons import Reason
 
 _TURNS = 6
 _KEPT_MESSAGES = 5

@@ -16,10 +16,10 @@ from scenario_file import Scenario, name_of, words
 from tenancy import SECRET, key, tenant
 from tokens import encoder
 
-from gateway.settings import Settings
-from gateway.simulator import server
+from gateway.config.settings import Settings
+from gateway.simulator import simulated_engine as server
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.server import SimulatedEngine
+from gateway.simulator.simulated_engine import SimulatedEngine
 
 _QUICK = {"prefill_rate": 1e6, "decode_ms": 0.0}
 _SECONDS = 10.0

@@ -11,7 +11,7 @@ from scenario_file import Scenario
 from scenario_world import World
 from tenancy import key
 
-from gateway.values.reasons import Reason
+from gateway.core.reasons import Reason
 
 _NEAR = 0.02
 _ORDER = {

@@ -10,7 +10,7 @@ import pytest
 from scenario_file import Scenario, load_all
 from scenario_world import World
 
-from gateway.values.reasons import REASONS, Reason
+from gateway.core.reasons import REASONS, Reason
 
 SCENARIOS = load_all()
 _LINES, _COLUMNS = 25, 110

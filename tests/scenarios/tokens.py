@@ -18,9 +18,9 @@ from typing import Any
 
 from scenario_file import Scenario, load, name_of
 
-from gateway.encode import LocalEncoder, load_local
+from gateway.core.request import Endpoint
 from gateway.simulator.answers import Author, Wish
-from gateway.values.request import Endpoint
+from gateway.tokenize import LocalEncoder, load_local
 
 BLOCK = 16
 SHORTEST_RUN = 8

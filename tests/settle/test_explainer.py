@@ -9,13 +9,13 @@ from answered_requests import ids
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.hashing import ChainHasher
-from gateway.settle.difference import find_difference
-from gateway.settle.explainer import Explainer
-from gateway.settle.reference import Families, References
-from gateway.values.canonical import Canonicalized
-from gateway.values.explain import Happened, Holder, Past, Reply, Where
-from gateway.values.reasons import Reason, Rung
+from gateway.core.canonical import Canonicalized
+from gateway.core.explanation import Happened, Holder, Past, Reply, Where
+from gateway.core.reasons import Reason, Rung
+from gateway.explain.diff import find_difference
+from gateway.explain.explainer import Explainer
+from gateway.explain.reference import Families, References
+from gateway.tokenize.block_hashes import ChainHasher
 
 SYSTEM = list(range(1000, 1040))
 QUESTION = list(range(2000, 2020))

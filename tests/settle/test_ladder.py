@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.settle.ladder import RUNGS, Ladder
-from gateway.values.reasons import REASONS, Reason
+from gateway.core.reasons import REASONS, Reason
+from gateway.explain.ladder import RUNGS, Ladder
 
 LENGTHS = st.integers(-50, 5000)
 

@@ -6,12 +6,12 @@ import pytest
 from answered_requests import answered as request
 from answered_requests import ids
 
-from gateway.hashing import ChainHasher
-from gateway.settle.past import Fates, Memory
-from gateway.settle.past.blocks import BlockTable
-from gateway.values.explain import Happened, Past, Where
-from gateway.values.reasons import Reason
-from gateway.values.space import ResetCause
+from gateway.core.explanation import Happened, Past, Where
+from gateway.core.reasons import Reason
+from gateway.core.space import ResetCause
+from gateway.explain.seen import Fates, Memory
+from gateway.explain.seen.block_table import BlockTable
+from gateway.tokenize.block_hashes import ChainHasher
 
 WHERE = Where("demo", "tok", "v1", "tenant:acme")
 

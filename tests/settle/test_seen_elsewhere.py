@@ -9,16 +9,17 @@ from answered_requests import ids
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.hashing import ChainHasher
-from gateway.settle.difference import find_difference
-from gateway.settle.explainer import Explainer
-from gateway.settle.past import Fates, Memory, Teller, memory
-from gateway.settle.past.blocks import BlockTable
-from gateway.settle.past.told import read_told
-from gateway.settle.reference import Families, References
-from gateway.values.explain import Happened, Holder, Past, Reply, Where
-from gateway.values.reasons import Reason
-from gateway.values.space import ResetCause
+from gateway.core.explanation import Happened, Holder, Past, Reply, Where
+from gateway.core.reasons import Reason
+from gateway.core.space import ResetCause
+from gateway.explain.diff import find_difference
+from gateway.explain.explainer import Explainer
+from gateway.explain.reference import Families, References
+from gateway.explain.seen import Fates, Memory, Teller
+from gateway.explain.seen import seen_prompts as memory
+from gateway.explain.seen.block_table import BlockTable
+from gateway.explain.seen.seen_messages import read_told
+from gateway.tokenize.block_hashes import ChainHasher
 
 WHERE = Where("demo", "tok", "v1", "tenant:acme")
 

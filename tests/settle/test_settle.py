@@ -1,14 +1,16 @@
 import pytest
 
-from gateway.hashing import ChainHasher
-from gateway.placement import LearnedRates
-from gateway.settle import confirmed_tokens, learn, replies, settlement
-from gateway.values.decision import Decision, DecisionKind
-from gateway.values.ids import ModelId, ReplicaId, RequestId, Target
-from gateway.values.load import Rates
-from gateway.values.outcome import Ending, Outcome, Usage
-from gateway.values.prompt import TokenizedPrompt, TokenSource
-from gateway.values.request import ChatRequest, Endpoint
+from gateway.core.decision import Decision, DecisionKind
+from gateway.core.ids import ModelId, ReplicaId, RequestId, Target
+from gateway.core.outcome import Ending, Outcome, Usage
+from gateway.core.prompt import TokenizedPrompt, TokenSource
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.target_load import Rates
+from gateway.explain.learn_rates import learn
+from gateway.explain.reconcile import confirmed_tokens, settlement
+from gateway.explain.replies import replies
+from gateway.routing import LearnedRates
+from gateway.tokenize.block_hashes import ChainHasher
 
 PEER = "203.0.113.9"
 RATES = Rates(0.01, 0.001, 0.02, 2.0)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.keys import new_key
-from gateway.settle import client_family
+from gateway.core.api_keys import new_key
+from gateway.explain.client_family import client_family
 
 
 @pytest.mark.parametrize(

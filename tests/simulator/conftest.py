@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.server import SimulatedEngine
+from gateway.simulator.simulated_engine import SimulatedEngine
 
 
 class _Jump(selectors.SelectSelector):

@@ -10,7 +10,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from gateway.simulator.server import SimulatedEngine
+from gateway.simulator.simulated_engine import SimulatedEngine
 
 FIELDS = {
     "BlockStored": ("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium"),

@@ -2,7 +2,7 @@ import struct
 
 import pytest
 
-from gateway.simulator.cache import BlockCache, BlockTable
+from gateway.simulator.block_cache import BlockCache, BlockTable
 
 
 def ids(*numbers: int) -> bytes:

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.server import SimulatedEngine
+from gateway.simulator.simulated_engine import SimulatedEngine
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 MESSAGES = [{"role": "user", "content": "Hello."}]

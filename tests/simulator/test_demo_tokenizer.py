@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-import gateway.encode
-from gateway.tools import train_demo_tokenizer
+import gateway.tokenize
+from docs.generate import train_demo_tokenizer
 
 SHIPPED = Path(gateway.encode.__file__).parent / "builtin" / "demo"
 FILES = ["chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
@@ -19,7 +19,7 @@ def tokenizer():
 
 
 def test_training_again_gives_the_shipped_bytes(tmp_path):
-    command = [sys.executable, "-m", "gateway.tools.train_demo_tokenizer", str(tmp_path / "new")]
+    command = [sys.executable, "-m", "docs.generate.train_demo_tokenizer", str(tmp_path / "new")]
     subprocess.run(command, check=True, capture_output=True)
 
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == FILES

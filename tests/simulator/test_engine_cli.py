@@ -48,7 +48,7 @@ def test_several_engines_share_a_process_but_no_cache():
 import asyncio
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.faults import Fault
-from gateway.simulator.server import serve_engines
+from gateway.simulator.simulated_engine import serve_engines
 configs = [EngineConfig(model=name, prefill_rate=1e6, decode_ms=0) for name in ("a", "b")]
 asyncio.run(serve_engines(configs, lambda engines: print(*(engine.url for engine in engines), flush=True)))
 """

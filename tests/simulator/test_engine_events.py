@@ -6,8 +6,8 @@ import zmq
 from event_reader import Mirror, Subscriber, fill, held, local, named, replay
 
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.errors import ListenError
-from gateway.simulator.server import SimulatedEngine
+from gateway.simulator.engine_errors import ListenError
+from gateway.simulator.simulated_engine import SimulatedEngine
 
 COMPLETIONS = "/v1/completions"
 BOTH = {"events": "tcp://*:0", "replay": "tcp://*:0"}

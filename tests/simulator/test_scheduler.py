@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from gateway.simulator.cache import BlockCache
-from gateway.simulator.scheduler import Scheduler, Sequence
+from gateway.simulator.block_cache import BlockCache
+from gateway.simulator.engine_scheduler import Scheduler, Sequence
 
 
 def sequence(first: int, length: int, answer: int = 1, **options) -> Sequence:

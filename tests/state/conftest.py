@@ -12,7 +12,7 @@ from ears import Ear
 from pydantic import SecretStr
 from redis_server import PATIENT, SECRET, RedisServer
 
-from gateway.state import Exchange, RedisContextStore
+from gateway.cluster import Exchange, RedisContextStore
 
 
 class Clock:

@@ -5,7 +5,7 @@ import redis
 from pydantic import SecretStr
 from redis_server import SECRET
 
-from gateway.state import RedisRecords
+from gateway.cluster import RedisRecords
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gateway.state import State
-from gateway.state.address import Address, Kind, read_address
+from gateway.config.redis_address import Address, Kind, read_address
+from gateway.config.state_settings import State
 
 
 class File(BaseModel):

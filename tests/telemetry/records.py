@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gateway.values.decision import Decision, DecisionKind
-from gateway.values.ids import ModelId, ReplicaId, RequestId, Target, TenantId
-from gateway.values.outcome import Ending
-from gateway.values.prompt import TokenSource
-from gateway.values.request import ChatRequest, Endpoint
-from gateway.values.settlement import Refusal, Settlement
-from gateway.values.space import PrefixSpace, ResetCause, SpaceEnd
-from gateway.values.tenant import Caller, Tenant
+from gateway.core.decision import Decision, DecisionKind
+from gateway.core.ids import ModelId, ReplicaId, RequestId, Target, TenantId
+from gateway.core.outcome import Ending
+from gateway.core.prompt import TokenSource
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.settlement import Refusal, Settlement
+from gateway.core.space import PrefixSpace, ResetCause, SpaceEnd
+from gateway.core.tenant import Caller, Tenant
 
 ACME = Caller(Tenant(TenantId("acme"), label="acme"), key_id="ci", scope="de")
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from records import ACME, lines_of, refusal, request, settlement, space_end
 
+from gateway.config.logging_settings import AuditSettings
+from gateway.core.audit_event import AuditEvent
+from gateway.core.errors import ConfigInvalid
+from gateway.core.personal_findings import Finding
+from gateway.core.space import ResetCause
 from gateway.telemetry import AuditLog, check_writable
-from gateway.telemetry.settings import AuditSettings
-from gateway.values.audit import AuditEvent
-from gateway.values.errors import ConfigInvalid
-from gateway.values.personal import Finding
-from gateway.values.space import ResetCause
 
 
 @pytest.fixture

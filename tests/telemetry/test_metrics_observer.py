@@ -4,14 +4,14 @@ import pytest
 from prometheus_client import generate_latest
 from records import ACME, refusal, request, settlement, space_end
 
+from gateway.core.canonical import RuleMode
+from gateway.core.decision import Decision, DecisionKind
+from gateway.core.ids import ReplicaId, Target, TenantId
+from gateway.core.outcome import Ending
+from gateway.core.personal_findings import Finding
+from gateway.core.space import ResetCause
+from gateway.core.tenant import Caller, Tenant
 from gateway.telemetry import Catalog, MetricsObserver
-from gateway.values.canonical import RuleMode
-from gateway.values.decision import Decision, DecisionKind
-from gateway.values.ids import ReplicaId, Target, TenantId
-from gateway.values.outcome import Ending
-from gateway.values.personal import Finding
-from gateway.values.space import ResetCause
-from gateway.values.tenant import Caller, Tenant
 
 _AT_THE_START = {"gateway_config_last_reload_successful"}
 

@@ -3,9 +3,9 @@
 import pytest
 from records import refusal, settlement
 
+from gateway.core.decision import Decision, DecisionKind
+from gateway.core.ids import ReplicaId, Target
 from gateway.telemetry import RecentPredictions
-from gateway.values.decision import Decision, DecisionKind
-from gateway.values.ids import ReplicaId, Target
 
 R0 = ReplicaId("r0")
 

@@ -15,7 +15,7 @@ from running_gateway import RunningGateway, settings_for
 from scripted_engine import ScriptedEngine
 
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.server import SimulatedEngine
+from gateway.simulator.simulated_engine import SimulatedEngine
 from gateway.telemetry.tracing import export
 
 

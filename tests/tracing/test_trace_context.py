@@ -7,8 +7,8 @@ from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from raw_http import Connection, post
 from running_gateway import CHAT
 
-from gateway.telemetry.tracing.context import parent_of
 from gateway.telemetry.tracing.sampling import Tracing
+from gateway.telemetry.tracing.trace_context import parent_of
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 BODY = b'{"model":"demo","messages":[{"role":"user","content":"Hi"}]}'

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from gateway.reload import merged
-from gateway.settings import load_settings
-from gateway.telemetry.tracing import settings as tracing_settings
-from gateway.values.errors import ConfigInvalid
+from gateway.config import tracing_settings
+from gateway.config.settings import load_settings
+from gateway.core.errors import ConfigInvalid
+from gateway.server.reload import merged
 
 MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
 
@@ -46,10 +46,10 @@ def test_turned_off_nothing_of_it_is_needed():
     code = (
         # FastAPI brings the API; it is the SDK that would cost something.
         "import sys; sys.modules['opentelemetry.sdk'] = sys.modules['opentelemetry.exporter'] = None\n"
-        "import gateway.server\n"
+        "import gateway.server.run\n"
         "from gateway.telemetry.tracing import start_tracing\n"
-        "from gateway.telemetry.tracing.installed import is_installed\n"
-        "from gateway.telemetry.tracing.settings import TracingSettings\n"
+        "from gateway.config.tracing_installed import is_installed\n"
+        "from gateway.config.tracing_settings import TracingSettings\n"
         "assert start_tracing(TracingSettings(), lambda: None) is None\n"
         "print(is_installed())"
     )

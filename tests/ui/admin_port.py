@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import orjson
 
-from gateway.ui import AdminAccess, AdminState, LiveFeed, build_admin
-from gateway.values.audit import AuditEvent
-from gateway.values.errors import BadRequest
-from gateway.values.ports import ExplainDesk
-from gateway.values.space import PrefixSpace, ResetCause, SpaceEnd, SpaceSelection
+from gateway.admin import AdminAccess, AdminState, LiveFeed, build_admin
+from gateway.core.audit_event import AuditEvent
+from gateway.core.errors import BadRequest
+from gateway.core.ports import ExplainDesk
+from gateway.core.space import PrefixSpace, ResetCause, SpaceEnd, SpaceSelection
 
 PLAIN, READER, OPERATOR, LATE = "plain-t0ken", "reader-t0ken", "operator-t0ken", "late-t0ken"
 SECRETS = (PLAIN, READER, OPERATOR, LATE)

@@ -1,7 +1,7 @@
 import pytest
 from admin_port import PLAIN, TOKENS, AdminPort
 
-from gateway.ui import AdminAccess
+from gateway.admin import AdminAccess
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import httpx
 import uvicorn
 from admin_port import AdminPort
 
-from gateway.api.protocol import limited_protocol
-from gateway.values.errors import BadRequest
+from gateway.core.errors import BadRequest
+from gateway.server.http_protocol import limited_protocol
 
 PATIENCE_SECONDS = 60
 

@@ -3,9 +3,9 @@
 import pytest
 from admin_port import OPERATOR, PLAIN, READER, problem
 
-from gateway.keys import new_key
-from gateway.settle.journal import Journal
-from gateway.values.errors import BadRequest, GatewayError, NotFound
+from gateway.core.api_keys import new_key
+from gateway.core.errors import BadRequest, GatewayError, NotFound
+from gateway.stats import Journal
 
 PATHS = ("/admin/api/summary", "/admin/api/reasons", "/admin/api/requests", "/admin/api/requests/r1")
 

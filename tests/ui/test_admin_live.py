@@ -10,9 +10,9 @@ import pytest
 from admin_port import OPERATOR, PLAIN, READER, TOKENS, AdminPort, Token, problem
 from served_port import Journal, ServedPort, eventually
 
-from gateway.ui import AdminAccess, LiveFeed
-from gateway.ui.live import MOST_LISTENERS, SHOWN_ROWS
-from gateway.values.errors import GatewayError, NotFound
+from gateway.admin import AdminAccess, LiveFeed
+from gateway.admin.live_feed import MOST_LISTENERS, SHOWN_ROWS
+from gateway.core.errors import GatewayError, NotFound
 
 LIVE = "/admin/api/live"
 

@@ -3,8 +3,8 @@
 import pytest
 from admin_port import OPERATOR, SHOWN, problem
 
-from gateway.values.errors import BadRequest, GatewayError, NotFound
-from gateway.values.space import SpaceSelection
+from gateway.core.errors import BadRequest, GatewayError, NotFound
+from gateway.core.space import SpaceSelection
 
 RESET = "/admin/api/spaces/reset"
 DRAIN = "/admin/api/replicas/drain"

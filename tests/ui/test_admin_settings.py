@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.settings import Settings, load_settings
-from gateway.values.errors import ConfigInvalid
+from gateway.config.settings import Settings, load_settings
+from gateway.core.errors import ConfigInvalid
 
 HASH = "sha256:" + hashlib.sha256(b"a token").hexdigest()
 OTHER = "sha256:" + hashlib.sha256(b"another").hexdigest()

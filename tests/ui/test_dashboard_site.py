@@ -8,7 +8,7 @@ import pytest
 from admin_port import OPERATOR, PLAIN, READER, TOKENS, AdminPort, problem
 from served_port import ServedPort
 
-from gateway.ui import AdminAccess
+from gateway.admin import AdminAccess
 
 PAGES = ("/dashboard", "/dashboard/", "/dashboard/requests/x/y", "/dashboard/requests/a%2Fb%3Cscript%3E?window=1h")
 IDENTITY = {"accept-encoding": "identity"}

@@ -13,11 +13,11 @@ from admin_port import LATE, OPERATOR, PLAIN, READER, SECRETS, TOKENS, AdminPort
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 
-from gateway.tools import reset
-from gateway.tools.admin_client import TOKEN_VARIABLE, AdminClient, AdminNotReachable, AdminProblem, AdminRefused
-from gateway.ui import AdminAccess
-from gateway.values.errors import BadRequest
-from gateway.values.space import SpaceSelection
+from gateway.admin import AdminAccess
+from gateway.commands import reset
+from gateway.commands.admin_client import TOKEN_VARIABLE, AdminClient, AdminNotReachable, AdminProblem, AdminRefused
+from gateway.core.errors import BadRequest
+from gateway.core.space import SpaceSelection
 
 
 class Serving:

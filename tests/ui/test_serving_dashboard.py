@@ -17,7 +17,7 @@ import yaml
 from admin_port import problem
 
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.server import SimulatedEngine
+from gateway.simulator.simulated_engine import SimulatedEngine
 
 GRACE_SECONDS = 600
 """Much longer than these tests wait."""

@@ -5,9 +5,9 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.encode import load_local
-from gateway.ui.tokens import tokens_shown
-from gateway.values.errors import BadRequest, NotFound
+from gateway.admin.token_diff import tokens_shown
+from gateway.core.errors import BadRequest, NotFound
+from gateway.tokenize import load_local
 
 LOCAL = load_local("builtin:demo")
 BYTES = tiktoken.Encoding(

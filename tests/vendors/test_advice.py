@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from gateway.values.engine import EngineKind
-from gateway.vendors import advice, event_sources
+from gateway.core.engine_facts import EngineKind
+from gateway.engines import advice, event_sources
 
 FLAGS = {
     EngineKind.VLLM: ("--enable-prefix-caching", "--enable-prompt-tokens-details"),

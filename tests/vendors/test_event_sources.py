@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from gateway.values.engine import EngineKind
-from gateway.values.kv_events import EventSource
-from gateway.vendors import ServerFacts, event_sources, offset_sources, parse_server_info
+from gateway.core.engine_facts import EngineKind
+from gateway.core.kv_events import EventSource
+from gateway.engines import ServerFacts, event_sources, offset_sources, parse_server_info
 
 
 def config(endpoint="tcp://*:5557", **fields):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.values.kv_events import BlockRemoved, BlockStored, UnknownEvent
-from gateway.vendors import BatchReader, BatchUnreadable, decode_batch, kv_event_reader
-from gateway.vendors.msgpack_walk import Walk
+from gateway.core.kv_events import BlockRemoved, BlockStored, UnknownEvent
+from gateway.engines import BatchReader, BatchUnreadable, decode_batch, kv_event_reader
+from gateway.engines.msgpack_walk import Walk
 
 STORED = {
     "type": "BlockStored",

@@ -8,15 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from gateway.values.kv_events import (
-    AllBlocksCleared,
-    BlockRemoved,
-    BlockStored,
-    EventBatch,
-    Medium,
-    UnknownEvent,
-)
-from gateway.vendors import BatchUnreadable, decode_batch, media_extra
+from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, Medium, UnknownEvent
+from gateway.engines import BatchUnreadable, decode_batch, media_extra
 
 BIG = 2**64 - 3
 TOKENS = list(range(100, 108))

@@ -1,7 +1,7 @@
 import pytest
 
-from gateway.values.media import MediaItem
-from gateway.vendors import parse_media
+from gateway.core.media import MediaItem
+from gateway.engines import parse_media
 
 
 def test_items_of_all_modalities_by_offset():

@@ -1,9 +1,9 @@
 import pytest
 
-from gateway.values.engine import EngineFacts, EngineKind, RankFacts
-from gateway.values.outcome import Usage
-from gateway.vendors import parse_metrics, parse_usage, payloads
-from gateway.vendors.samples import read_samples
+from gateway.core.engine_facts import EngineFacts, EngineKind, RankFacts
+from gateway.core.outcome import Usage
+from gateway.engines import parse_metrics, parse_usage, payloads
+from gateway.engines.samples import read_samples
 
 # Lines as vLLM 0.32.0 prints them.
 VLLM = """\

@@ -6,8 +6,8 @@ import orjson
 import pytest
 from warm_world import CHAT, TEXT
 
-from gateway.values.request import Endpoint
-from gateway.warming.declared import Malformed, declare
+from gateway.core.request import Endpoint
+from gateway.warmup.declared import Malformed, declare
 
 
 def refused(entry):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from warm_world import CHAT, TEXT
 
-from gateway.values.errors import ConfigInvalid
-from gateway.warming import document
-from gateway.warming.document import read_prefixes
+from gateway.core.errors import ConfigInvalid
+from gateway.warmup import document
+from gateway.warmup.document import read_prefixes
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "prefixes.yaml"
 GOOD = "- {model: m, prompt: Hello}\n"

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from gateway.tools import warm
+from gateway.commands import warm
 
 GOOD = "- {model: m, prompt: One}\n- model: m\n  prompt: Two\n  tenant: acme\n"
 STATES = [
@@ -246,7 +246,7 @@ def test_a_rate_that_is_none(command, admin, rate):
 def test_interrupt_stops_watching_and_says_that_the_job_goes_on(admin, file):
     admin.states = [JOB | STATES[0]]
     script = (
-        "import argparse, sys\nfrom gateway.tools import warm\np = argparse.ArgumentParser()\n"
+        "import argparse, sys\nfrom gateway.commands import warm\np = argparse.ArgumentParser()\n"
         "warm.add_arguments(p)\nsys.exit(warm.run(p.parse_args(sys.argv[1:])))"
     )
     environ = {name: value for name, value in os.environ.items() if name != "GATEWAY_ADMIN_TOKEN"}

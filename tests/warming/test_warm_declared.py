@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from warm_world import World, eventually, finished, order, settled
 
-from gateway.values.errors import BadRequest
-from gateway.values.request import Endpoint
-from gateway.warming.settings import WarmSettings
+from gateway.config.warmup_settings import WarmSettings
+from gateway.core.errors import BadRequest
+from gateway.core.request import Endpoint
 
 PREFIXES = """\
 - {model: m, prompt: One}

@@ -4,9 +4,9 @@ import pytest
 import structlog
 from warm_world import CHAT, World, eventually, order, settled
 
-from gateway.values.errors import ConfigInvalid
-from gateway.values.tenant import Tenant
-from gateway.warming.settings import WarmSettings
+from gateway.config.warmup_settings import WarmSettings
+from gateway.core.errors import ConfigInvalid
+from gateway.core.tenant import Tenant
 
 PREFIXES = """\
 - {model: m, prompt: One}

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from warm_world import CHAT, TEXT, World, eventually, finished, order, settled
 
-from gateway.values.errors import BadRequest, NoReplica, ShuttingDown
-from gateway.values.request import Endpoint
-from gateway.values.tenant import EVERYBODY
+from gateway.core.errors import BadRequest, NoReplica, ShuttingDown
+from gateway.core.request import Endpoint
+from gateway.core.tenant import EVERYBODY
 
 
 @pytest.fixture

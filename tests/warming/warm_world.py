@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from gateway.values.ids import ModelId, ReplicaId, Target, TenantId
-from gateway.values.tenant import Tenant
-from gateway.warming import Warmer
-from gateway.warming.settings import WarmSettings
+from gateway.config.warmup_settings import WarmSettings
+from gateway.core.ids import ModelId, ReplicaId, Target, TenantId
+from gateway.core.tenant import Tenant
+from gateway.warmup import Warmer
 
 CHAT = {"model": "m", "messages": [{"role": "system", "content": "Be brief."}]}
 TEXT = {"model": "m", "prompt": "Once upon a time"}

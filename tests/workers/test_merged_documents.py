@@ -1,6 +1,6 @@
 """What several workers answer at the admin port as one answer."""
 
-from gateway.workers import documents
+from gateway.server.workers import merged_documents as documents
 
 
 def replica(name, **members):

@@ -8,9 +8,9 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read
 
+from gateway.core.replica_state import ReplicaState
+from gateway.server.workers.merged_metrics import ASK_FOR, GAUGES, MergedPages
 from gateway.telemetry import Catalog
-from gateway.values.replica import ReplicaState
-from gateway.workers.metrics import ASK_FOR, GAUGES, MergedPages
 
 
 def page(catalog: Catalog) -> str:

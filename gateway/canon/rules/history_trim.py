@@ -14,10 +14,10 @@ import orjson
 
 from gateway.canon.edits import Edit
 from gateway.canon.rule import NOTHING, Detected, Fields, Given
-from gateway.canon.settings import HistoryTrimSettings
 from gateway.canon.texts import BLOCK_ROLES, leading_messages, messages
-from gateway.values.canonical import RuleName
-from gateway.values.numbers import whole
+from gateway.config.canon_settings import HistoryTrimSettings
+from gateway.core.canonical import RuleName
+from gateway.core.numbers import whole
 
 _MESSAGE_MARKS = 6
 """Tokens of a chat template around a message."""

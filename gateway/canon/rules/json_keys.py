@@ -12,9 +12,9 @@ from gateway.canon.key_order import in_order, tool_in_order
 from gateway.canon.rewrite import rewritten, written_again
 from gateway.canon.rule import NOTHING, Detected, Fields, Given
 from gateway.canon.texts import messages
-from gateway.canon.tools import name_said
-from gateway.values.canonical import RuleName
-from gateway.values.request import Endpoint
+from gateway.canon.tool_names import name_said
+from gateway.core.canonical import RuleName
+from gateway.core.request import Endpoint
 
 _MOST_KNOWN = 5000
 

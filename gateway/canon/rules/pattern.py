@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from gateway.canon.edits import Edit
-from gateway.canon.own_regex import OwnRegex, TooSlow
 from gateway.canon.rule import NOTHING, Detected, Fields, Given
-from gateway.canon.rules.pieces import Piece, exchanged, text_edits, then
-from gateway.canon.settings import OwnPatternSettings
+from gateway.canon.rules.text_replacements import Piece, exchanged, text_edits, then
 from gateway.canon.texts import Text, texts
-from gateway.values.canonical import RuleName
+from gateway.config.canon_settings import OwnPatternSettings
+from gateway.config.operator_patterns import OwnRegex, TooSlow
+from gateway.core.canonical import RuleName
 
 _MAX_ROUNDS = 8
 """How often a text is gone through, because what is replaced may make up what is found. A text that still changes then

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
+from gateway.canon.code_spans import fenced, touched
 from gateway.canon.edits import Edit
-from gateway.canon.fences import fenced, touched
 from gateway.canon.rule import NOTHING, Detected, Fields, Given
-from gateway.canon.settings import RoleOrderSettings
 from gateway.canon.texts import LEADING_ROLES, messages
-from gateway.values.canonical import RuleName
-from gateway.values.request import Endpoint
+from gateway.config.canon_settings import RoleOrderSettings
+from gateway.core.canonical import RuleName
+from gateway.core.request import Endpoint
 
 Message = Mapping[str, Any]
 

@@ -4,9 +4,9 @@ from typing import Any, ClassVar
 
 from gateway.canon.edits import Edit
 from gateway.canon.rule import NOTHING, Detected, Fields, Given
-from gateway.canon.tools import named, names_said
-from gateway.values.canonical import RuleName
-from gateway.values.request import Endpoint
+from gateway.canon.tool_names import named, names_said
+from gateway.core.canonical import RuleName
+from gateway.core.request import Endpoint
 
 
 class ToolOrder:

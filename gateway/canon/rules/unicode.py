@@ -5,12 +5,12 @@ import unicodedata
 from collections.abc import Iterator
 from typing import ClassVar
 
+from gateway.canon.code_spans import Ranges, fenced, touched
 from gateway.canon.edits import Edit
-from gateway.canon.fences import Ranges, fenced, touched
 from gateway.canon.rule import NOTHING, Detected, Fields, Given
-from gateway.canon.rules.pieces import MAX_EDITS, Piece, exchanged, text_edits, written_texts
+from gateway.canon.rules.text_replacements import MAX_EDITS, Piece, exchanged, text_edits, written_texts
 from gateway.canon.texts import Text
-from gateway.values.canonical import RuleName
+from gateway.core.canonical import RuleName
 
 # Zero width space, word joiner, byte order mark. Not the joiners U+200C and U+200D: they carry meaning.
 _UNSEEN = "\u200b\u2060\ufeff"

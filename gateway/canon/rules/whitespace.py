@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
+from gateway.canon.code_spans import fenced, touched
 from gateway.canon.edits import Edit
-from gateway.canon.fences import fenced, touched
 from gateway.canon.rule import NOTHING, Detected, Fields, Given
-from gateway.canon.rules.pieces import Piece, text_edits, written_texts
+from gateway.canon.rules.text_replacements import Piece, text_edits, written_texts
 from gateway.canon.texts import LEADING_ROLES, Text, messages
-from gateway.values.canonical import RuleName
+from gateway.core.canonical import RuleName
 
 _SPACE = " \t\r\n"
 # All that there may be to do, but for "\r" and a text's end: found from the line feed on, which is fast.

@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import orjson
 
-from gateway.discovery.found import Found, SourceFailed
-from gateway.discovery.settings import KubernetesSettings, TemplateSettings
+from gateway.config.discovery_settings import KubernetesSettings, TemplateSettings
+from gateway.discovery.discovered import Found, SourceFailed
 from gateway.discovery.sources.slices import Slices, read_slice
 
 _WATCH_SECONDS = 60

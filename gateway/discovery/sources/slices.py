@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.discovery.found import Condition, Found, SourceFailed
-from gateway.discovery.replica_settings import ReplicaSettings
-from gateway.discovery.settings import KubernetesSettings, TemplateSettings
+from gateway.config.discovery_settings import KubernetesSettings, TemplateSettings
+from gateway.config.replica_settings import ReplicaSettings
+from gateway.discovery.discovered import Condition, Found, SourceFailed
 from gateway.discovery.template import replica_at
 
 _ORDER = list(Condition)

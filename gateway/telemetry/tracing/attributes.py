@@ -3,9 +3,9 @@
 Names are those of OpenTelemetry's semantic conventions (GenAI, HTTP, server) where there are any, else ``gateway.…``.
 """
 
-from gateway.values.decision import Decision
-from gateway.values.outcome import Outcome
-from gateway.values.settlement import Refusal, Settlement
+from gateway.core.decision import Decision
+from gateway.core.outcome import Outcome
+from gateway.core.settlement import Refusal, Settlement
 
 Attributes = dict[str, str | int | float | bool]
 
@@ -34,7 +34,7 @@ def of_settlement(settlement: Settlement, operation: str) -> Attributes:
         "gateway.prefix.confirmed_tokens": s.cached_tokens,
         "gateway.tokens.source": str(s.token_source),
         "gateway.failed_attempts": s.failed_attempts,
-        "gateway.ending": str(s.ending) if s.ending else "unrouted",
+        "gateway.server.forced_end": str(s.ending) if s.ending else "unrouted",
     }
     return _known(told)
 
@@ -51,7 +51,7 @@ def of_refusal(refusal: Refusal, operation: str) -> Attributes:
             "gen_ai.operation.name": operation,
             "gateway.request.id": refusal.request_id,
             "gateway.tenant.id": caller.tenant.id if caller else None,
-            "gateway.ending": "refused",
+            "gateway.server.forced_end": "refused",
         }
     )
 
@@ -75,7 +75,7 @@ def of_outcome(outcome: Outcome) -> Attributes:
     return _known(
         {
             "http.response.status_code": outcome.status,
-            "gateway.ending": str(outcome.ending),
+            "gateway.server.forced_end": str(outcome.ending),
             "gateway.ttft_seconds": outcome.ttft_seconds,
         }
     )

@@ -15,8 +15,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from gateway.telemetry.tracing.request import FinishedTrace
-from gateway.telemetry.tracing.settings import TracingSettings
+from gateway.config.tracing_settings import TracingSettings
+from gateway.telemetry.tracing.request_trace import FinishedTrace
 from gateway.telemetry.tracing.spans import SpanMaker
 
 _log = structlog.get_logger("gateway.telemetry")

@@ -2,17 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from gateway.telemetry.tracing.context import (
-    SAMPLED,
-    Header,
-    new_span_id,
-    new_trace_id,
-    parent_of,
-    trace_headers,
-)
-from gateway.telemetry.tracing.request import RequestTrace, Unrecorded
-from gateway.telemetry.tracing.settings import TracingSettings
+from gateway.config.tracing_settings import TracingSettings
+from gateway.telemetry.tracing.request_trace import RequestTrace, Unrecorded
 from gateway.telemetry.tracing.sink import TraceSink
+from gateway.telemetry.tracing.trace_context import SAMPLED, Header, new_span_id, new_trace_id, parent_of, trace_headers
 
 _LOW_BITS = (1 << 64) - 1
 _UNTOUCHED = Unrecorded(None)

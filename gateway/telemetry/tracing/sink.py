@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from gateway.telemetry.tracing.request import FinishedTrace
+from gateway.telemetry.tracing.request_trace import FinishedTrace
 
 
 class TraceSink(Protocol):

@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
-from gateway.keys import looks_like_key
-from gateway.telemetry.tracing.request import FinishedTrace, Span
+from gateway.core.api_keys import looks_like_key
+from gateway.telemetry.tracing.request_trace import FinishedTrace, Span
 
 _FLAGS = TraceFlags(TraceFlags.SAMPLED)
 _UNSET = Status(StatusCode.UNSET)

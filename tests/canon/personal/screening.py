@@ -5,11 +5,12 @@ import json
 
 import orjson
 
-from gateway.canon.personal import PersonalDataScreen, PersonalDataSettings
-from gateway.queue import FairThreads
-from gateway.values.ids import ModelId, RequestId, TenantId
-from gateway.values.request import ChatRequest, Endpoint
-from gateway.values.tenant import Caller, PersonalDataMode, Tenant
+from gateway.canon.pii import PersonalDataScreen
+from gateway.config.personal_data_settings import PersonalDataSettings
+from gateway.core.ids import ModelId, RequestId, TenantId
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.tenant import Caller, PersonalDataMode, Tenant
+from gateway.routing.fair_threads import FairThreads
 
 SECRET = "anna.secret@example.com"
 """What must show up nowhere."""

@@ -3,9 +3,9 @@
 import pytest
 from cpu_limit import cpu_seconds
 
-from gateway.canon.personal.kinds import view
-from gateway.canon.personal.patterns import Patterns
-from gateway.canon.personal.settings import BUILT_IN_KINDS
+from gateway.canon.pii.kinds import text_view as view
+from gateway.canon.pii.patterns import Patterns
+from gateway.config.personal_data_settings import BUILT_IN_KINDS
 
 MEBIBYTE = 1 << 20
 

@@ -3,9 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from gateway.canon.personal import PersonalDataSettings
-from gateway.canon.personal.patterns import Hit, Patterns
-from gateway.canon.personal.settings import BUILT_IN_KINDS, PatternSettings
+from gateway.canon.pii.patterns import Hit, Patterns
+from gateway.config.personal_data_settings import BUILT_IN_KINDS, PatternSettings, PersonalDataSettings
 
 
 def mistake(**pattern):

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from gateway.canon.personal.kinds.view import TextView
-from gateway.canon.personal.patterns import Hit, Patterns
-from gateway.canon.personal.settings import BUILT_IN_KINDS
+from gateway.canon.pii.kinds.text_view import TextView
+from gateway.canon.pii.patterns import Hit, Patterns
+from gateway.config.personal_data_settings import BUILT_IN_KINDS
 
 ALL = Patterns(BUILT_IN_KINDS)
 

@@ -8,14 +8,15 @@ import pytest
 import structlog
 from screening import SECRET, Remembering, chat, request, screening, system
 
-from gateway.canon.personal import PersonalDataScreen, PersonalDataSettings
-from gateway.canon.personal.memo import Memo
-from gateway.canon.personal.patterns import Hit, Patterns
-from gateway.canon.personal.tally import Tally
-from gateway.values.errors import BadRequest, GatewayError
-from gateway.values.ids import ReplicaId, Target
-from gateway.values.personal import Finding, FindingReport
-from gateway.values.request import Endpoint
+from gateway.canon.pii import PersonalDataScreen
+from gateway.canon.pii.found_cache import Memo
+from gateway.canon.pii.patterns import Hit, Patterns
+from gateway.canon.pii.tally import Tally
+from gateway.config.personal_data_settings import PersonalDataSettings
+from gateway.core.errors import BadRequest, GatewayError
+from gateway.core.ids import ReplicaId, Target
+from gateway.core.personal_findings import Finding, FindingReport
+from gateway.core.request import Endpoint
 
 TEXT = f"Write to {SECRET}."
 FOUND = Finding("email", "messages[0].content", 9, len(SECRET))
@@ -137,7 +138,7 @@ class Broken:
 @pytest.mark.parametrize("mode", ["mask", "block"])
 @pytest.mark.parametrize("length", [10, 50_000])
 async def test_what_cannot_be_searched_does_not_go_on(mode, length, monkeypatch):
-    monkeypatch.setattr("gateway.canon.personal.screen.Patterns", Broken)
+    monkeypatch.setattr("gateway.canon.pii.screen.Patterns", Broken)
     async with screening() as (screen, _):
         with structlog.testing.capture_logs() as logs, pytest.raises(GatewayError) as failed:
             await screen.inspect(chat(system(TEXT + "x" * length), mode=mode))
@@ -149,7 +150,7 @@ async def test_what_cannot_be_searched_does_not_go_on(mode, length, monkeypatch)
 
 
 async def test_what_cannot_be_searched_is_no_matter_in_report_mode(monkeypatch):
-    monkeypatch.setattr("gateway.canon.personal.screen.Patterns", Broken)
+    monkeypatch.setattr("gateway.canon.pii.screen.Patterns", Broken)
     async with screening() as (screen, observer):
         original = chat(system(TEXT))
         with structlog.testing.capture_logs() as logs:
@@ -300,7 +301,7 @@ async def test_nothing_the_screen_holds_shows_a_text():
         await screen.inspect(original)
         screen.answered(original, "s")
         await idle(screen, observer, 1)
-        from gateway.canon.personal.passages import leading
+        from gateway.canon.pii.passages import leading
 
         assert SECRET not in repr(screen.reports("s")) + repr(observer.seen) + repr(leading(original))
 
@@ -350,8 +351,8 @@ def test_memo_leaves_out_what_would_crowd_out_the_others():
 
 
 def test_the_screen_is_what_the_flow_wants():
-    from gateway.queue import FairThreads
-    from gateway.values.ports import Screen
+    from gateway.core.ports import Screen
+    from gateway.routing.fair_threads import FairThreads
 
     threads = FairThreads(1, 2**20)
     screen: Screen = PersonalDataScreen(PersonalDataSettings(), threads, Remembering())

@@ -6,8 +6,8 @@ import tracemalloc
 import pytest
 from screening import SECRET, chat, request, screening, system
 
-from gateway.canon.personal.shared import Conversation, SharedPrefixes
-from gateway.values.request import Endpoint
+from gateway.canon.pii.shared_prefixes import Conversation, SharedPrefixes
+from gateway.core.request import Endpoint
 
 
 async def told(requests, *, space="s", **settings):

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.canon.counts import TokenCounts
 from gateway.canon.edits import applied
 from gateway.canon.rule import Given
 from gateway.canon.rules.history_trim import HistoryTrim
-from gateway.canon.settings import HistoryTrimSettings
-from gateway.values.canonical import RuleName
+from gateway.canon.token_counts import TokenCounts
+from gateway.config.canon_settings import HistoryTrimSettings
+from gateway.core.canonical import RuleName
 
 LIMIT = 1000
 SYSTEM = {"role": "system", "content": "Be kind."}

@@ -10,7 +10,7 @@ from gateway.canon.edits import applied
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import Given
 from gateway.canon.rules.json_keys import JsonKeys
-from gateway.values.request import Endpoint
+from gateway.core.request import Endpoint
 
 GIVEN = Given(now=0)
 RULE = JsonKeys()

@@ -7,8 +7,8 @@ from requests_at_random import chats, completions
 from text_rule_checks import NOW, changed, check_idempotent, check_others_untouched, edits_of, text_after
 
 from gateway.canon.rules.pattern import OwnPatterns
-from gateway.canon.settings import OwnPatternSettings
-from gateway.values.canonical import RuleName
+from gateway.config.canon_settings import OwnPatternSettings
+from gateway.core.canonical import RuleName
 
 
 def own(*patterns, roles=("system", "developer", "user")):

@@ -5,8 +5,8 @@ import pytest
 from gateway.canon.edits import applied
 from gateway.canon.rule import Given
 from gateway.canon.rules.role_order import RoleOrder
-from gateway.canon.settings import RoleOrderSettings
-from gateway.values.request import Endpoint
+from gateway.config.canon_settings import RoleOrderSettings
+from gateway.core.request import Endpoint
 
 GIVEN = Given(now=0)
 

@@ -7,7 +7,7 @@ import pytest
 from gateway.canon.edits import applied
 from gateway.canon.rule import Given
 from gateway.canon.rules.tool_order import ToolOrder
-from gateway.values.request import Endpoint
+from gateway.core.request import Endpoint
 
 GIVEN = Given(now=0)
 RULE = ToolOrder()

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from requests_at_random import chats, completions
 from text_rule_checks import NOW, check_idempotent, check_others_untouched, edits_of, letters, text_after
 
-from gateway.canon.fences import fenced
+from gateway.canon.code_spans import fenced
 from gateway.canon.rules import unicode as module
 from gateway.canon.rules.unicode import Unicode
-from gateway.values.canonical import RuleName
+from gateway.core.canonical import RuleName
 
 RULE = Unicode()
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"

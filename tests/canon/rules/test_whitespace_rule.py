@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from requests_at_random import chats, completions
 from text_rule_checks import NOW, changed, check_idempotent, check_others_untouched, edits_of, letters, text_after
 
-from gateway.canon.fences import fenced
+from gateway.canon.code_spans import fenced
 from gateway.canon.rules.whitespace import Whitespace
-from gateway.values.canonical import RuleName
+from gateway.core.canonical import RuleName
 
 RULE = Whitespace()
 

@@ -2,9 +2,9 @@
 
 import orjson
 
-from gateway.settle.difference import find_difference
-from gateway.settle.prompt_text import PromptText, prompt_text
-from gateway.values.explain import Difference, Reply
+from gateway.core.explanation import Difference, Reply
+from gateway.explain.diff import find_difference
+from gateway.explain.prompt_text import PromptText, prompt_text
 
 
 def chat(*messages, tools=None, **fields) -> PromptText:

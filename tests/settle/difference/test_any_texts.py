@@ -8,8 +8,8 @@ from differing import answered, chat, code, completion, difference, tool
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.settle.prompt_text import Message, PromptText, Tool, ToolCall
-from gateway.values.reasons import REASONS, Rung
+from gateway.core.reasons import REASONS, Rung
+from gateway.explain.prompt_text import Message, PromptText, Tool, ToolCall
 
 TEXT = st.one_of(
     st.text(max_size=60),

@@ -7,9 +7,9 @@ from differing import chat, difference
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gateway.canon.settings import SlotSettings
-from gateway.settle.difference.learned import learned_slot
-from gateway.values.reasons import Reason
+from gateway.config.canon_settings import SlotSettings
+from gateway.core.reasons import Reason
+from gateway.explain.diff.learned import learned_slot
 
 AROUND = "You answer questions about parcels.\n{}\nBe brief and kind to everybody, and never promise a date.\n"
 

@@ -4,9 +4,9 @@ import tracemalloc
 
 from written_requests import NOON, ask, difference, explanation, finished
 
-from gateway.settle.journal import Journal, JournalLimits
-from gateway.values.explain import Where
-from gateway.values.reasons import Reason
+from gateway.core.explanation import Where
+from gateway.core.reasons import Reason
+from gateway.stats import Journal, JournalLimits
 
 
 def explained(number: int):

@@ -5,11 +5,11 @@ import pytest
 import yaml
 from written_requests import NOON, SECONDS_PER_TOKEN, ask, explanation, finished
 
-from gateway.canon.settings import CanonSettings
-from gateway.settle.journal import Journal, JournalLimits, Price
-from gateway.values.canonical import Canonicalized, EditShown, RuleMode, RuleOutcome
-from gateway.values.explain import ReferenceShown, VaryingSlot
-from gateway.values.reasons import Reason
+from gateway.config.canon_settings import CanonSettings
+from gateway.core.canonical import Canonicalized, EditShown, RuleMode, RuleOutcome
+from gateway.core.explanation import ReferenceShown, VaryingSlot
+from gateway.core.reasons import Reason
+from gateway.stats import Journal, JournalLimits, Price
 
 OBSERVE, APPLY = RuleMode.OBSERVE, RuleMode.APPLY
 

@@ -3,10 +3,10 @@
 import pytest
 from written_requests import NOON, ask, asked, explanation, finished
 
-from gateway.settle.journal import Journal
-from gateway.values.errors import BadRequest, NotFound
-from gateway.values.explain import Where
-from gateway.values.reasons import Reason
+from gateway.core.errors import BadRequest, NotFound
+from gateway.core.explanation import Where
+from gateway.core.reasons import Reason
+from gateway.stats import Journal
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_requests import NOON, ask, difference, explanation, finished
 
-from gateway.settle.journal import Journal, JournalLimits, Price
-from gateway.values.reasons import REASONS, Reason, Remedy
+from gateway.core.reasons import REASONS, Reason, Remedy
+from gateway.stats import Journal, JournalLimits, Price
 
 
 def timed(tokens: int = 360, **fields):

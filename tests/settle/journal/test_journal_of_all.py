@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_requests import NOON, explanation, explanations, finished
 
-from gateway.settle.journal import Journal, Price
-from gateway.settle.journal import elsewhere as module
-from gateway.values.errors import BadRequest
-from gateway.values.explain import Where
-from gateway.values.reasons import Reason
+from gateway.core.errors import BadRequest
+from gateway.core.explanation import Where
+from gateway.core.reasons import Reason
+from gateway.stats import Journal, Price
+from gateway.stats import peer_totals as module
 
 
 def journals(*names: str, since: float = NOON - 5000) -> list[Journal]:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_requests import NOON, ask, difference, explanation, finished, reference
 
-from gateway.settle.journal import Journal, JournalLimits, Price
-from gateway.values.errors import NotFound
-from gateway.values.explain import Attribution, Explanation, Holder, Reply, TokenWindows
-from gateway.values.reasons import REASONS, Reason, Remedy, Rung
+from gateway.core.errors import NotFound
+from gateway.core.explanation import Attribution, Explanation, Holder, Reply, TokenWindows
+from gateway.core.reasons import REASONS, Reason, Remedy, Rung
+from gateway.stats import Journal, JournalLimits, Price
 
 
 def ids(journal: Journal, now: float = NOON, **filters: str) -> list[str]:

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_requests import NOON, ask, explanation, explanations, finished
 
-from gateway.settle.journal import Journal
-from gateway.values.explain import Where
-from gateway.values.reasons import Reason
+from gateway.core.explanation import Where
+from gateway.core.reasons import Reason
+from gateway.stats import Journal
 
 
 def test_every_bucket_has_what_each_group_sent_reused_and_missed():

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_requests import NOON, ask, difference, explanation, explanations, finished
 
-from gateway.settle.journal import Journal, Price
-from gateway.values.explain import Where
-from gateway.values.reasons import REASONS, RUNGS, Reason, Rung
+from gateway.core.explanation import Where
+from gateway.core.reasons import REASONS, RUNGS, Reason, Rung
+from gateway.stats import Journal, Price
 
 WEEK = 7 * 86400
 LEAST_SECONDS = {"15m": 890, "1h": 3590, "24h": 86400 - 300, "7d": WEEK - 3600}

@@ -3,8 +3,8 @@
 import pytest
 from written_requests import NOON, ask, explanation, finished
 
-from gateway.settle.journal import Journal
-from gateway.values.reasons import RUNGS, Reason, Rung
+from gateway.core.reasons import RUNGS, Reason, Rung
+from gateway.stats import Journal
 
 DAY = 86400
 LENGTHS = {"15m": 900, "1h": 3600, "24h": DAY, "7d": 7 * DAY}

@@ -8,9 +8,9 @@ import orjson
 from answered_requests import answered
 from hypothesis import strategies as st
 
-from gateway.settle.journal import Journal
-from gateway.values.explain import Attribution, Difference, Explanation, Finished, Holder, ReferenceShown, Where
-from gateway.values.reasons import REASONS, Reason, Rung
+from gateway.core.explanation import Attribution, Difference, Explanation, Finished, Holder, ReferenceShown, Where
+from gateway.core.reasons import REASONS, Reason, Rung
+from gateway.stats import Journal
 
 NOON = 1_795_262_400.0
 """2026-11-21 12:00 UTC: the beginning of a bucket of every length."""

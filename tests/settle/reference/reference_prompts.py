@@ -3,9 +3,9 @@
 import struct
 import zlib
 
-from gateway.settle.prompt_text import Message, PromptText, Tool
-from gateway.settle.reference import Kept
-from gateway.values.explain import Reply, Where
+from gateway.core.explanation import Reply, Where
+from gateway.explain.prompt_text import Message, PromptText, Tool
+from gateway.explain.reference import Kept
 
 NOW = 1_795_000_000.0
 

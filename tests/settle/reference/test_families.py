@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 from reference_prompts import CODE, NOW, SUPPORT, assistant, request, system, tool, user
 
-from gateway.settle.difference import find_difference
-from gateway.settle.reference import Families
-from gateway.values.explain import Difference
-from gateway.values.reasons import Reason
+from gateway.core.explanation import Difference
+from gateway.core.reasons import Reason
+from gateway.explain.diff import find_difference
+from gateway.explain.reference import Families
 
 HOUR = 3600.0
 PHONE = system("The client is a phone. Write no tables.")

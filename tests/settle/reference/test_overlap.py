@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.settle.reference import common_tokens, tokens_behind
+from gateway.explain.reference import common_tokens, tokens_behind
 
 RUN = 8
 

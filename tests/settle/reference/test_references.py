@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from reference_prompts import CODE, NOW, SUPPORT, assistant, request, system, tool, user
 
-from gateway.settle.prompt_text import Message
-from gateway.settle.reference import References
-from gateway.values.explain import Reply
+from gateway.core.explanation import Reply
+from gateway.explain.prompt_text import Message
+from gateway.explain.reference import References
 
 MIB = 2**20
 

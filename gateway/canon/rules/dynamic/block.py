@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from gateway.canon.settings import DynamicSuffixSettings
+from gateway.config.canon_settings import DynamicSuffixSettings
 
 _NUMBER = "{number}"
 _DIGITS = "([0-9]{1,9})"

@@ -6,14 +6,14 @@ A line is searched without the others, so that what was found in it is known whe
 import re
 from functools import lru_cache
 
-from gateway.canon.rules.dynamic.ids import ids_in
+from gateway.canon.rules.dynamic.id_finder import ids_in
 from gateway.canon.rules.dynamic.label_before import Label, label_before, opens_sentence
 from gateway.canon.rules.dynamic.labels import BARE_LABELS, JOINING, LAST_WORDS, NOW_LABELS, WITHOUT_BLANKS, WORDS
 from gateway.canon.rules.dynamic.near import Moment, moment
 from gateway.canon.rules.dynamic.values import Finding, Need, lowered
 from gateway.canon.rules.dynamic.words import speaks_of_data, speaks_of_now
-from gateway.shapes.calendar_words import WEEKDAY, marked
-from gateway.shapes.times import SHAPES
+from gateway.canon.shapes.calendar_words import WEEKDAY, marked
+from gateway.canon.shapes.time_shapes import SHAPES
 
 _TIMES = [
     each.pattern.pattern for each in SHAPES if each.detail in ("iso_datetime", "datetime", "date", "time", "epoch")

@@ -5,7 +5,7 @@ import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from gateway.shapes.months import MONTH_NUMBERS
+from gateway.canon.shapes.months import MONTH_NUMBERS
 
 NEAR_SECONDS = 36 * 3600
 """How far from now a date may be and still be the current one: a day, and half a day between time zones."""

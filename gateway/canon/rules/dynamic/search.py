@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from gateway.canon.fences import touched
+from gateway.canon.code_spans import touched
 from gateway.canon.rules.dynamic.finding import findings
-from gateway.canon.rules.dynamic.ids import BILLING
+from gateway.canon.rules.dynamic.id_finder import BILLING
+from gateway.canon.rules.dynamic.movable_pieces import Piece, pieces
 from gateway.canon.rules.dynamic.neighbours import stands_in_data, stands_in_letter
-from gateway.canon.rules.dynamic.pieces import Piece, pieces
-from gateway.canon.rules.dynamic.slots import Slots
+from gateway.canon.rules.dynamic.operator_slots import Slots
+from gateway.canon.rules.dynamic.quoted_data import Zones
 from gateway.canon.rules.dynamic.values import Finding, Need
-from gateway.canon.rules.dynamic.zones import Zones
-from gateway.canon.settings import DynamicSuffixSettings
 from gateway.canon.texts import LONGEST_TEXT
+from gateway.config.canon_settings import DynamicSuffixSettings
 
 _KNOWN_CHARS = 65_536
 _KNOWN_TEXTS = 256

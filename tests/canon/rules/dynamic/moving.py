@@ -5,7 +5,7 @@ from datetime import datetime
 from gateway.canon.edits import applied
 from gateway.canon.rule import Given
 from gateway.canon.rules.dynamic import DynamicSuffix
-from gateway.canon.settings import DynamicSuffixSettings
+from gateway.config.canon_settings import DynamicSuffixSettings
 
 NOW = datetime.fromisoformat("2026-11-21T10:02:00+00:00").timestamp()
 OPENING = "[Current context: what the marks above stand for]"

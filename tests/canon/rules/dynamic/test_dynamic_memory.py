@@ -6,7 +6,7 @@ import tracemalloc
 import weakref
 
 from gateway.canon.rules.dynamic.search import Search
-from gateway.canon.settings import DynamicSuffixSettings
+from gateway.config.canon_settings import DynamicSuffixSettings
 
 NOW = 1_772_800_000.0
 

@@ -10,7 +10,7 @@ from requests_at_random import chats
 from gateway.canon.edits import applied
 from gateway.canon.rule import Given
 from gateway.canon.rules.dynamic.block import BlockForm
-from gateway.canon.settings import DynamicSuffixSettings, SlotSettings
+from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
 
 _FORM = BlockForm(DynamicSuffixSettings())
 _TIMES = [

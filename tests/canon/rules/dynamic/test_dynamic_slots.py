@@ -4,7 +4,7 @@ from moving import NOW, Talk, block, chat, left, moved, rule
 
 from gateway.canon.edits import applied
 from gateway.canon.rule import Given
-from gateway.canon.settings import SlotSettings
+from gateway.config.canon_settings import SlotSettings
 
 
 def _slot(regex, varies="conversation", **more):

@@ -1,0 +1,258 @@
+"""The admin port: metrics for Prometheus, what the gateway knows, and what operators can have it do."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from gateway.admin.access import AdminAccess
+from gateway.admin.admin_errors import problem_response
+from gateway.admin.explained import show_explained
+from gateway.admin.guard import BROWSER_HEADERS, Guard, operator_of
+from gateway.admin.live_feed import LiveFeed
+from gateway.admin.live_stream import show_live
+from gateway.admin.orders import DRAIN_BYTES, RESET_BYTES, WARM_BYTES, parse_drain, parse_selection, read_order
+from gateway.admin.query import read_filters
+from gateway.admin.replicas_view import show_fleet
+from gateway.admin.site import show_dashboard
+from gateway.admin.token_diff import Decoders
+from gateway.core.api_keys import redacted, shown_path
+from gateway.core.audit_event import AuditEvent
+from gateway.core.errors import BadRequest, ClientGone, GatewayError, MethodNotAllowed, NotFound
+from gateway.core.http_methods import allowed_methods, serve_head
+from gateway.core.ports import Auditor, ExplainDesk, FleetDesk, SpaceDesk, WarmDesk
+from gateway.core.space import SpaceEnd
+
+_SHOWN_CHARS = 200
+_SPACE_FILTERS = ("model", "tenant", "state", "limit")
+_SPACES_AT_ONCE = 100
+_SPACES_SHOWN = 1000
+
+_log = structlog.get_logger("gateway.admin")
+
+MetricsPage = Callable[[str], tuple[bytes, str]]
+"""From an ``accept`` header to the metrics page and its content type."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminState:
+    """What the admin port shows, and to whom it hands orders on.
+
+    Attributes:
+        metrics: Renders the metrics page.
+        replicas: One object per replica.
+        prefixes: The hottest prefixes of a model (empty for all), at most so many.
+        config: The configuration in force, secrets masked.
+        personal_data: What was found in the prompts of a space, given by its id.
+        named_owners: Under which names the spaces of a tenant stand.
+        desk: Ends the lives of spaces.
+        fleet: Takes replicas out of use.
+        warm: Fills caches.
+        explain: Says why tokens were computed again.
+        decoders: The models' own tokenizers, to show where prompts differ.
+        live: Tells what happens as it happens.
+        audit: Told of what was done, and of who was not let in.
+    """
+
+    metrics: MetricsPage
+    replicas: Callable[[], Sequence[Mapping[str, Any]]]
+    prefixes: Callable[[str, int], Mapping[str, Any]]
+    config: Callable[[], Mapping[str, Any]]
+    personal_data: Callable[[str], Sequence[Mapping[str, object]]]
+    named_owners: Callable[[str], Sequence[str]]
+    desk: SpaceDesk
+    fleet: FleetDesk
+    warm: WarmDesk
+    explain: ExplainDesk
+    decoders: Decoders
+    live: LiveFeed
+    audit: Auditor
+
+
+def build_admin(state: AdminState, access: AdminAccess) -> FastAPI:
+    """The FastAPI application.
+
+    Args:
+        state: What to show.
+        access: Who may look, and who may do something.
+    """
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.add_middleware(Guard, access=access, audit=state.audit)
+    _show(app, state, access)
+    show_explained(app, state.explain, state.decoders)
+    show_fleet(app, state.replicas, state.prefixes)
+    show_live(app, state.live, access)
+    show_dashboard(app)
+    _operate(app, state)
+    serve_head(app)
+    _explain(app)
+    return app
+
+
+def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
+    @app.get("/admin/api/me")
+    async def me(request: Request) -> Response:
+        operator = operator_of(request)
+        return JSONResponse({"id": operator.id, "role": operator.role, "asks_for_token": not access.is_open})
+
+    @app.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        page, content_type = state.metrics(request.headers.get("accept", ""))
+        return Response(page, headers={"content-type": content_type})
+
+    @app.get("/admin/api/config")
+    async def config() -> Response:
+        return JSONResponse(dict(state.config()))
+
+    @app.get("/admin/api/spaces")
+    async def spaces(request: Request) -> Response:
+        wanted = read_filters(request, _SPACE_FILTERS)
+        limit = _limit(wanted.pop("limit", ""))
+        owners = {wanted["tenant"], *state.named_owners(wanted["tenant"])} if "tenant" in wanted else None
+        found: list[Mapping[str, object]] = []
+        more = False
+        for number, space in enumerate(state.desk.shown()):
+            if number % _SPACES_AT_ONCE == 0:
+                await asyncio.sleep(0)  # there may be thousands, and requests to answer
+            if _is_wanted(space, wanted, owners):
+                if more := len(found) == limit:
+                    break
+                found.append(dict(space) | {"personal_data": list(state.personal_data(str(space["id"])))})
+        return JSONResponse({"spaces": found, "more": more})
+
+    @app.get("/admin/api/warm")
+    async def warm_desk() -> Response:
+        return JSONResponse(dict(await state.warm.overview()))
+
+    @app.get("/admin/api/warm/{job}")
+    async def warm_job(job: str) -> Response:
+        found = state.warm.job(job)
+        if found is None:
+            raise NotFound(
+                f"There is no job {redacted(job)[:_SHOWN_CHARS]!r}: only the last ones are kept, where they were done.",
+                code="unknown_job",
+            )
+        return JSONResponse(dict(found))
+
+    @app.get("/healthz")
+    async def process_lives() -> Response:
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/")
+    async def front() -> Response:
+        return JSONResponse(
+            {
+                "see": [
+                    "/dashboard",
+                    "/metrics",
+                    "/admin/api/me",
+                    "/admin/api/summary?window=&model=&tenant=&source=&template=",
+                    "/admin/api/reasons?window=&model=&tenant=&source=&template=&reason=&by=",
+                    "/admin/api/requests?model=&tenant=&source=&template=&reason=&session=&limit=",
+                    "/admin/api/requests/{id}",
+                    "/admin/api/live?model=&tenant=&source=&template=&reason=",
+                    "/admin/api/replicas",
+                    "/admin/api/prefixes?model=&limit=",
+                    "/admin/api/spaces?model=&tenant=&state=&limit=",
+                    "/admin/api/warm",
+                    "/admin/api/config",
+                    "/healthz",
+                ],
+                "do": [
+                    "POST /admin/api/replicas/drain",
+                    "POST /admin/api/spaces/reset",
+                    "POST /admin/api/warm, then GET /admin/api/warm/{job}",
+                ],
+            }
+        )
+
+
+def _operate(app: FastAPI, state: AdminState) -> None:
+    @app.post("/admin/api/spaces/reset")
+    async def reset(request: Request) -> Response:
+        selection = parse_selection(await read_order(request, RESET_BYTES))
+        by = operator_of(request).id
+        given = {key: value for key, value in asdict(selection).items() if value is not None}
+        tenant = given.pop("tenant", "")
+        if not given and not tenant:
+            given["all"] = True
+        # Before it is done: should it fail half-way, it still stands there who began it.
+        state.audit.record(AuditEvent("spaces_reset_asked", by, tenant, given))
+        ends = await state.desk.reset(selection, by)
+        return JSONResponse({"reset": len(ends), "spaces": [_ended(end) for end in ends]})
+
+    @app.post("/admin/api/replicas/drain")
+    async def drain(request: Request) -> Response:
+        replica, on = parse_drain(await read_order(request, DRAIN_BYTES))
+        done = state.fleet.drain(replica, on=on)
+        details = {"replica": replica, "drain": on}
+        state.audit.record(AuditEvent("replica_drain_asked", operator_of(request).id, details=details))
+        return JSONResponse(dict(done))
+
+    @app.post("/admin/api/warm")
+    async def warm(request: Request) -> Response:
+        order = await read_order(request, WARM_BYTES)
+        by = operator_of(request).id
+        job = state.warm.start(order, by)
+        state.audit.record(AuditEvent("warm_asked", by, details={"job": job.get("id"), "requests": job.get("total")}))
+        return JSONResponse(dict(job), 202)
+
+
+def _explain(app: FastAPI) -> None:
+    @app.exception_handler(GatewayError)
+    async def refused(_request: Request, error: GatewayError) -> Response:
+        return problem_response(error)
+
+    @app.exception_handler(ClientGone)
+    async def gone(_request: Request, _error: ClientGone) -> Response:
+        return Response(status_code=499)
+
+    @app.exception_handler(HTTPException)
+    async def not_routed(request: Request, error: HTTPException) -> Response:
+        path = shown_path(request.scope["path"])
+        _log.info("admin_path_refused", method=request.method, path=path, status=error.status_code)
+        if error.status_code == 404:
+            told = f"There is nothing at {path}; GET / lists what there is."
+            return problem_response(NotFound(told, code="unknown_path"))
+        allowed = allowed_methods(error)
+        told = f"{request.method} is not possible here; use {allowed}."
+        return problem_response(MethodNotAllowed(told, code="method_not_allowed", headers=(("allow", allowed),)))
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        _log.error("admin_request_failed", path=shown_path(request.scope["path"]), exc_info=error)
+        told = problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
+        told.headers.update(BROWSER_HEADERS)  # this answer is given outside of the guard
+        return told
+
+
+def _limit(value: str) -> int:
+    """How many spaces are shown at most."""
+    if not value:
+        return _SPACES_SHOWN
+    if not (value.isascii() and value.isdigit() and len(value) <= 5 and int(value) > 0):
+        raise BadRequest("`limit` must be a number from 1 to 99999.", param="limit", code="invalid_value")
+    return int(value)
+
+
+def _is_wanted(space: Mapping[str, object], wanted: Mapping[str, str], owners: Collection[str] | None) -> bool:
+    """Whether a space passes the filters; ``owners`` is whose spaces ``tenant`` means."""
+    return (owners is None or space["tenant"] in owners) and all(
+        space.get(name) == value for name, value in wanted.items() if name != "tenant"
+    )
+
+
+def _ended(end: SpaceEnd) -> dict[str, str]:
+    space = end.space
+    return {
+        "id": end.id,
+        "model": space.model_id,
+        "tenant": space.tenant,
+        "scope": space.scope,
+        "template_version": space.template_version,
+    }

@@ -1,0 +1,115 @@
+"""Lets requests in: finds out who asks, and takes their share of the tenant's limits."""
+
+from collections.abc import Sequence
+
+from gateway.admission.all_limits import AllLimits
+from gateway.admission.callers import Callers
+from gateway.admission.replicated_limits import SharedLimits
+from gateway.admission.tenant_limits import Limits, TenantLimits, TokenShare
+from gateway.config.names import ANYBODY, DEFAULT_TENANT
+from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, is_open
+from gateway.core.errors import RateLimited
+from gateway.core.tenant import Caller, PersonalDataMode, Tenant
+
+
+class Admitted:
+    """One request that was let in; implements ``ports.Grant``."""
+
+    __slots__ = ("_admitted", "_all", "_over", "_share", "_state", "caller")
+
+    def __init__(self, caller: Caller, everyone: AllLimits, state: TenantLimits, admitted: float) -> None:
+        self.caller = caller
+        self._all = everyone
+        self._state = state
+        self._admitted: float | None = admitted
+        self._share: TokenShare | None = None
+        self._over = False
+
+    def charge(self, prompt_tokens: int, now: float) -> None:
+        """As ``ports.Grant.charge``. What did not fit takes the request out of its window, too: it was refused."""
+        before, self._share = self._share, None
+        if before is not None:
+            before.correct(0)
+        try:
+            self._share = self._state.charge(prompt_tokens, self._admitted, now)
+        except RateLimited:
+            self._admitted = None
+            raise
+
+    def correct(self, prompt_tokens: int) -> None:
+        """As ``ports.Grant.correct``."""
+        if self._share is not None:
+            self._share.correct(prompt_tokens)
+
+    def headers(self, now: float) -> Sequence[tuple[bytes, bytes]]:
+        """As ``ports.Grant.headers``."""
+        return self._state.headers(now)
+
+    def release(self) -> None:
+        """As ``ports.Grant.release``."""
+        if not self._over:
+            self._over = True
+            self._all.release(self.caller.tenant.id, self._state)
+
+
+class Gatekeeper:
+    """Implements ``ports.Gate``.
+
+    Args:
+        tenants: The configuration's tenants.
+        admission: The configuration's admission.
+        personal_data: Mode of tenants that choose none.
+    """
+
+    def __init__(
+        self,
+        tenants: Sequence[TenantSettings],
+        admission: AdmissionSettings,
+        *,
+        personal_data: PersonalDataMode = PersonalDataMode.REPORT,
+    ) -> None:
+        self._callers = Callers(tenants, admission, personal_data)
+        self._limits = AllLimits(*_limits(tenants, admission))
+        self.shared = SharedLimits(self._limits)
+        """What other gateways have to know of it, and it of them."""
+
+    def replace(
+        self,
+        tenants: Sequence[TenantSettings],
+        admission: AdmissionSettings,
+        *,
+        personal_data: PersonalDataMode = PersonalDataMode.REPORT,
+    ) -> None:
+        """Another configuration from the next request on. Tenants that stay keep what they have taken of their limits.
+
+        Requests that were let in before end as they began.
+        """
+        self._callers = Callers(tenants, admission, personal_data)
+        self._limits.replace(*_limits(tenants, admission))
+
+    def identify(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float) -> Caller:
+        """As ``ports.Gate.identify``."""
+        return self._callers.identify(headers, peer, wall)
+
+    def admit(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float, now: float) -> Admitted:
+        """As ``ports.Gate.admit``."""
+        caller = self._callers.identify(headers, peer, wall)
+        try:
+            state = self._limits.admit(caller.tenant.id, now)
+        except RateLimited as refusal:
+            refusal.caller = caller
+            raise
+        return Admitted(caller, self._limits, state, now)
+
+    def tenant(self, tenant: str) -> Tenant | None:
+        """As ``ports.Gate.tenant``."""
+        return self._callers.tenant(tenant)
+
+
+def _limits(tenants: Sequence[TenantSettings], admission: AdmissionSettings) -> tuple[dict[str, Limits], Limits | None]:
+    """Of each tenant with an entry, and of those without."""
+    listed = {entry.id: Limits.of(entry) for entry in tenants}
+    unlisted = listed.pop(ANYBODY, None)
+    if is_open(tenants, admission):
+        listed.setdefault(DEFAULT_TENANT, Limits())
+    return listed, unlisted

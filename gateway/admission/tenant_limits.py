@@ -1,0 +1,291 @@
+"""What one tenant has taken of its limits, and what it is told."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gateway.admission.sliding_windows import Charge, RequestWindow, TokenWindow
+from gateway.config.tenants_settings import TenantSettings
+from gateway.core.errors import RateLimited
+
+_CODE = "rate_limit_exceeded"
+_REQUESTS, _TOKENS = "requests", "tokens"
+_BUSY_RETRY_SECONDS = 1.0
+"""When to try again where nobody knows when a request will end."""
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A tenant's limits; None for no limit.
+
+    Attributes:
+        requests_per_second: Admitted in any second; see ``window``.
+        concurrent: Running at once.
+        prompt_tokens_per_minute: In any minute.
+    """
+
+    requests_per_second: float | None = None
+    concurrent: int | None = None
+    prompt_tokens_per_minute: int | None = None
+
+    @classmethod
+    def of(cls, entry: TenantSettings) -> "Limits":
+        """The limits of a tenant's entry."""
+        return cls(entry.requests_per_second, entry.concurrent, entry.prompt_tokens_per_minute)
+
+    def window(self) -> tuple[int, float] | None:
+        """How many requests in how many seconds: whole requests, at the rate that is set.
+
+        50 are 50 in 1 second, 2.5 are 2 in 0.8, 0.5 is 1 in 2.
+        """
+        rate = self.requests_per_second
+        if rate is None:
+            return None
+        count = max(math.floor(rate), 1)
+        return count, count / rate
+
+
+class Taken(NamedTuple):
+    """What a tenant has taken at one gateway.
+
+    Attributes:
+        requests: Admitted since the gateway began, but for those that were refused after all.
+        tokens: Prompt tokens charged since then.
+        running: Requests admitted and not yet over.
+    """
+
+    requests: int = 0
+    tokens: int = 0
+    running: int = 0
+
+
+class TenantLimits:
+    """What a tenant has taken.
+
+    Args:
+        tenant: Its id, for messages.
+        limits: Its limits.
+
+    Attributes:
+        running: Requests admitted and not yet over.
+        requests: Admitted here since the gateway began, but for those that were refused after all.
+        tokens: Prompt tokens charged here since then.
+    """
+
+    def __init__(self, tenant: str, limits: Limits) -> None:
+        self._tenant = tenant
+        self._limits = limits
+        self.running = self.requests = self.tokens = 0
+        self._running_elsewhere = 0
+        self._elsewhere: dict[str, Taken] = {}
+        self._charged_elsewhere: Charge | None = None
+        window = limits.window()
+        self._requests = None if window is None else RequestWindow(*window)
+        tokens = limits.prompt_tokens_per_minute
+        self._tokens = None if tokens is None else TokenWindow(tokens)
+
+    def change(self, limits: Limits) -> None:
+        """Other limits from now on. What was taken stays taken where there was a limit and still is one."""
+        self._limits = limits
+        window, tokens = limits.window(), limits.prompt_tokens_per_minute
+        if window is None:
+            self._requests = None
+        elif self._requests is None:
+            self._requests = RequestWindow(*window)
+        else:
+            self._requests.change(*window)
+        if tokens is None:
+            self._tokens = None
+        elif self._tokens is None:
+            self._tokens = TokenWindow(tokens)
+        else:
+            self._tokens.limit = tokens
+
+    def admit(self, now: float) -> None:
+        """Count one more request, as running and in the window.
+
+        Raises:
+            RateLimited: There is none left; nothing was counted.
+        """
+        concurrent = self._limits.concurrent
+        if concurrent is not None and self.running + self._running_elsewhere >= concurrent:
+            raise self._refusal(
+                f"tenant {self._tenant} may have {_counted(concurrent, 'request')} running at once (concurrent), and "
+                "has. Try again when one of them is over.",
+                _REQUESTS,
+                _BUSY_RETRY_SECONDS,
+                now,
+            )
+        rate = self._limits.requests_per_second
+        if rate is not None and self._requests is not None:
+            wait = self._requests.wait_seconds(now)
+            if wait > 0:
+                raise self._refusal(
+                    f"tenant {self._tenant} may send {_counted(rate, 'request')} a second "
+                    f"(requests_per_second). Try again in {_duration(wait)}.",
+                    _REQUESTS,
+                    wait,
+                    now,
+                )
+            self._requests.admit(now)
+        self.running += 1
+        self.requests += 1
+
+    def charge(self, tokens: int, admitted: float | None, now: float) -> "TokenShare | None":
+        """Count the tokens of a request's prompt; None where they have no limit.
+
+        Args:
+            tokens: How many.
+            admitted: When the request was admitted; None if it does not count any more.
+            now: Monotonic seconds.
+
+        Raises:
+            RateLimited: They do not fit. They were not counted, and the request does not count in its window any more.
+        """
+        window = self._tokens
+        if window is None:
+            return None
+        limit = window.limit
+        fits = tokens <= limit
+        wait = window.wait_seconds(tokens, now) if fits else None
+        if wait == 0:
+            self.tokens += tokens
+            return TokenShare(self, window, window.charge(tokens, now), tokens)
+        if admitted is not None:
+            self.requests -= 1
+            if self._requests is not None:
+                self._requests.take_back(admitted)
+        if wait is None:
+            raise self._refusal(
+                f"the prompt has {_counted(tokens, 'token')}, and tenant {self._tenant} may send {limit} a minute "
+                "(prompt_tokens_per_minute), so it can never pass. Send a shorter one.",
+                _TOKENS,
+                None,
+                now,
+            )
+        raise self._refusal(
+            f"tenant {self._tenant} may send {_counted(limit, 'prompt token')} a minute (prompt_tokens_per_minute), "
+            f"{window.standing(now)[0]} are left, and the prompt has {tokens}. Try again in {_duration(wait)}.",
+            _TOKENS,
+            wait,
+            now,
+        )
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is any limit."""
+        limits = self._limits
+        return limits.requests_per_second is not None or limits.concurrent is not None or self._tokens is not None
+
+    @property
+    def taken(self) -> Taken:
+        """What was taken at this gateway."""
+        return Taken(self.requests, self.tokens, self.running)
+
+    def take_elsewhere(self, gateway: str, taken: Taken, now: float, *, counts: bool) -> None:
+        """Another gateway tells what the tenant has taken there.
+
+        Args:
+            gateway: Its name.
+            taken: What it has taken.
+            now: Monotonic seconds.
+            counts: Whether all of it was taken since that gateway told last, if it has not told of this tenant yet;
+                else it is not known when it was.
+        """
+        before = self._elsewhere.get(gateway, Taken() if counts else taken)
+        self._elsewhere[gateway] = taken
+        self._running_elsewhere = sum(each.running for each in self._elsewhere.values())
+        if self._requests is not None:
+            for _ in range(min(taken.requests - before.requests, self._requests.count)):
+                self._requests.admit(now)
+        if self._tokens is None:
+            return
+        tokens = taken.tokens - before.tokens
+        if tokens > 0:
+            self._charged_elsewhere = self._tokens.charge(tokens, now)
+        elif tokens < 0 and self._charged_elsewhere is not None:
+            self._tokens.correct(self._charged_elsewhere, tokens)
+
+    def forget_elsewhere(self, gateway: str) -> None:
+        """Another gateway is not heard any more."""
+        self._elsewhere.pop(gateway, None)
+        self._running_elsewhere = sum(each.running for each in self._elsewhere.values())
+
+    def headers(self, now: float) -> Headers:
+        """OpenAI's rate-limit headers; none for what has no limit."""
+        headers: Headers = []
+        if self._requests is not None:
+            remaining, reset = self._requests.standing(now)
+            headers += (
+                (b"x-ratelimit-limit-requests", b"%d" % self._requests.count),
+                (b"x-ratelimit-remaining-requests", b"%d" % remaining),
+                (b"x-ratelimit-reset-requests", _duration(reset).encode("ascii")),
+            )
+        if self._tokens is not None:
+            remaining, reset = self._tokens.standing(now)
+            headers += (
+                (b"x-ratelimit-limit-tokens", b"%d" % self._tokens.limit),
+                (b"x-ratelimit-remaining-tokens", b"%d" % remaining),
+                (b"x-ratelimit-reset-tokens", _duration(reset).encode("ascii")),
+            )
+        return headers
+
+    def _refusal(self, message: str, kind: str, wait: float | None, now: float) -> RateLimited:
+        headers = [(name.decode("ascii"), value.decode("ascii")) for name, value in self.headers(now)]
+        if wait is None:
+            # OpenAI's clients try every 429 again, unless they are told not to.
+            headers.append(("x-should-retry", "false"))
+        else:
+            headers.append(("retry-after-ms", str(_milliseconds(wait))))
+        return RateLimited(
+            f"Rate limit reached: {message}", kind=kind, code=_CODE, retry_after_seconds=wait, headers=headers
+        )
+
+
+class TokenShare:
+    """The tokens one request was charged.
+
+    Args:
+        limits: Whose they are.
+        window: Where they count.
+        charge: Among which.
+        tokens: How many.
+    """
+
+    __slots__ = ("_charge", "_limits", "_tokens", "_window")
+
+    def __init__(self, limits: TenantLimits, window: TokenWindow, charge: Charge, tokens: int) -> None:
+        self._limits = limits
+        self._window = window
+        self._charge = charge
+        self._tokens = tokens
+
+    def correct(self, tokens: int) -> None:
+        """It is this many instead. What is taken back is never more than was charged."""
+        tokens = max(tokens, 0)
+        self._window.correct(self._charge, tokens - self._tokens)
+        self._limits.tokens += tokens - self._tokens
+        self._tokens = tokens
+
+
+def _milliseconds(seconds: float) -> int:
+    """Rounded up, so that nobody who waits that long comes too early; but not for what floats get wrong."""
+    return math.ceil(round(seconds * 1000, 6))
+
+
+def _duration(seconds: float) -> str:
+    """As OpenAI writes them: ``20ms``, ``1s``, ``1.5s``, ``6m0s``, ``1h0m0s``."""
+    milliseconds = _milliseconds(seconds)
+    if 0 < milliseconds < 1000:
+        return f"{milliseconds}ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:g}s"
+    minutes, milliseconds = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    return f"{f'{hours}h' if hours else ''}{minutes}m{milliseconds / 1000:g}s"
+
+
+def _counted(number: float, noun: str) -> str:
+    return f"{number:.15g} {noun}{'' if number == 1 else 's'}"

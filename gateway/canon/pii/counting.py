@@ -1,0 +1,135 @@
+"""Counts what is found in requests that were answered: later, a little at a time, and never at a request's cost."""
+
+import asyncio
+from collections import deque
+from itertools import islice
+from typing import NamedTuple
+
+import structlog
+
+from gateway.canon.pii.passages import Beginning, Passage, beginnings, has_more_pieces
+from gateway.canon.pii.patterns import Hit
+from gateway.canon.pii.prefixes import beginning_of_findings, conversation_of
+from gateway.canon.pii.scanner import Scanner
+from gateway.canon.pii.shared_prefixes import SharedPrefixes
+from gateway.canon.pii.tally import Tally
+from gateway.config.operator_patterns import TooSlow
+from gateway.core.errors import Overloaded
+from gateway.core.personal_findings import Finding
+from gateway.core.ports import PersonalDataObserver
+from gateway.core.request import ChatRequest, Endpoint
+
+_MAX_WAITING = 4096
+_MAX_PIECES = 4096
+"""Messages and content parts of a request, which are looked at between two turns of the event loop."""
+_MAX_WAITING_BYTES = 32 * 1024 * 1024
+_MAX_FINDINGS = 1000
+"""Findings of a prompt that are counted, its first ones. Each takes about 10 microseconds on the event loop."""
+_PORTION = 100
+"""Findings, or prompts of a request, between two turns of the event loop."""
+
+_log = structlog.get_logger("gateway.canon")
+
+
+class _Waiting(NamedTuple):
+    request: ChatRequest
+    space: str
+
+
+class Counting:
+    """Takes requests as they come and counts them in their order, of each prompt at most 1,000 findings.
+
+    Args:
+        scanner: Searches their texts.
+        shared: Knows which prefixes are shared.
+        tally: Keeps what was found.
+        observer: Is told of it.
+        max_characters: Prompts with more of them to search are skipped.
+        seed: Of the hashes of prefixes.
+    """
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        shared: SharedPrefixes,
+        tally: Tally,
+        observer: PersonalDataObserver,
+        *,
+        max_characters: int,
+        seed: int,
+    ) -> None:
+        self.scanner = scanner
+        self.shared = shared
+        self.max_characters = max_characters
+        self._tally = tally
+        self._observer = observer
+        self._seed = seed
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
+        self._awake = asyncio.Event()
+
+    def add(self, request: ChatRequest, space: str) -> None:
+        """Count a request soon; if too much is waiting already, it is skipped, and that is counted."""
+        if request.endpoint is Endpoint.CHAT and has_more_pieces(request, _MAX_PIECES, with_user=True):
+            self._observer.on_personal_data_skipped(request.caller.tenant)
+            return
+        full = len(self._waiting) >= _MAX_WAITING or self._waiting_bytes + request.size > _MAX_WAITING_BYTES
+        if full and self._waiting:
+            self._observer.on_personal_data_skipped(request.caller.tenant)
+            return
+        self._waiting.append(_Waiting(request, space))
+        self._waiting_bytes += request.size
+        self._awake.set()
+
+    async def run(self) -> None:
+        """Count for ever. One request, or the short texts of one, is done between two turns of the event loop."""
+        while True:
+            if not self._waiting:
+                self._awake.clear()
+                await self._awake.wait()
+            request, space = self._waiting.popleft()
+            self._waiting_bytes -= request.size
+            try:
+                await self._count(request, space)
+            except Exception as error:  # noqa: BLE001 - reports are less than the gateway
+                # The type alone: a message may quote what it choked on, a prompt.
+                _log.error("personal_data_scan_failed", request_id=request.request_id, error=type(error).__name__)
+            await asyncio.sleep(0)
+
+    async def _count(self, request: ChatRequest, space: str) -> None:
+        for number, beginning in enumerate(beginnings(request), start=1):
+            if number % _PORTION == 0:
+                await asyncio.sleep(0)
+            searched = self._searched(beginning)
+            if searched is None:
+                self._observer.on_personal_data_skipped(request.caller.tenant)
+                continue
+            try:
+                hits = await self.scanner.find(list(searched.values()), request.caller.tenant)
+            except (Overloaded, TooSlow):
+                self._observer.on_personal_data_skipped(request.caller.tenant)
+                continue
+            found = {position: here for position, here in zip(searched, hits, strict=True) if here}
+            if not found:
+                continue
+            conversation = conversation_of(beginning, request.session, seed=self._seed)
+            each = beginning_of_findings(beginning, found, space=space, seed=self._seed)
+            for counted, (passage, hit, prefix) in enumerate(islice(each, _MAX_FINDINGS), start=1):
+                if counted % _PORTION == 0:
+                    await asyncio.sleep(0)
+                shared = self.shared.count(prefix, conversation)
+                self._report(request, space, passage, hit, shared=shared)
+
+    def _searched(self, beginning: Beginning) -> dict[int, str] | None:
+        """What is searched of a prompt, by position; None if it is too much."""
+        searched = {
+            position: part.text
+            for position, part in enumerate(beginning)
+            if isinstance(part, Passage) and part.searched
+        }
+        return searched if sum(map(len, searched.values())) <= self.max_characters else None
+
+    def _report(self, request: ChatRequest, space: str, passage: Passage, hit: Hit, *, shared: bool) -> None:
+        finding = Finding(hit.kind, passage.name, hit.start, hit.length)
+        news = self._tally.count(space, finding, shared=shared)
+        self._observer.on_personal_data(request, space, finding, shared=shared, new=news)

@@ -1,0 +1,55 @@
+"""Payment cards: 13 to 19 digits of a known issuer whose last one is the Luhn check digit.
+
+Taken: without separators, or in the groups cards are printed in (4-4-4-4, 4-4-4-4-3, 4-6-5, 4-6-4) with spaces or
+dashes.
+"""
+
+import re
+from collections.abc import Iterator
+
+from gateway.canon.pii.kinds.text_view import END, START, Span, TextView, digits_of
+
+_CARD = re.compile(
+    rf"{START}(?:[2-6][0-9]{{12,18}}"
+    r"|(?P<groups>[2-6][0-9]{3}([ \-])[0-9]{4}\2[0-9]{4}\2[0-9]{1,7})(?:\2[0-9]{3})?"
+    r"|3[47][0-9]{2}([ \-])[0-9]{6}\3[0-9]{5}"
+    r"|3[0689][0-9]{2}([ \-])[0-9]{6}\4[0-9]{4}"
+    rf"){END}"
+)
+_ISSUERS = re.compile(
+    "4(?:[0-9]{12}|[0-9]{15}|[0-9]{18})"  # Visa
+    "|5[1-5][0-9]{14}|2(?:22[1-9]|2[3-9][0-9]|[3-6][0-9]{2}|7[01][0-9]|720)[0-9]{12}"  # Mastercard
+    "|3[47][0-9]{13}"  # American Express
+    "|3(?:0[0-59]|[689][0-9])[0-9]{11}"  # Diners Club
+    "|35(?:2[89]|[3-8][0-9])[0-9]{12}"  # JCB
+    "|6(?:011|4[4-9][0-9]|5[0-9]{2})[0-9]{12}"  # Discover
+    "|62[0-9]{14,17}"  # UnionPay
+    "|(?:50(?:18|20|38)|5893|6304|6759|676[1-3])[0-9]{9,15}"  # Maestro
+    "|220[0-4][0-9]{12}"  # Mir
+    "|(?:60|508)[0-9]{13,14}"  # RuPay
+)
+_DOUBLED = str.maketrans("0123456789", "0246813579")
+
+
+def find(view: TextView) -> Iterator[Span]:
+    """Where card numbers stand."""
+    return view.matches(_CARD, _length)
+
+
+def luhn(digits: str) -> bool:
+    """Whether the last digit is the check digit of those before."""
+    total = sum(map(int, digits[-1::-2])) + sum(map(int, digits[-2::-2].translate(_DOUBLED)))
+    return total % 10 == 0
+
+
+def _length(match: re.Match[str]) -> int:
+    if _is_card(match[0]):
+        return len(match[0])
+    # The three digits behind the last group may be the card's security code.
+    groups = match["groups"]
+    return len(groups) if groups and _is_card(groups) else 0
+
+
+def _is_card(text: str) -> bool:
+    digits = digits_of(text)
+    return _ISSUERS.fullmatch(digits) is not None and luhn(digits)

@@ -1,0 +1,105 @@
+"""Personal numbers that states give out.
+
+Taken are those whose form or check digits leave little room for chance:
+
+* United States: social security number ``123-45-6789`` but for numbers never given out; other spellings behind its
+  name;
+* Spain: DNI and NIE with their letter; Italy: codice fiscale; France: NIR with its key; Germany: tax id;
+  United Kingdom: national insurance number; Switzerland: AHV number; Belgium: national number; Sweden: personal number;
+  Finland: personal identity code; Norway: birth number; Brazil: CPF ``123.456.789-09``; Russia: SNILS; China: resident
+  identity number;
+* only behind their name, because any number may look like them: Netherlands: BSN; Poland: PESEL; Russia: INN; Denmark:
+  CPR; Brazil: CPF without dots.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+from gateway.canon.pii.kinds import national_checks as checks
+from gateway.canon.pii.kinds.text_view import END, START, Span, TextView, digits_of
+
+_NUMBER = re.compile(
+    rf"{START}(?:"
+    r"(?P<us>[0-9]{3}-[0-9]{2}-[0-9]{4})"
+    r"|(?P<br>[0-9]{3}\.[0-9]{3}\.[0-9]{3}-[0-9]{2})"
+    r"|(?P<ru>[0-9]{3}-[0-9]{3}-[0-9]{3}[ \-][0-9]{2})"
+    r"|(?P<ch>756\.[0-9]{4}\.[0-9]{4}\.[0-9]{2})"
+    r"|(?P<be>[0-9]{2}\.[0-9]{2}\.[0-9]{2}-[0-9]{3}\.[0-9]{2})"
+    r"|(?P<north>[0-9]{6}(?:[\-+][0-9]{4}|[\-+A-FU-Y][0-9]{3}[0-9A-FHJ-NPR-Y]))"
+    r"|(?P<no>[0-9]{6} [0-9]{5})"
+    r"|(?P<es>(?:[0-9]{8}|[0-9]{2}\.[0-9]{3}\.[0-9]{3}|[XYZ]-?[0-9]{7})-?[A-Z])"
+    r"|(?P<gb>[A-Z]{2} ?[0-9]{2} ?[0-9]{2} ?[0-9]{2} ?[A-D])"
+    r"|(?P<it>[A-Za-z]{6}[0-9L-NP-VLl-np-v]{2}[A-Za-z][0-9L-NP-Vl-np-v]{2}[A-Za-z][0-9L-NP-Vl-np-v]{3}[A-Za-z])"
+    r"|(?P<fr>[1-8] ?[0-9]{2} ?[0-9]{2} ?(?:[0-9]{2}|2[AB]) ?[0-9]{3} ?[0-9]{3} ?[0-9]{2})"
+    r"|(?P<de>[0-9]{2} [0-9]{3} [0-9]{3} [0-9]{3})"
+    r"|(?P<cn>[0-9]{17}[0-9Xx])"
+    r"|(?P<us_spaced>[0-9]{3} [0-9]{2} [0-9]{4})"
+    r"|(?P<plain>[0-9]{9}|[0-9]{11,12})"
+    rf"){END}"
+)
+_NAMES = {
+    name: re.compile(rf"(?<![a-zа-я])(?:{words})")
+    for name, words in {
+        "us": r"ssn|social[ \-]security",
+        "br": "cpf",
+        "nl": "bsn|burgerservice|sofinummer",
+        "pl": "pesel",
+        "ru": "inn(?![a-z])|инн(?![а-я])",
+        "dk": "cpr",
+        "order": "order|invoice|ticket|serial|part|sku|batch|tracking",
+    }.items()
+}
+_WINDOW = 40
+
+
+def find(view: TextView) -> Iterator[Span]:
+    """Where national ids stand."""
+
+    def named(name: str, match: re.Match[str]) -> bool:
+        return _NAMES[name].search(view.before(match.start(), _WINDOW)) is not None
+
+    def length(match: re.Match[str]) -> int:
+        form = match.lastgroup
+        assert form is not None
+        return len(match[0]) if _is_one(form, match, named) else 0
+
+    return view.matches(_NUMBER, length)
+
+
+def _is_one(form: str, match: re.Match[str], named: Callable[[str, re.Match[str]], bool]) -> bool:
+    text, digits = match[0], digits_of(match[0])
+    match form:
+        case "us_spaced":
+            return checks.united_states(digits) and named("us", match)
+        case "north":
+            return (
+                checks.finland(text)
+                or (len(digits) == 10 and checks.sweden(digits))
+                or (len(digits) == 10 and checks.day_and_month(digits) and named("dk", match))
+            )
+        case "gb":
+            return checks.united_kingdom(text) and not named("order", match)
+        case "es" | "it" | "fr" | "cn":
+            return _BY_TEXT[form](text)
+        case "plain":
+            return any(check(digits) and (not name or named(name, match)) for check, name in _PLAIN[len(digits)])
+        case _:
+            return _BY_DIGITS[form](digits)
+
+
+_BY_TEXT = {"es": checks.spain, "it": checks.italy, "fr": checks.france, "cn": checks.china}
+_BY_DIGITS = {
+    "us": checks.united_states,
+    "br": checks.brazil,
+    "ru": checks.russia_insurance,
+    "ch": checks.switzerland,
+    "be": checks.belgium,
+    "no": checks.norway,
+    "de": checks.germany,
+}
+# By number of digits: the check, and the name that has to stand before, if one has to.
+_PLAIN: dict[int, tuple[tuple[Callable[[str], bool], str], ...]] = {
+    9: ((checks.united_states, "us"), (checks.netherlands, "nl")),
+    11: ((checks.germany, ""), (checks.norway, ""), (checks.poland, "pl"), (checks.brazil, "br")),
+    12: ((checks.russia_tax, "ru"),),
+}

@@ -1,0 +1,174 @@
+"""Personal data in prompts: masked or refused before a request goes on, counted after it was answered."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import structlog
+
+from gateway.canon.pii.counting import Counting
+from gateway.canon.pii.passages import Passage, has_more_pieces, leading
+from gateway.canon.pii.patterns import Hit, Patterns
+from gateway.canon.pii.redact import masked
+from gateway.canon.pii.scanner import Scanner
+from gateway.canon.pii.shared_prefixes import SharedPrefixes
+from gateway.canon.pii.tally import Tally
+from gateway.config.operator_patterns import TooSlow
+from gateway.config.personal_data_settings import PersonalDataSettings
+from gateway.core.errors import BadRequest, GatewayError, Overloaded
+from gateway.core.personal_findings import FindingReport
+from gateway.core.ports import LongTexts, PersonalDataObserver
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.tenant import PersonalDataMode
+from gateway.tasks import TaskGroupOwner
+
+_MAX_FINDINGS_PER_SPACE = 1000
+_MAX_FINDINGS = 50_000
+_MAX_PREFIXES = 50_000
+_MAX_PIECES = 20_000
+_INLINE_BODY_BYTES = 64 * 1024
+
+_log = structlog.get_logger("gateway.canon")
+
+_T = TypeVar("_T")
+_Findings = list[tuple[Passage, tuple[Hit, ...]]]
+
+
+class PersonalDataScreen:
+    """Looks for personal data in prompts; implements ``ports.Screen``.
+
+    Every tenant's own mode decides what is done; the settings' mode is only what tenants have by default. Used from the
+    event loop's thread alone.
+
+    Args:
+        settings: What is looked for.
+        threads: Threads for long texts.
+        observer: Is told of everything found in requests that were answered.
+    """
+
+    def __init__(self, settings: PersonalDataSettings, threads: LongTexts, observer: PersonalDataObserver) -> None:
+        self._threads = threads
+        self._shared_by = settings.shared_by
+        self._max_characters = settings.max_characters
+        self._scanner = Scanner(_patterns(settings), threads)
+        self._tally = Tally(_MAX_FINDINGS_PER_SPACE, _MAX_FINDINGS)
+        self._counting = Counting(
+            self._scanner,
+            SharedPrefixes(settings.shared_by, _MAX_PREFIXES),
+            self._tally,
+            observer,
+            max_characters=settings.max_characters,
+            seed=secrets.randbits(64),
+        )
+        self._tasks = TaskGroupOwner()
+
+    def start(self) -> None:
+        """Begin to count what ``answered`` takes."""
+        self._tasks.spawn(self._counting.run(), name="personal-data")
+
+    async def stop(self) -> None:
+        """Stop counting; what is waiting is dropped."""
+        await self._tasks.cancel()
+
+    def configure(self, settings: PersonalDataSettings) -> None:
+        """Look for something else from now on. What was found stays, and is shared only by the new measure."""
+        self._scanner = self._counting.scanner = Scanner(_patterns(settings), self._threads)
+        self._max_characters = self._counting.max_characters = settings.max_characters
+        if settings.shared_by != self._shared_by:
+            self._shared_by = settings.shared_by
+            self._counting.shared = SharedPrefixes(settings.shared_by, _MAX_PREFIXES)
+
+    async def inspect(self, request: ChatRequest) -> ChatRequest:
+        """The request as it may go on; see ``ports.Screen``.
+
+        Raises:
+            BadRequest: the tenant's mode is ``block``, and something was found; or there is too much to search.
+            Overloaded: too many of the tenant's long texts wait for a thread.
+            GatewayError: the search failed. What could not be searched does not go on.
+        """
+        mode = request.caller.tenant.personal_data
+        if mode not in {PersonalDataMode.MASK, PersonalDataMode.BLOCK} or request.endpoint is not Endpoint.CHAT:
+            return request
+        failed = ""
+        if has_more_pieces(request, _MAX_PIECES, with_user=False):
+            raise BadRequest(
+                f"There are more than {_MAX_PIECES} messages and content parts before the first message of the user,"
+                " more than are searched for personal data. Send fewer in front of it.",
+                param="messages",
+                code="too_long_to_search",
+            )
+        passages = await self._work(request, leading, request)
+        if sum(len(passage.text) for passage in passages) > self._max_characters:
+            raise BadRequest(
+                f"The messages before the first one of the user have more than {self._max_characters} characters, more"
+                " than are searched for personal data (personal_data.max_characters). Send less in front of it.",
+                param="messages",
+                code="too_long_to_search",
+            )
+        try:
+            findings = await self._findings(request, passages)
+            if not findings:
+                return request
+            if mode is PersonalDataMode.MASK:
+                return await self._masked(request, findings)
+        except Overloaded:
+            raise
+        except TooSlow:
+            raise BadRequest(
+                "The messages before the first one of the user take too long to be searched for personal data"
+                " (personal_data.patterns). Send less in front of it.",
+                param="messages",
+                code="too_long_to_search",
+            ) from None
+        except Exception as error:  # noqa: BLE001 - whatever it is, the text must not go on
+            failed = type(error).__name__
+        if failed:
+            # Raised out here, so that nothing that quotes the prompt hangs on to the error.
+            _log.error("personal_data_scan_failed", request_id=request.request_id, error=failed)
+            raise GatewayError(
+                f"The gateway could not look for personal data, and does not send on unsearched what it has to {mode}. "
+                "Try again; if that does not help, the gateway's log tells why (personal_data_scan_failed).",
+                code="personal_data_scan_failed",
+            )
+        raise _refused(findings)
+
+    def answered(self, request: ChatRequest, space: str) -> None:
+        """Count what is in a request, later; see ``ports.Screen``. What the gateway itself sends is not counted."""
+        if request.caller.tenant.personal_data is not PersonalDataMode.OFF and request.warms is None:
+            self._counting.add(request, space)
+
+    def reports(self, space: str) -> Sequence[FindingReport]:
+        """What was found in the prompts of a space; see ``ports.Screen``."""
+        return self._tally.reports(space)
+
+    async def _findings(self, request: ChatRequest, passages: Sequence[Passage]) -> _Findings:
+        found = await self._scanner.find([passage.text for passage in passages], request.caller.tenant)
+        return [(passage, hits) for passage, hits in zip(passages, found, strict=True) if hits]
+
+    async def _masked(self, request: ChatRequest, findings: _Findings) -> ChatRequest:
+        return await self._work(request, masked, request, findings)
+
+    async def _work(self, request: ChatRequest, function: Callable[..., _T], *arguments: object) -> _T:
+        """Call a function that takes as long as the request is large: here, or for a large one in a thread."""
+        if len(request.body) <= _INLINE_BODY_BYTES:
+            return function(*arguments)
+        return await self._threads.run(request.caller.tenant, len(request.body), function, *arguments)
+
+
+def _patterns(settings: PersonalDataSettings) -> Patterns:
+    return Patterns(settings.kinds, [(pattern.kind, pattern.regex) for pattern in settings.patterns])
+
+
+def _refused(findings: _Findings) -> BadRequest:
+    passage, hits = findings[0]
+    hit = hits[0]
+    others = sum(len(hits) for _, hits in findings) - 1
+    return BadRequest(
+        f"`{passage.name}` holds personal data (kind `{hit.kind}`) at characters {hit.start} to "
+        f"{hit.start + hit.length - 1}, counted from 0"
+        + (f"; {others} more in the leading messages" if others else "")
+        + ". It is not accepted in front of the first user message, where many requests may share it: take it out, or "
+        "put it into a user message.",
+        param=passage.name,
+        code="personal_data_in_prefix",
+    )

@@ -1,0 +1,124 @@
+"""Ids in a line: with a label that says of what, or UUIDs."""
+
+import re
+
+from gateway.canon.code_spans import touched
+from gateway.canon.rules.dynamic.labels import (
+    CONVERSATION_WORDS,
+    OTHER_CONVERSATION_IDS,
+    OTHER_REQUEST_IDS,
+    REQUEST_WORDS,
+)
+from gateway.canon.rules.dynamic.values import Finding, Need
+
+BILLING = "billing header"
+_BILLING = re.compile(r"\s*(x-anthropic-billing-header\s*:\s*)(\S[^\n]*?)\s*$")
+_CONVERSATION = frozenset(CONVERSATION_WORDS.split())
+_WORDS = _CONVERSATION | frozenset(REQUEST_WORDS.split())
+_OTHER = OTHER_CONVERSATION_IDS | OTHER_REQUEST_IDS
+_OTHER_WORDS = "|".join(re.escape(each) for each in sorted(_OTHER, key=len, reverse=True))
+_ID_WORDS = frozenset("id ids uuid guid identifier identifiant identificador identyfikator kennung".split())
+_ID_WORDS |= frozenset(f"{word}id" for word in _WORDS)
+_ID_MARKS = ("идентификатор", "ідентифікатор", "معر", "מזהה", "आईडी", "kimliği", "mã", "tunnus", "编号", "编號", "id")
+_WORD = "|".join(sorted(_WORDS, key=len, reverse=True))
+_LABELLED = re.compile(
+    r"(?<![\w.])(?:x-)?(?:(?:the|your|current|this|unique|client|our)\s)*"
+    rf"(?:(?P<word>{_WORD})(?P<id>[ _\-]?(?:id|uuid|guid|identifier))?|(?P<other>{_OTHER_WORDS}))"
+    r"(?![^\W_])[*_\s]*(?:\([^()]{1,20}\))?[*_]*\s?"
+    r"(?P<between>[:：=#>]|(?<=\s)(?:is|ist|est|es|è|é)\b|は|是|為|为|은|는)?[*_\s`]*"
+    r"(?P<value>[A-Za-z0-9][A-Za-z0-9_\-.:/+=@|]{1,127})"
+)
+_UUID = re.compile(
+    r"(?<![\w\-/=.:@#])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?=[\s.,;:!?)\]，。、）]|$)(?![.,:][^\s])"
+)
+_DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_CASE = re.compile(
+    r"(?<!\w)(?:if|when|whenever|suppose|example|examples|e\.g|such as|like|format|formatted|starts with|starting with|"
+    r"wenn|falls|beispiel|z\.\s?b|si|exemple|ejemplo|cuando|esempio|quando|exemplo|jeśli|przykład|если|пример|например|"
+    r"örnek|örneğin)(?!\w)|例如|例えば|例:|例：|예:"
+)
+# The id of something else stays the same for everybody, as far as anybody knows.
+_OTHER_LABEL = re.compile(
+    r"(?:[:=#：]|(?<!\w)(?:id|ids|uuid|guid|identifier|identifiant|identificador|identyfikator|kennung|nummer|number|no\.?|nr\.?|key|"
+    r"ref|reference|номер|идентификатор)(?:\s(?:is|ist|est|es|è|é|jest))?)[\s\"'`*(\[<]*$"
+)
+_DASHES, _BACK, _NEXT = 4, 120, 30
+_EDGE = " \t*_.,;|·•()[]<>#-–—`"
+
+
+def ids_in(chunk: str, low: str, words: frozenset[str], *, is_line: bool) -> list[Finding]:
+    """The ids.
+
+    Args:
+        chunk: The line, or a sentence of it.
+        low: The same in small letters.
+        words: Its words.
+        is_line: Whether it is a whole line.
+    """
+    if is_line and (billing := _BILLING.match(low)):
+        return [Finding(billing.start(2), billing.end(2), billing.start(1), billing.end(2), BILLING, False)]
+    found: list[Finding] = []
+    if _may_have_label(low, words):
+        for match in _LABELLED.finditer(low):
+            each = _labelled(chunk, low, match)
+            if each is not None:
+                found.append(each)
+    if low.count("-") >= _DASHES:
+        labelled = [(each.start, each.end) for each in found]
+        for match in _UUID.finditer(low):
+            start, end = match.span()
+            if (
+                touched(labelled, start, end)
+                or (is_line and not low[:start].strip())
+                or _CASE.search(low, max(0, start - _BACK), start)
+                or _OTHER_LABEL.search(low, max(0, start - _NEXT), start)
+            ):
+                continue
+            # Nobody says whether it stays for a conversation. If it did not count as such, one could find another's.
+            found.append(Finding(start, end, start, end, "uuid", True, need=Need.FEW))
+    return found
+
+
+def _may_have_label(low: str, words: frozenset[str]) -> bool:
+    if not words.isdisjoint(_ID_WORDS):
+        return True
+    if not words.isdisjoint(_WORDS) and any(each in low for each in ":=#："):
+        return True
+    return not low.isascii() and any(each in low for each in _ID_MARKS)
+
+
+def _labelled(chunk: str, low: str, match: re.Match[str]) -> Finding | None:
+    start = match.start("value")
+    end = start + len(chunk[start : match.end("value")].rstrip(".:/|=@"))
+    value = chunk[start:end]
+    word, between = match["word"], match["between"] or ""
+    if (
+        not _DIGIT.search(value)
+        or _DATE.match(value)
+        or _CASE.search(low, max(0, match.start() - _BACK), match.start())
+    ):
+        return None
+    said_as_id = bool(match["id"] or match["other"])
+    alone = not low[: match.start()].strip(_EDGE) and not low[end:].strip(_EDGE)
+    if said_as_id:
+        # Alone behind its label anything with a digit is one; in a sentence only what nobody would write as a word.
+        fits = (alone and bool(between)) or (_looks_like_id(value) and low[end : end + 1] not in ("-", "/"))
+    else:
+        fits = bool(between) and between in ":：=#" and _looks_random(value)
+    if not fits:
+        return None
+    lasts = word in _CONVERSATION if word else match["other"] in OTHER_CONVERSATION_IDS
+    name = f"{word or match['other']}"
+    about = match.start() if not low[match.start()].isspace() else match.start() + 1
+    return Finding(start, end, about, end, f"{name} id" if word else name, lasts)
+
+
+def _looks_like_id(value: str) -> bool:
+    digits = len(_DIGIT.findall(value))
+    return len(value) >= 5 and (digits >= 5 or (digits >= 1 and bool(_LETTER.search(value)) and len(value) >= 6))
+
+
+def _looks_random(value: str) -> bool:
+    """Digits and letters, long: neither a word nor a number with its unit."""
+    return len(value) >= 8 and len(_DIGIT.findall(value)) >= 3 and (len(value) >= 12 or bool(_LETTER.search(value)))

@@ -1,0 +1,291 @@
+"""Where in a text nothing may be moved: quotations, code, tables, examples, documents and other data."""
+
+import re
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from functools import lru_cache
+from typing import NamedTuple
+
+from gateway.canon.code_spans import fenced, touched
+from gateway.canon.rules.dynamic.words import holds_data, speaks_of_data, speaks_of_now
+
+_LONGEST_KNOWN = 600
+"""What longer lines are, which may be as long as a request, is not remembered."""
+
+_TAG = re.compile(r"<(/?)([A-Za-z][\w:.\-]{0,60}+)([^<>\n]{0,300})>")
+_MARKDOWN = re.compile(r"\s{0,3}(#{1,6})\s+(.{1,120})")
+_FRAMED = re.compile(
+    r"\s*(?:[=\-*_~]{2,}|\[|【|《|<<)\s*([^\W_].{0,80}?)\s*(?:[=\-*_~]{2,}|\]|】|》|>>)?\s*:?\s*[*_]*$"
+)
+_COLON = re.compile(r"\s*(?:\d{1,2}[.)]\s+)?(.{2,80}?)\s*[:：]\s*[*_]*\s*$")
+_TITLE = re.compile(r"\s*([A-ZÀ-ÞА-Я][^.!?:;,|=]{2,59}(?:\s\d{1,8})?)\s*$")
+_JSON = re.compile(r'\s*(?:[{\[]\s*$|[}\]]+[,;]?\s*$|"[^"\n]{1,80}"\s*:|[{\[]\s*["{\[].*[}\]],?\s*$)')
+_LOG = re.compile(
+    r"\s*(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*\]?\s+(?![A-Z]{1,5}\s*$|[ap]m\s*$|[+\-]\d|\()\S+|"
+    r"\[?\d\d:\d\d:\d\d\S*\]?\s+\S+|[A-Z][a-z]{2}\s+\d{1,2} \d\d:\d\d:\d\d \S+ \S+)"
+    r"|.*(?<![\w])(?:INFO|WARN|WARNING|ERROR|DEBUG|TRACE|FATAL|CRITICAL|NOTICE)(?=[\s\]:|])(?!: *$)"
+    r"|.*?(?<!\w)[a-z_]+=\S+\s+(?:[^\s=]+\s+)?[a-z_]+=\S+"
+)
+_LOG_MARKS = re.compile(r"\s*\[?\d\d[\d:]|.*(?:[A-Z]{4}|\d\d:\d\d:\d\d)|.*=.*=")
+_ROW = re.compile(r"\s*\||.*\|.*\|.*\||[^\t\n]*\S\t+\S|(?:[^,;\n]*[,;](?!\s|\d{3}(?!\d)|$)){2}")
+_KEY = re.compile(r"(\s*)(?:-\s+)?([\w.\-]+)\s*:\s*(?:#.*|[|>][+-]?)?$")
+_TURN = re.compile(
+    r"\s*(?:[-*>]\s*)?[\[*_#]*(?P<who>user|human|assistant|ai|bot|q|a|question|answer|input|output|customer|agent|client|operator|"
+    r"caller|system|frage|antwort|eingabe|ausgabe|kunde|nutzer|assistent|kundin|utilisateur|assistante|réponse|entrée|sortie|usuario|"
+    r"asistente|pregunta|respuesta|entrada|salida|utente|assistente|domanda|risposta|usuário|pergunta|resposta|saída|"
+    r"gebruiker|vraag|antwoord|użytkownik|asystent|pytanie|odpowiedź|uživatel|otázka|odpověď|пользователь|ассистент|вопрос|ответ|"
+    r"клиент|оператор|kullanıcı|asistan|soru|cevap|المستخدم|المساعد|سؤال|جواب|משתמש|עוזר|שאלה|תשובה|प्रश्न|उत्तर|ユーザー|アシスタント|"
+    r"質問|回答|問|答|用户|助手|问|问题|사용자|어시스턴트|질문|답변|답)\s?\d{0,3}[\]*_]*\s*[:：]",
+    re.IGNORECASE,
+)
+_BACKTICKS = re.compile(r"(`+)(?!`)[^\n]{1,400}?(?<!`)\1(?!`)")
+_PAIRS = {"“": "”", "«": "»", "„": "“”", "「": "」", "『": "』", "《": "》", "‹": "›", "‟": "”", "‚": "‘’"}
+_APOSTROPHES = re.compile(r"(?<![\w'’])['‘](?=\S)[^\n]{1,300}?(?<=\S)['’](?!\w)")
+_MAIL = re.compile(
+    r"\s*[*_]*(?:from|to|cc|bcc|sent|subject|reply-to|message-id|von|an|gesendet|betreff|de|à|objet|envoyé|para|asunto|"
+    r"enviado|da|a|oggetto|assunto|aan|onderwerp|od|do|temat|от|кому|тема|від|差出人|宛先|件名|发件人|收件人|主题|"
+    r"보낸 사람|제목)"
+    r"[*_]*\s?[:：]",
+    re.IGNORECASE,
+)
+_ITEM = re.compile(r"\s*(?:[-*+•–]|\d{1,3}[.)]|[a-z][.)])\s")
+_OPENS, _CLOSES = re.compile(r"(?:^\s*|[:=(]\s*)[{\[]\s*$"), re.compile(r"\s*[}\]]")
+_WINDOW, _LINE_WINDOW = 2000, 400
+_LONGEST_HEADING, _WORDS_OF_TITLE = 120, 6
+
+
+_FRAME_LEVEL = 7
+"""A heading without a level stands below all that have one."""
+
+
+class Line(Enum):
+    """What a line is by itself."""
+
+    PLAIN = auto()
+    BLANK = auto()
+    DATA = auto()
+    """Quoted, of a table, a log or JSON."""
+    DATA_HEADING = auto()
+    OTHER_HEADING = auto()
+    TURN = auto()
+    """What somebody says in an example, if another one answers."""
+    MAIL = auto()
+    """Of an e-mail's head, if another such line is next to it. What follows is the e-mail."""
+    KEY = auto()
+    """A key with nothing behind it: what is indented under it belongs to it."""
+
+
+class Kind(NamedTuple):
+    """A line's kind.
+
+    Attributes:
+        line: The kind.
+        depth: Level of a heading, indentation of a key.
+        who: Who speaks.
+        is_of_now: Whether under this heading the current date may be expected.
+        indent: With how many blanks it begins.
+        opens: Whether a bracket at its end opens what goes on in the next line.
+        closes: Whether a bracket at its beginning closes it.
+    """
+
+    line: Line
+    depth: int = 0
+    who: str = ""
+    is_of_now: bool = False
+    indent: int = 0
+    opens: bool = False
+    closes: bool = False
+
+
+class Zones:
+    """The places of a text where nothing may be moved.
+
+    Args:
+        text: The text.
+        tenant: Whose it is.
+    """
+
+    def __init__(self, text: str, tenant: str = "") -> None:
+        self._text = text
+        lines = text.split("\n")
+        kinds = [kind_of(line, tenant) for line in lines]
+        self._ranges = _joined([*fenced(text), *_tagged(text), *_lines(lines, kinds)])
+        self._strange = _joined(list(_strange(lines, kinds)))
+
+    def hold(self, start: int, end: int) -> bool:
+        """Whether a piece stands in one of them."""
+        return touched(self._ranges, start, end) or self._is_quoted(start, end)
+
+    def is_strange(self, start: int, end: int) -> bool:
+        """Whether a piece stands under a heading of which nobody knows whether it is one of data."""
+        return touched(self._strange, start, end)
+
+    def _is_quoted(self, start: int, end: int) -> bool:
+        """Whether it stands between quotation marks, within its paragraph."""
+        text = self._text
+        left = max(text.rfind("\n\n", max(0, start - _WINDOW), start), start - _WINDOW, 0)
+        right = text.find("\n\n", end, end + _WINDOW)
+        right = end + _WINDOW if right < 0 else right
+        before, behind = text[left:start], text[end:right]
+        if '"' in before and before.count('"') % 2 and '"' in behind:
+            return True
+        for opening, closing in _PAIRS.items():
+            at = before.rfind(opening)
+            if (
+                at >= 0
+                and not any(before.find(each, at + 1) >= 0 for each in closing)
+                and any(map(behind.__contains__, closing))
+            ):
+                return True
+        begin = max(text.rfind("\n", left, start) + 1, start - _LINE_WINDOW, 0)
+        behind_line = text.find("\n", end, end + _LINE_WINDOW)
+        line = text[begin : end + _LINE_WINDOW if behind_line < 0 else behind_line]
+        if "`" in line and any(
+            begin + found.start() < start and end < begin + found.end() for found in _BACKTICKS.finditer(line)
+        ):
+            return True
+        if "'" in line or "‘" in line:
+            return any(
+                begin + found.start() < start and end < begin + found.end() for found in _APOSTROPHES.finditer(line)
+            )
+        return False
+
+
+def _joined(ranges: list[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+    out: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if out and start <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], end))
+        else:
+            out.append((start, end))
+    return out
+
+
+def _tagged(text: str) -> Iterator[tuple[int, int]]:
+    """What stands in tags of data; one that is never closed, but alone on its line, goes to the end."""
+    if "<" not in text:
+        return
+    opened: dict[str, list[tuple[int, bool]]] = {}
+    for found in _TAG.finditer(text):
+        name = found[2].lower()
+        if not _is_data_tag(found[2]) or found[3].endswith("/"):
+            continue
+        if found[1]:
+            if opened.get(name):
+                yield opened[name].pop()[0], found.end()
+        else:
+            opened.setdefault(name, []).append((found.start(), _is_alone(text, *found.span())))
+    yield from ((start, len(text)) for each in opened.values() for start, alone in each if alone)
+
+
+@lru_cache(maxsize=1024)
+def _is_data_tag(name: str) -> bool:
+    return holds_data(name)
+
+
+def _is_alone(text: str, start: int, end: int) -> bool:
+    front = text[max(0, text.rfind("\n", 0, start) + 1) : start] if start else ""
+    behind = text[end : end + 1]
+    return not front.strip() and behind in ("", "\n", "\r")
+
+
+def _lines(lines: Sequence[str], kinds: Sequence[Kind]) -> Iterator[tuple[int, int]]:
+    """Lines that are data, with what belongs to them."""
+    speakers = {kind.who for kind in kinds if kind.line is Line.TURN}
+    at = 0
+    heading = turn = False
+    level, indent = 0, -1
+    before = Line.BLANK
+    opened: list[int] = []
+    for line, kind in zip(lines, kinds, strict=True):
+        end = at + len(line)
+        if kind.line is Line.BLANK:
+            turn = False
+        else:
+            if kind.line is Line.MAIL and before is Line.MAIL and not heading:
+                heading, level = True, _FRAME_LEVEL
+            elif kind.line in (Line.DATA_HEADING, Line.OTHER_HEADING) and (not heading or kind.depth <= level):
+                heading, level = kind.line is Line.DATA_HEADING, kind.depth
+            turn = turn or (kind.line is Line.TURN and len(speakers) > 1)
+            if 0 <= indent < kind.indent:
+                yield at, end
+            else:
+                indent = kind.depth if kind.line is Line.KEY else -1
+            if heading or turn or kind.line is Line.DATA:
+                yield at, end
+            if kind.closes and opened and kind.line is Line.DATA:
+                yield opened.pop(), end
+            if kind.opens:
+                opened.append(at)
+        before = kind.line
+        at = end + 1
+
+
+def _strange(lines: Sequence[str], kinds: Sequence[Kind]) -> Iterator[tuple[int, int]]:
+    """Lines under a heading of which nobody knows whether it is one of data."""
+    at = 0
+    strange = listed = titled = False
+    opened = False
+    for line, kind in zip(lines, kinds, strict=True):
+        if kind.line in (Line.DATA_HEADING, Line.OTHER_HEADING):
+            # The title of it all, in the first line, heads everything.
+            strange = not kind.is_of_now and (titled or kind.depth >= _FRAME_LEVEL)
+            listed, opened = False, kind.depth >= _FRAME_LEVEL
+        elif strange and kind.line is not Line.BLANK:
+            is_item = _ITEM.match(line) is not None
+            if opened:
+                listed, opened = is_item, False
+            elif listed and not is_item and not line[:1].isspace():
+                # Under "you may:" a list belongs to it, and no more.
+                strange = False
+        titled = titled or kind.line is not Line.BLANK
+        if strange:
+            yield at, at + len(line)
+        at += len(line) + 1
+
+
+def kind_of(line: str, tenant: str = "") -> Kind:
+    """What a line of somebody's is by itself."""
+    return _whole_kind_of(line, tenant) if len(line) > _LONGEST_KNOWN else _known(line, tenant)
+
+
+def _whole_kind_of(line: str, _tenant: str) -> Kind:
+    return _kind_of(line)._replace(
+        indent=len(line) - len(line.lstrip()),
+        opens=_OPENS.search(line) is not None,
+        closes=_CLOSES.match(line) is not None,
+    )
+
+
+_known = lru_cache(maxsize=8192)(_whole_kind_of)
+
+
+def _kind_of(line: str) -> Kind:
+    bare = line.strip()
+    if not bare:
+        return Kind(Line.BLANK)
+    if bare[0] == ">" or _ROW.match(line) or _JSON.match(line):
+        return Kind(Line.DATA)
+    if turn := _TURN.match(line):
+        return Kind(Line.TURN, who=turn["who"].lower())
+    if heading := _MARKDOWN.match(line):
+        return _heading(heading[2], len(heading[1]))
+    if len(bare) <= _LONGEST_HEADING:
+        if (key := _KEY.match(line)) and key[2].islower() and holds_data(key[2]):
+            return _heading(key[2], _FRAME_LEVEL) if speaks_of_data(key[2]) else Kind(Line.KEY, len(key[1]))
+        if framed := _FRAMED.match(line) or _COLON.match(line):
+            return _heading(framed[1], _FRAME_LEVEL)
+        title = _TITLE.match(line)
+        if title and len(title[1].split()) <= _WORDS_OF_TITLE and speaks_of_data(title[1]):
+            return _heading(title[1], _FRAME_LEVEL)
+    if _MAIL.match(line):
+        return Kind(Line.MAIL)
+    if _LOG_MARKS.match(line) and _LOG.match(line):
+        return Kind(Line.DATA)
+    return Kind(Line.PLAIN)
+
+
+def _heading(words: str, level: int) -> Kind:
+    if speaks_of_data(words):
+        return Kind(Line.DATA_HEADING, level)
+    return Kind(Line.OTHER_HEADING, level, is_of_now=speaks_of_now(words))

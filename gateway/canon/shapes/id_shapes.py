@@ -1,0 +1,154 @@
+"""Ids, keys, tokens, addresses, versions and counters.
+
+A plain number is a ``counter`` only as an integer: a price, a share or a measure is ``user_data``, as no id looks so.
+"""
+
+import re
+from collections.abc import Callable
+
+from gateway.canon.shapes.shape import Found, Shape
+from gateway.canon.shapes.value_labels import ID_WORDS
+from gateway.core.reasons import Reason
+
+_START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
+_DIGIT, _UPPER, _LOWER = re.compile(r"[0-9]"), re.compile(r"[A-Z]"), re.compile(r"[a-z]")
+_WORDS_IN_CASE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[^A-Za-z]+")
+_HEX_LETTER = re.compile(r"[a-fA-F]")
+_RANDOM_CHARS = 10
+_WORD_BEHIND = re.compile(r"[ \-]?[^\W\d_]{2}")
+
+
+def _has_digit_and_letter(one: Found, other: Found) -> bool:
+    """In one of both: a short hexadecimal number may happen to have digits only."""
+    return any(_DIGIT.search(each.value) and not each.value.isdigit() for each in (one, other))
+
+
+def _is_random(value: str) -> bool:
+    """Whether letters and digits stand in it as nobody writes words: digits between letters, or case up and down."""
+    pieces = _WORDS_IN_CASE.findall(value)
+    return len(value) / len(pieces) < 3.5 and len(pieces) >= 4
+
+
+def _are_random(one: Found, other: Found) -> bool:
+    return _is_random(one.value) and _is_random(other.value)
+
+
+def _are_encoded(one: Found, other: Found) -> bool:
+    """Base64: all kinds of characters, mixed."""
+    return all(
+        _UPPER.search(each.value) and _LOWER.search(each.value) and _is_random(each.value) for each in (one, other)
+    )
+
+
+def _have_one_prefix(one: Found, other: Found) -> bool:
+    """The same words in front of what differs, and enough behind them; or words that ids have in front of them."""
+    prefix, other_prefix = (each.match["prefix"] for each in (one, other))
+    if prefix != other_prefix or not all(_DIGIT.search(each.match["rest"]) for each in (one, other)):
+        return False
+    words = set(re.split(r"[_\-]", prefix.lower()))
+    return bool(words & ID_WORDS) or all(len(each.match["rest"]) >= 4 for each in (one, other))
+
+
+def _has_ids_key(one: Found, other: Found) -> bool:
+    """The key in front speaks of an id, and both values have digits, or are long."""
+    label = one.window.label(one.start)
+    words = set(re.split(r"[ _\-.]+", label))
+    words |= {label[-2:]} if label.endswith("id") else set()
+    return bool(words & ID_WORDS) and all(_DIGIT.search(each.value) or len(each.value) >= 12 for each in (one, other))
+
+
+def _are_addresses(one: Found, other: Found) -> bool:
+    return all(max(map(int, re.findall(r"\d+", each.match["ip"]))) <= 255 for each in (one, other))
+
+
+def _are_long_addresses(one: Found, other: Found) -> bool:
+    """Hexadecimal groups that are no time of day."""
+    return all("::" in each.value or _HEX_LETTER.search(each.value) for each in (one, other))
+
+
+def _is_counter(one: Found, other: Found) -> bool:
+    """Not the number of a product or a standard, as in ``utf-8``, nor one that is told of in a sentence (``at most 3
+    words``), which is an instruction that somebody edited."""
+    window = one.window
+    joined = re.search(r"([A-Za-z]+)[\-.]$", window.text[max(one.start - 16, 0) : one.start])
+    if joined is not None:
+        return joined[1].lower() in ID_WORDS
+    if window.label(one.start) or set(window.words_before(one.start, 2)) & ID_WORDS:
+        return True
+    if window.text[: one.start].rstrip().endswith(("#", "№")):
+        return True
+    return not all(_WORD_BEHIND.match(each.window.text, each.end) for each in (one, other))
+
+
+def _shape(
+    detail: str,
+    pattern: str,
+    fits: Callable[[Found, Found], bool] | None = None,
+    *,
+    kind: str = "id",
+    start: str = _START,
+    end: str = _END,
+) -> Shape:
+    return Shape(Reason.DYNAMIC_ID, detail, kind, re.compile(f"{start}(?:{pattern}){end}"), False, fits)
+
+
+_HEX = "[0-9a-fA-F]"
+
+SURE_SHAPES = (
+    _shape("uuid", rf"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"),
+    _shape("traceparent", rf"{_HEX}{{2}}-{_HEX}{{32}}-{_HEX}{{16}}-{_HEX}{{2}}"),
+    _shape("jwt", r"eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]+){0,2}", kind="token"),
+    _shape(
+        "ip",
+        r"(?P<ip>\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3})(?::\d{2,5})?",
+        _are_addresses,
+        kind="address",
+        start=r"(?<![A-Za-z0-9.])",
+        end=r"(?![A-Za-z0-9])",
+    ),
+    _shape(
+        "ip", rf"(?:{_HEX}{{1,4}}:){{3,7}}:?{_HEX}{{1,4}}|{_HEX}{{1,4}}(?::{_HEX}{{0,4}}){{2,7}}", _are_long_addresses
+    ),
+)
+"""Nothing else looks so."""
+
+SHAPES = (
+    _shape(
+        "version",
+        r"[vV]?\d{1,4}(?:\.\d{1,6}){2,3}(?:[\-+.][0-9A-Za-z][0-9A-Za-z.]*)?|[vV]\d{1,4}\.\d{1,6}",
+        kind="version",
+    ),
+    _shape("object_id", rf"{_HEX}{{24}}", _has_digit_and_letter),
+    _shape("hex", rf"(?:0x)?{_HEX}{{8,}}", _has_digit_and_letter),
+    _shape("ulid", r"[0-7][0-9A-HJKMNP-TV-Z]{25}|[0-7][0-9a-hjkmnp-tv-z]{25}", _has_digit_and_letter),
+    _shape("ksuid", r"[0-9A-Za-z]{27}", _are_random),
+    _shape("snowflake", r"\d{17,19}"),
+    _shape(
+        "prefixed",
+        r"(?P<prefix>[A-Za-z]{1,12}(?:[_\-][A-Za-z]{1,12}){0,2}(?:[_\-]20\d\d)?[_\-])(?P<rest>[A-Za-z0-9][A-Za-z0-9\-]*)",
+        _have_one_prefix,
+    ),
+    _shape(
+        "random",
+        rf"[A-Za-z0-9_\-]{{{_RANDOM_CHARS},}}",
+        _are_random,
+        start=r"(?<![A-Za-z0-9_+/\-])",
+        end=r"(?![A-Za-z0-9+/=])",
+    ),
+    _shape("base64", r"[A-Za-z0-9+/]{16,}={0,2}", _are_encoded, start=r"(?<![A-Za-z0-9+/])", end=r"(?![A-Za-z0-9+/=])"),
+    _shape("port", r"\d{2,5}", kind="port", start=r"(?<=[A-Za-z0-9\]]:)"),
+    _shape(
+        "counter",
+        r"\d{1,16}(?:(?:st|nd|rd|th)(?![A-Za-z]))?",
+        _is_counter,
+        kind="number",
+        start=r"(?<![A-Za-z0-9_$€£¥₽₹])(?<!\d[.,])(?<![$€£¥₽₹] )",
+        end=r"(?![A-Za-z0-9_]|[.,]\d|\s?[%$€£¥₽₹°])",
+    ),
+    _shape(
+        "labelled",
+        r"[A-Za-z0-9][A-Za-z0-9_\-./+]*[A-Za-z0-9]={0,2}|[A-Za-z0-9]",
+        _has_ids_key,
+        start=r"(?<![A-Za-z0-9_\-.:/+])",
+    ),
+)

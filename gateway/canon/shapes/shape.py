@@ -1,0 +1,100 @@
+"""What a shape is: a pattern two values of one slot both have to fit."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from gateway.canon.shapes.calendar_words import marked
+from gateway.core.reasons import Reason
+
+_LABEL = re.compile(r"([^\W\d_][\w\- .]{0,40}+)[\"'`*]{0,3}\s?[:=#：]{1,2}\s?[\"'`*<(\[]{0,3}$")
+_WORDS = re.compile(r"[^\W\d_]+|#")
+_LABEL_CHARS = 48
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some text around the first difference.
+
+    Attributes:
+        text: The text.
+        at: Where in it the first difference is.
+    """
+
+    text: str
+    at: int
+
+    @cached_property
+    def marked(self) -> str:
+        """The same with calendar words marked, of the same length."""
+        return marked(self.text)
+
+    def label(self, start: int) -> str:
+        """The key a value that begins at ``start`` is given for (``key: value``, ``key=value``); empty for none."""
+        match = _LABEL.search(self.text[max(start - _LABEL_CHARS, 0) : start].rpartition("\n")[2])
+        return match[1].strip().lower() if match else ""
+
+    def words_before(self, start: int, count: int = 3) -> tuple[str, ...]:
+        """The last words in front of ``start`` on its line, in lower case; a ``#`` counts as one."""
+        line = self.text[max(start - _LABEL_CHARS, 0) : start].rpartition("\n")[2]
+        return tuple(_WORDS.findall(line.lower())[-count:])
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value at the first difference.
+
+    Attributes:
+        value: The value.
+        start: Where it begins in its window.
+        window: The window.
+        match: How the pattern fitted.
+    """
+
+    value: str
+    start: int
+    window: Window
+    match: re.Match[str]
+
+    @property
+    def end(self) -> int:
+        """Where it ends in its window."""
+        return self.start + len(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A kind of value.
+
+    Attributes:
+        reason: What a slot that holds two of them is classified as.
+        detail: The code of the kind.
+        kind: The same for people, in masked text.
+        pattern: What a value looks like.
+        is_marked: Whether the pattern is for the marked text.
+        fits: Whether two values that fit the pattern are of the kind.
+    """
+
+    reason: Reason
+    detail: str
+    kind: str
+    pattern: re.Pattern[str]
+    is_marked: bool = False
+    fits: Callable[[Found, Found], bool] | None = None
+
+    def both(self, before: Window, after: Window) -> tuple[Found, Found] | None:
+        """The two values of the slot at the first difference, if both are of this kind and differ."""
+        one = self._at(before)
+        other = self._at(after) if one else None
+        if one is None or other is None or one.start != other.start or one.value == other.value:
+            return None
+        return (one, other) if self.fits is None or self.fits(one, other) else None
+
+    def _at(self, window: Window) -> Found | None:
+        for match in self.pattern.finditer(window.marked if self.is_marked else window.text):
+            if match.start() > window.at:
+                return None
+            if match.end() >= window.at and match.end() > match.start():
+                return Found(window.text[match.start() : match.end()], match.start(), window, match)
+        return None

@@ -1,0 +1,150 @@
+"""Dates, times, weekdays, moments in seconds, durations and relative times, in many languages.
+
+The patterns are for text with calendar words marked.
+"""
+
+import re
+from collections.abc import Callable
+
+from gateway.canon.shapes.calendar_words import HALF, MONTH, RELATIVE, SHORT_DAY, UNIT, WEEKDAY
+from gateway.canon.shapes.shape import Found, Shape
+from gateway.canon.shapes.value_labels import ID_WORDS, TIME_WORDS
+from gateway.core.reasons import Reason
+
+_START, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
+_HOUR, _MINUTE = r"(?:[01]?\d|2[0-4])", r"[0-5]\d"
+_FRACTION = r"(?:[.,]\d{1,9})?"
+_AM_PM = rf"(?:\s?(?:[aApP]\.?[mM](?![A-Za-z0-9])\.?|{HALF}{{1,8}}|Uhr|uhr))?"
+_ZONE = (
+    r"(?:\s?(?:Z|UTC|GMT|[A-Z]{2,4}T)(?![A-Za-z0-9]))?(?:\s?[+\-−]\d{1,2}(?::?\d{2})?(?!\d))?"
+    r"(?:\s?\([A-Z][A-Za-z ]{1,40}\))?(?:\[[A-Za-z_/+\-]{2,40}\])?"
+)
+_CLOCK = rf"{_HOUR}[:.hH]{_MINUTE}(?:[:.]{_MINUTE}{_FRACTION})?{_AM_PM}{_ZONE}"
+_HALF_CLOCK = rf"(?:{HALF}{{1,8}}\s?)?{_HOUR}\s?[时時点點시:]\s?(?:\d{{1,2}}\s?[分분]?)?(?:\s?:?\d{{1,2}}\s?[秒초]?)?"
+
+_YEAR_FIRST = r"\d{4}(?:-[01]?\d-[0-3]?\d|/[01]?\d/[0-3]?\d|\.\s?[01]?\d\.\s?[0-3]?\d\.?)"
+_YEAR_LAST = r"[0-3]?\d(?:-[0-3]?\d-|/[0-3]?\d/|\.\s?[01]?\d\.\s?)(?:\d{4}|\d{2})(?!\d)"
+_NAMED = (
+    rf"[0-3]?\d(?:st|nd|rd|th|er|ste|de|º|ª|°)?\.?(?:\s|-|/|\sde\s|\sof\s)?{MONTH}{{2,14}}\.?"
+    r",?(?:[\s/\-](?:de\s|del\s|of\s)?(?:\d{4}|\d{2}(?![\d:])))?"
+)
+_MONTH_FIRST = rf"{MONTH}{{2,14}}\.?[\s\-][\s]?[0-3]?\d(?!\d|:)(?:st|nd|rd|th)?(?:,?\s\d{{4}})?"
+_MONTH_YEAR = rf"{MONTH}{{2,14}}\.?,?\s(?:de\s)?\d{{4}}"
+_IN_FRONT = rf"(?:(?:{WEEKDAY}{{2,14}}|{SHORT_DAY}{{2,4}})\.?,?\s(?:(?:the|den|dem|le|el|il)\s)?)?"
+_BEHIND = rf"(?:,?\s?\(?{WEEKDAY}{{2,14}}\)?)?"
+_DATE = rf"{_IN_FRONT}(?:{_YEAR_FIRST}|{_NAMED}|{_YEAR_LAST}|{_MONTH_FIRST}|{_MONTH_YEAR}){_BEHIND}"
+_EAST_ASIAN = (
+    r"(?:\d{1,4}\s?[年년]\s?)?\d{1,2}\s?[月월](?:\s?\d{1,2}\s?[日号號일])?"
+    rf"(?:\s?[(（]?(?:{WEEKDAY}{{2,3}}|[(（][月火水木金土日월화수목금토일])[)）]?)?"
+)
+_BETWEEN = r"(?:,?\s(?:(?:at|um|à|a las|alle|às|om|o|в|saat|kl\.|-|–|\|)\s)?|T|\s?[\-–|,]\s?)"
+# A day, a word and a year are a date, whatever the month is called; years are counted in many ways, too.
+_UNKNOWN_MONTH = r"\d{1,2}\.?\s(?:(?:de|of)\s|d['’])?[^\W\d_]{3,14}\.?,?\s\d{4}"
+_VIETNAMESE = r"(?:ngày\s)?\d{1,2}\stháng\s\d{1,2}(?:\snăm\s\d{4})?"
+
+_COUNT = r"\d{1,6}(?:[.,]\d{1,3})?"
+_SPAN = rf"{_COUNT}\s?{UNIT}{{1,14}}(?:(?:,?\s(?:(?:and|und|et|y|e|и)\s)?){_COUNT}\s?{UNIT}{{1,14}}){{0,5}}"
+_AGO = r"(?:ago|earlier|from now|later|назад|fa|atrás|geleden|temu|önce|sedan|siden|पहले)"
+_SINCE = r"(?:(?:in|vor|seit|il y a|hace|há|dans|en|tra|fra|over|за|через|منذ|قبل|for)\s)"
+_ASIAN_SPAN = r"\d{1,6}\s?(?:秒|分钟|分鐘|分|小时|小時|時間|天|日|周|週間|个月|ヶ月|年|초|분|시간|일|주|개월|년)"
+
+_SECONDS_FROM, _SECONDS_TO = 978_307_200, 4_133_980_800  # 2001..2100
+_UNITS_PER_SECOND = {10: 1, 13: 10**3, 16: 10**6, 19: 10**9}
+
+
+def _is_moment(one: Found, other: Found) -> bool:
+    """Seconds since 1970 (or parts of them) of this century, and not what a key calls an id.
+
+    Nanoseconds look like ids of many services, so they need a key that speaks of time.
+    """
+    label = set(one.window.label(one.start).replace("_", " ").replace("-", " ").split())
+    words = label | set(one.window.words_before(one.start, 2))
+    speaks_of_time = bool(words & TIME_WORDS)
+    if words & ID_WORDS and not speaks_of_time:
+        return False
+    for found in (one, other):
+        digits = found.value.partition(".")[0]
+        scale = _UNITS_PER_SECOND.get(len(digits))
+        if scale is None or not _SECONDS_FROM <= int(digits) // scale <= _SECONDS_TO:
+            return False
+    return len(one.value.partition(".")[0]) < 19 or speaks_of_time
+
+
+def _is_compact_date(one: Found, other: Found) -> bool:
+    return all(1 <= int(each.value[4:6]) <= 12 and 1 <= int(each.value[6:8]) <= 31 for each in (one, other))
+
+
+def _is_year(one: Found, _: Found) -> bool:
+    """A number that no key or word calls an id or a size."""
+    words = one.window.words_before(one.start, 2)
+    return not set(words) & ID_WORDS and (not one.window.label(one.start) or bool(set(words) & TIME_WORDS))
+
+
+def _is_told_as_a_name(one: Found, other: Found) -> bool:
+    """Long words, or such with a capital: ``sun`` and ``set`` are words, too."""
+    return all(len(each.value) >= 4 or not each.value[0].isascii() or each.value[0].isupper() for each in (one, other))
+
+
+def _is_relative(one: Found, other: Found) -> bool:
+    return any(each.match["ago"] or each.match["since"] or not each.match["span"] for each in (one, other))
+
+
+def _shape(detail: str, pattern: str, fits: Callable[[Found, Found], bool] | None = None, kind: str = "") -> Shape:
+    return Shape(Reason.DYNAMIC_TIME, detail, kind or detail, re.compile(f"{_START}(?:{pattern}){_END}"), True, fits)
+
+
+SHAPES = (
+    _shape(
+        "iso_datetime",
+        rf"\d{{4}}-\d{{2}}-\d{{2}}[Tt_ ]\d{{2}}:?\d{{2}}(?::?\d{{2}}{_FRACTION})?{_ZONE}"
+        rf"|20\d{{2}}[01]\d[0-3]\d[T_\-]?[0-2]\d[0-5]\d(?:[0-5]\d)?Z?",
+        kind="date and time",
+    ),
+    _shape(
+        "datetime",
+        rf"(?:{_DATE}|{_EAST_ASIAN}){_BETWEEN}?(?:{_CLOCK}|{_HALF_CLOCK})"
+        rf"|{_HOUR}:{_MINUTE}(?::{_MINUTE}{_FRACTION})?{_AM_PM}{_ZONE},?\s(?:(?:on|am|le|el|on the)\s)?{_DATE}"
+        rf"|{WEEKDAY}{{2,14}},?\s{MONTH}{{2,14}}\s{{1,2}}\d{{1,2}}\s{_CLOCK}(?:\s[A-Z]{{2,5}})?\s\d{{4}}"
+        rf"|\d{{1,2}}/{MONTH}{{2,14}}/\d{{4}}:\d{{2}}:\d{{2}}:\d{{2}}{_ZONE}",
+        kind="date and time",
+    ),
+    Shape(
+        Reason.DYNAMIC_TIME,
+        "week",
+        "week",
+        re.compile(
+            rf"{_START}(?:\d{{4}}-?W\d{{2}}(?:-?[1-7])?|(?:KW|CW|[Ww]eek|[Ww]oche|[Ss]emaine|[Ss]emana)\s?\d{{1,2}}){_END}"
+        ),
+    ),
+    _shape("quarter", r"\d{4}[\s\-]?Q[1-4]|Q[1-4](?:[\s/\-]\d{4})?"),
+    _shape("date", f"{_DATE}|{_EAST_ASIAN}|{_UNKNOWN_MONTH}|{_VIETNAMESE}"),
+    _shape("date", r"20\d{6}", _is_compact_date),
+    _shape(
+        "relative",
+        rf"(?P<since>{_SINCE})?(?P<span>{_SPAN}|{_ASIAN_SPAN})(?P<ago>\s{_AGO}|\s?(?:前|后|後|以前|之前|之后|전|후))?"
+        r"|[jJ]ust now|[Gg]erade eben|刚刚|たった今|방금",
+        _is_relative,
+        kind="relative time",
+    ),
+    _shape(
+        "duration", rf"{_SPAN}|(?:\d{{1,6}}\s?[dhms]\s?){{2,4}}|P(?:\d{{1,4}}[YMWD])*T?(?:\d{{1,6}}(?:\.\d+)?[HMS])+"
+    ),
+    _shape("duration", rf"\d{{1,5}}\s?{UNIT}{{1,14}},?\s\d{{1,2}}:\d{{2}}(?::\d{{2}})?"),
+    Shape(
+        Reason.DYNAMIC_TIME,
+        "time",
+        "time",
+        re.compile(
+            rf"(?<![A-Za-z0-9_:.])(?:{_HOUR}:{_MINUTE}(?::{_MINUTE}{_FRACTION})?{_AM_PM}{_ZONE}"
+            rf"|{_HOUR}(?:\s?[aApP]\.?[mM]\.?|\s?[hH]{_MINUTE}|[.]{_MINUTE}\s?[Uu]hr|\s[Uu]hr)"
+            rf"|{HALF}{{1,8}}\s?{_HOUR}\s?[时時点點시:]\s?(?:\d{{1,2}}\s?[分분]?)?|{_HOUR}[时時点點시]\s?\d{{1,2}}[分분])"
+            r"(?![A-Za-z0-9_:])"
+        ),
+        True,
+    ),
+    _shape("epoch", r"\d{10}(?:\.\d{1,9})?|\d{13}|\d{16}|\d{19}", _is_moment, kind="epoch time"),
+    _shape("weekday", rf"{WEEKDAY}{{2,14}}", _is_told_as_a_name),
+    _shape("month", rf"{MONTH}{{2,14}}", _is_told_as_a_name),
+    _shape("relative", rf"(?:{RELATIVE}|{WEEKDAY}|{HALF}){{2,14}}", _is_told_as_a_name, kind="relative time"),
+    _shape("year", r"20\d{2}", _is_year),
+)

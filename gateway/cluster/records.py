@@ -1,0 +1,113 @@
+"""Named values that several gateways keep together in Redis, as one hash."""
+
+from collections.abc import Callable, Mapping
+from inspect import isawaitable
+from typing import Any
+
+import msgspec
+from pydantic import SecretStr
+
+from gateway.cluster.connect import Connections
+from gateway.cluster.redis_health import BACKEND, Health
+from gateway.cluster.seal import Seal
+from gateway.config.redis_address import read_address
+
+_THERE = "there"
+"""Field that is there as long as the hash is the one that was written before."""
+
+_MOST_AT_ONCE = 256
+
+_Entry = tuple[str, bytes]
+_decoder = msgspec.msgpack.Decoder(_Entry)
+
+
+class RedisRecords:
+    """Implements ``ports.Records``. Failures are counted and logged here.
+
+    Args:
+        url: Where Redis is, as ``State`` has checked it.
+        secret: What all gateways have in common; nobody else can read what is written.
+        name: What the values are about.
+        on_error: Called with the backend's name at every failure.
+        ttl_seconds: All of them are gone when none was written for so long; None for never.
+    """
+
+    def __init__(
+        self,
+        url: SecretStr,
+        secret: SecretStr,
+        name: str,
+        on_error: Callable[[str], None],
+        ttl_seconds: float | None = None,
+    ) -> None:
+        self._ttl_milliseconds = None if ttl_seconds is None else int(ttl_seconds * 1000)
+        self._connections = Connections(read_address(url.get_secret_value()), most=2)
+        self._seal = Seal(secret, f"records of {name}")
+        self._key = f"pgw:{name}:{self._seal.name(b'key').hex()}"
+        self._on_error = on_error
+        self._reading = Health(f"read {name}", on_error)
+        self._writing = Health(f"write {name}", on_error)
+
+    async def read(self) -> Mapping[str, bytes]:
+        """See ``Records``. A value that is none of this is left out."""
+        try:
+            found: dict[bytes, bytes] = await _result(self._connections.client.hgetall(self._key))
+        except Exception as error:
+            self._reading.failed(error)
+            raise
+        self._reading.worked()
+        values = {}
+        for field, value in found.items():
+            if field != _THERE.encode():
+                entry = self._opened(field, value)
+                if entry is None:
+                    self._on_error(BACKEND)
+                else:
+                    values[entry[0]] = entry[1]
+        return values
+
+    async def write(self, changes: Mapping[str, bytes | None]) -> bool:
+        """See ``Records``."""
+        entries = [(self._field(name), name, value) for name, value in changes.items()]
+        there = True
+        try:
+            for start in range(0, max(len(entries), 1), _MOST_AT_ONCE):
+                there &= await self._write(entries[start : start + _MOST_AT_ONCE])
+        except Exception as error:
+            self._writing.failed(error)
+            raise
+        self._writing.worked()
+        return there
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._connections.close()
+
+    async def _write(self, entries: list[tuple[str, str, bytes | None]]) -> bool:
+        async with self._connections.client.pipeline(transaction=False) as pipeline:
+            pipeline.hsetnx(self._key, _THERE, b"1")
+            for field, name, value in entries:
+                if value is None:
+                    pipeline.hdel(self._key, field)
+                else:
+                    entry = msgspec.msgpack.encode((name, value))
+                    pipeline.hset(self._key, field, self._seal.closed_bytes(field.encode(), entry))
+            if self._ttl_milliseconds is not None:
+                pipeline.pexpire(self._key, self._ttl_milliseconds)
+            results = await pipeline.execute()
+        return not results[0]
+
+    def _field(self, name: str) -> str:
+        return self._seal.name(name.encode()).hex()
+
+    def _opened(self, field: bytes, value: bytes) -> _Entry | None:
+        opened = self._seal.opened_bytes(field, value)
+        try:
+            return None if opened is None else _decoder.decode(opened)
+        except msgspec.MsgspecError:
+            return None
+
+
+async def _result(answer: Any) -> Any:
+    """What a command gives: redis-py's types say that it may be there at once."""
+    return await answer if isawaitable(answer) else answer

@@ -1,0 +1,78 @@
+"""Whether it is worth while to ask Redis."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+from redis.exceptions import ResponseError
+
+BACKEND = "redis"
+"""Its name in metrics and logs."""
+
+PAUSE_SECONDS = 1.0
+"""How long nobody asks after a failure."""
+
+_log = structlog.get_logger("gateway.cluster")
+
+
+class Health:
+    """Remembers failures: after one nobody asks for a while, then one asks, and if that works, all do again.
+
+    Args:
+        doing: What it is about, in logs: ``read`` or ``write``.
+        on_error: Called with the backend's name at every failure.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, doing: str, on_error: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._doing = doing
+        self._on_error = on_error
+        self._clock = clock
+        self._failing = False
+        self._not_before = 0.0
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last try failed."""
+        return self._failing
+
+    def may_try(self) -> bool:
+        """Whether to ask now. While it fails, one is told yes after each pause."""
+        if not self._failing:
+            return True
+        now = self._clock()
+        if now < self._not_before:
+            return False
+        self._not_before = now + PAUSE_SECONDS
+        return True
+
+    def failed(self, error: Exception) -> None:
+        """It did not work. The first failure of a row is logged."""
+        self._on_error(BACKEND)
+        self._not_before = self._clock() + PAUSE_SECONDS
+        if not self._failing:
+            self._failing = True
+            _log.warning("state_store_failed", backend=BACKEND, doing=self._doing, error=named(error))
+
+    def worked(self) -> None:
+        """It worked."""
+        if self._failing:
+            self._failing = False
+            _log.info("state_store_recovered", backend=BACKEND, doing=self._doing)
+
+
+def named(error: Exception) -> str:
+    """An error for the log. Its text is left out: Redis quotes what it was sent, and that came out of prompts."""
+    code = str(error).partition(" ")[0]
+    if isinstance(error, ResponseError) and code.isascii() and code.isalpha() and code.isupper():
+        return f"{type(error).__name__} {code}"
+    return type(error).__name__
+
+
+def is_ending() -> bool:
+    """Whether the running task has been cancelled. redis-py swallows that now and then, while it connects."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,117 @@
+"""Ties the rooms to what several gateways keep together, where the configuration says where that is."""
+
+import asyncio
+from collections.abc import Callable
+
+from gateway.admission import Gatekeeper
+from gateway.cluster import Exchange, RedisContextStore, RedisRecords
+from gateway.cluster.replicated_drains import SharedDrains
+from gateway.cluster.replicated_load import SharedLoads
+from gateway.config.settings import Settings
+from gateway.core.ids import ModelId, Target
+from gateway.core.ports import PrefixIndex, Shared
+from gateway.explain.worker import ExplainFront
+from gateway.explain.worker.peer_figures import WRITTEN_SECONDS, OthersFigures
+from gateway.fleet.drains import Drains
+from gateway.fleet.fleet import Fleet
+from gateway.index import SharedIndex
+from gateway.spaces import PrefixSpaces, SharedSpaces, SpaceKeeper
+from gateway.telemetry import MetricsObserver
+
+
+class Sharing:
+    """What this gateway shares with others: nothing without ``state``.
+
+    Args:
+        settings: The configuration.
+        counts: Told of failures, and of how many others there are.
+        fleet: The replicas.
+        drains: Which of them an operator ordered to be drained.
+        index: What this gateway expects in their caches.
+        gate: What tenants have taken of their limits.
+        spaces: The prefix spaces.
+        keeper: Their keeper.
+        freed: Told whenever another gateway has less at a replica of a model.
+        explain: What explains requests.
+
+    Attributes:
+        index: The index to use for requests.
+        contexts: Where context blocks of conversations are kept for others, too; None for nowhere.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        counts: MetricsObserver,
+        *,
+        fleet: Fleet,
+        drains: Drains,
+        index: PrefixIndex,
+        gate: Gatekeeper,
+        spaces: PrefixSpaces,
+        keeper: SpaceKeeper,
+        freed: Callable[[ModelId], None],
+        explain: ExplainFront,
+    ) -> None:
+        self._fleet = fleet
+        self.index = index
+        self.contexts: RedisContextStore | None = None
+        self._exchange: Exchange | None = None
+        self._records: RedisRecords | None = None
+        self._spaces: SharedSpaces | None = None
+        self._figures: OthersFigures | None = None
+        self._figure_records: RedisRecords | None = None
+        url, secret = settings.state, settings.spaces.secret
+        if url is None or secret is None:
+            return
+        self.contexts = RedisContextStore(
+            url, secret, ttl_seconds=settings.canon.memory_ttl_seconds, on_error=counts.on_state_error
+        )
+        shared_index = SharedIndex(index, self._knows)
+        self.index = shared_index
+        self._records = RedisRecords(url, secret, "spaces", counts.on_state_error)
+        self._spaces = SharedSpaces(spaces, self._records, on_update=keeper.engine_seen_elsewhere)
+        keeper.shared = self._spaces
+        parts: dict[str, Shared] = {
+            "loads": SharedLoads(fleet, freed),
+            "drains": SharedDrains(drains),
+            "index": shared_index,
+            "limits": gate.shared,
+            "spaces": self._spaces,
+            "past": explain.past,
+        }
+        self._exchange = Exchange(url, secret, parts, on_error=counts.on_state_error, on_peers=counts.on_peers)
+        exchange = self._exchange
+        self._figure_records = RedisRecords(url, secret, "figures", counts.on_state_error, WRITTEN_SECONDS)
+        self._figures = explain.others = OthersFigures(
+            self._figure_records,
+            own=lambda: explain.ask("figures", {}),
+            peers=lambda: exchange.peers,
+            writes=explain.hears,
+        )
+
+    def configure(self, settings: Settings) -> None:
+        """Go by other settings from now on."""
+        if self.contexts is not None:
+            self.contexts.configure(settings.canon.memory_ttl_seconds)
+
+    async def start(self) -> None:
+        """Begin. Waits for Redis no longer than a moment."""
+        if self.contexts is not None:
+            self.contexts.start()
+        if self._exchange is not None:
+            self._exchange.start()
+        if self._spaces is not None:
+            await self._spaces.start()
+        if self._figures is not None:
+            self._figures.start()
+
+    async def stop(self) -> None:
+        """End, and write down what waits for that."""
+        parts = (self._exchange, self._spaces, self._figures, self.contexts)
+        await asyncio.gather(*(part.stop() for part in parts if part is not None))
+        records = (self._records, self._figure_records)
+        await asyncio.gather(*(each.close() for each in records if each is not None))
+
+    def _knows(self, target: Target) -> bool:
+        return self._fleet.find(target.replica) is not None

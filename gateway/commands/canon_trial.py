@@ -1,0 +1,159 @@
+"""Tries canonicalization out on the turns of a conversation, rule by rule, as ``prefix-gateway canon`` shows it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from gateway.canon.canonicalizer import owner_of
+from gateway.canon.context_memory import ContextMemory
+from gateway.canon.edits import Edit, applied
+from gateway.canon.hints import hinted
+from gateway.canon.rule import Fields, Given
+from gateway.canon.rulebook import Rulebook
+from gateway.config.canon_settings import CanonSettings
+from gateway.core.canonical import RuleName
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.explain.reference.overlap import TOKEN_BYTES, common_tokens
+from gateway.tokenize.local import LocalEncoder
+
+HINTS = "hints"
+"""Stands in a rule's place for what other vendors' clients say to their caches, taken out as configured."""
+
+_MEMORY_BYTES = 64 * 1024 * 1024
+_MOST_ENCODED = 2_000_000
+"""Tokens that may be encoded to work out the effect of each edit of a rule: each takes encoding the whole prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one rule did to one request.
+
+    Attributes:
+        rule: Its name, or ``HINTS``.
+        edits: What it changed.
+        effects: By how many tokens each edit makes the prompt longer; None where that is not known.
+        tokens_before: Tokens of the prompt as the rule found it; None where they cannot be counted.
+        tokens_after: And as it left it.
+    """
+
+    rule: str
+    edits: Sequence[Edit]
+    effects: Sequence[int | None]
+    tokens_before: int | None
+    tokens_after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What became of one request.
+
+    Attributes:
+        fields: The request as it would go on.
+        steps: What was changed, in order; rules that changed nothing are left out.
+        tokens_before: Tokens of the prompt as it came; None where they cannot be counted.
+        tokens_after: And as it would go on.
+        same_before: Tokens from the first on that are those of the turn before, both as they came; None for the first.
+        same_after: And both as they would go on.
+        context_lost: Whether blocks of earlier turns would have been put back, but were not known.
+        cut_messages: Messages left out of a conversation that became too long.
+    """
+
+    fields: Fields
+    steps: Sequence[Step]
+    tokens_before: int | None
+    tokens_after: int | None
+    same_before: int | None
+    same_after: int | None
+    context_lost: bool
+    cut_messages: int
+
+
+class Trial:
+    """Tries rules on one turn of a conversation after the other.
+
+    Args:
+        rules: All rules.
+        names: Those to be tried.
+        settings: What the rules were built from.
+        encoder: Counts tokens; None if nobody can.
+        now: Unix seconds, for all turns.
+        context_limit: Most tokens of prompt and answer the model takes; 0 if unknown.
+    """
+
+    def __init__(
+        self,
+        rules: Rulebook,
+        names: Collection[RuleName],
+        settings: CanonSettings,
+        *,
+        encoder: LocalEncoder | None,
+        now: float,
+        context_limit: int,
+    ) -> None:
+        self._rules = rules
+        self._names = [name for name in RuleName if name in names]
+        self._settings = settings
+        self._encoder = encoder
+        self._memory = ContextMemory(_MEMORY_BYTES, ttl_seconds=1)
+        self._given = Given(
+            now,
+            recall=lambda key: self._memory.get(key, now),
+            count_tokens=None if encoder is None else lambda text: len(encoder.encode_text(text)) // TOKEN_BYTES,
+            context_limit=context_limit,
+        )
+        self._last: tuple[bytes | None, bytes | None] | None = None
+        self.uncounted = ""
+        """Why tokens of some turn could not be counted."""
+
+    def turn(self, request: ChatRequest) -> Turn:
+        """Try the rules on the conversation's next turn."""
+        given = replace(self._given, endpoint=request.endpoint, owner=owner_of(request))
+        steps: list[Step] = []
+        asked = ids = self._ids(request.endpoint, request.fields)
+        fields = hinted(request, self._settings).request.fields
+        if fields is not request.fields:
+            after = self._ids(request.endpoint, fields)
+            steps.append(Step(HINTS, (), (), _tokens(ids), _tokens(after)))
+            ids = after
+        remember: dict[bytes, str] = {}
+        lost, cut = False, 0
+        for name in self._names:
+            found = self._rules.canonical(fields, (name,), given)
+            remember |= found.remember
+            lost, cut = lost or found.context_lost, cut + found.cut_messages
+            if not found.edits:
+                continue
+            after = self._ids(request.endpoint, found.fields)
+            effects = self._effects(request.endpoint, fields, found.edits, _tokens(ids))
+            steps.append(Step(name, found.edits, effects, _tokens(ids), _tokens(after)))
+            fields, ids = found.fields, after
+        for key, block in remember.items():
+            self._memory.put(key, block, given.now)
+        before, self._last = self._last, (asked, ids)
+        same = (None, None) if before is None else tuple(map(_same, before, self._last))
+        return Turn(fields, steps, _tokens(asked), _tokens(ids), same[0], same[1], lost, cut)
+
+    def _effects(
+        self, endpoint: Endpoint, fields: Fields, edits: Sequence[Edit], tokens: int | None
+    ) -> list[int | None]:
+        if tokens is None or tokens * len(edits) > _MOST_ENCODED:
+            return [None] * len(edits)
+        counts = [_tokens(self._ids(endpoint, applied(fields, edits[:n]))) for n in range(len(edits) + 1)]
+        return [None if before is None or after is None else after - before for before, after in pairwise(counts)]
+
+    def _ids(self, endpoint: Endpoint, fields: Mapping[str, object]) -> bytes | None:
+        if self._encoder is None:
+            return None
+        try:
+            return b"".join(self._encoder.encode(endpoint, fields))
+        except Exception as error:  # noqa: BLE001 - a template or a tokenizer may fail at anything it does not expect
+            self.uncounted = str(error).partition("\n")[0] or type(error).__name__
+            return None
+
+
+def _tokens(ids: bytes | None) -> int | None:
+    return None if ids is None else len(ids) // TOKEN_BYTES
+
+
+def _same(before: bytes | None, now: bytes | None) -> int | None:
+    return None if before is None or now is None else common_tokens(before, now)

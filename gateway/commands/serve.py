@@ -1,0 +1,85 @@
+"""``prefix-gateway serve``."""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from gateway.core.errors import ConfigInvalid
+from gateway.server.forced_end import ForcedEnd, end_process
+
+_MOST_WORKERS = 64
+
+_START_ENDS_SECONDS = 1.0
+"""How long the end of a gateway that is still starting may take."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.description = (
+        "Run the gateway until Ctrl-C or SIGTERM. SIGHUP, or a change of the file or of a file it names, has the"
+        " configuration read again; a mistake in it changes nothing."
+    )
+    parser.epilog = "example:\n  prefix-gateway serve --config config/gateway.yaml"
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the YAML configuration")
+    parser.add_argument(
+        "--workers",
+        type=_count,
+        metavar="N",
+        help="processes that answer on the public port together (default: server.workers of the configuration)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; ends the process once it has served."""
+    try:
+        code = _run(args)
+    except _Ended as ended:
+        end_process(ended.code)
+    return code or end_process(code)
+
+
+def _run(args: argparse.Namespace) -> int:
+    # In a container it has process id 1, and is not ended by what it has no handler for.
+    signal.signal(signal.SIGTERM, _end_before_it_serves)
+    from gateway.config.settings import load_settings
+    from gateway.telemetry import configure_logs
+
+    try:
+        settings = load_settings(args.config)
+        configure_logs(settings.log.format, settings.log.level)
+        workers = args.workers or settings.server.workers
+        if workers == 1:
+            from gateway.server.run import serve
+
+            serve(settings, args.config)
+            return 0
+        from gateway.server.workers.worker_supervisor import WorkersFailed, supervise
+
+        try:
+            supervise(settings, args.config, workers)
+        except WorkersFailed:
+            return 1
+    except ConfigInvalid as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+class _Ended(SystemExit):
+    """SIGTERM came before the process served."""
+
+    code: int
+
+
+def _end_before_it_serves(number: int, _frame: FrameType | None) -> None:
+    """Until the process serves, there is nothing to be brought to an end; a serving one replaces this handler."""
+    ForcedEnd(_START_ENDS_SECONDS, 128 + number)
+    raise _Ended(128 + number)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST_WORKERS):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to {_MOST_WORKERS}, got {text!r}")
+    return int(text)

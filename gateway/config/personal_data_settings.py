@@ -1,0 +1,95 @@
+"""Settings of personal data in prompts."""
+
+import re
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from gateway.config.operator_patterns import compiled
+
+BuiltInKind = Literal["email", "phone", "card", "iban", "ipv4", "national_id"]
+BUILT_IN_KINDS = frozenset(get_args(BuiltInKind))
+
+_KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+
+
+class PatternSettings(BaseModel):
+    """A kind of personal data of your own."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+    kind: str
+    """What it is called in metrics, in the audit log and in place of masked text (`[employee-id]`): up to 40 lower-case
+    letters, digits, dashes and underscores, beginning with a letter. Several patterns may share a kind; the built-in
+    kinds' names are taken."""
+
+    regex: str
+    r"""Regular expression in [RE2's syntax](../canonicalization.md#regular-expressions), such as `'EMP-\d{6}'`; upper
+    and lower case differ unless it begins with `(?i)`; `^` and `$` match at every line. Where it overlaps a built-in
+    kind, the finding is of this kind. A text in which it takes too long is treated as one that is too long to
+    search."""
+
+    @field_validator("kind")
+    @classmethod
+    def _is_a_new_name(cls, kind: str) -> str:
+        if not _KIND.fullmatch(kind):
+            raise ValueError(
+                "expected up to 40 lower-case letters, digits, dashes and underscores, beginning with a letter "
+                "(such as employee-id)"
+            )
+        if kind in BUILT_IN_KINDS:
+            raise ValueError(f"{kind} is built in (choose another name)")
+        return kind
+
+    @field_validator("regex")
+    @classmethod
+    def _is_usable(cls, regex: str) -> str:
+        compiled(regex)
+        return regex
+
+
+class PersonalDataSettings(BaseModel):
+    """Personal data in the leading messages of prompts (those before the first one of the user), which many requests
+    may share: what is looked for, and what becomes of it. It is told by kind and position, never by its text."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+    mode: Literal["off", "report", "mask", "block"] = "report"
+    """What becomes of it, unless `tenants[].personal_data` says otherwise. `off`: it is not looked for. `report`: it is
+    counted and shown, after the answer, and the request goes on as it came. `mask`: reported, and replaced by its kind
+    in brackets (`[email]`) before the request goes on. `block`: reported, and the request is refused with 400 and code
+    `personal_data_in_prefix`. Looked at is the text of the messages before the first one with the role `user` (content,
+    name, reasoning, refusal); tools, tool calls, `documents`, template arguments and media are not. The prompt of
+    `/v1/completions` is reported only, also with `mask` and `block`: it holds the user's own words. If the search
+    itself fails, a request that should be masked or blocked is answered with 500 and does not go on."""
+
+    kinds: tuple[BuiltInKind, ...] = (
+        "email",
+        "phone",
+        "card",
+        "iban",
+        "ipv4",
+        "national_id",
+    )
+    """Built-in kinds to look for. `phone`: international numbers with `+`, common national forms, and any number right
+    behind a word such as phone or call. `card`: known issuers, with a right check digit. `iban`: known countries and
+    lengths, with right check digits. `ipv4`: without loopback, networks and what looks like a version. `national_id`:
+    forms of some twenty countries that have check digits, or stand behind their name."""
+
+    patterns: tuple[PatternSettings, ...] = ()
+    """Kinds of your own."""
+
+    shared_by: int = Field(default=3, ge=1, le=100)
+    """Conversations whose prompts must begin with the same text, up to the end of what was found, before it counts as
+    standing in a shared prefix. A conversation is told by `x-session-id`, else by everything up to its first user
+    message. Too small: what one user has in two windows is called shared; too large: a rare shared prompt is not."""
+
+    max_characters: int = Field(default=500_000, ge=1000)
+    """Longest leading text of a prompt that is searched, in characters. A longer one is not reported, but counted in
+    `gateway_personal_data_skipped_total`; with `mask` or `block` it is refused. Searching takes 10 ms a million
+    characters of prose, and up to two seconds of what is made to look like card numbers. Too small: long system prompts
+    are not looked at; too large: a hostile tenant can keep the gateway busy."""

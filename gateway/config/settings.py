@@ -1,0 +1,334 @@
+"""All settings of the gateway: the rooms' own, and the models with their replicas."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails
+
+from gateway.config.canon_checks import canon_mistakes
+from gateway.config.canon_settings import CanonSettings
+from gateway.config.config_file import read_config
+from gateway.config.discovery_settings import ZONE, DiscoverSettings
+from gateway.config.explain_settings import ExplainSettings
+from gateway.config.index_settings import IndexSettings
+from gateway.config.kv_events_settings import IngestSettings
+from gateway.config.logging_settings import AuditSettings, LogSettings
+from gateway.config.personal_data_settings import PersonalDataSettings
+from gateway.config.proxy_settings import RelaySettings
+from gateway.config.queue_settings import QueueSettings
+from gateway.config.replica_settings import ReplicaSettings, address_of
+from gateway.config.routing_settings import PlacementSettings
+from gateway.config.server_settings import ServerSettings, is_loopback
+from gateway.config.spaces_settings import SpacesSettings
+from gateway.config.state_settings import State
+from gateway.config.tenant_checks import Mistake, mistakes
+from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, is_open
+from gateway.config.tokenize_settings import EncodeSettings
+from gateway.config.tracing_settings import TracingSettings
+from gateway.config.warmup_settings import WarmSettings
+from gateway.core.canonical import RuleModes, read_modes
+
+_STRICT = ConfigDict(
+    frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
+)
+_BUILTIN_TOKENIZERS = ("demo",)
+
+
+class ModelSettings(BaseModel):
+    """One model: its name, how its prompts become tokens, and the replicas that serve it."""
+
+    model_config = _STRICT
+
+    id: str
+    """What clients send as `model`. It has to be the name under which the engines serve it, because bodies are passed
+    on unchanged."""
+
+    tokenizer: str = Field(default="engine", min_length=1)
+    """Where the tokens come from: a folder or hub id with the model's tokenizer, `tiktoken:NAME_OR_FILE`,
+    `builtin:demo` (the small one that ships with the gateway, for the simulated engine), or `engine`: ask the engine
+    for every prompt. `engine` always works and costs a round trip to a replica; a local tokenizer is faster. Relative
+    folders start at the working directory."""
+
+    chat_template: Path | None = None
+    """Jinja file with the chat template, where the engine was started with `--chat-template`. Null: the tokenizer's
+    own. A different template than the engine's makes every prediction wrong. A relative path starts at the working
+    directory."""
+
+    chat_template_kwargs: dict[str, Any] = {}
+    """Default arguments of the chat template, as the engine's `--default-chat-template-kwargs`; a request's own win."""
+
+    content_format: Literal["auto", "string", "openai"] = "auto"
+    """How the template takes a message's content parts, as the engine's `--chat-template-content-format`: joined
+    (`string`) or as a list (`openai`). `auto` reads it off the template, as the engine does."""
+
+    template_version: str | None = Field(default=None, min_length=1)
+    """Label of the operator for the template in use. A new label makes prefixes count as different from those before.
+    Null: only the template's own hash tells versions apart."""
+
+    canon: Annotated[RuleModes, BeforeValidator(read_modes)] = {}
+    """Modes of canonicalization rules for this model's requests, such as `{dynamic-suffix: apply}`; they go before
+    `canon.rules`. A rule that is not named is as there."""
+
+    gpus_per_replica: float = Field(default=1, gt=0, le=1024)
+    """GPUs of one replica (tensor times pipeline parallelism): by them prefill seconds become GPU seconds and money."""
+
+    discover: DiscoverSettings | None = None
+    """Where replicas of this model are found that the file does not name. Null: there are only those in `replicas`."""
+
+    replicas: tuple[ReplicaSettings, ...] = Field(default=(), validate_default=True)
+    """The replicas that serve this model: a list of URLs or of mappings. One at least, unless there is `discover`."""
+
+    @field_validator("id")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        if not name or name != name.strip() or not name.isprintable():
+            raise ValueError("expected a name without control characters and without spaces at its ends")
+        return name
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _is_a_tokenizer(cls, tokenizer: str) -> str:
+        kind, colon, name = tokenizer.partition(":")
+        if colon and kind == "builtin" and name not in _BUILTIN_TOKENIZERS:
+            raise ValueError(f"unknown built-in tokenizer; there is builtin:{', builtin:'.join(_BUILTIN_TOKENIZERS)}")
+        if colon and kind == "tiktoken" and not name:
+            raise ValueError("tiktoken: wants an encoding's name or a file behind it (such as tiktoken:o200k_base)")
+        return tokenizer
+
+    # Before, not as a `min_length`: that one would also complain when every item is there but refused.
+    @field_validator("replicas", mode="before")
+    @classmethod
+    def _is_not_empty(cls, replicas: Any, info: ValidationInfo) -> Any:
+        # A `discover` that was refused is not in ``data``; then there will be replicas once it is right.
+        if isinstance(replicas, list | tuple) and not replicas and info.data.get("discover", ...) is None:
+            raise ValueError("expected at least one replica (add its URL, or say in discover where they are found)")
+        return replicas
+
+    @field_validator("chat_template")
+    @classmethod
+    def _is_a_file(cls, template: Path | None) -> Path | None:
+        if template is not None and not template.is_file():
+            raise ValueError(f"no such file: {template.absolute()}")
+        return template
+
+
+class Settings(BaseModel):
+    """The whole configuration. Only `models` has to be given."""
+
+    model_config = _STRICT
+
+    server: ServerSettings = ServerSettings()
+    """Where the gateway listens, and what it accepts."""
+
+    log: LogSettings = LogSettings()
+    """What is logged."""
+
+    models: tuple[ModelSettings, ...]
+    """The models, one at least."""
+
+    admission: AdmissionSettings = AdmissionSettings()
+    """Who is let in."""
+
+    tenants: tuple[TenantSettings, ...] = ()
+    """Whose requests are kept apart, with their keys and limits. Empty: everybody is tenant `default`."""
+
+    spaces: SpacesSettings = SpacesSettings()
+    """Who shares cached prefixes with whom, and for how long."""
+
+    personal_data: PersonalDataSettings = PersonalDataSettings()
+    """Personal data in the leading messages of prompts."""
+
+    canon: CanonSettings = CanonSettings()
+    """What repeats in prompts, put in front of what varies."""
+
+    explain: ExplainSettings = ExplainSettings()
+    """Why prompt tokens were computed again."""
+
+    audit: AuditSettings = AuditSettings()
+    """The audit log."""
+
+    tracing: TracingSettings = TracingSettings()
+    """OpenTelemetry traces."""
+
+    warm: WarmSettings = WarmSettings()
+    """Caches that are filled before they are needed."""
+
+    encode: EncodeSettings = EncodeSettings()
+    """How prompts become tokens."""
+
+    index: IndexSettings = IndexSettings()
+    """How prefixes are remembered."""
+
+    ingest: IngestSettings = IngestSettings()
+    """How the engines' KV events are followed."""
+
+    placement: PlacementSettings = PlacementSettings()
+    """Which replica gets a request."""
+
+    queue: QueueSettings = QueueSettings()
+    """What waits in the gateway while no replica has time for it."""
+
+    relay: RelaySettings = RelaySettings()
+    """Connections to the replicas, and their health."""
+
+    state: State = None
+    """Where several gateways keep what they share (loads, routes, spaces, limits, context blocks of conversations):
+    `memory` (each its own) or the URL of a Redis: `redis://:PASSWORD@redis:6379/0`,
+    `redis+sentinel://:PASSWORD@host1:26379,host2:26379/mymaster/0` or
+    `redis+cluster://:PASSWORD@host1:6379,host2:6379`; with `rediss` for TLS, and `?ssl_ca_certs=FILE` for an authority
+    of your own. What is written there is encrypted with `spaces.secret`, which it needs. Null: `memory`. Requests wait
+    for it only where they look for context blocks, no longer than 20 ms, and not at all while it is away."""
+
+    @field_validator("models", mode="wrap")
+    @classmethod
+    def _names_are_unique(cls, value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        if isinstance(value, list | tuple) and not value:
+            raise ValueError("expected at least one model (add one with `id` and `replicas`)")
+        # Around, not behind, the fields' own validation: a repeated name is reported together with their mistakes.
+        mistakes = [
+            InitErrorDetails(type="value_error", loc=location, input=None, ctx={"error": ValueError(message)})
+            for location, message in _repeated_names(value)
+        ]
+        try:
+            models = validate(value)
+        except ValidationError as invalid:
+            mistakes += [
+                InitErrorDetails(type=error["type"], loc=error["loc"], input=error["input"], ctx=error.get("ctx", {}))
+                for error in invalid.errors(include_url=False)
+            ]
+        if mistakes:
+            raise ValidationError.from_exception_data("models", mistakes, hide_input=True)
+        return models
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _fits_together(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        settings = validate(value)
+        found = list(settings._mistakes())
+        if found:
+            raise ValidationError.from_exception_data(
+                "settings",
+                [
+                    InitErrorDetails(type="value_error", loc=location, input=None, ctx={"error": ValueError(message)})
+                    for location, message in found
+                ],
+                hide_input=True,
+            )
+        return settings
+
+    @property
+    def isolation(self) -> Literal["tenant", "group", "none"]:
+        """``spaces.isolation``, with its default settled."""
+        return self.spaces.isolation or ("none" if self.is_open else "tenant")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has to say who they are."""
+        return is_open(self.tenants, self.admission)
+
+    def _mistakes(self) -> Iterator[Mistake]:
+        yield from mistakes(
+            self.tenants,
+            self.admission,
+            public_host=self.server.host,
+            is_loopback=is_loopback(self.server.host),
+            forward_authorization=self.relay.forward_authorization,
+            models=[model.id for model in self.models],
+            regions=self._regions(),
+        )
+        yield from canon_mistakes(self.canon, [model.id for model in self.models])
+        if self.isolation != "none" and self.spaces.secret is None:
+            yield (
+                ("spaces", "secret"),
+                f"required, because salts made with it keep prefixes apart (isolation: {self.isolation}; make one with"
+                " `openssl rand -hex 32`; or, where all may share, set spaces.isolation: none)",
+            )
+        elif self.state is not None and self.spaces.secret is None:
+            yield (
+                ("spaces", "secret"),
+                "required, because what is kept in Redis is encrypted with it (make one with `openssl rand -hex 32`,"
+                " the same for all gateways)",
+            )
+
+    def _regions(self) -> set[str] | None:
+        """Where replicas are; None if that is only known when they are found."""
+        found = [model.discover for model in self.models if model.discover is not None]
+        if any(each.file is not None or each.template.region == ZONE for each in found):
+            return None
+        regions = {replica.region for model in self.models for replica in model.replicas}
+        return (regions | {each.template.region for each in found}) - {""}
+
+    def masked(self) -> dict[str, Any]:
+        """The settings as JSON-ready values in the file's layout, every secret replaced by ``***``."""
+        plain = _masked(self.model_dump())
+        assert isinstance(plain, dict)
+        return plain
+
+
+def load_settings(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
+    """Read and validate the configuration file. Args: path: The YAML file. Mistakes name it as it is given here.
+    environ: Where ``${NAME}`` is looked up. Raises: ConfigInvalid: With every mistake in the file, each with its line
+    and key."""
+    return read_config(path, Settings, environ)
+
+
+def _repeated_names(models: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Model ids, replica URLs and replica ids that stand in the file before. What is malformed is passed over here."""
+    first_model: dict[str, int] = {}
+    first_url: dict[tuple[str, str], str] = {}
+    first_id: dict[str, str] = {}
+    for m, model in enumerate(_items(models)):
+        name = _member(model, "id")
+        if isinstance(name, str) and first_model.setdefault(name, m) != m:
+            yield (m, "id"), f"models[{first_model[name]}] has this id already (each model stands in the file once)"
+        for r, replica in enumerate(_items(_member(model, "replicas"))):
+            try:
+                valid = ReplicaSettings.model_validate(replica)
+            except ValidationError:
+                continue
+            here = f"models[{m}].replicas[{r}]"
+            there = first_url.setdefault((address_of(valid.url), urlsplit(valid.url).path), here)
+            if there != here:
+                yield (m, "replicas", r, "url"), f"{there} has this URL already (each replica stands in the file once)"
+                continue  # its default id is the same too, which is no second mistake
+            there = first_id.setdefault(valid.id, here)
+            if there != here:
+                yield (m, "replicas", r, "id"), f"{there} is named {valid.id} already (give one of them another id)"
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def _masked(value: Any) -> Any:
+    match value:
+        case SecretStr():
+            return "***"
+        case Path():
+            return str(value)
+        case dict():
+            return {key: _masked(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_masked(item) for item in value]
+        case _:
+            return value

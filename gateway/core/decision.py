@@ -1,0 +1,102 @@
+"""Where a request goes, and why."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gateway.core.ids import ReplicaId, Target
+
+WARM_SHARE = 0.5
+"""Share of a prompt from which on a request counts as warm. A first block alone makes no answer faster."""
+
+
+class DecisionKind(StrEnum):
+    """The decision in one word, as ``x-gateway-decision`` shows it; see ``decision_kind``."""
+
+    WARM = "warm"
+    """No replica holds more of the prompt than the chosen one, and that is at least half of it."""
+    PARTIAL = "partial"
+    """No replica holds more of the prompt than the chosen one, and that is less than half of it."""
+    COLD = "cold"
+    """No replica holds any of the prompt."""
+    BALANCED = "balanced"
+    """Another replica holds more of the prompt, but would answer later."""
+    FAILOVER = "failover"
+    """The first choice could not be reached."""
+    BLIND = "blind"
+    """The prompt could not be tokenized: routed by its text."""
+
+
+def is_warm(tokens: int, prompt_tokens: int) -> bool:
+    """Whether so many tokens in a cache make a prompt warm: at least half of it.
+
+    Args:
+        tokens: Held by a replica, or reused by it.
+        prompt_tokens: Length of the prompt.
+    """
+    return tokens > 0 and tokens >= WARM_SHARE * prompt_tokens
+
+
+def decision_kind(held: int, most: int, prompt_tokens: int, *, retried: bool, blind: bool) -> DecisionKind:
+    """The one definition of the decision's word.
+
+    Args:
+        held: Prompt tokens that the chosen target holds.
+        most: The most that any candidate holds.
+        prompt_tokens: Length of the prompt.
+        retried: The first choice could not be reached.
+        blind: The tokens are stand-ins.
+    """
+    if blind:
+        return DecisionKind.BLIND
+    if retried:
+        return DecisionKind.FAILOVER
+    if most == 0:
+        return DecisionKind.COLD
+    if held < most:
+        return DecisionKind.BALANCED
+    return DecisionKind.WARM if is_warm(held, prompt_tokens) else DecisionKind.PARTIAL
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One target a request could have gone to, with every term of its cost.
+
+    Attributes:
+        target: The replica and its rank.
+        held_tokens: Prompt tokens it is believed to hold, on whatever medium.
+        queue_seconds: Prefill in flight there, plus the wait for a decode slot.
+        prefill_seconds: Prefill of the tokens it does not hold, and fetching those that lie on a slower medium.
+        cost_seconds: What the policy compares.
+    """
+
+    target: Target
+    held_tokens: int
+    queue_seconds: float
+    prefill_seconds: float
+    cost_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The target chosen, and all it was chosen from.
+
+    Attributes:
+        target: Where the request goes.
+        kind: The decision in one word.
+        held_tokens: Prompt tokens the chosen target is believed to hold.
+        policy: Name of the placement policy.
+        candidates: Every routable target, the chosen one among them.
+        queue_seconds: As the chosen one's candidate has it.
+    """
+
+    target: Target
+    kind: DecisionKind
+    held_tokens: int
+    policy: str
+    candidates: tuple[Candidate, ...]
+    queue_seconds: float = 0.0
+
+    @property
+    def replica(self) -> ReplicaId:
+        """The replica the target belongs to."""
+        return self.target.replica

@@ -1,0 +1,195 @@
+"""The gateway's own failures: one exception type per way a client is answered.
+
+``api/problems.py`` turns them into the OpenAI error body; nothing else does.
+"""
+
+import math
+from collections.abc import Sequence
+
+from gateway.core.tenant import Caller
+
+_LONGEST_RETRY_AFTER = 3600
+"""Seconds; nobody knows what will be after that."""
+
+
+class GatewayError(Exception):
+    """A request the gateway answers itself.
+
+    Attributes:
+        message: One sentence for the person who reads the client's log: what is wrong and how to fix it.
+        param: The request field at fault, in the API's dotted form (``messages[0].role``), or None.
+        code: Machine-readable code, stable across versions.
+        status: HTTP status.
+        type: The error body's ``type``.
+        retry_after_seconds: Sent as ``retry-after`` where waiting helps.
+        headers: Further headers of the answer, names in lower case.
+        caller: On whose behalf the refused request came, where that is known; set by who refuses.
+    """
+
+    status = 500
+    type = "internal_error"
+    retry_after_seconds: int | None = None
+    caller: Caller | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = headers
+
+
+class BadRequest(GatewayError):
+    """The request cannot be understood."""
+
+    status = 400
+    type = "invalid_request_error"
+
+
+class Unauthorized(GatewayError):
+    """Who asks cannot be told: no key, or one that is not valid."""
+
+    status = 401
+    type = "invalid_request_error"
+
+
+class Forbidden(GatewayError):
+    """Who asks is known, and may not do this."""
+
+    status = 403
+    type = "permission_error"
+
+
+class NotFound(GatewayError):
+    """Unknown path or unknown model."""
+
+    status = 404
+    type = "invalid_request_error"
+
+
+class MethodNotAllowed(GatewayError):
+    """Known path, wrong method."""
+
+    status = 405
+    type = "invalid_request_error"
+
+
+class PayloadTooLarge(GatewayError):
+    """The body is larger than ``server.max_body_bytes``."""
+
+    status = 413
+    type = "invalid_request_error"
+
+
+class UnsupportedMediaType(GatewayError):
+    """The body is not declared as JSON."""
+
+    status = 415
+    type = "invalid_request_error"
+
+
+class HeadersTooLarge(GatewayError):
+    """The headers are larger than ``server.max_header_bytes``."""
+
+    status = 431
+    type = "invalid_request_error"
+
+
+class RateLimited(GatewayError):
+    """A limit of the tenant is reached.
+
+    Args:
+        retry_after_seconds: Seconds until it would pass; None if it never will.
+        kind: ``requests`` or ``tokens``: the error's ``type``, as OpenAI has it.
+    """
+
+    status = 429
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        code: str,
+        retry_after_seconds: float | None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(message, code=code, headers=headers)
+        self.type = kind
+        if retry_after_seconds is not None:
+            self.retry_after_seconds = max(math.ceil(retry_after_seconds), 1)
+
+
+class Overloaded(GatewayError):
+    """No replica of the model has time for the request, or no thread for its long text, and it cannot wait longer.
+
+    Args:
+        retry_after_seconds: Seconds until it should pass.
+    """
+
+    status = 429
+    type = "rate_limit_error"
+
+    def __init__(self, message: str, *, retry_after_seconds: float) -> None:
+        super().__init__(message, code="overloaded")
+        self.retry_after_seconds = min(max(math.ceil(retry_after_seconds), 1), _LONGEST_RETRY_AFTER)
+
+
+class NoReplica(GatewayError):
+    """No replica of the model can take a request now."""
+
+    status = 503
+    type = "service_unavailable"
+    retry_after_seconds = 2
+
+
+class UpstreamFailed(GatewayError):
+    """The chosen replica broke the connection or answered something that is not HTTP."""
+
+    status = 502
+    type = "upstream_error"
+
+
+class UpstreamTimeout(GatewayError):
+    """The chosen replica stayed silent longer than the configured limit."""
+
+    status = 504
+    type = "upstream_error"
+
+
+class DeadlineExceeded(GatewayError):
+    """The time that the client or the configuration gives a request was over before it was answered."""
+
+    status = 504
+    type = "timeout_error"
+
+
+class ShuttingDown(GatewayError):
+    """The gateway is shutting down and could not wait for the answer any longer."""
+
+    status = 503
+    type = "service_unavailable"
+    retry_after_seconds = 1
+
+
+class ClientGone(Exception):
+    """The client closed its connection; there is nobody left to answer."""
+
+
+class TokenizerUnavailable(Exception):
+    """A tokenizer cannot be loaded, or cannot encode this prompt. Requests still flow: see ``encode``."""
+
+
+class ConfigInvalid(Exception):
+    """The configuration cannot be used. ``problems`` holds one line for each mistake, already formatted."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems

@@ -1,0 +1,335 @@
+"""What is needed to explain a request, and what comes of it.
+
+These values cross a process boundary, so they are ``msgspec`` structs of plain parts: the explanation runs beside the
+gateway, never in a request's way.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from gateway.core.canonical import Canonicalized, EditShown, RuleOutcome
+from gateway.core.reasons import Reason
+
+
+class Holder(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A target and what it was believed to hold of a request when that was placed.
+
+    Attributes:
+        replica: The replica.
+        rank: Its rank.
+        held_tokens: Prompt tokens.
+        queue_seconds: As in ``Candidate``; 0 for a target that was no candidate.
+        prefill_seconds: As in ``Candidate``; 0 likewise.
+        cost_seconds: As in ``Candidate``; 0 likewise.
+        barred: Why it was no candidate: ``unavailable`` (down, avoided after a failure, being warmed), ``failed`` (it
+            was tried, and could not be connected to), ``pinned`` (the request may not go there). Empty for a candidate.
+    """
+
+    replica: str
+    rank: int
+    held_tokens: int
+    queue_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    cost_seconds: float = 0.0
+    barred: str = ""
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One choice of an answer, as far as the next turn's prompt should bring it back.
+
+    Attributes:
+        text: What was generated, as plain text; None if it is not only that.
+        ids: Those of its tokens that are in the engine's cache, little-endian u32; None if they are not known. The
+            last token of an answer is sampled but never computed itself.
+        tokens: How many tokens were generated; 0 if unknown.
+        has_calls: Whether it holds tool calls.
+        has_reasoning: Whether it holds reasoning.
+    """
+
+    text: str | None
+    ids: bytes | None
+    tokens: int = 0
+    has_calls: bool = False
+    has_reasoning: bool = False
+
+
+class Where(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The prefix space of a request, without its life. All empty for a request that did not get that far.
+
+    Attributes:
+        model: Id of the model.
+        tokenizer: As in ``PrefixSpace``.
+        template: As ``PrefixSpace.template_version``.
+        owner: As ``PrefixSpace.tenant``.
+        scope: As in ``PrefixSpace``.
+        adapter: As in ``PrefixSpace``.
+        context_limit: As in ``PrefixSpace``.
+        region: As in ``PrefixSpace``.
+        narrowed: Stands for the ``cache_salt`` the client itself sent; empty for none.
+        variant: As in ``TokenizedPrompt``.
+    """
+
+    model: str
+    tokenizer: str = ""
+    template: str = ""
+    owner: str = ""
+    scope: str = ""
+    adapter: str = ""
+    context_limit: int = 0
+    region: str = ""
+    narrowed: str = ""
+    variant: str = ""
+
+
+class Finished(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One request that was answered, with all that its explanation is made from. Times are Unix seconds.
+
+    Attributes:
+        request_id: Its id.
+        at: When it was over.
+        model: Id of the model.
+        endpoint: Path of the API.
+        tenant: Id of the tenant.
+        tenant_label: Value of the metrics' ``tenant`` label.
+        source: Client family: ``x-client``, else the user agent's product, else ``unknown``.
+        session: ``x-session-id``; empty for none.
+        where: Its prefix space.
+        life: Short name of the space's life.
+        body: The body as it was sent on, JSON; empty if the text is not to be looked at.
+        parts: Token ids of every prompt, little-endian u32; empty if they are not to be looked at.
+        replies: The answer's choices, as far as they are known.
+        token_source: As ``TokenizedPrompt.source``.
+        block_size: Tokens per block at the chosen replica.
+        prompt_tokens: The engine's count, else the gateway's.
+        own_tokens: The gateway's count.
+        predicted_tokens: Held by the chosen replica, as predicted.
+        cached_tokens: As the engine reports; None if it reports nothing that counts.
+        completion_tokens: Generated tokens; None if unknown.
+        replica: Where it went.
+        rank: Its rank.
+        decision: As ``Decision.kind``.
+        policy: As ``Decision.policy``.
+        holders: Every target of the model, the chosen one and those that were no candidates among them.
+        bypasses_cache: Whether the engine computes it anew whatever it holds.
+        is_blind: Whether it was placed without knowing who holds it.
+        template_tells_time: Whether the chat template itself prints the time.
+        tools_first: Whether the chat template prints tools before the system message.
+        status: HTTP status the client got.
+        ending: As ``Ending``.
+        streamed: Whether the answer was a stream.
+        ttft_seconds: As in ``Settlement``.
+        seconds: As in ``Settlement``.
+        failed_attempts: As in ``Settlement``.
+        prefill_seconds_per_token: At the chosen replica, as learned.
+        sent_after_seconds: From its arrival until it was sent to the replica that answered.
+        stages: Of those, seconds spent in each room, by room.
+        warming: Whether it was sent to fill a cache, and not by a client.
+        canonical: What canonicalization did to it. ``body`` and ``parts`` are as it was sent on; without modes, nothing
+            is to be told of rules.
+    """
+
+    request_id: str
+    at: float
+    model: str
+    endpoint: str
+    tenant: str
+    tenant_label: str
+    source: str
+    session: str
+    where: Where
+    life: str
+    body: bytes
+    parts: tuple[bytes, ...]
+    replies: tuple[Reply, ...]
+    token_source: str
+    block_size: int
+    prompt_tokens: int
+    own_tokens: int
+    predicted_tokens: int
+    cached_tokens: int | None
+    completion_tokens: int | None
+    replica: str
+    rank: int
+    decision: str
+    policy: str
+    holders: tuple[Holder, ...]
+    bypasses_cache: bool
+    is_blind: bool
+    template_tells_time: bool
+    tools_first: bool
+    status: int
+    ending: str
+    streamed: bool
+    ttft_seconds: float | None
+    seconds: float
+    failed_attempts: int
+    prefill_seconds_per_token: float
+    sent_after_seconds: float
+    stages: tuple[tuple[str, float], ...]
+    warming: bool
+    canonical: Canonicalized = Canonicalized()
+
+
+class Past(StrEnum):
+    """Something that happened to what was cached."""
+
+    RESTARTED = "restarted"
+    """A replica came back as another process, or its cache was emptied."""
+    LEFT = "left"
+    """A replica is gone: down, and its cache not to be counted on; or not configured any more."""
+    RETURNED = "returned"
+    """A replica that was down is up again."""
+    LIFE_ENDED = "life_ended"
+    """The life of a prefix space ended."""
+
+
+class Happened(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An event of the past.
+
+    Attributes:
+        what: Its kind.
+        at: When.
+        name: Id of the replica, or short name of the life.
+        cause: Of a life that ended: as ``ResetCause``.
+    """
+
+    what: Past
+    at: float
+    name: str
+    cause: str = ""
+
+
+class Attribution(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Tokens that were missed for one reason.
+
+    Attributes:
+        reason: Why.
+        tokens: How many.
+        is_confirmed: Whether the engine's report bears it out; else it is what the gateway predicted.
+        note: What in particular, a few words; empty if there is nothing to add. Holds no text of the prompt.
+    """
+
+    reason: Reason
+    tokens: int
+    is_confirmed: bool
+    note: str = ""
+
+
+class Difference(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The first difference between a request and its reference.
+
+    Attributes:
+        reason: What it is classified as: one of the reasons below ``Rung.REUSABLE``.
+        detail: What in particular, as a code: see ``settle.difference``.
+        path: Where, as a path into the body: ``messages[0].content``, ``tools[2].function.description``.
+        message: Number of the message from 0; None if it is none.
+        role: The message's role; empty if it is none.
+        line: Line within the text from 1; 0 if it is no text.
+        column: Character within the line from 1; 0 if it is no text.
+        before: The reference's text around it, masked; empty if there is none.
+        after: The request's text around it, masked; empty if there is none.
+        said: What changed, in one sentence for people. Holds no text of the prompt but names of tools and keys.
+    """
+
+    reason: Reason
+    detail: str
+    path: str
+    message: int | None = None
+    role: str = ""
+    line: int = 0
+    column: int = 0
+    before: str = ""
+    after: str = ""
+    said: str = ""
+
+
+class ReferenceShown(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a request was compared with.
+
+    Attributes:
+        request_id: Of the earlier request.
+        at: When that was over.
+        source: Its client family.
+        chosen_by: ``session``, ``conversation``, ``skeleton`` or ``similar``.
+        equal_tokens: How many tokens from the first on are the same.
+    """
+
+    request_id: str
+    at: float
+    source: str
+    chosen_by: str
+    equal_tokens: int
+
+
+class TokenWindows(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Token ids around the first differing one. As good as the text: to be shown masked only.
+
+    Attributes:
+        before: The reference's, little-endian u32.
+        after: The request's, likewise.
+        first: How many in front are the same in both.
+    """
+
+    before: bytes
+    after: bytes
+    first: int
+
+
+class VaryingSlot(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A place in the leading messages that had another value than in an earlier request, as a rule could find it.
+
+    Attributes:
+        regex: Finds it; the first group is the value. Holds only text that both requests have in common.
+        name: What it may be called: as the name of a slot in the configuration.
+        reason: What the difference was classified as.
+        message: Number of the message.
+        start: Where the value begins in the message's text.
+        end: Where it ends.
+        is_kept: Whether this request is no case of it, but has the same value there as the turn before: so the value
+            belongs to the conversation. Nothing but the regex and the reason count then.
+    """
+
+    regex: str
+    name: str
+    reason: Reason
+    message: int = 0
+    start: int = 0
+    end: int = 0
+    is_kept: bool = False
+
+
+class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where every prompt token of a request went.
+
+    Attributes:
+        prompt_tokens: All of them.
+        hits: Those that were not computed again.
+        hits_confirmed: Whether the engine reported that.
+        rungs: The ladder, in the order of ``Rung``; the last one is ``prompt_tokens``.
+        missed: The others, by reason; together with ``hits`` they are ``prompt_tokens``. Each reason at most once.
+        reference: What it was compared with; None if there was nothing.
+        difference: The first difference; None if there is none, or nothing to compare with.
+        turn: Number of the conversation's turn from 1: how many messages of the user it has. 0 if it is none.
+        was_skipped: Whether text and tokens were left out because the explanation was behind.
+        tokens: Token ids around the first differing one; None without a difference, or where ids cannot be compared.
+        canonical: What rules did, or would have done; only those that change anything.
+        edits: Their first edits.
+        observed: Whether it was worked out what rules save; without it, ``canonical`` has no saved and lost tokens.
+        slot: The place that makes the difference, where a rule could find it that is not there yet.
+    """
+
+    prompt_tokens: int
+    hits: int
+    hits_confirmed: bool
+    rungs: tuple[int, ...]
+    missed: tuple[Attribution, ...]
+    reference: ReferenceShown | None = None
+    difference: Difference | None = None
+    turn: int = 0
+    was_skipped: bool = False
+    tokens: TokenWindows | None = None
+    canonical: tuple[RuleOutcome, ...] = ()
+    edits: tuple[EditShown, ...] = ()
+    observed: bool = False
+    slot: VaryingSlot | None = None

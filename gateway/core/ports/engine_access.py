@@ -1,0 +1,72 @@
+"""Calls to the engines, and what is learned of them."""
+
+from typing import Protocol
+
+from gateway.core.ids import ModelId, ReplicaId
+from gateway.core.target_load import Rates
+
+
+class EngineUnavailable(Exception):
+    """No replica of a model could answer an auxiliary call.
+
+    Attributes:
+        status: The engine's HTTP status where it gave one (403 and 404 mean: this endpoint will not appear by itself).
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class EngineCaller(Protocol):
+    """Auxiliary calls to whichever replica of a model answers."""
+
+    async def ask(
+        self, model: ModelId, path: str, body: bytes, timeout_seconds: float, regions: frozenset[str] = frozenset()
+    ) -> bytes:
+        """POST a JSON body to ``path`` of one routable replica and return the body of its 200 answer.
+
+        Args:
+            model: Whose replicas.
+            path: Path of the engine.
+            body: A JSON document.
+            timeout_seconds: Limit for the whole call.
+            regions: Only replicas there are asked; empty for all.
+
+        Raises:
+            EngineUnavailable: no replica is up, none answered in time, or the answer was not 200.
+        """
+        ...
+
+
+class EngineReader(Protocol):
+    """What an engine says about itself."""
+
+    async def read(self, replica: ReplicaId, path: str, timeout_seconds: float) -> bytes:
+        """GET ``path`` of one replica and return the body of its 200 answer.
+
+        Raises:
+            EngineUnavailable: it did not answer in time, or not with 200.
+        """
+        ...
+
+
+class RateLearner(Protocol):
+    """How fast one replica is, learned from its answers."""
+
+    @property
+    def rates(self) -> Rates:
+        """The present belief."""
+        ...
+
+    def observe_first_token(self, prefill_tokens: int, seconds: float) -> None:
+        """A first token came ``seconds`` after dispatch, ``prefill_tokens`` having been prefilled meanwhile."""
+        ...
+
+    def observe_decode(self, completion_tokens: int, seconds: float) -> None:
+        """``completion_tokens`` after the first took ``seconds``."""
+        ...
+
+    def observe_request(self, prefill_tokens: int, completion_tokens: int, seconds: float, *, streamed: bool) -> None:
+        """A whole request took ``seconds``."""
+        ...

@@ -1,0 +1,45 @@
+"""A prompt as tokens."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gateway.core.media import MediaItem
+
+TOKEN_BYTES = 4
+"""Token ids travel as little-endian unsigned 32-bit words: what the fast tokenizers return and what is hashed."""
+
+
+class TokenSource(StrEnum):
+    """Where the token ids of a prompt come from, most trustworthy first."""
+
+    LOCAL = "local"
+    """The model's own tokenizer and chat template, in this process."""
+    ENGINE_RENDER = "engine_render"
+    """The engine's ``/v1/chat/completions/render`` (or its completions twin): exact by definition."""
+    ENGINE_TOKENIZE = "engine_tokenize"
+    """The engine's ``/tokenize``: nearly always exact."""
+    TEXT = "text"
+    """No tokenizer at hand: words of the raw text stand in for tokens. Good enough to route by, not to count by."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedPrompt:
+    """The token ids of a request.
+
+    Attributes:
+        parts: One entry per prompt, little-endian u32 ids. Chat has exactly one; ``/v1/completions`` may carry more.
+        source: Where they come from. With ``TEXT`` the ids are stand-ins.
+        media: The items inside each prompt, by offset; empty when no prompt has any.
+        variant: Not empty when the ids alone do not say what an engine would have cached, because they are stand-ins,
+            or hold media whose identity is not known: then they may be compared only within the same variant.
+    """
+
+    parts: tuple[bytes, ...]
+    source: TokenSource
+    media: tuple[tuple[MediaItem, ...], ...] = ()
+    variant: str = ""
+
+    @property
+    def tokens(self) -> int:
+        """Number of prompt tokens over all prompts (an estimate when the source is ``TEXT``)."""
+        return sum(map(len, self.parts)) // TOKEN_BYTES

@@ -1,0 +1,406 @@
+"""Why prompt tokens had to be computed again: every reason, in the one table that metrics, docs and pages come from.
+
+A request's tokens are explained by a ladder of prefix lengths, each at least as long as the one before:
+
+``confirmed`` <= ``chosen`` <= ``anywhere`` <= ``seen_here`` <= ``seen`` <= ``reference`` <= ``reusable`` <= ``prompt``
+
+What stands between two rungs is missed for one of the reasons of the upper one, so hits and reasons add up to the
+prompt's tokens by construction. ``model_changed``, ``template_changed`` and ``tokenizer_changed`` stand below ``seen``
+as well, where the very same tokens were computed before such a change.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gateway.core.canonical import RuleName
+
+
+class Rung(StrEnum):
+    """A prefix of the prompt, by what is known of it."""
+
+    CONFIRMED = "confirmed"
+    """Not computed again, as the engine reports; as was predicted where it reports nothing. These are the hits."""
+    CHOSEN = "chosen"
+    """Believed to be held by the replica that was chosen."""
+    ANYWHERE = "anywhere"
+    """Believed to be held by some replica."""
+    SEEN_HERE = "seen_here"
+    """Computed before in the request's prefix space."""
+    SEEN = "seen"
+    """Computed before in any space."""
+    REFERENCE = "reference"
+    """Equal to the reference request's, to the token. What is beyond ``seen`` does not fill a block."""
+    REUSABLE = "reusable"
+    """As before, and what stands in the reference, too, behind the first difference."""
+    PROMPT = "prompt"
+    """All of it."""
+
+
+class Reason(StrEnum):
+    """Why a prompt token had to be computed. The value is the code that metrics and the API show."""
+
+    STALE_INDEX = "stale_index"
+    INDEX_BLIND = "index_blind"
+    CACHE_BYPASSED = "cache_bypassed"
+    LOAD_BALANCED = "load_balanced"
+    REPLICA_UNAVAILABLE = "replica_unavailable"
+    FAILOVER = "failover"
+    PINNED = "pinned"
+    EVICTED = "evicted"
+    EXPIRED = "expired"
+    REPLICA_RESTARTED = "replica_restarted"
+    REPLICA_LEFT = "replica_left"
+    TENANT_ISOLATED = "tenant_isolated"
+    SCOPE_ISOLATED = "scope_isolated"
+    ADAPTER_CHANGED = "adapter_changed"
+    RESET = "reset"
+    BLOCK_BOUNDARY = "block_boundary"
+    TOO_SHORT = "too_short"
+    DYNAMIC_TIME = "dynamic_time"
+    DYNAMIC_ID = "dynamic_id"
+    USER_DATA = "user_data"
+    WHITESPACE = "whitespace"
+    ROLE_ORDER = "role_order"
+    TOOLS_CHANGED = "tools_changed"
+    TOOLS_REORDERED = "tools_reordered"
+    SYSTEM_CHANGED = "system_changed"
+    HISTORY_TRIMMED = "history_trimmed"
+    HISTORY_EDITED = "history_edited"
+    REPLY_RERENDERED = "reply_rerendered"
+    TEMPLATE_CHANGED = "template_changed"
+    TOKENIZER_CHANGED = "tokenizer_changed"
+    MODEL_CHANGED = "model_changed"
+    UNCLASSIFIED = "unclassified"
+    NEW_CONTENT = "new_content"
+    FIRST_SEEN = "first_seen"
+
+
+class Remedy(StrEnum):
+    """Who can do something about it."""
+
+    APPLICATION = "application"
+    """Whoever writes the prompts."""
+    GATEWAY = "gateway"
+    """Whoever configures the gateway."""
+    CAPACITY = "capacity"
+    """Whoever pays for replicas and their memory."""
+    NOBODY = "nobody"
+    """It is how caches work, or what was meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonText:
+    """What is said about a reason.
+
+    Attributes:
+        rung: The rung below which its tokens stand.
+        title: A few words, for a chart's legend.
+        meaning: What happened, in one or two sentences.
+        advice: What to do about it, in one line.
+        remedy: Who can.
+        rules: Rules of canonicalization that mend it in the gateway; which to try first comes first.
+    """
+
+    rung: Rung
+    title: str
+    meaning: str
+    advice: str
+    remedy: Remedy
+    rules: tuple[RuleName, ...] = ()
+
+
+_A, _G, _C, _N = Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY, Remedy.NOBODY
+
+REASONS: Mapping[Reason, ReasonText] = {
+    Reason.STALE_INDEX: ReasonText(
+        Rung.CHOSEN,
+        "Index out of date",
+        "The chosen replica was believed to hold these tokens, and the engine did not have them any more.",
+        "Turn on KV events (--kv-events-config), or look whether the feed is live under /admin/api/replicas.",
+        _G,
+    ),
+    Reason.INDEX_BLIND: ReasonText(
+        Rung.CHOSEN,
+        "Index blind",
+        "The prompt could not be tokenized or looked up, so it was routed without knowing who holds it.",
+        "Give the model a local tokenizer, and look into the log for tokenizer_failed and index_failed.",
+        _G,
+    ),
+    Reason.CACHE_BYPASSED: ReasonText(
+        Rung.CHOSEN,
+        "Cache bypassed",
+        "The engine computes such a request anew whatever it holds: it asks for the prompt's log probabilities, or "
+        "prefix caching is off.",
+        "Leave prompt_logprobs (echo with logprobs) out, or start the engine with prefix caching.",
+        _A,
+    ),
+    Reason.LOAD_BALANCED: ReasonText(
+        Rung.ANYWHERE,
+        "Sent elsewhere for load",
+        "Another replica held more of the prompt, but would have answered later: its queue was longer than computing "
+        "these tokens again.",
+        "Usually right. If it is much, add replicas, or raise placement.miss_weight to wait longer for a warm one.",
+        _C,
+    ),
+    Reason.REPLICA_UNAVAILABLE: ReasonText(
+        Rung.ANYWHERE,
+        "Holder not available",
+        "The replica that held these tokens was down, was just avoided after a failure, or was being warmed.",
+        "Look at /admin/api/replicas and the log (replica_down, attempt_failed) for what ails it.",
+        _C,
+    ),
+    Reason.FAILOVER: ReasonText(
+        Rung.ANYWHERE,
+        "Failed over",
+        "The replica that held these tokens was tried first and could not be connected to.",
+        "Look into the log for attempt_failed; a replica that refuses connections is restarting or overloaded.",
+        _C,
+    ),
+    Reason.PINNED: ReasonText(
+        Rung.ANYWHERE,
+        "Pinned elsewhere",
+        "The request may only go to certain replicas (a region, or the rank it asks for), and another one held these "
+        "tokens.",
+        "Leave x-data-parallel-rank out, or give the tenant's regions enough replicas of their own.",
+        _A,
+    ),
+    Reason.EVICTED: ReasonText(
+        Rung.SEEN_HERE,
+        "Evicted",
+        "These tokens were computed before, and every replica has since given their blocks to others.",
+        "The cache is too small for what is in use: more replicas, more GPU memory, a smaller max_model_len, or CPU "
+        "offload.",
+        _C,
+    ),
+    Reason.EXPIRED: ReasonText(
+        Rung.SEEN_HERE,
+        "Expired",
+        "These tokens were computed in an earlier life of the prefix space, which ended because it was not used for "
+        "long or became too old.",
+        "Raise spaces.idle_ttl_seconds or max_age_seconds, for all or for this tenant, if policy allows.",
+        _G,
+    ),
+    Reason.REPLICA_RESTARTED: ReasonText(
+        Rung.SEEN_HERE,
+        "Replica restarted",
+        "The replica that computed these tokens was restarted and came back with an empty cache.",
+        "Declare the most used prefixes under warm.file: a restarted replica is then warmed before it takes traffic.",
+        _C,
+    ),
+    Reason.REPLICA_LEFT: ReasonText(
+        Rung.SEEN_HERE,
+        "Replica gone",
+        "The replica that computed these tokens is gone, and its cache with it.",
+        "Expected after scaling down. Otherwise see why it went: the log has replica_down.",
+        _C,
+    ),
+    Reason.TENANT_ISOLATED: ReasonText(
+        Rung.SEEN,
+        "Kept apart by tenant",
+        "Another tenant computed these tokens; tenants do not share.",
+        "Meant so. Tenants that trust each other may share: give them one group, and set spaces.isolation: group.",
+        _G,
+    ),
+    Reason.SCOPE_ISOLATED: ReasonText(
+        Rung.SEEN,
+        "Kept apart by scope",
+        "The same tenant computed these tokens in another scope, in another region, or with another cache_salt.",
+        "Use scopes (x-cache-scope), regions and client salts only where data must be kept apart.",
+        _A,
+    ),
+    Reason.ADAPTER_CHANGED: ReasonText(
+        Rung.SEEN,
+        "Other adapter",
+        "These tokens were computed with another LoRA adapter; an adapter's keys and values are its own.",
+        "Choose the adapter once per conversation, and keep sharing prompts on the base model where possible.",
+        _A,
+    ),
+    Reason.RESET: ReasonText(
+        Rung.SEEN,
+        "Reset",
+        "These tokens were computed before the prefix space was reset.",
+        "Meant so. The audit log has who reset it; warm declared prefixes afterwards.",
+        _G,
+    ),
+    Reason.BLOCK_BOUNDARY: ReasonText(
+        Rung.REFERENCE,
+        "Block rounding",
+        "Engines reuse whole blocks only, and always compute the last token: these equal tokens do not fill one.",
+        "A cost of paging, at most one block per request. A smaller --block-size loses less.",
+        _N,
+    ),
+    Reason.TOO_SHORT: ReasonText(
+        Rung.REFERENCE,
+        "Shorter than a block",
+        "The whole prompt is shorter than one cache block, so nothing of it can ever be reused.",
+        "Nothing to gain here.",
+        _N,
+    ),
+    Reason.DYNAMIC_TIME: ReasonText(
+        Rung.REUSABLE,
+        "A time in the prompt",
+        "A date or a time that changes from request to request stands in front of text that repeats.",
+        "Move it behind what repeats (into the last user message), or round it to the day; or set canon: {rules: "
+        "{dynamic-suffix: apply}}, and the gateway moves it.",
+        _A,
+        (RuleName.DYNAMIC_SUFFIX, RuleName.PATTERN),
+    ),
+    Reason.DYNAMIC_ID: ReasonText(
+        Rung.REUSABLE,
+        "An id in the prompt",
+        "An id, a token or a counter that changes from request to request stands in front of text that repeats.",
+        "Take it out of the prompt, or move it behind what repeats; or set canon: {rules: {dynamic-suffix: apply}}, "
+        "and the gateway moves it.",
+        _A,
+        (RuleName.DYNAMIC_SUFFIX, RuleName.PATTERN),
+    ),
+    Reason.USER_DATA: ReasonText(
+        Rung.REUSABLE,
+        "User data in the template",
+        "Data of one user (a name, an address, their own words) stands in front of text that all users share.",
+        "Put the shared text first and the user's data behind it; or declare its place as a slot and set canon: "
+        "{rules: {dynamic-suffix: apply}}, and the gateway moves it.",
+        _A,
+        (RuleName.DYNAMIC_SUFFIX,),
+    ),
+    Reason.WHITESPACE: ReasonText(
+        Rung.REUSABLE,
+        "Whitespace or Unicode form",
+        "The text is the same but for blanks, line ends, quotes or the Unicode form of its letters.",
+        "Build the prompt from one template in one place; or set canon: {rules: {unicode: apply, whitespace: apply}}, "
+        "and the gateway evens it out.",
+        _A,
+        (RuleName.UNICODE, RuleName.WHITESPACE),
+    ),
+    Reason.ROLE_ORDER: ReasonText(
+        Rung.REUSABLE,
+        "Messages in another order",
+        "The same messages come in another order, such as a system message behind the user's.",
+        "Send messages in one order, the system message first; or set canon: {rules: {role-order: apply}}, and the "
+        "gateway orders them.",
+        _A,
+        (RuleName.ROLE_ORDER,),
+    ),
+    Reason.TOOLS_CHANGED: ReasonText(
+        Rung.REUSABLE,
+        "Tools changed",
+        "A tool was added, removed or described differently, in front of everything that follows the tools.",
+        "Send the same tools with every request of an application, and restrict their use by tool_choice.",
+        _A,
+    ),
+    Reason.TOOLS_REORDERED: ReasonText(
+        Rung.REUSABLE,
+        "Tools in another order",
+        "The same tools come in another order, or with the keys of their schemas in another order.",
+        "Sort tools by name and dump their schemas with sorted keys; or set canon: {rules: {tool-order: apply, "
+        "json-keys: apply}}, and the gateway does.",
+        _A,
+        (RuleName.TOOL_ORDER, RuleName.JSON_KEYS),
+    ),
+    Reason.SYSTEM_CHANGED: ReasonText(
+        Rung.REUSABLE,
+        "System prompt changed",
+        "The system prompt was edited, or has a message more or less than before.",
+        "If it was edited: roll it out at once, two variants need two warm caches. If it is another one with each "
+        "request (documents, memory, a bio): move that behind what repeats.",
+        _A,
+    ),
+    Reason.HISTORY_TRIMMED: ReasonText(
+        Rung.REUSABLE,
+        "History trimmed",
+        "Messages were cut from the front of the conversation, so that everything behind them moved.",
+        "Trim rarely and in large steps, not a message with every turn; or send all of it and set canon: {rules: "
+        "{history-trim: apply}}.",
+        _A,
+        (RuleName.HISTORY_TRIM,),
+    ),
+    Reason.HISTORY_EDITED: ReasonText(
+        Rung.REUSABLE,
+        "History edited",
+        "An earlier message of the conversation was changed, added or taken out.",
+        "Only append to a conversation; put corrections and retrieved documents into the newest message.",
+        _A,
+    ),
+    Reason.REPLY_RERENDERED: ReasonText(
+        Rung.REUSABLE,
+        "Reply sent back differently",
+        "The model's answer comes back in the history in another form than it was generated in: reasoning dropped, "
+        "tool arguments dumped again, text stripped.",
+        "Send answers back exactly as they came; where the template drops reasoning, this is what it costs. Order of "
+        "keys only: canon: {rules: {json-keys: apply}}.",
+        _A,
+        (RuleName.JSON_KEYS,),
+    ),
+    Reason.TEMPLATE_CHANGED: ReasonText(
+        Rung.REUSABLE,
+        "Chat template changed",
+        "The chat template, its version label or its arguments are others than before.",
+        "Expected after a roll-out. Send the same chat_template_kwargs with every request of a conversation.",
+        _G,
+    ),
+    Reason.TOKENIZER_CHANGED: ReasonText(
+        Rung.REUSABLE,
+        "Tokenizer changed",
+        "The model's tokenizer is another one than before, so equal text has other tokens.",
+        "Expected after a model update.",
+        _G,
+    ),
+    Reason.MODEL_CHANGED: ReasonText(
+        Rung.REUSABLE,
+        "Other model",
+        "These tokens were computed with another model, or the engine serves another one than before; no cache carries "
+        "over.",
+        "Keep one model per conversation; an application that uses two needs a warm cache on each.",
+        _A,
+    ),
+    Reason.UNCLASSIFIED: ReasonText(
+        Rung.REUSABLE,
+        "Not classified",
+        "The prompt differs from its reference in a way that none of the other reasons describes, or the request was "
+        "left out because the explanation was behind.",
+        "See the masked difference of such a request under GET /admin/api/requests; if skipped, see "
+        "gateway_explain_skipped_total.",
+        _N,
+    ),
+    Reason.NEW_CONTENT: ReasonText(
+        Rung.PROMPT,
+        "New content",
+        "Tokens that no earlier request had: the newest message, a new document.",
+        "Nothing: this is the work that has to be done.",
+        _N,
+    ),
+    Reason.FIRST_SEEN: ReasonText(
+        Rung.PROMPT,
+        "Never seen",
+        "Nothing comparable was sent before: a new application, a new prompt, or the first request after the gateway "
+        "started.",
+        "Nothing; declared prefixes (warm.file) make even the first request warm.",
+        _N,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RungText:
+    """What is said about the tokens between a rung and the one below.
+
+    Attributes:
+        title: A few words, for a chart's axis.
+        meaning: What they have in common, in one sentence.
+    """
+
+    title: str
+    meaning: str
+
+
+RUNGS: Mapping[Rung, RungText] = {
+    Rung.CONFIRMED: RungText("Served from cache", "Not computed again: what all of this is for."),
+    Rung.CHOSEN: RungText("Not where expected", "The chosen replica should have held them, and did not."),
+    Rung.ANYWHERE: RungText("On another replica", "Another replica held them, and the request did not go there."),
+    Rung.SEEN_HERE: RungText("No longer cached", "They were computed before, and no replica holds them any more."),
+    Rung.SEEN: RungText("Kept apart", "They were computed before, for somebody who shares no cache with this request."),
+    Rung.REFERENCE: RungText("Block rounding", "Equal to an earlier prompt, but not enough to fill a block."),
+    Rung.REUSABLE: RungText("Prompt changed", "They stand in an earlier prompt, too, behind something that changed."),
+    Rung.PROMPT: RungText("New", "Nobody sent them before."),
+}

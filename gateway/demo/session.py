@@ -1,0 +1,221 @@
+"""One demo from its start to its end: processes, traffic, view, summary."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+from rich.console import Console
+from rich.live import Live
+
+from gateway.demo import demo_reasons as reasons
+from gateway.demo import demo_view as view
+from gateway.demo.applications import APPLICATIONS
+from gateway.demo.children import ChildFailed, Children
+from gateway.demo.demo_plan import GATEWAY, REPLICAS, ROUND_ROBIN, Side, configuration
+from gateway.demo.demo_summary import as_json
+from gateway.demo.score import Score
+from gateway.demo.traffic import Traffic
+
+_T = TypeVar("_T")
+_HOST = "127.0.0.1"
+_FRAME_SECONDS = 0.25
+_LINE_SECONDS = 3.0
+_PATIENCE_SECONDS = 5.0
+"""How long answers under way may take to end once the time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says.
+
+    Attributes:
+        seconds: Seconds of traffic; None goes on until a signal.
+        port: The gateway's public port; 0 takes a free one.
+        admin_port: The gateway's admin port; 0 takes a free one.
+        json: Print the summary as JSON to standard output, everything else to standard error.
+    """
+
+    seconds: float | None
+    port: int
+    admin_port: int
+    json: bool
+
+
+class PortTaken(Exception):
+    """The gateway's ports cannot be had.
+
+    Attributes:
+        lines: For each of them, which, why, and what to do.
+    """
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+def run_session(options: Options) -> int:
+    """Run the demo. Returns the exit code: 0, or 1 if requests failed.
+
+    Raises:
+        PortTaken: before anything was started.
+    """
+    _check_ports(options)
+    console = Console(stderr=options.json, highlight=False)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_Session(options, console).run())
+
+
+class _Session:
+    def __init__(self, options: Options, console: Console) -> None:
+        self._options = options
+        self._console = console
+        self._stop = asyncio.Event()
+        names = [app.name for app in APPLICATIONS]
+        self._gateway, self._other = Score.of(names), Score.of(names)
+        self._reasons: reasons.Summary | None = None
+        self._problem = ""
+        self._elapsed = 0.0
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop.set)
+        with tempfile.TemporaryDirectory(prefix="prefix-gateway-demo-") as folder:
+            try:
+                async with Children(Path(folder)) as children:
+                    await self._play(children, Path(folder))
+            except ChildFailed as error:
+                self._problem = str(error)
+        self._summarize()
+        failed = bool(self._problem or self._gateway.errors or self._other.errors)
+        return 1 if failed else 0
+
+    async def _play(self, children: Children, folder: Path) -> None:
+        urls = await self._unless_stopped(self._start(children, folder))
+        if urls is None:
+            return
+        public, other, admin = urls
+        async with self._traffic(public, other):
+            await self._unless_stopped(self._watch(children))
+        self._reasons = await reasons.asked(admin)
+
+    async def _start(self, children: Children, folder: Path) -> tuple[str, str, str]:
+        """Start everything; returns the public URLs of both gateways, and the first one's admin port."""
+        self._console.print(f"starting 2 x {REPLICAS} simulated engines ...")
+        sides = (GATEWAY, ROUND_ROBIN)
+        engines = await asyncio.gather(*(children.start(f"engines of {side.title}", "engines") for side in sides))
+        self._console.print("starting the gateway, and a second one that goes round robin ...")
+        ports = ((self._options.port, self._options.admin_port), (0, 0))
+
+        async def start(side: Side, replicas: list[str], ports: tuple[int, int]) -> list[str]:
+            file = folder / f"{side.key}.yaml"
+            file.write_text(configuration(side, replicas, *ports), encoding="utf-8")
+            return await children.start(f"the {side.title} gateway", "gateway", str(file))
+
+        (public, admin), (other, _) = await asyncio.gather(*map(start, sides, engines, ports))
+        self._console.print(view.introduction(public, admin), markup=False, soft_wrap=True)
+        return public, other, admin
+
+    @contextlib.asynccontextmanager
+    async def _traffic(self, gateway: str, other: str) -> AsyncIterator[None]:
+        both = [Traffic(gateway, self._gateway), Traffic(other, self._other)]
+        for traffic in both:
+            traffic.start()
+        try:
+            yield
+        finally:
+            # After a signal nobody wants to wait; when the time is over, what is slow must count as well.
+            patience = 0.0 if self._stop.is_set() else _PATIENCE_SECONDS
+            await asyncio.gather(*(traffic.stop(patience) for traffic in both))
+
+    async def _watch(self, children: Children) -> None:
+        """Show the run until its time is over. Raises ChildFailed if a child ends."""
+        showing = asyncio.ensure_future(self._show())
+        watching = asyncio.ensure_future(children.watch())
+        try:
+            done, _ = await asyncio.wait({showing, watching}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (showing, watching):
+                task.cancel()
+            await asyncio.wait({showing, watching})
+
+    async def _show(self) -> None:
+        """Draw until the time is over: a live table on a terminal, else a line now and then."""
+        began = time.monotonic()
+        end = self._options.seconds
+        lively = self._console.is_terminal and not self._options.json
+        screen = Live(console=self._console, auto_refresh=False, transient=True) if lively else None
+        pause = _FRAME_SECONDS if lively else _LINE_SECONDS
+        with screen or contextlib.nullcontext():
+            while end is None or self._elapsed < end:
+                await asyncio.sleep(pause if end is None else min(pause, end - self._elapsed))
+                self._elapsed = time.monotonic() - began
+                if screen is not None:
+                    screen.update(view.live(self._gateway, self._other, self._elapsed, end), refresh=True)
+                else:
+                    line = view.progress_line(self._gateway, self._other, self._elapsed)
+                    self._console.print(line, markup=False, soft_wrap=True)
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, _T]) -> _T | None:
+        """The work's result, or None if a signal came first; the work is cancelled then."""
+        working = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
+        finally:
+            for task in (working, stopped):
+                task.cancel()
+            await asyncio.wait({working, stopped})
+
+    def _summarize(self) -> None:
+        if self._problem:
+            print(f"prefix-gateway demo: {self._problem}", file=sys.stderr)
+        if self._options.json:
+            sides = ((GATEWAY, self._gateway), (ROUND_ROBIN, self._other))
+            told = {side.key: dict(as_json(score)) for side, score in sides}
+            if self._reasons is not None:
+                told[GATEWAY.key]["missed_tokens"] = reasons.by_code(self._reasons)
+            print(json.dumps(told))
+        elif self._gateway.requests or self._other.requests:
+            why = reasons.shown(self._reasons) if self._reasons is not None else None
+            self._console.print(view.summary(self._gateway, self._other, self._elapsed, why))
+        else:
+            self._console.print("ended before the first answer")
+
+
+def _check_ports(options: Options) -> None:
+    """Look before anything is started, so that the mistake is told at once, for both ports."""
+    wanted = (("--port", "port", options.port), ("--admin-port", "admin port", options.admin_port))
+    lines = [
+        f"the {what} {port} cannot be used on {_HOST}: {problem}; choose another one with {flag} (0: any free one)"
+        for flag, what, port in wanted
+        if (problem := _port_problem(port))
+    ]
+    if options.port and options.port == options.admin_port:
+        lines = [f"--port and --admin-port are both {options.port}; choose two different ones"]
+    if lines:
+        raise PortTaken(lines)
+
+
+def _port_problem(port: int) -> str:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError as error:
+            return os.strerror(error.errno or 0)
+    return ""

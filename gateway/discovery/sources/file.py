@@ -1,0 +1,77 @@
+"""Replicas from a file that is read again when it changes."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, field_validator
+
+from gateway.config.config_file import named_files, read_list
+from gateway.config.file_stamp import Stamp, file_stamp
+from gateway.config.replica_settings import ReplicaSettings
+from gateway.core.errors import ConfigInvalid
+from gateway.discovery.discovered import Found, SourceFailed
+
+_LOOK_SECONDS = 1.0
+"""Time between two looks at the file. One that changed is read once two looks in a row show the same: whoever writes it
+in place is then mostly done."""
+
+_State = tuple[Stamp, ...]
+
+
+class _ReplicaList(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    replicas: tuple[ReplicaSettings, ...]
+
+    @field_validator("replicas")
+    @classmethod
+    def _names_are_unique(cls, replicas: tuple[ReplicaSettings, ...]) -> tuple[ReplicaSettings, ...]:
+        first: dict[str, int] = {}
+        for position, replica in enumerate(replicas):
+            if first.setdefault(replica.id, position) != position:
+                raise ValueError(f"[{position}] is named {replica.id} as [{first[replica.id]}] is (give it another id)")
+        return replicas
+
+
+def read_replicas(path: Path) -> Sequence[ReplicaSettings]:
+    """The replicas in a file. Blocks.
+
+    Raises:
+        ConfigInvalid: it cannot be read or holds mistakes, each as one line.
+    """
+    return read_list(path, _ReplicaList, "replicas").replicas
+
+
+class FileSource:
+    """A ``Source``.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read: _State | None = None
+
+    async def answers(self) -> AsyncGenerator[Sequence[Found], None]:
+        """See ``Source``."""
+        seen = self._read
+        while True:
+            state = await asyncio.to_thread(_state, self._path)
+            if state != self._read and (self._read is None or state == seen):
+                self._read = seen = state
+                yield await asyncio.to_thread(self._found)
+            seen = state
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _found(self) -> Sequence[Found]:
+        try:
+            return [Found(replica) for replica in read_replicas(self._path)]
+        except ConfigInvalid as invalid:
+            raise SourceFailed("; ".join(invalid.problems)) from None
+
+
+def _state(path: Path) -> _State:
+    """What tells one content of the file, and of the secret files it names, from another."""
+    return tuple(file_stamp(each) for each in (path, *named_files(path)))

@@ -1,0 +1,41 @@
+"""Facts about the engines: metric names, usage fields, event formats, addresses, flags.
+
+A new version of an engine is the work of its own module, and of ``kv_events.py`` if the event format moved.
+"""
+
+from gateway.engines.advice import Advice, advice
+from gateway.engines.cache_access import names_cached
+from gateway.engines.endpoints import offset_sources
+from gateway.engines.engine_access import acts_on_engine, names_adapter
+from gateway.engines.engines import event_sources, parse_metrics, parse_usage
+from gateway.engines.event_stream import payloads
+from gateway.engines.extras import media_extra
+from gateway.engines.fetch_limits import MAX_DOCUMENT_BYTES, is_count
+from gateway.engines.kv_event_batches import BatchUnreadable, decode_batch
+from gateway.engines.kv_event_reader import BatchReader
+from gateway.engines.model_list import parse_models
+from gateway.engines.rendered_media import parse_media
+from gateway.engines.sglang import ServerFacts, parse_server_info
+
+__all__ = [
+    "MAX_DOCUMENT_BYTES",
+    "Advice",
+    "BatchReader",
+    "BatchUnreadable",
+    "ServerFacts",
+    "acts_on_engine",
+    "advice",
+    "decode_batch",
+    "event_sources",
+    "is_count",
+    "media_extra",
+    "names_adapter",
+    "names_cached",
+    "offset_sources",
+    "parse_media",
+    "parse_metrics",
+    "parse_models",
+    "parse_server_info",
+    "parse_usage",
+    "payloads",
+]

@@ -1,0 +1,69 @@
+"""What is common to the engines, and which engine it is."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+from gateway.core.engine_facts import EngineFacts, EngineKind
+from gateway.core.kv_events import EventSource
+from gateway.core.outcome import Usage
+from gateway.engines import sglang, vllm
+from gateway.engines.fetch_limits import is_count
+from gateway.engines.samples import read_samples
+
+_STARTED_AT = "process_start_time_seconds"
+"""As every Prometheus client library exports it."""
+
+_LATEST_START = 2**33
+"""Unix time; in the year 2242."""
+
+_METRICS = (*vllm.METRICS, *sglang.METRICS, _STARTED_AT)
+
+
+def parse_metrics(text: str) -> EngineFacts:
+    """Facts of an engine's ``/metrics``; all None for an engine that is not known."""
+    samples = read_samples(text, _METRICS)
+    started = samples.get(_STARTED_AT)
+    started_at = started[0].value if started and 0 <= started[0].value <= _LATEST_START else None
+    if any(name in samples for name in vllm.METRICS):
+        return vllm.read_facts(samples, started_at)
+    if any(name in samples for name in sglang.METRICS):
+        return sglang.read_facts(samples, started_at)
+    return EngineFacts()
+
+
+def event_sources(kind: EngineKind, document: Any, host: str) -> Sequence[EventSource]:
+    """Where an engine says that it publishes KV events, by rank; empty if it publishes none.
+
+    Args:
+        kind: Which engine.
+        document: The answer to ``GET /kv_event_sources`` of vLLM or ``GET /server_info`` of SGLang, parsed.
+        host: Under which name or address the replica is reached, without port.
+    """
+    match kind:
+        case EngineKind.VLLM:
+            return vllm.event_sources(document, host)
+        case EngineKind.SGLANG:
+            return sglang.event_sources(document, host)
+        case _:
+            assert_never(kind)
+
+
+def parse_usage(usage: Any) -> Usage | None:
+    """The ``usage`` object of a response; None if it is none, or if one of its counts cannot be right.
+
+    ``prompt_tokens_details.cached_tokens`` is there only if vLLM runs with ``--enable-prompt-tokens-details``, SGLang
+    with ``--enable-cache-report``.
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    details = usage.get("prompt_tokens_details")
+    prompt = usage.get("prompt_tokens")
+    completion = usage.get("completion_tokens")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    if completion is None:
+        completion = 0
+    if not is_count(prompt) or not is_count(completion):
+        return None
+    if cached is not None and not (is_count(cached) and cached <= prompt):
+        return None
+    return Usage(prompt, completion, cached)

@@ -1,0 +1,260 @@
+"""KV events off the wire, of both engines.
+
+They share one format (SGLang took vLLM's over): a MessagePack array ``[timestamp, [event…], rank?]``, the rank being
+``data_parallel_rank`` in vLLM (0.32, ``vllm/distributed/kv_events.py``) and ``attn_dp_rank`` in SGLang (0.5.23,
+``sglang/srt/disaggregation/kv_events.py``). Events are maps with a ``type``, fields at their defaults left out; before
+mid-2026 both engines sent arrays instead (``kv_event_forms.py``).
+
+Maps as the present versions send them are decoded into typed structs, a few microseconds each. Whatever does not fit
+is read once more, event by event and without assumptions, so that one odd event does not cost its neighbours.
+"""
+
+import math
+import sys
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import msgpack
+
+from gateway.core.kv_events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EventBatch,
+    KvEvent,
+    Medium,
+    UnknownEvent,
+)
+from gateway.engines.extras import read_extra_keys
+from gateway.engines.kv_event_forms import event_type, normal_form, read_rank
+
+_HASH_MASK = 2**64 - 1
+
+TYPE_CHARACTERS = 64
+"""An unknown type becomes a label, and the engine chooses it."""
+
+UNREADABLE_ERRORS = (ValueError, TypeError, OverflowError, RecursionError, MemoryError)
+"""What msgspec raises for hostile bytes (its own errors are ValueErrors), and the conversions here for odd values."""
+
+_SPARSE = {
+    "full_attention": False,
+    "mla_attention": False,
+    "sink_full_attention": False,
+    "sliding_window": True,
+    "sliding_window_mla": True,
+    "chunked_local_attention": True,
+    "mamba": True,
+}
+"""vLLM's ``KVCacheSpecKind`` (``vllm/v1/kv_cache_interface.py``). Encoders, cross attention and ``unknown`` do not tell
+which blocks a hit needs."""
+
+_MEDIA = {None: Medium.GPU, "GPU": Medium.GPU, "CPU": Medium.CPU, "CPU_PINNED": Medium.CPU}
+
+
+class BatchUnreadable(ValueError):
+    """A payload that is no batch of events."""
+
+
+class StoredForm(msgspec.Struct, tag="BlockStored", gc=False):
+    """A run of blocks as it is sent."""
+
+    block_hashes: list[int]
+    token_ids: list[int]
+    block_size: int
+    parent_block_hash: int | None = None
+    lora_id: int | None = None
+    medium: str | None = None
+    lora_name: str | None = None
+    extra_keys: list[Any] | None = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+    locality: str | None = None
+    cache_salt: str | None = None
+
+
+class RemovedForm(msgspec.Struct, tag="BlockRemoved", gc=False):
+    """Removed blocks as they are sent."""
+
+    block_hashes: list[int]
+    medium: str | None = None
+    group_idx: int | None = None
+    locality: str | None = None
+
+
+class _Cleared(msgspec.Struct, tag="AllBlocksCleared", gc=False):
+    pass
+
+
+_Event = StoredForm | RemovedForm | _Cleared
+
+_FORMS: dict[str, type[_Event]] = {"BlockStored": StoredForm, "BlockRemoved": RemovedForm, "AllBlocksCleared": _Cleared}
+
+
+class _Batch(msgspec.Struct, array_like=True, gc=False):
+    ts: float
+    events: list[_Event]
+    rank: int | None = None
+
+
+class _RawBatch(msgspec.Struct, array_like=True, gc=False):
+    ts: float
+    events: list[msgspec.Raw]
+    rank: Any = None
+
+
+class _RawMapBatch(msgspec.Struct, gc=False):
+    ts: float
+    events: list[msgspec.Raw]
+    data_parallel_rank: Any = None
+    attn_dp_rank: Any = None
+
+
+_decode = msgpack.Decoder(_Batch).decode
+_decode_event = msgpack.Decoder(_Event).decode
+_decode_raw = msgpack.Decoder(_RawBatch).decode
+_decode_raw_map = msgpack.Decoder(_RawMapBatch).decode
+
+
+def decode_batch(payload: bytes) -> EventBatch:
+    """The last frame of an event message, decoded.
+
+    Events that are not known or cannot be read are ``UnknownEvent``; the others of the batch are there all the same.
+
+    Raises:
+        BatchUnreadable: the payload is no batch.
+    """
+    try:
+        batch = _decode(payload)
+        return EventBatch(read_timestamp(batch.ts), [_read(event) for event in batch.events], read_rank(batch.rank))
+    except UNREADABLE_ERRORS:
+        return _decode_each(payload)
+
+
+def decode_event(raw: bytes | msgspec.Raw) -> KvEvent:
+    """One encoded event; ``UnknownEvent`` if it cannot be read."""
+    try:
+        return _read(_decode_event(raw))
+    except UNREADABLE_ERRORS:
+        return _read_odd(raw)
+
+
+def _decode_each(payload: bytes) -> EventBatch:
+    timestamp, events, rank = open_batch(payload)
+    return EventBatch(timestamp, [_read_odd(event) for event in events], rank)
+
+
+def open_batch(payload: bytes) -> tuple[float, list[msgspec.Raw], int | None]:
+    """Time stamp, events still encoded, and rank.
+
+    Raises:
+        BatchUnreadable: the payload is no batch.
+    """
+    try:
+        batch = _decode_raw(payload)
+        return read_timestamp(batch.ts), batch.events, read_rank(batch.rank)
+    except UNREADABLE_ERRORS as error:
+        no_array = error
+    try:
+        named = _decode_raw_map(payload)
+        timestamp = read_timestamp(named.ts)
+    except UNREADABLE_ERRORS:
+        raise BatchUnreadable(f"no batch of KV events: {no_array}") from no_array
+    rank = read_rank(named.data_parallel_rank)
+    return timestamp, named.events, read_rank(named.attn_dp_rank) if rank is None else rank
+
+
+def read_timestamp(value: object) -> float:
+    """A batch's time stamp.
+
+    Raises:
+        ValueError: it is no time: batches could not be put in order by it.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError("the time stamp is no finite number")
+    return float(value)
+
+
+def _read_odd(raw: bytes | msgspec.Raw) -> KvEvent:
+    try:
+        fields = normal_form(msgpack.decode(raw))
+        return _read(msgspec.convert(fields, _FORMS[fields["type"]]))
+    except (*UNREADABLE_ERRORS, KeyError):
+        return UnknownEvent(event_type(raw)[:TYPE_CHARACTERS])
+
+
+def _read(event: _Event) -> KvEvent:
+    if isinstance(event, StoredForm):
+        return read_stored(event)
+    if isinstance(event, RemovedForm):
+        return BlockRemoved(_names(event.block_hashes), read_medium(event.medium, event.locality), event.group_idx or 0)
+    return AllBlocksCleared()
+
+
+def read_stored(event: StoredForm) -> BlockStored:
+    """A run of blocks.
+
+    Raises:
+        ValueError: its fields contradict each other.
+        TypeError: a field holds something of another type.
+        OverflowError: a token is not an unsigned 32-bit number.
+    """
+    hashes, ids, size, parent = event.block_hashes, event.token_ids, event.block_size, event.parent_block_hash
+    # No tokens: a placeholder of vLLM's offloading connectors, for blocks that were described when they were computed.
+    if size < 0 or (ids and (size == 0 or len(ids) < len(hashes) * size)):
+        raise ValueError("fewer tokens than the blocks need")
+    adapter = read_adapter(event)
+    salt, extras = event.cache_salt or "", None
+    if event.extra_keys and any(event.extra_keys):
+        found, extras = read_extra_keys(event.extra_keys, len(hashes), adapter, begins_prompt=parent is None)
+        salt = salt or found
+    medium = read_medium(event.medium, event.locality)
+    if medium is not Medium.GPU and parent is None and event.extra_keys is None and event.group_idx is not None:
+        # vLLM's offloading connectors leave the extra keys out even when there are some
+        # (vllm/distributed/kv_transfer/kv_connector/v1/offloading/events.py), so nobody knows whether this beginning is
+        # salted. Its names are those of the event that said so when the blocks were computed.
+        ids = []
+    return BlockStored(
+        _names(hashes),
+        parent & _HASH_MASK if parent is not None else None,
+        _packed(ids),
+        size,
+        medium,
+        event.group_idx or 0,
+        _SPARSE.get(event.kv_cache_spec_kind) if event.kv_cache_spec_kind is not None else None,
+        adapter,
+        salt,
+        extras,
+    )
+
+
+def read_adapter(event: StoredForm) -> str:
+    """Name of the LoRA adapter, empty for none."""
+    if not event.lora_name and event.lora_id is not None:
+        # Only the engine knows which adapter that is: a name of its own, so that it never passes for the base model.
+        return f"lora_id={event.lora_id}"
+    return event.lora_name or ""
+
+
+def _names(hashes: list[int]) -> Sequence[int]:
+    """SGLang's are signed."""
+    return [value & _HASH_MASK for value in hashes] if hashes and min(hashes) < 0 else hashes
+
+
+def _packed(ids: list[int]) -> bytes:
+    words = array("I", ids)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words.tobytes()
+
+
+def read_medium(medium: str | None, locality: str | None) -> Medium:
+    """Where blocks lie, by what the engine calls it."""
+    if locality == "REMOTE":
+        return Medium.DISK
+    known = _MEDIA.get(medium)
+    if known is None and medium is not None:
+        upper = medium.upper()
+        known = Medium.GPU if upper == "GPU" else Medium.CPU if upper.startswith("CPU") else Medium.DISK
+    return known or Medium.GPU

@@ -1,0 +1,35 @@
+"""Which family of clients a request comes from."""
+
+import re
+from collections.abc import Sequence
+
+from gateway.core.api_keys import looks_like_key
+
+UNKNOWN = "unknown"
+
+_LONGEST = 40
+_UNUSUAL = re.compile(rb"[^a-z0-9._+-]+")
+
+
+def client_family(headers: Sequence[tuple[bytes, bytes]]) -> str:
+    """``x-client``, else the user agent's product (``mobile/2.1 (iOS)`` is ``mobile``), else ``unknown``.
+
+    In lower case, and of letters, digits and ``.``, ``_``, ``+``, ``-`` alone, so that it may stand anywhere. It is
+    whatever clients say: whoever counts by it has to bound how many there are.
+
+    Args:
+        headers: The request's, names in lower case.
+    """
+    agent = b""
+    for name, value in headers:
+        if name not in (b"x-client", b"user-agent") or looks_like_key(value.decode("latin-1")):
+            continue
+        if name == b"user-agent":
+            agent = agent or value
+        elif given := _plain(value):
+            return given
+    return _plain(agent.partition(b"/")[0].partition(b" ")[0]) or UNKNOWN
+
+
+def _plain(value: bytes) -> str:
+    return _UNUSUAL.sub(b"-", value.strip().lower()).strip(b"-")[:_LONGEST].decode()

@@ -1,0 +1,102 @@
+"""Why one text differs from another: the cause at the first difference, and the slot it stands in."""
+
+from dataclasses import dataclass
+
+from gateway.canon.shapes import id_shapes as ids
+from gateway.canon.shapes import people
+from gateway.canon.shapes import time_shapes as times
+from gateway.canon.shapes.shape import Shape
+from gateway.core.reasons import Reason
+from gateway.explain.diff.same_json import json_sameness
+from gateway.explain.diff.same_text import sameness
+from gateway.explain.diff.slot import Slot, common_length, slot_at, window_at
+
+_SHAPES: tuple[Shape, ...] = (
+    people.EMAIL,
+    *ids.SURE_SHAPES,
+    *times.SHAPES,
+    *people.SHAPES,
+    *ids.SHAPES,
+    *people.NUMBERS,
+)
+"""What is tried first decides: a date is no version, a phone number no counter."""
+_PLAIN_NUMBERS = frozenset({"counter", "number", "year", "duration", "version"})
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What the first difference of two texts is.
+
+    Attributes:
+        reason: Its reason; None if it is nothing but another text.
+        detail: Its code.
+        kind: What stands in the slot, for people; empty if that has no name.
+        at: The first differing character.
+        slot: The slot it stands in.
+    """
+
+    reason: Reason | None
+    detail: str
+    kind: str
+    at: int
+    slot: Slot
+
+
+def text_cause(before: str, after: str, *, is_template: bool, own_words: bool = False) -> Cause:
+    """What two different texts differ in first.
+
+    Args:
+        before: The first text.
+        after: The second.
+        is_template: Whether it is text of an application, where a value of a user may stand in a slot.
+        own_words: Whether it is what two users wrote: numbers in it count nothing.
+    """
+    at = common_length(before, after)
+    slot = slot_at(before, after, at)
+    same = sameness(before, after, at)
+    data = json_sameness(before, after, at)
+    if data == "json_spacing" or same:
+        return Cause(Reason.WHITESPACE, data if data == "json_spacing" else same, "", at, slot)
+    if data:
+        return Cause(None, data, "", at, slot)
+    one, other = before[slot.start : slot.before_end], after[slot.start : slot.after_end]
+    if one != other and (same := sameness(one, other, at - slot.start)):
+        # Cut out, blanks between two words look like blanks at an end.
+        ends = all(text[end : end + 1] in {"", "\n", "\r"} for text, end in _ends(before, after, slot))
+        return Cause(Reason.WHITESPACE, "blanks" if same == "trailing" and not ends else same, "", at, slot)
+    return (
+        _shaped(before, after, at, is_template, own_words)
+        or _valued(before, after, at, slot, is_template)
+        or (Cause(None, "edited", "", at, slot))
+    )
+
+
+def _ends(before: str, after: str, slot: Slot) -> tuple[tuple[str, int], tuple[str, int]]:
+    return (before, slot.before_end), (after, slot.after_end)
+
+
+def _shaped(before: str, after: str, at: int, is_template: bool, own_words: bool) -> Cause | None:
+    """A cause by the shape of both values."""
+    one, start = window_at(before, at)
+    other, _ = window_at(after, at)
+    for shape in _SHAPES:
+        if (own_words and shape.detail in _PLAIN_NUMBERS) or (shape.reason is Reason.USER_DATA and not is_template):
+            continue
+        if both := shape.both(one, other):
+            slot = Slot(start + both[0].start, start + both[0].end, start + both[1].end)
+            return Cause(shape.reason, shape.detail, shape.kind, at, slot)
+    return None
+
+
+def _valued(before: str, after: str, at: int, slot: Slot, is_template: bool) -> Cause | None:
+    """A cause by the slot of a template."""
+    if not is_template:
+        return None
+    one, start = window_at(before, at)
+    other, _ = window_at(after, at)
+    if slot.start < start:
+        return None
+    found = people.template_value(
+        one, other, (slot.start - start, slot.before_end - start), (slot.start - start, slot.after_end - start)
+    )
+    return Cause(Reason.USER_DATA, found[0], found[1], at, slot) if found else None

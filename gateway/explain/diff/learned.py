@@ -1,0 +1,166 @@
+"""How a rule could find a place that has another value in every request: learned from two of them.
+
+The regular expression holds nothing but text that both have in common, on the line of the value, and no digits of it:
+a number that two turns of one conversation share may still be somebody's.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gateway.core.explanation import Difference, VaryingSlot
+from gateway.core.reasons import Reason
+from gateway.explain.diff.cause import text_cause
+from gateway.explain.diff.slot import common_length
+from gateway.explain.prompt_text import LEADING_ROLES, PromptText
+
+DYNAMIC = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID, Reason.USER_DATA})
+"""What a slot may hold."""
+
+_FRONT_CHARS, _BEHIND_CHARS = 40, 12
+_LABEL = re.compile(r"[:=：]\s*")
+_LONGEST_LABELLED = 60
+_BREAK = re.compile(r"[.;!?,|(\[]")
+_NAME_WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+_SPECIAL = frozenset(r".^$*+?{}[]\|()")
+_LEAST_LETTERS = 3
+_LONGEST_NAME = 40
+
+
+class _Place(NamedTuple):
+    """A value on its line.
+
+    Attributes:
+        front: What stands in front of it on the line.
+        value: It.
+        behind: What stands behind it.
+    """
+
+    front: str
+    value: str
+    behind: str
+
+
+def learned_slot(before: PromptText, after: PromptText, difference: Difference | None) -> VaryingSlot | None:
+    """What would find the place of a difference; None if it is not one value in the leading messages, or nothing finds
+    it in both prompts, and there alone.
+
+    Args:
+        before: The earlier prompt.
+        after: The later one.
+        difference: The first difference of the two.
+    """
+    number = difference.message if difference is not None else None
+    if difference is None or difference.reason not in DYNAMIC or number is None:
+        return None
+    if number >= len(after.leading) or number >= len(before.leading) or difference.role not in LEADING_ROLES:
+        return None
+    one, other = before.messages[number].text, after.messages[number].text
+    cause = text_cause(one, other, is_template=True)
+    if cause.reason is not difference.reason:
+        return None
+    slot = cause.slot
+    then, now = _place(one, slot.start, slot.before_end), _place(other, slot.start, slot.after_end)
+    if then is None or now is None or then.front != now.front:
+        return None
+    for front, value in _fronts(now):
+        regex = _regex(front, value, then, now)
+        if regex is None:
+            continue
+        at = _found(regex, other, slot.start, slot.after_end)
+        if at is not None and _found(regex, one, slot.start, slot.before_end) is not None:
+            return VaryingSlot(regex, _name(front, difference.detail), difference.reason, number, *at)
+    return None
+
+
+def _place(text: str, start: int, end: int) -> _Place | None:
+    """The value on its line; None if it goes over several."""
+    value = text[start:end]
+    trimmed = value.rstrip()
+    if not trimmed or len(trimmed.splitlines()) != 1:
+        return None
+    end = start + len(trimmed)
+    line_start, line_end = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+    behind = text[end : line_end if line_end >= 0 else len(text)]
+    return _Place(text[line_start:start], trimmed, behind.rstrip("\r"))
+
+
+def _fronts(now: _Place) -> Iterator[tuple[str, bool]]:
+    """What may stand in front of the value, the likeliest first, and whether the line begins with it.
+
+    Words that two values have in common at their beginning belong to the value: it begins behind the label.
+    """
+    front = now.front
+    labels = list(_LABEL.finditer(front))
+    if labels and len(front) - labels[-1].end() <= _LONGEST_LABELLED:
+        yield from _cut(front[: labels[-1].end()])
+    yield from _cut(front)
+
+
+def _cut(front: str) -> Iterator[tuple[str, bool]]:
+    last = max((found.end() for found in _BREAK.finditer(front[: len(front.rstrip(" :=("))])), default=0)
+    if last:
+        # What stands in front of a comma may be another value.
+        yield front[last:], False
+    if len(front) <= _FRONT_CHARS:
+        yield front, True
+        return
+    short = front[-_FRONT_CHARS:]
+    yield short[max(short.find(" "), 0) :], False
+
+
+def _regex(front: str, is_whole: bool, then: _Place, now: _Place) -> str | None:
+    """The regular expression; None where too little stands around the value."""
+    behind = _common(then.behind, now.behind)
+    if sum(map(str.isalpha, front)) < _LEAST_LETTERS:
+        # Without a word in front of the value, the pattern would find the middle of any sentence.
+        return None
+    if not then.behind.strip() and not now.behind.strip():
+        end = r"(.+)$"
+    elif behind.strip():
+        end = f"(.+?){_escaped(behind)}"
+    elif " " not in then.value and " " not in now.value:
+        end = r"(\S+)"
+    else:
+        return None
+    return ("^" if is_whole else "") + _escaped(front) + end
+
+
+def _common(one: str, other: str) -> str:
+    """What stands behind both values alike, in whole words."""
+    length = common_length(one, other)
+    if length <= _BEHIND_CHARS and length in (len(one), len(other)):
+        return one[:length]
+    length = min(length, _BEHIND_CHARS)
+    space = one.rfind(" ", 0, length + 1)
+    return one[: space if one[:space].strip() and space > 0 else length]
+
+
+def _escaped(text: str) -> str:
+    """A text as part of a regular expression; runs of digits stand for any, and nothing in it is invisible."""
+    return "".join(
+        r"\d+" if part.isdecimal() else "".join(map(_escaped_character, part)) for part in re.split(r"(\d+)", text)
+    )
+
+
+def _escaped_character(character: str) -> str:
+    if character in _SPECIAL:
+        return "\\" + character
+    if character == " " or (character.isprintable() and not character.isspace()):
+        return character
+    return f"\\u{ord(character):04x}" if ord(character) <= 0xFFFF else f"\\U{ord(character):08x}"
+
+
+def _found(regex: str, text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Where the value is found, if it is found there and nowhere else."""
+    matches = list(re.finditer(regex, text, re.MULTILINE))
+    if len(matches) != 1:
+        return None
+    value = matches[0].span(1)
+    return value if value[0] <= start and value[1] >= len(text[:end].rstrip()) else None
+
+
+def _name(front: str, detail: str) -> str:
+    """A name for the slot: the last words in front of it, else what is in it."""
+    words = [word.lower() for word in _NAME_WORD.findall(front)][-2:]
+    return ("-".join(words) or detail.replace("_", "-") or "slot")[:_LONGEST_NAME]

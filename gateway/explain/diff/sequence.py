@@ -1,0 +1,309 @@
+"""Messages as sequences: which were put in, taken out, moved, cut off the front, and which is the same but edited."""
+
+from collections.abc import Sequence
+
+from gateway.core.explanation import Difference
+from gateway.core.reasons import Reason
+from gateway.explain.diff.difference_text import beginning
+from gateway.explain.diff.given import Given, counted, shown
+from gateway.explain.diff.likeness import are_alike
+from gateway.explain.diff.message import content_difference, fallback_reason, goes_on
+from gateway.explain.diff.opening import questions_in_front
+from gateway.explain.diff.reply_differences import came_back, prompt_reply_difference
+from gateway.explain.prompt_text import LEADING_ROLES, PROMPT_ROLE, Message
+
+_CANDIDATES = 64
+_LEADING_COMPARED = 16
+_SUMMARY_MESSAGES = 2
+_LEAST_CUT = 2
+
+
+def message_difference(given: Given) -> Difference | None:
+    """The first difference in what all templates print of messages; None if one prompt's are the other's beginning."""
+    before, after = given.before.messages, given.after.messages
+    one, other = _numbered(before, after)
+    index = _first_unequal(one, other)
+    if index == min(len(one), len(other)):
+        return None
+    if PROMPT_ROLE in (before[index].role, after[index].role):
+        return _prompt_difference(given, index)
+    if _is_continued(given, index):
+        return prompt_reply_difference(given, index)
+    found = (
+        _other_order(given, one, other, index)
+        or _same_but_for_role(given, index)
+        or _trimmed(given, one[index:], other[index:], index)
+    )
+    if found is None:
+        found = (
+            _in_leading(given, one, other, index)
+            if _is_leading(given, index)
+            else _in_history(given, one, other, index)
+        )
+    return found
+
+
+def trimming_difference(given: Given) -> Difference | None:
+    """The first difference in what many templates do not print: reasoning, names, ids, the content's form."""
+    for index, (one, other) in enumerate(zip(given.before.messages, given.after.messages, strict=False)):
+        if one != other and (one.text, one.calls) == (other.text, other.calls):
+            return content_difference(given, index)
+    return None
+
+
+def _numbered(before: Sequence[Message], after: Sequence[Message]) -> tuple[list[int], list[int]]:
+    """Both sequences as numbers, the same for messages that are printed alike."""
+    numbers: dict[object, int] = {}
+
+    def number(message: Message) -> int:
+        return numbers.setdefault((message.role, message.text, message.others, message.calls), len(numbers))
+
+    return [number(message) for message in before], [number(message) for message in after]
+
+
+def _first_unequal(one: list[int], other: list[int]) -> int:
+    shorter = min(len(one), len(other))
+    return next((index for index in range(shorter) if one[index] != other[index]), shorter)
+
+
+def _prompt_difference(given: Given, index: int) -> Difference | None:
+    """Of a completion's prompts, the first that is not the other's beginning."""
+    for place in range(index, min(len(given.before.messages), len(given.after.messages))):
+        before, after = given.before.messages[place], given.after.messages[place]
+        if before.text == after.text:
+            continue
+        if not goes_on(before, after):
+            return content_difference(given, place)
+        if len(after.text) > len(before.text) and (found := prompt_reply_difference(given, place)):
+            return found
+    return None
+
+
+def _is_continued(given: Given, index: int) -> bool:
+    """Whether the earlier prompt's last message was left open, and the later one's goes on from there."""
+    before, after = given.before.messages, given.after.messages
+    return (
+        index == len(before) - 1
+        and given.before.arguments.get("continue_final_message") == "true"
+        and before[index].role == after[index].role
+        and after[index].text.startswith(before[index].text)
+    )
+
+
+def _is_leading(given: Given, index: int) -> bool:
+    """Whether a place stands in, or right behind, the leading messages of one of both."""
+    return index < max(len(given.before.leading), len(given.after.leading))
+
+
+def _same_but_for_role(given: Given, index: int) -> Difference | None:
+    before, after = given.before.messages[index], given.after.messages[index]
+    if before.role != after.role and before.text == after.text and before.text.strip():
+        return content_difference(given, index)
+    return None
+
+
+def _other_order(given: Given, one: list[int], other: list[int], index: int) -> Difference | None:
+    """The same messages in another order, or a system message behind where it stood."""
+    if not (_is_permuted(one, other, index) or _is_moved(given, index) or _is_moved(given, index, backwards=True)):
+        return None
+    said = f"from messages[{index}] on, the same messages come in another order{given.between}"
+    return _at(given, index, (Reason.ROLE_ORDER, "message_order"), said)
+
+
+def _is_permuted(one: list[int], other: list[int], index: int) -> bool:
+    """Whether some messages from a place on are the same ones in another order."""
+    balance: dict[int, int] = {}
+    for left, right in zip(one[index:], other[index:], strict=False):
+        for number, change in ((left, 1), (right, -1)):
+            count = balance.get(number, 0) + change
+            if count:
+                balance[number] = count
+            else:
+                balance.pop(number, None)
+        if not balance:
+            return True
+    return False
+
+
+def _is_moved(given: Given, index: int, *, backwards: bool = False) -> bool:
+    """Whether a leading message stands behind the conversation's first messages in one of both."""
+    before, after = given.before.messages, given.after.messages
+    if backwards:
+        before, after = after, before
+    moved = before[index]
+    if moved.role not in LEADING_ROLES or after[index].role in LEADING_ROLES:
+        return False
+    return any(
+        message.role in LEADING_ROLES and are_alike(moved.text, message.text)
+        for message in [each for each in after[index + 1 :] if each.role in LEADING_ROLES][:_LEADING_COMPARED]
+    )
+
+
+def _in_leading(given: Given, one: list[int], other: list[int], index: int) -> Difference:
+    before = [message.text for message in given.before.leading[index:]]
+    after = [message.text for message in given.after.leading[index:]]
+    if added := _shift(before, after, one[index:], other[index:]):
+        return _more(given, index, added)
+    if removed := _shift(after, before, other[index:], one[index:]):
+        return _fewer(given, index, removed)
+    if given.sources_differ and not _any_alike(before, after):
+        said = (
+            f"{shown(given.after_source)} sends other leading messages than {shown(given.before_source)}: "
+            f"{counted(len(given.after.leading), 'message')} against {len(given.before.leading)}"
+        )
+        return _at(given, index, (Reason.SYSTEM_CHANGED, "client_format"), said)
+    return content_difference(given, index)
+
+
+def _shift(fewer: list[str], more: list[str], few: list[int], many: list[int]) -> int:
+    """How many of ``more``'s first messages stand in front of where it goes on as ``fewer`` does; 0 for none.
+
+    A message of ``fewer`` that is much like the first of ``more`` is that one, edited, unless it comes unchanged.
+    """
+    if not more or len(more) < len(fewer):
+        return 0
+    if not fewer:
+        return len(more)
+    for place in range(1, min(len(more), _LEADING_COMPARED)):
+        if many[place] == few[0]:
+            return place
+    if are_alike(fewer[0], more[0]):
+        return 0
+    return next((place for place in range(1, min(len(more), _LEADING_COMPARED)) if are_alike(fewer[0], more[place])), 0)
+
+
+def _any_alike(before: list[str], after: list[str]) -> bool:
+    return any(are_alike(one, other) for one in before[:_LEADING_COMPARED] for other in after[:_LEADING_COMPARED])
+
+
+def _more(given: Given, index: int, count: int) -> Difference:
+    if given.sources_differ:
+        source, than = shown(given.after_source), shown(given.before_source)
+        said = f"{source} sends {counted(count, 'message')} more at position {index} than {than}"
+    else:
+        said = f"{counted(count, 'system message')} more at position {index}"
+    return _at(given, index, (Reason.SYSTEM_CHANGED, "message_added"), said, is_new=True)
+
+
+def _fewer(given: Given, index: int, count: int) -> Difference:
+    if given.sources_differ:
+        source, than = shown(given.after_source), shown(given.before_source)
+        said = f"{source} sends {counted(count, 'message')} fewer at position {index} than {than}"
+    else:
+        said = f"{counted(count, 'system message')} fewer at position {index}"
+    return _at(given, index, (Reason.SYSTEM_CHANGED, "message_removed"), said)
+
+
+def _in_history(given: Given, one: list[int], other: list[int], index: int) -> Difference:
+    rest, other_rest = one[index:], other[index:]
+    if found := _hidden_in_front(given, index):
+        return found
+    if len(rest) > 1 and len(other_rest) > 1 and rest[1] == other_rest[1]:
+        return content_difference(given, index)
+    if given.same_conversation:
+        if count := _goes_on_at(other_rest, rest[:1]):
+            return _put_in(given, index, count)
+        if count := _goes_on_at(rest, other_rest[:1]):
+            return _taken_out(given, index, count)
+    before, after = given.before.messages[index], given.after.messages[index]
+    if before.role == after.role:
+        return content_difference(given, index)
+    said = f"messages[{index}] is another message than before{given.between}"
+    return _at(given, index, fallback_reason(given, after.role), said)
+
+
+def _hidden_in_front(given: Given, index: int) -> Difference | None:
+    """Messages in the user's name that another client family puts in front of, or behind, the first question."""
+    if given.same_conversation or not given.sources_differ:
+        return None
+    before, after = questions_in_front(given.before), questions_in_front(given.after)
+    if not before or not after:
+        return None
+    if after > before:
+        return _more(given, index, after - before)
+    return _fewer(given, index, before - after) if before > after else None
+
+
+def _trimmed(given: Given, rest: list[int], other_rest: list[int], index: int) -> Difference | None:
+    """Messages cut off the front of the conversation, perhaps with a summary in their place."""
+    if not given.same_conversation:
+        return None
+    if index != len(given.before.leading):
+        return _trimmed_behind_kept(given, rest, other_rest, index)
+    if count := _cut(rest, other_rest):
+        return _cut_told(given, index, count, "trimmed")
+    if came_back(given.replies, given.after.messages[index]):
+        return _cut_told(given, index, len(rest), "trimmed")
+    for summary in range(1, _SUMMARY_MESSAGES + 1):
+        if len(other_rest) > summary and other_rest[summary] != rest[min(summary, len(rest) - 1)]:
+            count = _cut(rest, other_rest[summary:])
+            if count > summary:
+                return _cut_told(given, index, count, "summarized")
+    return None
+
+
+def _trimmed_behind_kept(given: Given, rest: list[int], other_rest: list[int], index: int) -> Difference | None:
+    """Messages cut behind the first question, or behind its answer, which stay.
+
+    A single message was taken out rather than cut; so was a turn behind the first one, if more is left than is gone.
+    """
+    kept = [message.role for message in given.before.messages[len(given.before.leading) : index]]
+    if kept not in (["user"], ["user", "assistant"]):
+        return None
+    count = _cut(rest, other_rest)
+    if not count and came_back(given.replies, given.after.messages[index]):
+        count = len(rest)
+    left = len(rest) - count
+    if count < _LEAST_CUT or left > len(other_rest) or (len(kept) > 1 and left > count):
+        return None
+    return _cut_told(given, index, count, "trimmed", "behind the kept beginning")
+
+
+def _cut(rest: list[int], other_rest: list[int]) -> int:
+    """How many messages to take off the front of ``rest`` so that ``other_rest`` goes on as it does, to its end; 0 if
+    that cannot be."""
+    places = [place for place in range(1, len(rest)) if rest[place] == other_rest[0]][:_CANDIDATES]
+    for place in places:
+        length = min(len(rest) - place, len(other_rest))
+        if rest[place : place + length] == other_rest[:length]:
+            return place
+    return 0
+
+
+def _cut_told(given: Given, index: int, count: int, detail: str, place: str = "at the front") -> Difference:
+    what = "replaced by a summary" if detail == "summarized" else "cut"
+    said = f"{counted(count, 'message')} {what} {place} of the conversation, from messages[{index}] on{given.between}"
+    return _at(given, index, (Reason.HISTORY_TRIMMED, detail), said)
+
+
+def _goes_on_at(longer: list[int], first: list[int]) -> int:
+    """How many messages stand in front of where a message comes again; 0 if it does not."""
+    return next((place for place in range(1, len(longer)) if longer[place] == first[0]), 0)
+
+
+def _put_in(given: Given, index: int, count: int) -> Difference:
+    said = f"{counted(count, 'message')} put in at messages[{index}]{given.between}"
+    return _at(given, index, (Reason.HISTORY_EDITED, "message_added"), said, is_new=True)
+
+
+def _taken_out(given: Given, index: int, count: int) -> Difference:
+    said = f"{counted(count, 'message')} taken out at messages[{index}]{given.between}"
+    return _at(given, index, (Reason.HISTORY_EDITED, "message_removed"), said)
+
+
+def _at(given: Given, index: int, kind: tuple[Reason, str], said: str, *, is_new: bool = False) -> Difference:
+    """A difference that is a whole message."""
+    (reason, detail), after, before = kind, given.after.messages[index], given.before.messages[index : index + 1]
+    role = after.role if fallback_reason(given, after.role)[0] is not Reason.UNCLASSIFIED else "other"
+    return Difference(
+        reason,
+        detail,
+        f"messages[{index}]",
+        index,
+        role,
+        1 if after.text else 0,
+        1 if after.text else 0,
+        beginning(before[0].text) if before and not is_new else "",
+        beginning(after.text),
+        said,
+    )

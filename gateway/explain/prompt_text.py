@@ -1,0 +1,237 @@
+"""The text of a prompt in parts, as two requests can be compared by. Lenient: whatever the engine accepted is readable.
+
+Chat requests have messages and tools; a completion's prompts are messages of the role ``prompt``.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gateway.core.request import Endpoint
+
+PROMPT_ROLE = "prompt"
+"""Role of a completion's prompt."""
+
+_ID_LETTERS = str.maketrans("0123456789", "abcdefghij")
+_MOST_IDS = 16_384
+
+LEADING_ROLES = frozenset({"system", "developer"})
+
+_ARGUMENTS = (
+    "chat_template",
+    "chat_template_kwargs",
+    "add_generation_prompt",
+    "continue_final_message",
+    "add_special_tokens",
+    "documents",
+    "reasoning_effort",
+    "tool_choice",
+    "truncate_prompt_tokens",
+)
+"""Fields of a request, besides messages and tools, that engines give to the chat template or go by in tokenizing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call in the history.
+
+    Attributes:
+        name: The function's name.
+        arguments: Its arguments as they came.
+        canonical: The same as JSON with sorted keys; as they came if they are no JSON.
+    """
+
+    name: str
+    arguments: str
+    canonical: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message.
+
+    Attributes:
+        role: Its role.
+        text: Its text; the texts of several content parts with line ends between.
+        form: ``string``, ``parts`` or ``none``: how its content was given.
+        others: Types of its content parts that are no text, in their order.
+        name: Its ``name``, empty for none.
+        calls: Its tool calls.
+        reasoning: Its reasoning, empty for none.
+        tool_call_id: Which call it answers, empty for none.
+    """
+
+    role: str
+    text: str
+    form: str = "string"
+    others: tuple[str, ...] = ()
+    name: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    tool_call_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool.
+
+    Attributes:
+        name: The function's name.
+        raw: The whole tool as JSON, keys in their order.
+        canonical: The same with sorted keys.
+    """
+
+    name: str
+    raw: str
+    canonical: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptText:
+    """All of a prompt.
+
+    Attributes:
+        messages: In their order.
+        tools: In their order.
+        arguments: What else the template gets, by field, as JSON with sorted keys; only what is given.
+        has_ids: Whether a prompt was given as token ids, so that its text is made up.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    has_ids: bool = False
+
+    @property
+    def leading(self) -> tuple[Message, ...]:
+        """The messages in front of the first that is no system message."""
+        count = 0
+        while count < len(self.messages) and self.messages[count].role in LEADING_ROLES:
+            count += 1
+        return self.messages[:count]
+
+    @property
+    def turn(self) -> int:
+        """How many messages of the user it has."""
+        return sum(message.role == "user" for message in self.messages)
+
+
+def prompt_text(endpoint: str, body: bytes) -> PromptText | None:
+    """The parts of a request's body; None if it is none that can be read."""
+    fields = _parsed(body)
+    if not isinstance(fields, dict):
+        return None
+    arguments = {name: _canonical(fields[name]) for name in _ARGUMENTS if fields.get(name) is not None}
+    if endpoint != Endpoint.CHAT:
+        prompt = fields.get("prompt")
+        has_ids = isinstance(prompt, list) and any(isinstance(each, int | list) for each in prompt)
+        messages = tuple(Message(PROMPT_ROLE, text) for text in _prompts(prompt))
+        return PromptText(messages, (), arguments, has_ids)
+    return PromptText(
+        tuple(_message(each) for each in _items(fields.get("messages")) if isinstance(each, dict)),
+        tuple(_tool(each) for each in _items(fields.get("tools")) if isinstance(each, dict)),
+        arguments,
+    )
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return json.loads(body)  # takes NaN and numbers beyond a double, as engines do
+    except (ValueError, RecursionError):
+        return None
+
+
+def _prompts(prompt: Any) -> Sequence[str]:
+    """The texts of a completion's prompts. One given as token ids is a text of made-up words, one for each id: two of
+    them can be compared, and nobody takes them for numbers in a text."""
+    if isinstance(prompt, str):
+        return (prompt,)
+    items = _items(prompt)
+    if items and isinstance(items[0], int):
+        return (_of_ids(items),)
+    return [each if isinstance(each, str) else _of_ids(_items(each)) for each in items]
+
+
+def _of_ids(ids: Sequence[Any]) -> str:
+    return " ".join(map(str, ids[:_MOST_IDS])).translate(_ID_LETTERS)
+
+
+def _message(message: Mapping[str, Any]) -> Message:
+    content = message.get("content")
+    texts: list[str] = []
+    others: list[str] = []
+    for part in [content] if isinstance(content, str) else _items(content):
+        text = part if isinstance(part, str) else _part_text(part)
+        if text is None:
+            others.append(_string(part.get("type")) if isinstance(part, dict) else "")
+        else:
+            texts.append(text)
+    return Message(
+        role=_string(message.get("role")),
+        text="\n".join(texts),
+        form="string" if isinstance(content, str) else "parts" if isinstance(content, list) else "none",
+        others=tuple(others),
+        name=_string(message.get("name")),
+        calls=tuple(_call(call) for call in _items(message.get("tool_calls")) if isinstance(call, dict)),
+        reasoning=_string(message.get("reasoning")) or _string(message.get("reasoning_content")),
+        tool_call_id=_string(message.get("tool_call_id")),
+    )
+
+
+def _part_text(part: Any) -> str | None:
+    if not isinstance(part, dict):
+        return None
+    for key in ("text", "refusal", "thinking"):
+        if isinstance(part.get(key), str):
+            return str(part[key])
+    return None
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    function = call.get("function")
+    function = function if isinstance(function, dict) else {}
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        text = _canonical(arguments) if arguments is not None else ""
+        return ToolCall(_string(function.get("name")), text, text)
+    try:
+        canonical = _canonical(orjson.loads(arguments))
+    except orjson.JSONDecodeError:
+        canonical = arguments
+    return ToolCall(_string(function.get("name")), arguments, canonical)
+
+
+def _tool(tool: Mapping[str, Any]) -> Tool:
+    function = tool.get("function")
+    name = function.get("name") if isinstance(function, dict) else tool.get("name")
+    try:
+        raw = json.dumps(tool, separators=(",", ":"), ensure_ascii=False)
+    except RecursionError:
+        raw = ""
+    return Tool(_string(name), raw, _canonical(tool))
+
+
+def _canonical(value: Any) -> str:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:  # a number beyond 64 bits, or nested deeper than orjson writes
+        pass
+    try:
+        return json.dumps(value, sort_keys=True)
+    except RecursionError:
+        return ""
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,108 @@
+"""Put prediction and report side by side. Pure."""
+
+from gateway.core.canonical import RuleName
+from gateway.core.decision import Decision
+from gateway.core.outcome import FailureStage, Outcome
+from gateway.core.prompt import TokenizedPrompt, TokenSource
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.settlement import Settlement
+from gateway.core.target_load import Rates
+
+_EXACT = (TokenSource.LOCAL, TokenSource.ENGINE_RENDER, TokenSource.ENGINE_TOKENIZE)
+
+
+def confirmed_tokens(request: ChatRequest, prompt: TokenizedPrompt, outcome: Outcome) -> int | None:
+    """What the engine's report says about its cache; None if it says nothing about it.
+
+    A request whose count differs from ours was computed over other tokens; one that asks for log probabilities of the
+    prompt bypasses the cache; of several prompts only the last one's hits are reported.
+    """
+    usage = outcome.usage
+    if usage is None or usage.cached_tokens is None or prompt.source not in _EXACT:
+        return None
+    if usage.prompt_tokens != prompt.tokens or len(prompt.parts) != 1 or bypasses_cache(request):
+        return None
+    return usage.cached_tokens
+
+
+def bypasses_cache(request: ChatRequest) -> bool:
+    """Whether the engine computes the whole prompt anew whatever it holds.
+
+    Source: vLLM 0.32.0, ``v1/request.py``: log probabilities of prompt tokens need every position computed.
+    """
+    fields = request.fields
+    if fields.get("prompt_logprobs") is not None:
+        return True
+    return request.endpoint is Endpoint.COMPLETIONS and bool(fields.get("echo")) and fields.get("logprobs") is not None
+
+
+def settlement(
+    request: ChatRequest,
+    prompt: TokenizedPrompt,
+    decision: Decision | None,
+    outcome: Outcome | None,
+    *,
+    rates: Rates | None,
+    status: int,
+    failed_attempts: int,
+    failures: tuple[FailureStage, ...],
+    dispatched_at: float,
+    now: float,
+    stages: tuple[tuple[str, float], ...],
+    space: str,
+    code: str | None,
+    canonical: tuple[RuleName, ...] = (),
+    resumed: bool = False,
+) -> Settlement:
+    """The whole request in one value; the arguments are as in ``Settlement``.
+
+    Args:
+        request: The request.
+        prompt: Its tokens.
+        decision: Where it went; None if no replica could take it.
+        outcome: What came of it; None if no replica could take it.
+        rates: How fast the replica is believed to be.
+        status: What the client got.
+        failed_attempts: Replicas that it was sent to before, and that failed it.
+        failures: When replicas failed it, the last one included.
+        dispatched_at: Monotonic seconds when it was sent to the replica that answered.
+        now: Monotonic seconds.
+        stages: Seconds per room.
+        space: Short name of its prefix space.
+        code: Code of the error by which the gateway refused it; None if it did not.
+        canonical: The canonicalization rules that changed it.
+        resumed: Whether its stream went on after its replica had failed.
+    """
+    usage = outcome.usage if outcome else None
+    cached = usage.cached_tokens if usage else None
+    ttft = None
+    if outcome is not None and outcome.ttft_seconds is not None:
+        ttft = dispatched_at - request.received_at + outcome.ttft_seconds
+    return Settlement(
+        request_id=request.request_id,
+        model=request.model,
+        endpoint=request.endpoint,
+        decision=decision,
+        ending=outcome.ending if outcome else None,
+        status=status,
+        failed_attempts=failed_attempts,
+        failures=failures,
+        streamed=request.stream,
+        token_source=prompt.source,
+        prompt_tokens=usage.prompt_tokens if usage else prompt.tokens,
+        predicted_tokens=decision.held_tokens if decision else 0,
+        cached_tokens=cached,
+        completion_tokens=usage.completion_tokens if usage else None,
+        parity=usage.prompt_tokens == prompt.tokens if usage and prompt.source in _EXACT and not resumed else None,
+        saved_prefill_seconds=(cached or 0) * rates.prefill_seconds_per_token if rates else 0.0,
+        ttft_seconds=ttft,
+        seconds=now - request.received_at,
+        stages=stages,
+        code=code,
+        caller=request.caller,
+        peer=request.peer,
+        space=space,
+        warming=request.warms is not None,
+        canonical=canonical,
+        resumed=resumed,
+    )

@@ -1,0 +1,279 @@
+"""How the client families of one application differ in what they send in front.
+
+Of each family (source) the variants of all its frames are counted over the last hour: the leading messages without what
+varies in them, the tools' names, and how many messages of the user stand in front of the question. Two families send
+one application in two variants where each variant is, of all that the one family sends, the most similar to that of the
+other. What a family sends in the other's variant as well has changed over time, or from request to request, and is no
+difference between families.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from gateway.core.explanation import Difference, Reply
+from gateway.core.reasons import Reason
+from gateway.explain.diff.opening import questions_in_front
+from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText
+from gateway.explain.reference.family_variants import Matching, Sent, Source, Variant, likeness_of
+from gateway.explain.reference.frame import Frames
+from gateway.explain.reference.kept import Kept
+from gateway.explain.reference.shared_texts import text_bytes
+from gateway.explain.reference.wording import masked
+
+_SLOT_SECONDS = 300
+_SLOTS = 12
+_SOURCES = 50
+_VARIANTS = 32
+_VARIANTS_IN_ALL = 256
+_DESCRIBED = 16
+_QUESTION_CHARACTERS = 200
+_APPLICATION_BYTES = 1_000
+_VARIANT_BYTES = 6_000
+_SOURCE_BYTES = 600
+_COUNT_BYTES = 900
+_LARGEST_PART = 32
+_MEMO_PART = 8
+_SHOWN = 100
+
+_PER_REQUEST = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID, Reason.USER_DATA})
+"""Differences between any two requests, whoever sends them."""
+
+
+class Describe(Protocol):
+    """Names the first difference of two prompts; None for none. See ``settle.difference``."""
+
+    def __call__(
+        self,
+        before: PromptText,
+        after: PromptText,
+        *,
+        before_source: str,
+        after_source: str,
+        same_conversation: bool,
+        replies: Sequence[Reply],
+        tools_first: bool,
+    ) -> Difference | None:
+        """The first difference."""
+        ...
+
+
+_Key = tuple[str, str]
+"""Tenant and model."""
+
+
+class Families:
+    """The frames that the sources of each tenant and model send. Bounded in bytes; what was used least lately goes."""
+
+    def __init__(self, describe: Describe, frames: Frames | None = None, max_bytes: int = 16 * 2**20) -> None:
+        self._describe = describe
+        self._frames = frames or Frames(max_bytes // _MEMO_PART)
+        self._room = max_bytes - max_bytes // _MEMO_PART
+        self._sent: OrderedDict[_Key, Sent] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What all of it takes, about."""
+        return self._bytes
+
+    def note(self, kept: Kept, now: float, *, tools_first: bool = False) -> None:
+        """Count a request; one without leading messages and tools, or with huge ones, is not looked at.
+
+        ``now`` is Unix seconds.
+        """
+        front = _in_front(kept.text)
+        size = _bytes_of(front)
+        if not (front.messages or front.tools) or size > self._room // _LARGEST_PART:
+            return
+        frame = self._frames.of(kept.text)
+        own = hash((frame.skeleton, tuple(message.form for message in front.messages)))
+        hidden = _hidden_questions(kept.text)
+        number = hash((own, len(hidden)))
+        slot = int(now // _SLOT_SECONDS)
+        sent = self._sent_by((kept.tenant, kept.model))
+        if number not in sent.variants:
+            while len(sent.variants) >= _VARIANTS_IN_ALL:
+                self._drop_variant(sent, next(iter(sent.variants)))
+            sample = replace(front, messages=(*front.messages, *hidden))
+            size += _VARIANT_BYTES + text_bytes(PromptText(hidden))
+            sent.variants[number] = Variant(sample, own, len(hidden), frame.features, tools_first, size)
+            self._bytes += size
+        sent.variants.move_to_end(number)
+        self._count(sent, kept.source, number, slot)
+        while self._bytes > self._room:
+            self._drop_oldest()
+
+    def shown(self, now: float, model: str | None = None, tenant: str | None = None) -> list[dict[str, Any]]:
+        """What families send otherwise than a larger one does, of each application; at most 100 by requests, for JSON.
+
+        Each is ``tenant``, ``model``, ``source``, ``than`` (the family that sends more of that application; of two
+        that send as much, the one with fewer messages), ``requests`` (of the source with that difference, in the last
+        hour) and ``difference`` with ``reason``, ``detail``, ``path``, ``said`` and the masked ``before`` (of ``than``)
+        and ``after`` (of ``source``).
+        """
+        since = _since(int(now // _SLOT_SECONDS))
+        rows: list[dict[str, Any]] = []
+        for (tenant_id, model_id), sent in self._sent.items():
+            if model in (None, model_id) and tenant in (None, tenant_id) and len(sent.sources) > 1:
+                rows += [{"tenant": tenant_id, "model": model_id} | row for row in self._differing(sent, since)]
+        rows.sort(key=lambda row: (-row["requests"], row["tenant"], row["model"], row["source"], row["than"]))
+        return rows[:_SHOWN]
+
+    def _differing(self, sent: Sent, since: int) -> list[dict[str, Any]]:
+        """One row for each family, larger family and difference: variants of one application that differ alike, as
+        those with each user's name in them do, are one."""
+        rows: list[tuple[Variant, dict[str, Any]]] = []
+        for source, number, than, other in Matching(sent, since).deviations():
+            variant = sent.variants[number]
+            difference = self._difference(sent, (than, other), (source, number))
+            if difference is None:
+                continue
+            requests = sent.sources[source].requests(number, since)
+            for like, row in rows:
+                is_same = (row["source"], row["than"]) == (source, than) and _is_told_alike(
+                    row["difference"], difference
+                )
+                if is_same and likeness_of(like, variant):
+                    row["requests"] += requests
+                    break
+            else:
+                row = {"source": source, "than": than, "requests": requests, "difference": difference}
+                rows.append((variant, row))
+        return [row for _, row in rows]
+
+    def _difference(self, sent: Sent, before: tuple[str, int], after: tuple[str, int]) -> dict[str, Any] | None:
+        """Of two families and their variants."""
+        (than, other), (source, number) = before, after
+        variant = sent.variants[number]
+        key = (other, than, source)
+        if key not in variant.described:
+            if len(variant.described) >= _DESCRIBED:
+                variant.described.clear()
+            variant.described[key] = self._described(than, sent.variants[other], source, variant)
+        return variant.described[key]
+
+    def _described(self, than: str, other: Variant, name: str, variant: Variant) -> dict[str, Any] | None:
+        found = self._describe(
+            _asked(other.sample),
+            _asked(_worded_as(variant.sample, other.sample)),
+            before_source=than,
+            after_source=name,
+            same_conversation=False,
+            replies=(),
+            tools_first=variant.tools_first,
+        )
+        if found is None or found.reason in _PER_REQUEST:
+            return None
+        return {
+            "reason": str(found.reason),
+            "detail": found.detail,
+            "path": found.path,
+            "said": found.said,
+            "before": found.before,
+            "after": found.after,
+        }
+
+    def _sent_by(self, key: _Key) -> Sent:
+        if key not in self._sent:
+            self._sent[key] = Sent()
+            self._bytes += _APPLICATION_BYTES
+        self._sent.move_to_end(key)
+        return self._sent[key]
+
+    def _count(self, sent: Sent, name: str, number: int, slot: int) -> None:
+        """One request more of a variant; what a family sent more than an hour ago, and what is too much, goes."""
+        since = _since(slot)
+        if name not in sent.sources:
+            sent.sources[name] = Source(slot)
+            self._bytes += _SOURCE_BYTES
+        source = sent.sources[name]
+        if number not in source.counts:
+            source.counts[number] = {}
+            sent.variants[number].senders.add(name)
+            self._bytes += _COUNT_BYTES
+        source.counts[number][slot] = source.counts[number].get(slot, 0) + 1
+        if source.slot != slot:
+            source.slot = slot
+            for old, slots in list(source.counts.items()):
+                source.counts[old] = {each: count for each, count in slots.items() if each >= since}
+                if not source.counts[old]:
+                    self._drop_count(sent, name, old)
+        if len(source.counts) > _VARIANTS:
+            others = [each for each in source.counts if each != number]
+            self._drop_count(sent, name, min(others, key=lambda each: source.requests(each, since)))
+        if len(sent.sources) > _SOURCES:
+            least = min(sent.sources.keys() - {name}, key=lambda each: (sent.sources[each].total(since), each))
+            for old in list(sent.sources[least].counts):
+                self._drop_count(sent, least, old)
+
+    def _drop_count(self, sent: Sent, name: str, number: int) -> None:
+        """Forget that a family sent a variant, with the family and the variant if that was all of them."""
+        source, variant = sent.sources[name], sent.variants[number]
+        del source.counts[number]
+        variant.senders.discard(name)
+        self._bytes -= _COUNT_BYTES
+        if not source.counts:
+            del sent.sources[name]
+            self._bytes -= _SOURCE_BYTES
+        if not variant.senders:
+            del sent.variants[number]
+            self._bytes -= variant.size
+
+    def _drop_variant(self, sent: Sent, number: int) -> None:
+        for name in list(sent.variants[number].senders):
+            self._drop_count(sent, name, number)
+
+    def _drop_oldest(self) -> None:
+        key, sent = next(iter(self._sent.items()))
+        self._drop_variant(sent, next(iter(sent.variants)))
+        if not sent.variants:
+            del self._sent[key]
+            self._bytes -= _APPLICATION_BYTES
+
+
+def _is_told_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(one[name] == other[name] for name in ("reason", "detail", "path", "said"))
+
+
+def _in_front(text: PromptText) -> PromptText:
+    """A prompt's frame alone. Documents are left out: they come with the question."""
+    messages = text.leading or tuple(each for each in text.messages if each.role in LEADING_ROLES)
+    arguments = {name: value for name, value in text.arguments.items() if name != "documents"}
+    return PromptText(messages, text.tools, arguments)
+
+
+def _hidden_questions(text: PromptText) -> tuple[Message, ...]:
+    """The user's messages behind the leading ones, but for the last of them, the question; each cut short."""
+    if not text.leading and any(message.role in LEADING_ROLES for message in text.messages):
+        return ()
+    start = len(text.leading)
+    hidden = text.messages[start : start + max(questions_in_front(text) - 1, 0)]
+    return tuple(Message(message.role, message.text[:_QUESTION_CHARACTERS]) for message in hidden)
+
+
+def _bytes_of(text: PromptText) -> int:
+    return text_bytes(text) + sum(map(len, text.arguments.values()))
+
+
+def _asked(sample: PromptText) -> PromptText:
+    """A sample with a question behind it: a message that is only appended is no difference."""
+    return replace(sample, messages=(*sample.messages, Message("user", "?")))
+
+
+def _worded_as(sample: PromptText, other: PromptText) -> PromptText:
+    """A sample with the lines of another where they differ in the time and the like only, which would come first."""
+    lines = {masked(line): line for message in other.messages for line in message.text.split("\n")}
+    return replace(
+        sample,
+        messages=tuple(
+            replace(message, text="\n".join(lines.get(masked(line), line) for line in message.text.split("\n")))
+            for message in sample.messages
+        ),
+    )
+
+
+def _since(slot: int) -> int:
+    """The first time slot that still counts."""
+    return slot - _SLOTS + 1

@@ -1,0 +1,362 @@
+"""Earlier requests, and which of them a request is compared with.
+
+In this order: the last one of the same session; an earlier turn of the same conversation; the last one of the same
+skeleton, which is the frame with numbers, dates and ids masked; the one with the most similar frame; none.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from gateway.explain.prompt_text import PROMPT_ROLE, PromptText
+from gateway.explain.reference.frame import Frame, Frames
+from gateway.explain.reference.groups import Groups
+from gateway.explain.reference.kept import ChosenBy, Found, Kept
+from gateway.explain.reference.overlap import common_tokens
+from gateway.explain.reference.postings import POSTING_BYTES, Postings
+from gateway.explain.reference.shared_texts import SharedTexts, text_bytes
+from gateway.explain.reference.thread import Thread
+
+_SESSION_REQUESTS = 8
+"""Of a session, as many of the last requests are looked at: agents send several at a time."""
+
+_CANDIDATES = 8
+_SAME_TOKENS = 16
+"""Beginnings that differ by less than this in length are as long as each other: times differ in their last digits."""
+
+_PROMPTS = 32
+"""As many completions that begin alike are looked at for the one that is continued."""
+
+_CONTINUED_CHARACTERS = 64
+"""A completion's prompt of this length that another one begins with was continued there."""
+
+_LARGEST_PART = 8
+_MEMO_PART = 16
+_REQUEST_BYTES = 900
+_NUMBER_BYTES = 40
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A kept request.
+
+    Attributes:
+        kept: It.
+        group: Number of its group; None if it has no skeleton.
+        keys: Under what it stands.
+        digests: Its messages, as in ``Thread``.
+        before: Number of the earlier turn of its conversation; None if none was known.
+        size: What it takes itself, bytes.
+    """
+
+    kept: Kept
+    group: int | None
+    keys: tuple[int, ...]
+    digests: tuple[int, ...]
+    before: int | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What is found by in a request.
+
+    Attributes:
+        text: Its prompt.
+        tenant: Its tenant.
+        frame: Its frame.
+        thread: Its messages.
+        group: Number of its group; None if it has no skeleton.
+    """
+
+    text: PromptText
+    tenant: str
+    frame: Frame
+    thread: Thread
+    group: int | None
+
+
+class References:
+    """Earlier requests, bounded in bytes and age. No request is ever compared with one of another tenant."""
+
+    def __init__(self, max_bytes: int, ttl_seconds: float, frames: Frames | None = None) -> None:
+        """Keep what fits into ``max_bytes``: texts, ids, replies and what they are found by; the oldest go first.
+
+        ``frames`` reads the prompts' frames, if somebody else needs them, too.
+        """
+        self._max_bytes = max_bytes
+        self._ttl_seconds = ttl_seconds
+        memo_bytes = max_bytes // _MEMO_PART
+        self._room = max_bytes - memo_bytes
+        self._frames = frames or Frames(memo_bytes)
+        self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._entries_bytes = 0
+        self._next = 0
+        self._postings = Postings()
+        self._groups = Groups()
+        self._texts = SharedTexts()
+        self._last_read: _Reading | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def held_bytes(self) -> int:
+        """What the requests take, about; without the memo of masked lines, which takes up to a sixteenth more."""
+        return self._entries_bytes + self._texts.held_bytes + self._groups.held_bytes
+
+    def find(self, kept: Kept, now: float) -> Found | None:
+        """The earlier request to compare one with; None if there is none like it. ``now`` is Unix seconds."""
+        self.expire(now)
+        reading = self._read(kept)
+        number, chosen_by = self._choose(kept, reading)
+        if number is None:
+            return None
+        return Found(self._entries[number].kept, chosen_by, chosen_by in ("session", "conversation"))
+
+    def keep(self, kept: Kept, now: float) -> None:
+        """Keep a request for later ones to be compared with. One larger than an eighth of the memory is not kept.
+
+        Of a conversation's turns, the one before the last but one is let go: the later ones hold all of it.
+        """
+        self.expire(now)
+        own_bytes = _own_bytes(kept)
+        if own_bytes + text_bytes(kept.text) > self._max_bytes // _LARGEST_PART:
+            return
+        reading = self._read(kept)
+        self._last_read = None
+        before = self._continued(kept, reading)
+        keys = tuple(dict.fromkeys(self._keys(kept, reading, continues=before is not None)))
+        size = own_bytes + POSTING_BYTES * len(keys) + _NUMBER_BYTES * len(reading.thread.digests)
+        if before is not None:
+            self._let_go_before(before, kept)
+        number, self._next = self._next, self._next + 1
+        shared = replace(kept, text=self._texts.share(kept.text))
+        self._entries[number] = _Entry(shared, reading.group, keys, reading.thread.digests, before, size)
+        self._entries_bytes += size
+        for key in keys:
+            self._postings.add(key, number)
+        if reading.group is not None:
+            self._groups.add(reading.group, kept.tenant, reading.frame)
+        while self.held_bytes > self._room:
+            self._drop(next(iter(self._entries)))
+
+    def _choose(self, kept: Kept, reading: _Reading) -> tuple[int | None, ChosenBy]:
+        same_skeleton = self._of_group(kept, reading.group)
+        number = self._of_session(kept, reading, instead=same_skeleton)
+        if number is not None:
+            return number, "session"
+        number = self._of_conversation(kept, reading)
+        if number is not None:
+            return number, "conversation"
+        if same_skeleton is not None:
+            return same_skeleton, "skeleton"
+        return self._similar(kept, reading), "similar"
+
+    def _of_session(self, kept: Kept, reading: _Reading, instead: int | None) -> int | None:
+        """The one of the last requests of the session with the longest beginning in common, the latest of several.
+
+        None if they are of other applications than this one (agents call each other), where one is known that is not.
+        """
+        if not kept.session:
+            return None
+        numbers = self._latest(_session_key(kept), kept, _SESSION_REQUESTS)
+        if instead is not None and not any(self._is_related(number, reading) for number in numbers):
+            return None
+        equal = {number: common_tokens(self._entries[number].kept.ids, kept.ids) for number in numbers}
+        longest = max(equal.values(), default=0)
+        return max(
+            (number for number in numbers if equal[number] > longest - _SAME_TOKENS),
+            key=lambda number: (
+                self._begins_alike(self._entries[number].group, kept, reading),
+                reading.thread.common_messages(self._entries[number].digests),
+                number,
+            ),
+            default=None,
+        )
+
+    def _is_related(self, number: int, reading: _Reading) -> bool:
+        entry = self._entries[number]
+        return entry.group == reading.group or reading.thread.common_messages(entry.digests) > 0
+
+    def _of_conversation(self, kept: Kept, reading: _Reading) -> int | None:
+        """An earlier turn of the same conversation: one continued here, a branch of it, or one cut off in front."""
+        thread = reading.thread
+        if not thread.digests:
+            return self._continued_prompt(kept, reading)
+        for length in range(len(thread.digests), 0, -1):
+            number = self._turn(kept, reading, length)
+            if number is None and length > 1:
+                # A turn that stopped one message earlier is continued here; a branch has only begun alike.
+                branch = self._preferred(
+                    self._of_same_session(
+                        thread.branch(length), kept, reading, is_telling=thread.is_telling(0, length)
+                    ),
+                    kept,
+                )
+                if branch is not None:
+                    number = self._turn(kept, reading, length - 1)
+                    number = branch if number is None else number
+            if number is not None:
+                return number
+        for key, is_telling in thread.tails():
+            number = self._preferred(self._of_same_session(key, kept, reading, is_telling=is_telling), kept)
+            if number is not None:
+                return number
+        return None
+
+    def _continued(self, kept: Kept, reading: _Reading) -> int | None:
+        """The turn that the last messages continue."""
+        for length in range(len(reading.thread.digests) - 1, 0, -1):
+            number = self._turn(kept, reading, length)
+            if number is not None:
+                return number
+        return None
+
+    def _turn(self, kept: Kept, reading: _Reading, length: int) -> int | None:
+        """A request whose prompt, maybe with its reply, is the first ``length`` messages of this one."""
+        thread = reading.thread
+        is_telling = thread.is_telling(0, length)
+        answered = self._latest(thread.answered(length), kept, _CANDIDATES)
+        number = self._preferred(self._of_same_application(answered, kept, reading, is_telling=is_telling), kept)
+        if number is None:
+            whole = self._of_same_session(thread.whole(length), kept, reading, is_telling=is_telling)
+            number = self._preferred(whole, kept)
+        return number
+
+    def _of_same_application(self, numbers: list[int], kept: Kept, reading: _Reading, *, is_telling: bool) -> list[int]:
+        """Those that begin as this one does; others only if what they have in common is telling: the conversations of
+        two applications may both be greetings so far."""
+        alike = [number for number in numbers if self._begins_alike(self._entries[number].group, kept, reading)]
+        return alike or (numbers if is_telling else [])
+
+    def _begins_alike(self, group: int | None, kept: Kept, reading: _Reading) -> bool:
+        if group is None or group == reading.group:
+            return group == reading.group
+        return self._groups.is_similar(group, kept.tenant, reading.frame)
+
+    def _of_same_session(self, key: int, kept: Kept, reading: _Reading, *, is_telling: bool) -> list[int]:
+        """The latest under a key without those of sessions known to be others, and of other applications."""
+        latest = self._latest(key, kept, _CANDIDATES)
+        numbers = self._of_same_application(latest, kept, reading, is_telling=is_telling)
+        if not numbers or not kept.session:
+            return numbers
+        return [number for number in numbers if self._entries[number].kept.session in ("", kept.session)]
+
+    def _continued_prompt(self, kept: Kept, reading: _Reading) -> int | None:
+        """Of completions: the one whose prompt is the longest beginning of this one's."""
+        if not kept.text.messages or kept.text.messages[0].role != PROMPT_ROLE:
+            return None
+        prompt = kept.text.messages[0].text
+        best, best_length = None, _CONTINUED_CHARACTERS - 1
+        beginnings = _beginning_keys(kept.tenant, reading.frame)
+        for number in (number for key in beginnings for number in self._latest(key, kept, _PROMPTS)):
+            earlier = self._entries[number].kept.text.messages[0].text
+            if best_length < len(earlier) < len(prompt) and prompt.startswith(earlier):
+                best, best_length = number, len(earlier)
+        return best
+
+    def _of_group(self, kept: Kept, group: int | None) -> int | None:
+        """The last one of a group: of the same model and source, else of the same model, else of the same source."""
+        if group is None:
+            return None
+        for key in (*_narrower(group, kept), group):
+            number = self._preferred(self._latest(key, kept, _CANDIDATES), kept)
+            if number is not None:
+                return number
+        return None
+
+    def _similar(self, kept: Kept, reading: _Reading) -> int | None:
+        group = self._groups.most_similar(kept.tenant, reading.frame)
+        if group is not None:
+            return self._of_group(kept, group)
+        for key in _beginning_keys(kept.tenant, reading.frame):
+            number = self._preferred(self._latest(key, kept, _CANDIDATES), kept)
+            if number is not None:
+                return number
+        return None
+
+    def _latest(self, key: int, kept: Kept, count: int) -> list[int]:
+        """The last ones under a key, the latest first. That keys are numbers must not bring another tenant's prompt."""
+        numbers = self._postings.latest(key, count)
+        return numbers and [number for number in numbers if self._entries[number].kept.tenant == kept.tenant]
+
+    def _preferred(self, numbers: list[int], kept: Kept) -> int | None:
+        """Of the same model, then of the same source, then the latest."""
+        if not numbers:
+            return None
+
+        def rank(number: int) -> tuple[bool, bool, int]:
+            other = self._entries[number].kept
+            return other.model == kept.model, other.source == kept.source, number
+
+        return max(numbers, key=rank)
+
+    def _read(self, kept: Kept) -> _Reading:
+        last = self._last_read
+        # A request is looked for and then kept: its text is read once.
+        if last is not None and last.text is kept.text and last.tenant == kept.tenant:
+            return last
+        frame = self._frames.of(kept.text)
+        thread = Thread(kept.tenant, kept.text, frame.skeleton)
+        group = None if frame.skeleton is None else hash((kept.tenant, "group", frame.skeleton))
+        self._last_read = _Reading(kept.text, kept.tenant, frame, thread, group)
+        return self._last_read
+
+    def _keys(self, kept: Kept, reading: _Reading, *, continues: bool) -> Iterable[int]:
+        if kept.session:
+            yield _session_key(kept)
+        yield from reading.thread.keys(kept, continues)
+        if reading.group is not None:
+            yield from (*_narrower(reading.group, kept), reading.group)
+        yield from _beginning_keys(kept.tenant, reading.frame)
+
+    def _let_go_before(self, number: int, kept: Kept) -> None:
+        last = self._entries[number]
+        before = self._entries.get(last.before) if last.before is not None else None
+        if before is None or last.before is None:
+            return
+        if _line(before.kept) == _line(last.kept) == _line(kept):
+            self._drop(last.before)
+
+    def expire(self, now: float) -> None:
+        """Let go of what is too old; ``now`` is Unix seconds."""
+        while self._entries:
+            number = next(iter(self._entries))
+            if self._entries[number].kept.at >= now - self._ttl_seconds:
+                return
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        entry = self._entries.pop(number)
+        self._entries_bytes -= entry.size
+        self._texts.release(entry.kept.text)
+        for key in entry.keys:
+            self._postings.discard(key, number)
+        if entry.group is not None and entry.group not in self._postings:
+            self._groups.remove(entry.group)
+
+
+def _line(kept: Kept) -> tuple[str, str, str]:
+    """What the turns of one conversation share unless something changed that is to be seen."""
+    return kept.session, kept.model, kept.source
+
+
+def _session_key(kept: Kept) -> int:
+    return hash((kept.tenant, "session", kept.session))
+
+
+def _narrower(group: int, kept: Kept) -> tuple[int, int]:
+    return hash((group, kept.model, kept.source)), hash((group, kept.model))
+
+
+def _beginning_keys(tenant: str, frame: Frame) -> Iterable[int]:
+    return (hash((tenant, "beginning", each)) for each in frame.beginnings)
+
+
+def _own_bytes(kept: Kept) -> int:
+    """What a request takes besides its text's parts."""
+    replies = sum(2 * len(reply.text or "") + len(reply.ids or b"") + 200 for reply in kept.replies)
+    arguments = sum(len(name) + 2 * len(value) + 100 for name, value in kept.text.arguments.items())
+    parts = len(kept.text.messages) + len(kept.text.tools)
+    return _REQUEST_BYTES + len(kept.session) + len(kept.ids) + replies + arguments + 8 * parts

@@ -1,0 +1,175 @@
+"""The wording of a text without what varies from one request to the next.
+
+A text is cut into segments (lines; sentences of long lines), and each is masked: case and blanks are folded; numbers,
+dates, ids and addresses become ``0``. Masked segments are remembered, because leading messages repeat in most of their
+lines even where one of them holds the time.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from itertools import repeat
+
+import xxhash
+
+from gateway.explain.reference.recent_cache import Memo
+
+_TEXT_CHARACTERS = 65_536
+"""As much of a text is looked at. What follows does not make another application of it."""
+
+_LINE_CHARACTERS = 400
+_SEGMENT_CHARACTERS = 2_000
+
+_SENTENCE_ENDS = ". ", "! ", "? ", "; "
+_WIDE_SENTENCE_ENDS = "。", "！", "？", "；"
+
+_CALENDAR = frozenset(
+    """
+january february march april june july august september october november december
+jan feb mar apr jun jul aug sept sep oct nov dec
+monday tuesday wednesday thursday friday saturday sunday mon tue tues wed thu thur thurs fri sat sun
+januar februar märz mai juni juli oktober dezember
+montag dienstag mittwoch donnerstag freitag samstag sonnabend sonntag
+janvier février mars avril juin juillet août septembre octobre novembre décembre
+lundi mardi mercredi jeudi vendredi samedi dimanche
+enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre
+lunes martes miércoles jueves viernes sábado domingo
+gennaio febbraio aprile maggio giugno luglio settembre ottobre dicembre
+lunedì martedì mercoledì giovedì venerdì sabato domenica
+janeiro fevereiro março maio junho julho setembro outubro novembro dezembro segunda-feira terça-feira quarta-feira
+quinta-feira sexta-feira januari februari maart mei augustus maandag dinsdag woensdag donderdag vrijdag zaterdag zondag
+stycznia lutego marca kwietnia maja czerwca lipca sierpnia września października listopada grudnia
+poniedziałek wtorek środa czwartek piątek sobota niedziela
+января февраля марта апреля мая июня июля августа сентября октября ноября декабря
+понедельник вторник среда четверг пятница суббота воскресенье
+ocak şubat mart nisan mayıs haziran temmuz ağustos eylül ekim kasım aralık
+pazartesi salı çarşamba perşembe cuma cumartesi pazar
+am pm utc gmt cet cest est edt pst pdt may
+""".split()
+)
+"""Words of a date or a time of day. One that is also another word is masked in every text alike, so nothing is lost."""
+
+_LETTERS = re.compile(r"[^\W\d_]++(?:-feira)?")
+_CALENDAR_WORD = re.compile(rf"\b(?:{'|'.join(sorted(_CALENDAR, key=lambda word: (-len(word), word)))})\b")
+_CALENDAR_SIGNS = re.compile(
+    "星期[一二三四五六日天]|[上下]午|午[前後]|[月火水木金土日]曜日|[월화수목금토일]요일|오[전후]"
+)
+_ADDRESS = re.compile(r"(?<!\S)[^\s@]*+@\S*+")
+_WITH_DIGITS = re.compile(
+    r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
+    r"|\b[^\W\d]*+\d\w*+"
+)
+_DIGIT = re.compile(r"\d")
+_LONG_WORD_LETTERS = 20
+_LONG_WORD = re.compile(rf"[^\W\d_]{{{_LONG_WORD_LETTERS},}}+")
+_VARYING_RUN = re.compile(r"0(?:[\W_]{1,3}+0)++")
+
+_PLAIN_SIGNS = str.maketrans(
+    {**dict.fromkeys("“”„«»″", '"'), **dict.fromkeys("‘’‚′", "'"), **dict.fromkeys("‐‑–—−", "-")}
+    | dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad")
+)
+
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]++")
+_SHINGLE_WORDS = 4
+_NORMALIZED_CHARS = 1000
+_SEGMENT_BYTES = 220
+_MARK_BYTES = 40
+
+
+class Segment:
+    """A line or a sentence, masked.
+
+    Attributes:
+        masked: What is left of it.
+        is_line: Whether it is a whole line.
+    """
+
+    __slots__ = ("_marks", "is_line", "masked")
+
+    def __init__(self, text: str, is_line: bool) -> None:
+        self.masked = masked(text)
+        self.is_line = is_line
+        self._marks: tuple[int, ...] | None = None
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """Numbers that two segments share as far as they share their words: a sample of runs of four words. They mean
+        something in this process only."""
+        if self._marks is None:
+            words = _WORD.findall(self.masked)
+            runs = zip(*(words[at:] for at in range(_SHINGLE_WORDS)), strict=False)
+            shingles = set(map(hash, runs)) or {hash(tuple(words))}
+            sampled = sorted(shingles)[: max(6, len(words) // 4)] if words else []
+            whole = [digest("\n" + self.masked)] if len(words) > 2 else []
+            self._marks = (*sampled, *whole)
+        return self._marks
+
+
+class Wording:
+    """Cuts and masks texts, and remembers the segments it met last."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """Remember segments of about ``max_bytes`` in all."""
+        self._segments: Memo[tuple[str, bool], Segment] = Memo(max_bytes)
+
+    def segments(self, text: str) -> list[Segment]:
+        """The segments of a text that are not empty when masked."""
+        found = []
+        for piece in _pieces(text[:_TEXT_CHARACTERS]):
+            segment = self._segments.get(piece)
+            if segment is None:
+                segment = Segment(*piece)
+                size = _SEGMENT_BYTES + 2 * len(piece[0]) + _MARK_BYTES * (8 + len(piece[0]) // 16)
+                self._segments.put(piece, segment, size)
+            if segment.masked:
+                found.append(segment)
+        return found
+
+
+def digest(text: str) -> int:
+    """A number that stands for a text, in every process the same."""
+    return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
+
+
+def _plain(start: int, text: str) -> str:
+    """Some characters of a text in their plain form. Some: what a letter with very many marks takes is quadratic."""
+    return unicodedata.normalize("NFKC", text[start : start + _NORMALIZED_CHARS])
+
+
+def masked(text: str) -> str:
+    """A text with case and blanks folded, and ``0`` for every number, date, id and address."""
+    is_ascii = text.isascii()
+    if not is_ascii:
+        text = "".join(map(_plain, range(0, len(text), _NORMALIZED_CHARS), repeat(text))).translate(_PLAIN_SIGNS)
+    text = " ".join(text.lower().split())
+    # Most lines hold nothing that varies; to look for each kind at every word of them would be slow.
+    if "@" in text:
+        text = _ADDRESS.sub("0", text)
+    words = _LETTERS.findall(text)
+    if not _CALENDAR.isdisjoint(words):
+        text = _CALENDAR_WORD.sub("0", text)
+    if max(map(len, words), default=0) >= _LONG_WORD_LETTERS:
+        text = _LONG_WORD.sub("0", text)
+    if not is_ascii:
+        text = _CALENDAR_SIGNS.sub("0", text)
+    if _DIGIT.search(text):
+        text = _VARYING_RUN.sub("0", _WITH_DIGITS.sub("0", text))
+    return text
+
+
+def _sentences(line: str) -> list[str]:
+    # Replacing is ten times as fast as splitting by an expression.
+    for end in _SENTENCE_ENDS if line.isascii() else (*_SENTENCE_ENDS, *_WIDE_SENTENCE_ENDS):
+        line = line.replace(end, end + "\n")
+    return line.split("\n")
+
+
+def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+    """Its lines, and whether each is whole."""
+    for line in text.splitlines():
+        if len(line) <= _LINE_CHARACTERS:
+            yield line, True
+            continue
+        for sentence in _sentences(line):
+            for at in range(0, len(sentence), _SEGMENT_CHARACTERS):
+                yield sentence[at : at + _SEGMENT_CHARACTERS], False

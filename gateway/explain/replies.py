@@ -1,0 +1,68 @@
+"""The text an engine generated, out of the answer it gave.
+
+Blocks filled while decoding are cached like those of a prompt: the next turn of a conversation finds them. To predict
+that, the generated text is encoded behind the prompt's tokens. Only plain text can be: what a tool or reasoning parser
+took apart is not what was generated.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gateway.core.explanation import Reply
+from gateway.core.outcome import Ending, Outcome
+from gateway.engines import payloads
+
+_CALLS = ("tool_calls", "function_call")
+_REASONING = ("reasoning", "reasoning_content")
+_NOT_TEXT = (*_CALLS, *_REASONING, "refusal")
+
+
+@dataclass(slots=True)
+class _Choice:
+    texts: list[str] = field(default_factory=list)
+    is_plain: bool = True
+    has_calls: bool = False
+    has_reasoning: bool = False
+
+    def add(self, choice: Mapping[str, Any]) -> None:
+        message = choice.get("delta") or choice.get("message")
+        if isinstance(message, dict):
+            text = message.get("content")
+            self.is_plain = self.is_plain and not any(message.get(key) for key in _NOT_TEXT)
+            self.has_calls = self.has_calls or any(message.get(key) for key in _CALLS)
+            self.has_reasoning = self.has_reasoning or any(message.get(key) for key in _REASONING)
+        else:
+            text = choice.get("text")
+        if isinstance(text, str):
+            self.texts.append(text)
+
+    def reply(self) -> Reply:
+        text = "".join(self.texts) if self.is_plain else None
+        return Reply(text, None, has_calls=self.has_calls, has_reasoning=self.has_reasoning)
+
+
+def replies(outcome: Outcome) -> Sequence[Reply]:
+    """Every choice of an answer, its token ids not yet known; the text is None where there is more than plain text."""
+    if not outcome.answer or outcome.ending is not Ending.COMPLETE:
+        return ()
+    raw = b"".join(outcome.answer)
+    found: dict[int, _Choice] = {}
+    for document in _documents(raw, streamed=outcome.streamed):
+        choices = document.get("choices") if isinstance(document, dict) else None
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and isinstance(index := choice.get("index", 0), int):
+                found.setdefault(index, _Choice()).add(choice)
+    return [choice.reply() for choice in found.values()]
+
+
+def _documents(raw: bytes, *, streamed: bool) -> list[Any]:
+    found = []
+    for text in payloads(raw) if streamed else (raw,):
+        try:
+            found.append(orjson.loads(text))
+        except orjson.JSONDecodeError:
+            continue
+    return found

@@ -1,0 +1,124 @@
+"""The figures of other gateways, by way of what all of them write down.
+
+Each writes its own every few seconds, as long as there are others, and whoever is asked for the figures of all reads
+what the others wrote. No request ever waits for it.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+import structlog
+
+from gateway.core.ports import Records
+from gateway.tasks import TaskGroupOwner
+
+WRITTEN_SECONDS = 180.0
+"""What a gateway wrote counts for so long; one that ended without a word drops out then."""
+
+_WRITE_SECONDS = 5.0
+_READ_SECONDS = 1.0
+_CLEAN_ROUNDS = 36
+"""Every so many writes it is seen whether others have left anything behind."""
+
+_NAME_BYTES = 8
+
+_Written = tuple[float, bytes]
+_decoder = msgspec.msgpack.Decoder(_Written)
+_log = structlog.get_logger("gateway.explain.worker")
+
+
+class OthersFigures:
+    """Writes this gateway's figures, and reads those of the others.
+
+    Args:
+        records: Where they are written down. It counts and logs its failures itself.
+        own: Gives this gateway's.
+        peers: How many others there are.
+        writes: Whether they are written here. Of several gateways with one journal, one does.
+        wall: Unix seconds.
+        write_seconds: How often they are written.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        own: Callable[[], Awaitable[bytes]],
+        peers: Callable[[], int],
+        *,
+        writes: bool = True,
+        wall: Callable[[], float] = time.time,
+        write_seconds: float = _WRITE_SECONDS,
+    ) -> None:
+        self._records = records
+        self._own = own
+        self._peers = peers
+        self._writes = writes
+        self._wall = wall
+        self._write_seconds = write_seconds
+        self._name = os.urandom(_NAME_BYTES).hex()
+        self._written = False
+        self._ending = False
+        self._rounds = 0
+        self._tasks = TaskGroupOwner()
+
+    def start(self) -> None:
+        """Begin. Does not wait for anything."""
+        if self._writes:
+            self._tasks.spawn(self._write_on(), name="explain-figures")
+
+    async def stop(self) -> None:
+        """Take back what was written, if that is quick, and end."""
+        self._ending = True
+        await self._tasks.cancel()
+        if self._written:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(_READ_SECONDS):
+                    await self._records.write({self._name: None})
+
+    async def read(self) -> tuple[bytes, ...] | None:
+        """What all have written, perhaps this one, too; None if it cannot be had now."""
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                found = await self._records.read()
+        except Exception as error:  # noqa: BLE001 - whatever it is, there are this gateway's own
+            _log.debug("figures_not_read", error=type(error).__name__)
+            return None
+        return tuple(written for written in map(self._current, found.values()) if written is not None)
+
+    async def write(self) -> None:
+        """Write this gateway's figures.
+
+        Raises:
+            Exception: it is not possible now.
+        """
+        figures = await self._own()
+        self._written = True
+        changes: dict[str, bytes | None] = {self._name: msgspec.msgpack.encode((self._wall(), figures))}
+        self._rounds += 1
+        if self._rounds % _CLEAN_ROUNDS == 0:
+            changes |= dict.fromkeys(self._left_behind(await self._records.read()))
+        await self._records.write(changes)
+
+    async def _write_on(self) -> None:
+        while not self._ending:  # redis-py swallows a cancellation now and then
+            await asyncio.sleep(self._write_seconds)
+            if not self._peers():
+                continue
+            try:
+                await self.write()
+            except Exception as error:  # noqa: BLE001 - Redis is away, mostly; it is counted where it happens
+                _log.debug("figures_not_written", error=type(error).__name__)
+
+    def _current(self, value: bytes) -> bytes | None:
+        try:
+            at, figures = _decoder.decode(value)
+        except msgspec.MsgspecError:
+            return None
+        return figures if abs(self._wall() - at) < WRITTEN_SECONDS else None
+
+    def _left_behind(self, found: Mapping[str, bytes]) -> list[str]:
+        return [name for name, value in found.items() if name != self._name and self._current(value) is None]

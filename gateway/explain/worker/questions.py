@@ -1,0 +1,67 @@
+"""Questions on their way to the process that explains, and their answers."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from gateway.explain.worker.explain_messages import Answer, Question
+from gateway.explain.worker.refusals import ExplainUnavailable, refusal
+
+
+class OpenQuestions:
+    """Those that wait for an answer.
+
+    Args:
+        answer_seconds: How long each of them does.
+    """
+
+    def __init__(self, answer_seconds: float) -> None:
+        self._answer_seconds = answer_seconds
+        self._asked = 0
+        self._open: dict[int, tuple[Question, asyncio.Future[Answer]]] = {}
+
+    @property
+    def open(self) -> Sequence[Question]:
+        """They, in the order they were asked."""
+        return [question for question, _ in self._open.values()]
+
+    async def ask(
+        self,
+        question: str,
+        arguments: Mapping[str, str],
+        send: Callable[[Question], None],
+        others: tuple[bytes, ...] | None = (),
+    ) -> bytes:
+        """Send one, and wait.
+
+        Raises:
+            GatewayError: as ``ExplainDesk.ask``.
+        """
+        self._asked += 1
+        asked = Question(self._asked, question, dict(arguments), others)
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open[asked.number] = (asked, answered)
+        try:
+            send(asked)
+            async with asyncio.timeout(self._answer_seconds):
+                answer = await answered
+        except TimeoutError:
+            raise ExplainUnavailable(
+                f"The process that explains requests did not answer within {self._answer_seconds:g} s."
+            ) from None
+        finally:
+            del self._open[asked.number]
+        if answer.status != 200:
+            raise refusal(answer.status, answer.message, answer.param, answer.code)
+        return answer.document
+
+    def answered(self, answer: Answer) -> None:
+        """An answer came; nobody may wait for it any more."""
+        _, future = self._open.get(answer.number, (None, None))
+        if future is not None and not future.done():
+            future.set_result(answer)
+
+    def refuse_all(self, why: str) -> None:
+        """There will be no answers."""
+        for _, future in self._open.values():
+            if not future.done():
+                future.set_exception(ExplainUnavailable(why))

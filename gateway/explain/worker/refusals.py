@@ -1,0 +1,25 @@
+"""Why a question about reasons gets no answer."""
+
+from gateway.core.errors import BadRequest, GatewayError, NotFound
+
+
+class ExplainUnavailable(GatewayError):
+    """The process that explains is not there, or does not answer."""
+
+    status = 503
+    type = "service_unavailable"
+    retry_after_seconds = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="explain_unavailable")
+
+
+def explain_off() -> NotFound:
+    """Explanations are turned off."""
+    return NotFound("Explanations are turned off. Set explain.enabled: true.", code="explain_off")
+
+
+def refusal(status: int, message: str, param: str | None, code: str | None) -> GatewayError:
+    """What the other process refused, as the exception it was there."""
+    kind = {400: BadRequest, 404: NotFound}.get(status, GatewayError)
+    return kind(message, param=param, code=code)

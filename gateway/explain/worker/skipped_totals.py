@@ -1,0 +1,80 @@
+"""Requests that could not be explained, added up: no token of theirs is missing from any sum."""
+
+import msgspec
+
+from gateway.core.explanation import Finished
+from gateway.explain.worker.explain_messages import LeftOut
+
+_MOST_SUMS = 1000
+_OTHER = "(other)"
+
+_Key = tuple[str, str, str, str, str, bool]
+
+
+def share_of(finished: Finished) -> LeftOut:
+    """A request as a sum of one. Its hits are what an explanation would say they are."""
+    hits = finished.cached_tokens
+    if hits is None:
+        scale = finished.prompt_tokens / finished.own_tokens if finished.own_tokens else 1.0
+        hits = 0 if finished.bypasses_cache else round(finished.predicted_tokens * scale)
+    prompt_tokens = max(finished.prompt_tokens, 0)
+    return LeftOut(
+        finished.model,
+        finished.tenant,
+        finished.tenant_label,
+        finished.source,
+        finished.where.template,
+        finished.cached_tokens is not None,
+        finished.at,
+        1,
+        prompt_tokens,
+        min(max(hits, 0), prompt_tokens),
+        prompt_tokens * finished.prefill_seconds_per_token,
+    )
+
+
+class Sums:
+    """Sums per model, tenant, client family and template version.
+
+    Client families are whatever clients say, and tenants may be without number. When there are too many sums, what is
+    new goes to ``(other)``; models, their template versions and tenant labels are bounded by the configuration.
+
+    Args:
+        most: How many sums there may be before that.
+    """
+
+    def __init__(self, most: int = _MOST_SUMS) -> None:
+        self._most = most
+        self._sums: dict[_Key, LeftOut] = {}
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+    def add(self, more: LeftOut) -> None:
+        """Add one more sum."""
+        key = _key(more)
+        if key not in self._sums and len(self._sums) >= self._most:
+            more = msgspec.structs.replace(more, tenant=_OTHER, source=_OTHER)
+            key = _key(more)
+        before = self._sums.get(key)
+        self._sums[key] = more if before is None else _together(before, more)
+
+    def take(self) -> list[LeftOut]:
+        """All of them; begins anew."""
+        taken, self._sums = list(self._sums.values()), {}
+        return taken
+
+
+def _key(share: LeftOut) -> _Key:
+    return share.model, share.tenant, share.tenant_label, share.source, share.template, share.hits_confirmed
+
+
+def _together(one: LeftOut, other: LeftOut) -> LeftOut:
+    return msgspec.structs.replace(
+        one,
+        at=max(one.at, other.at),
+        requests=one.requests + other.requests,
+        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
+        hits=one.hits + other.hits,
+        prefill_seconds=one.prefill_seconds + other.prefill_seconds,
+    )

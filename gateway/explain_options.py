@@ -1,0 +1,57 @@
+"""Ties the process that explains to the configuration."""
+
+import json
+from pathlib import Path
+
+from gateway.config.settings import Settings
+from gateway.core.ports import ExplainObserver
+from gateway.explain.worker import ExplainFront
+from gateway.explain.worker.explain_messages import CanonTerms, ModelTerms
+from gateway.explain.worker.front import COMMAND, SHARED_COMMAND
+
+
+def explain_front(
+    settings: Settings,
+    observer: ExplainObserver,
+    *,
+    at: Path | None = None,
+    door: int | None = None,
+    hears: bool = True,
+) -> ExplainFront:
+    """Where explanations are asked for. Reads the chat templates.
+
+    Args:
+        settings: The configuration.
+        observer: Is told what was counted.
+        at: Where the process listens that explains, if somebody else started it.
+        door: The descriptor of the socket at which it is to listen, if it is started here and for several gateways.
+        hears: Whether what other gateways tell of theirs is handed on to it.
+    """
+    command = COMMAND if door is None else SHARED_COMMAND
+    gpus, canon = _gpus(settings), _canon_terms(settings)
+    tells = settings.state is not None
+    return ExplainFront(
+        settings.explain, observer, gpus, canon, command=command, at=at, door=door, tells=tells, hears=hears
+    )
+
+
+async def configure_explain(front: ExplainFront, settings: Settings) -> None:
+    """Have explanations go by other settings from now on."""
+    await front.configure(settings.explain, _gpus(settings), _canon_terms(settings))
+
+
+def _gpus(settings: Settings) -> dict[str, float]:
+    return {model.id: model.gpus_per_replica for model in settings.models}
+
+
+def _canon_terms(settings: Settings) -> CanonTerms:
+    """What it takes to try rules in the process that explains. Reads the chat templates."""
+    models = {}
+    for model in settings.models:
+        if model.tokenizer == "engine":
+            continue  # nothing there knows its tokens
+        template = model.chat_template.read_text(encoding="utf-8") if model.chat_template else None
+        content_format = None if model.content_format == "auto" else model.content_format
+        arguments = json.dumps(model.chat_template_kwargs).encode()
+        models[model.id] = ModelTerms(model.tokenizer, template, arguments, content_format)
+    return CanonTerms(settings.canon.model_dump_json().encode(), models)

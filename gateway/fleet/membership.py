@@ -1,0 +1,226 @@
+"""Who is in the fleet: makes of what the configuration and discovery say replicas that come, change and leave."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import structlog
+
+from gateway.config.replica_settings import ReplicaSettings
+from gateway.config.settings import ModelSettings, Settings
+from gateway.core.ids import ModelId, ReplicaId
+from gateway.core.replica_state import DrainCause
+from gateway.core.target_load import Rates
+from gateway.discovery import Condition, Found
+from gateway.fleet.breaker import BreakerLimits
+from gateway.fleet.drains import Drains
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.health import HealthMonitor
+from gateway.fleet.replica import Replica
+from gateway.http_client.client import HttpClient
+from gateway.index import ReplicaIndex
+from gateway.kv_events import FeedPlan, KvFeeds
+from gateway.routing import LearnedRates
+from gateway.spaces import SpaceKeeper
+from gateway.tasks import TaskGroupOwner
+
+_LOOK_SECONDS = 0.5
+_IDLE_LOOKS = 3
+"""Looks in a row at which a replica that leaves has nothing to do any more, until it is forgotten: its last requests
+are still being accounted for when they are over."""
+
+_log = structlog.get_logger("gateway.fleet.membership")
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """Who has to know of replicas that come and go."""
+
+    fleet: Fleet
+    client: HttpClient
+    drains: Drains
+    health: HealthMonitor
+    feeds: KvFeeds
+    index: ReplicaIndex
+    keeper: SpaceKeeper
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    replica: Replica
+    settings: ReplicaSettings
+    gone: bool = False
+    """Nobody names it any more: it is forgotten once it has nothing to do."""
+    leaving: asyncio.Task[None] | None = None
+    """Waits for that."""
+
+
+class Membership:
+    """Keeps the fleet as it is wanted to be.
+
+    A replica is known by its id. One that is named no more gets no new request; when the last one that it has is over
+    it is forgotten, with all that was known of it. Whoever stays, keeps everything: what is believed of its cache, what
+    was learned of its speed, what failed, its connections.
+
+    Args:
+        settings: What replicas begin with. Of its models nothing is taken yet: see ``configure``.
+        rooms: Whom to tell.
+        forgotten: Told of every replica that is no more.
+    """
+
+    def __init__(self, settings: Settings, rooms: Rooms, forgotten: Callable[[Replica], None]) -> None:
+        start = settings.placement
+        self._rates = Rates(
+            base_seconds=start.base_ttft_seconds,
+            prefill_seconds_per_token=1 / start.prefill_tokens_per_second,
+            decode_seconds_per_token=start.decode_seconds_per_token,
+            request_seconds=start.base_ttft_seconds + 100 * start.decode_seconds_per_token,
+        )
+        self._breaker = BreakerLimits(
+            suspect_seconds=settings.relay.suspect_seconds,
+            eject_after=settings.relay.eject_after,
+            eject_max_seconds=settings.relay.eject_max_seconds,
+        )
+        self._rooms = rooms
+        self._forgotten = forgotten
+        self._pools: dict[ModelId, LearnedRates] = {}
+        self._members: dict[ReplicaId, _Member] = {}
+        self._named: dict[ModelId, Sequence[ReplicaSettings]] = {}
+        self._found: dict[ModelId, Sequence[Found]] = {}
+        self._clashes: set[tuple[ModelId, str]] = set()
+        self._tasks = TaskGroupOwner()
+
+    def configure(self, models: Sequence[ModelSettings]) -> None:
+        """Go by these replicas of the configuration from now on, beside those that were found."""
+        for model in models:
+            self._named[ModelId(model.id)] = model.replicas
+        self._update_all()
+
+    def found(self, model: ModelId, found: Sequence[Found]) -> None:
+        """Go by these replicas that were found from now on, beside those of the configuration."""
+        self._found[model] = found
+        self._update(model)
+
+    def model_of(self, replica: ReplicaId) -> ModelId:
+        """The model that a replica of the fleet serves."""
+        return self._members[replica].replica.model
+
+    async def stop(self) -> None:
+        """End waiting for replicas that leave."""
+        await self._tasks.cancel()
+
+    def _update_all(self) -> None:
+        for model in self._named:
+            self._update(model)
+
+    def _update(self, model: ModelId) -> None:
+        wanted = {ReplicaId(each.replica.id): each for each in self._wanted(model)}
+        for name, member in self._members.items():
+            if member.replica.model == model and name not in wanted and not member.gone:
+                self._see_off(member)
+        for name, each in wanted.items():
+            known = self._members.get(name)
+            if known is None:
+                if each.condition is Condition.READY:
+                    self._add(model, each.replica)
+            elif known.replica.model == model:
+                self._change(known, each)
+            elif not known.gone:  # else it joins when it has left the other model
+                self._note_clash(model, f"replica {name} serves {known.replica.model}")
+
+    def _wanted(self, model: ModelId) -> Iterator[Found]:
+        """Those of the configuration first: what is found as well is the same engine."""
+        names, urls = set(), set()
+        for each in (*map(Found, self._named.get(model, ())), *self._found.get(model, ())):
+            if each.replica.id not in names and each.replica.url not in urls:
+                names.add(each.replica.id)
+                urls.add(each.replica.url)
+                yield each
+
+    def _add(self, model: ModelId, settings: ReplicaSettings) -> None:
+        rooms = self._rooms
+        pool = self._pools.setdefault(model, LearnedRates(self._rates))
+        replica = Replica(
+            ReplicaId(settings.id),
+            settings.url,
+            model,
+            LearnedRates(self._rates, pool),
+            authorization=_authorization(settings),
+            region=settings.region,
+            breaker=self._breaker,
+        )
+        self._members[replica.id] = _Member(replica, settings)
+        rooms.fleet.add(replica)
+        rooms.keeper.joined(replica.id, model)
+        rooms.feeds.add(replica.id, _feed_plan(settings))
+        replica.drain(DrainCause.CONFIGURATION, on=settings.drain)
+        rooms.health.watch(replica)
+        _log.info("replica_added", replica=replica.id, model=model, url=replica.url)
+
+    def _change(self, member: _Member, found: Found) -> None:
+        rooms, replica, before, after = self._rooms, member.replica, member.settings, found.replica
+        if member.gone:
+            member.gone = False
+            if member.leaving is not None:
+                member.leaving.cancel()  # or it would be forgotten twice if it leaves again at once
+            _log.info("replica_back", replica=replica.id, model=replica.model)
+        member.settings = after
+        replica.region = after.region
+        replica.authorization = _authorization(after)
+        if after.url != before.url:
+            _log.info("replica_moved", replica=replica.id, model=replica.model, url=after.url, before=before.url)
+            self._close_idle(member)
+            replica.move(after.url)
+            rooms.health.moved(replica)
+        if _feed_plan(after) != _feed_plan(before) or after.url != before.url:
+            rooms.feeds.add(replica.id, _feed_plan(after))
+        rooms.drains.set(replica, DrainCause.CONFIGURATION, on=after.drain)
+        rooms.drains.set(replica, DrainCause.LEAVING, on=found.condition is not Condition.READY)
+
+    def _see_off(self, member: _Member) -> None:
+        member.gone = True
+        replica = member.replica
+        _log.info("replica_leaving", replica=replica.id, model=replica.model, requests=replica.requests)
+        self._rooms.drains.set(replica, DrainCause.LEAVING, on=True)
+        member.leaving = self._tasks.spawn(self._forget_when_idle(member), name=f"leaving-{replica.id}")
+
+    async def _forget_when_idle(self, member: _Member) -> None:
+        idle = 0
+        while idle < _IDLE_LOOKS:
+            await asyncio.sleep(_LOOK_SECONDS)
+            busy = member.replica.requests or member.replica.flights
+            idle = 0 if busy else idle + 1
+        self._forget(member)
+
+    def _forget(self, member: _Member) -> None:
+        rooms, replica = self._rooms, member.replica
+        del self._members[replica.id]
+        rooms.health.forget(replica)
+        rooms.fleet.remove(replica)
+        rooms.feeds.remove(replica.id)
+        rooms.index.forget(replica.id)
+        rooms.keeper.left(replica.id)
+        self._close_idle(member)
+        self._forgotten(replica)
+        _log.info("replica_removed", replica=replica.id, model=replica.model)
+        self._update_all()  # its id may have been waited for
+
+    def _close_idle(self, member: _Member) -> None:
+        """Close its connections, unless another replica, which was found at the same address, uses them."""
+        origin = member.replica.origin
+        if all(other is member or other.replica.origin != origin for other in self._members.values()):
+            self._rooms.client.forget(origin)
+
+    def _note_clash(self, model: ModelId, problem: str) -> None:
+        if (model, problem) not in self._clashes:
+            self._clashes.add((model, problem))
+            _log.error("replica_named_twice", model=model, problem=f"{problem} already", fix="give one another id")
+
+
+def _feed_plan(settings: ReplicaSettings) -> FeedPlan:
+    return FeedPlan(urlsplit(settings.url).hostname or "", settings.events, settings.replay)
+
+
+def _authorization(settings: ReplicaSettings) -> bytes | None:
+    return f"Bearer {settings.api_key.get_secret_value()}".encode() if settings.api_key else None

@@ -1,0 +1,20 @@
+"""The HTTP/1.1 client towards the replicas: small, on asyncio's own transports and the httptools parser.
+
+Every request and every streamed chunk passes here, and a client that leaves must free its replica at once. Which
+libraries were tried, and what each lacks, is in docs/decisions/0002-upstream-http-client.md.
+"""
+
+from gateway.http_client.client import Exchange, HttpClient, Response
+from gateway.http_client.origin import Origin
+from gateway.http_client.transport_errors import Broken, NotConnected, ResponseTooLarge, TransportError
+
+__all__ = [
+    "Broken",
+    "Exchange",
+    "HttpClient",
+    "NotConnected",
+    "Origin",
+    "Response",
+    "ResponseTooLarge",
+    "TransportError",
+]

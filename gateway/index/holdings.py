@@ -1,0 +1,338 @@
+"""What one target holds, as its KV events tell.
+
+An engine's hash is the name of a block and nothing else: it says which block a later event means, and which block comes
+before another. What a block *is* comes from its tokens, hashed behind the chain of the block before it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from gateway.core.block_chain import chain_block_size
+from gateway.core.ids import ModelId
+from gateway.core.kv_events import BlockRemoved, BlockStored, Medium
+from gateway.core.ports import BlockHasher
+from gateway.core.prompt import TOKEN_BYTES
+from gateway.index.engine_blocks import NamedBlocks, add_packed, drop_packed, one_copy
+from gateway.index.holders import Shelf
+from gateway.index.orphans import Aside, WaitingBlock
+from gateway.index.pages import PageTokens
+from gateway.index.slot_map import NONE
+
+_ADOPTED_AT_ONCE = 128
+"""Waiting blocks that are placed in one portion of work."""
+
+_WINDOW_BLOCKS = 4096
+"""Blocks of a run of which the engine kept only some: it cannot be taken over in portions. Longer ones are ignored."""
+
+_UNDESCRIBED_LIMIT = 65536
+"""Blocks an engine named and never described that are remembered, in case it does later."""
+
+
+class HeldBlocks:
+    """The blocks of one target.
+
+    Args:
+        shelf: Where requests look.
+        bit: The target's bit there.
+        hasher: From tokens to chain hashes.
+        model: The model the target serves.
+        on_lost: Called with the chain hash of every block that the target does not hold any more.
+        replace: Called with blocks that count no more, all at once; returns the shelf and the bit for those to come.
+
+    Attributes:
+        bit: As above.
+        shelf: As above.
+        block_size: Tokens per block of the chains; None until an event told.
+        ignored: Events of which nothing could be made.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        bit: int,
+        hasher: BlockHasher,
+        model: ModelId,
+        *,
+        on_lost: Callable[[int], None],
+        replace: Callable[[NamedBlocks], tuple[Shelf, int]],
+    ) -> None:
+        self.shelf = shelf
+        self.bit = bit
+        self.block_size: int | None = None
+        self.ignored = 0
+        self._hasher = hasher
+        self._model = model
+        self._on_lost = on_lost
+        self._replace = replace
+        self._blocks = NamedBlocks(shelf, bit, on_lost)
+        self._aside = Aside()
+        # Blocks that have appeared while others waited for them, by name.
+        self._appeared: deque[int] = deque()
+        self._undescribed: dict[tuple[int, Medium], int] = {}
+        self._engine_block_size = 0
+        self._pages: PageTokens | None = None
+        self._group: int | None = None
+        # Where only parts of prefixes are kept, blocks without a name stand between those with one. There, chain hashes
+        # are the names, and this tells the engine's.
+        self._chain_of: dict[int, int] | None = None
+
+    @property
+    def blocks(self) -> NamedBlocks:
+        """The blocks whose place is known."""
+        return self._blocks
+
+    @property
+    def accounted_blocks(self) -> int:
+        """Blocks of the engine's GPU cache whose content is known, copies counted."""
+        return self._blocks.gpu_copies // (self._pages.pages_per_block if self._pages else 1)
+
+    @property
+    def waiting(self) -> int:
+        """Blocks kept aside because their place is not known."""
+        return len(self._aside)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays, the shelf's not counted."""
+        return self._blocks.nbytes + (self._pages.nbytes if self._pages else 0)
+
+    def copies(self) -> Iterator[tuple[int, int]]:
+        """Engine name and number of GPU copies of every block that has one: for comparing with an engine."""
+        return self._blocks.copies()
+
+    def store(self, event: BlockStored) -> None:
+        """A run of blocks is there from now on."""
+        if not event.names or self._is_other_group(event.group, sparse=event.sparse):
+            return
+        if not event.tokens:
+            # Described before, and now on another medium as well. Without tokens nobody can tell where an unknown one
+            # belongs; least of all at the beginning, although no parent is named.
+            for name in event.names:
+                self._store_undescribed(name, event.medium)
+            return
+        if self._group is None and event.medium is Medium.GPU:
+            self._group = event.group
+            if event.sparse:
+                self._start_over(sparse=True)
+        missing = self._missing_names(event)
+        if missing is None:
+            self.ignored += 1
+            return
+        if event.parent is None:
+            parent = self._blocks.root(self._hasher.root(self._model, event.adapter, event.salt))
+        else:
+            parent = self._find(event.parent)
+            if not parent:
+                self._set_aside(event, event.parent, missing)
+                return
+        if self._pages is not None:
+            self._store_pages(self._pages, event, parent)
+        elif missing:
+            self._store_window(event, parent, missing)
+        else:
+            chain = self._blocks.chain(parent)
+            one = one_copy(event.medium)
+            hashes = self._hasher.extend(chain, event.tokens, event.block_size, event.extras)
+            for name, own in zip(event.names, hashes, strict=True):
+                parent = self._store_block(name, parent, own, one)
+
+    def remove(self, event: BlockRemoved) -> None:
+        """One copy of each named block is gone."""
+        if self._is_other_group(event.group, sparse=None):
+            return
+        for name in event.names:
+            slot = self._find(name)
+            if slot:
+                self._blocks.drop_copy(slot, event.medium)
+                if self._chain_of is not None and not self._blocks.has_copies(slot):
+                    del self._chain_of[name]
+            elif (block := self._aside.get(name)) is not None:
+                block.copies = drop_packed(block.copies, event.medium)
+                if not block.copies:
+                    self._aside.drop(name)
+            elif self._undescribed:
+                self._undescribed.pop((name, event.medium), None)
+
+    def advance(self) -> bool:
+        """See ``EventIndex``."""
+        for _ in range(_ADOPTED_AT_ONCE):
+            if not self._appeared:
+                break
+            self._adopt_child(self._appeared[0])
+        more = self._blocks.free_pending()
+        return bool(self._appeared) or more
+
+    def _is_other_group(self, group: int, *, sparse: bool | None) -> bool:
+        """Whether an event concerns a group of layers that is not followed.
+
+        A model with several groups caches each by itself and reuses what all of them have. One of them is followed, the
+        first that keeps whole prefixes, which gives an upper bound; only where there is none, one that keeps parts.
+        """
+        if self._group is None or group == self._group:
+            return False
+        if self._chain_of is not None and sparse is False:
+            self._start_over(sparse=False)
+            self._group = group
+            return False
+        return True
+
+    def _start_over(self, *, sparse: bool) -> None:
+        """Forget all blocks."""
+        self.shelf, self.bit = self._replace(self._blocks)
+        self._blocks = NamedBlocks(self.shelf, self.bit, self._on_lost, keeps_ancestors=sparse)
+        self._chain_of = {} if sparse else None
+        self._aside = Aside()
+        self._appeared.clear()
+        self._engine_block_size = 0
+        self._pages = None
+
+    def _find(self, name: int) -> int:
+        return self._blocks.find(name if self._chain_of is None else self._chain_of.get(name, NONE))
+
+    def _missing_names(self, event: BlockStored) -> int | None:
+        """Blocks of the run that the engine did not keep; None for a run that does not fit the target's blocks."""
+        if not event.block_size or len(event.tokens) % (TOKEN_BYTES * event.block_size):
+            return None
+        if event.extras is not None and len(event.extras) != len(event.names):
+            return None
+        if not self._engine_block_size:
+            if event.medium is not Medium.GPU:
+                return None  # other media may be cut into larger blocks
+            self._engine_block_size = event.block_size
+            self.block_size = chain_block_size(event.block_size)
+            if self.block_size != event.block_size:
+                self._pages = PageTokens(event.block_size, self.block_size // event.block_size)
+        missing = len(event.tokens) // (TOKEN_BYTES * event.block_size) - len(event.names)
+        if event.block_size != self._engine_block_size or missing < 0:
+            return None
+        if missing and missing + len(event.names) > _WINDOW_BLOCKS:
+            return None
+        if missing or self._pages is not None:
+            # What is in the blocks without a name, or in a page's place in its block, is not told.
+            plain = event.extras is None or not any(event.extras)
+            return missing if plain and not (missing and self._pages is not None) else None
+        return missing
+
+    def _store_block(self, name: int, parent: int, chain: int, copies: int) -> int:
+        slot, is_new = self._put_block(name, parent, chain, copies)
+        if is_new:
+            self._adopt(slot, name)
+        return slot
+
+    def _put_block(self, name: int, parent: int, chain: int, copies: int) -> tuple[int, bool]:
+        """Returns the block's slot, and whether it was not there before."""
+        key = name
+        if self._chain_of is not None:
+            key = self._chain_of[name] = chain
+        slot = self._blocks.find(key)
+        if slot:
+            if copies:
+                self._blocks.add_copies(slot, copies)
+            return slot, False
+        return self._blocks.place(key, parent, chain, copies), True
+
+    def _store_window(self, event: BlockStored, parent: int, missing: int) -> None:
+        """A run of which the engine kept only some blocks, without saying which.
+
+        It keeps the end of a window, so the names are taken for the run's last blocks: the most it can be. Those before
+        count as held for as long as these are.
+        """
+        if self._chain_of is None:
+            # Only now it shows that this group keeps parts.
+            chain, begins = self._blocks.chain(parent), self._blocks.parent(parent) == NONE
+            self._start_over(sparse=True)
+            if not begins:
+                return
+            parent = self._blocks.root(chain)
+        chains = self._hasher.extend(self._blocks.chain(parent), event.tokens, event.block_size, None)
+        for own in chains[:missing]:
+            # A block without a name of the engine's is known by its chain hash alone.
+            parent = self._blocks.find(own) or self._blocks.place(own, parent, own, 0)
+        for name, own in zip(event.names, chains[missing:], strict=True):
+            parent = self._store_block(name, parent, own, one_copy(event.medium))
+
+    def _store_pages(self, pages: PageTokens, event: BlockStored, parent: int) -> None:
+        """Pages of an engine whose pages are smaller than a block. A block is there with its last page."""
+        size = event.block_size * TOKEN_BYTES
+        copies = one_copy(event.medium)
+        before, begun = pages.block_so_far(self._blocks, parent)
+        for i, name in enumerate(event.names):
+            tokens = event.tokens[i * size : (i + 1) * size]
+            parent, is_new = self._put_page(name, parent, (before, begun), tokens, copies)
+            if is_new:
+                self._adopt(parent, name)
+            if self._blocks.chain(parent):
+                before, begun = parent, b""
+            else:
+                begun += tokens
+
+    def _put_page(
+        self, name: int, parent: int, block: tuple[int, bytes], tokens: bytes, copies: int
+    ) -> tuple[int, bool]:
+        """Returns the page's slot, and whether it was not there before. ``block`` as ``PageTokens.block_so_far``."""
+        pages = self._pages
+        assert pages is not None
+        slot = self._blocks.find(name)
+        if slot:
+            self._blocks.add_copies(slot, copies)
+            return slot, False
+        before, begun = block
+        chain = 0
+        if len(begun) + len(tokens) == pages.block_bytes:
+            (chain,) = self._hasher.extend(self._blocks.chain(before), begun + tokens, self.block_size or 0, None)
+        slot = self._blocks.place(name, parent, chain, copies)
+        pages.put(slot, tokens)
+        return slot, True
+
+    def _store_undescribed(self, name: int, medium: Medium) -> None:
+        slot = self._find(name)
+        if slot:
+            self._blocks.add_copies(slot, one_copy(medium))
+        elif (block := self._aside.get(name)) is not None:
+            block.copies = add_packed(block.copies, one_copy(medium))
+        elif len(self._undescribed) < _UNDESCRIBED_LIMIT:
+            self._undescribed[name, medium] = 1
+
+    def _set_aside(self, event: BlockStored, parent: int, missing: int) -> None:
+        if missing:
+            return  # which of the blocks these are cannot be told later either
+        size = event.block_size * TOKEN_BYTES
+        one = one_copy(event.medium)
+        for i, name in enumerate(event.names):
+            if slot := self._find(name):
+                self._blocks.add_copies(slot, one)
+            elif (block := self._aside.get(name)) is not None:
+                block.copies = add_packed(block.copies, one)
+            else:
+                extra = event.extras[i] if event.extras else None
+                self._aside.put(WaitingBlock(name, parent, event.tokens[i * size : (i + 1) * size], extra, one))
+            parent = name
+
+    def _adopt(self, slot: int, name: int) -> None:
+        """A block appeared: take in what is known of it by name alone, and note that others waited for it."""
+        self._adopt_copies(slot, name)
+        if self._aside.waits_for(name):
+            self._appeared.append(name)
+
+    def _adopt_child(self, name: int) -> None:
+        """Place one of the blocks that waited for a name; if there is none left, be done with that name."""
+        parent = self._find(name)
+        block = self._aside.take_child(name) if parent else None
+        if block is None:
+            self._appeared.popleft()
+            return
+        if self._pages is not None:
+            so_far = self._pages.block_so_far(self._blocks, parent)
+            slot, is_new = self._put_page(block.name, parent, so_far, block.tokens, block.copies)
+        else:
+            extras = [block.extra] if block.extra else None
+            chain = self._blocks.chain(parent)
+            (own,) = self._hasher.extend(chain, block.tokens, self._engine_block_size, extras)
+            slot, is_new = self._put_block(block.name, parent, own, block.copies)
+        if is_new:
+            self._adopt(slot, block.name)
+
+    def _adopt_copies(self, slot: int, name: int) -> None:
+        for medium in Medium if self._undescribed else ():
+            if self._undescribed.pop((name, medium), None):
+                self._blocks.add_copies(slot, one_copy(medium))

@@ -1,0 +1,255 @@
+"""An index that several gateways keep together: what one sends, the others expect where it was sent.
+
+What a request does to the index of its own gateway (begin, computed, complete, abandon) it does a moment later to those
+of the others. Only hashes travel, which are made with the space's salt.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from sys import byteorder
+
+import msgspec
+
+from gateway.core.block_chain import BlockChain
+from gateway.core.ids import BlockHash, ReplicaId, Target
+from gateway.core.ports import Holding, IndexState, Lease, PrefixIndex
+
+_MOST_BLOCKS = 65_536
+"""Blocks of requests that wait to be told: half a mebibyte. Others' requests are not told then: they cost hits only."""
+
+
+class _What(IntEnum):
+    BEGIN = 0
+    COMPUTED = 1
+    COMPLETE = 2
+    ABANDON = 3
+
+
+class _Chain(msgspec.Struct, array_like=True):
+    """A chain.
+
+    Attributes:
+        hashes: Little-endian u64 each. With ``after``, only those behind the prompt's.
+        block_size: Tokens per block.
+        tokens: Length of the whole prompt.
+        after: Position of the prompt it goes on from; -1 for none.
+    """
+
+    hashes: bytes
+    block_size: int
+    tokens: int
+    after: int = -1
+
+
+class _Step(msgspec.Struct, array_like=True):
+    """What became of a request.
+
+    Attributes:
+        what: One of ``_What``.
+        number: The request's.
+        replica: Where it was sent; with ``BEGIN``.
+        rank: Likewise.
+        cached_tokens: What the engine reported; with ``COMPLETE``.
+        chains: Its prompts; with ``COMPLETE`` what it left in the cache.
+    """
+
+    what: _What
+    number: int
+    replica: str = ""
+    rank: int = 0
+    cached_tokens: int | None = None
+    chains: list[_Chain] = []
+
+
+_decoder = msgspec.msgpack.Decoder(list[_Step])
+
+
+@dataclass(slots=True, eq=False)
+class _Lease:
+    """A request of this gateway; ``number`` is None if it is not told."""
+
+    inner: Lease
+    number: int | None
+    chains: Sequence[BlockChain]
+
+    @property
+    def held_tokens(self) -> int:
+        """See ``Lease``."""
+        return self.inner.held_tokens
+
+
+@dataclass(slots=True, eq=False)
+class _Heard:
+    """A peer's request."""
+
+    lease: Lease
+    chains: Sequence[BlockChain]
+    computed: bool = False
+
+
+class SharedIndex:
+    """A ``PrefixIndex`` in front of another one, and a ``Shared``.
+
+    Args:
+        inner: The index of this gateway.
+        knows: Whether there is such a target.
+    """
+
+    def __init__(self, inner: PrefixIndex, knows: Callable[[Target], bool]) -> None:
+        self._inner = inner
+        self._knows = knows
+        self._steps: list[tuple[_What, int, Target | None, int | None, Sequence[BlockChain], Sequence[BlockChain]]] = []
+        self._waiting_blocks = 0
+        self._number = 0
+        self._heard: dict[str, dict[int, _Heard]] = {}
+
+    # Of this gateway's requests
+
+    def begin(self, chains: Sequence[BlockChain], target: Target, now: float) -> Lease:
+        """See ``PrefixIndex``."""
+        inner = self._inner.begin(chains, target, now)
+        blocks = 1 + sum(len(chain.hashes) for chain in chains)
+        if self._waiting_blocks + blocks > _MOST_BLOCKS:
+            return _Lease(inner, None, chains)
+        self._waiting_blocks += blocks
+        self._number += 1
+        self._steps.append((_What.BEGIN, self._number, target, None, chains, ()))
+        return _Lease(inner, self._number, chains)
+
+    def computed(self, lease: Lease) -> None:
+        """See ``PrefixIndex``."""
+        assert isinstance(lease, _Lease)
+        self._inner.computed(lease.inner)
+        self._step(_What.COMPUTED, lease)
+
+    def complete(self, lease: Lease, cached_tokens: int | None, filled: Iterable[BlockChain], now: float) -> None:
+        """See ``PrefixIndex``."""
+        assert isinstance(lease, _Lease)
+        filled = list(filled)
+        self._inner.complete(lease.inner, cached_tokens, filled, now)
+        self._step(_What.COMPLETE, lease, cached_tokens, filled)
+
+    def abandon(self, lease: Lease) -> None:
+        """See ``PrefixIndex``."""
+        assert isinstance(lease, _Lease)
+        self._inner.abandon(lease.inner)
+        self._step(_What.ABANDON, lease)
+
+    def holdings(self, chains: Sequence[BlockChain], targets: Sequence[Target], now: float) -> list[Holding]:
+        """See ``PrefixIndex``."""
+        return self._inner.holdings(chains, targets, now)
+
+    def set_capacity(self, target: Target, blocks: int | None, *, caching: bool = True) -> None:
+        """See ``PrefixIndex``."""
+        self._inner.set_capacity(target, blocks, caching=caching)
+
+    def remove(self, target: Target) -> None:
+        """See ``PrefixIndex``."""
+        self._inner.remove(target)
+
+    def block_size(self, target: Target) -> int | None:
+        """See ``PrefixIndex``."""
+        return self._inner.block_size(target)
+
+    def state(self, target: Target) -> IndexState:
+        """See ``PrefixIndex``."""
+        return self._inner.state(target)
+
+    # Of others'
+
+    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - what is over is of no use
+        """See ``Shared``."""
+        if not self._steps:
+            return None
+        steps, self._steps, self._waiting_blocks = self._steps, [], 0
+        return msgspec.msgpack.encode(
+            [
+                _Step(
+                    what,
+                    number,
+                    target.replica if target else "",
+                    target.rank if target else 0,
+                    cached,
+                    [_written(chain, prompts) for chain in chains],
+                )
+                for what, number, target, cached, chains, prompts in steps
+            ]
+        )
+
+    def heard(self, peer: str, told: bytes, now: float) -> None:
+        """See ``Shared``."""
+        requests = self._heard.setdefault(peer, {})
+        for step in _decoder.decode(told):
+            if step.what is _What.BEGIN:
+                target = Target(ReplicaId(step.replica), step.rank)
+                if self._knows(target):
+                    chains = [_read(chain, ()) for chain in step.chains]
+                    requests[step.number] = _Heard(self._inner.begin(chains, target, now), chains)
+            elif step.what is _What.COMPUTED:
+                self._computed(requests.get(step.number))
+            else:
+                self._end(step, requests.pop(step.number, None), now)
+
+    def missed(self, peer: str, now: float) -> None:
+        """See ``Shared``. Its requests may have ended unheard: what was computed is taken to be there."""
+        for request in self._heard.pop(peer, {}).values():
+            if request.computed:
+                self._inner.complete(request.lease, None, request.chains, now)
+            else:
+                self._inner.abandon(request.lease)
+
+    def gone(self, peer: str, now: float) -> None:
+        """See ``Shared``."""
+
+    def _step(self, what: _What, lease: _Lease, cached: int | None = None, filled: Sequence[BlockChain] = ()) -> None:
+        if lease.number is not None:
+            self._steps.append((what, lease.number, None, cached, filled, lease.chains))
+
+    def _computed(self, request: _Heard | None) -> None:
+        if request is not None:
+            request.computed = True
+            self._inner.computed(request.lease)
+
+    def _end(self, step: _Step, request: _Heard | None, now: float) -> None:
+        if request is None:
+            return
+        if step.what is _What.COMPLETE:
+            filled = [_read(chain, request.chains) for chain in step.chains]
+            self._inner.complete(request.lease, step.cached_tokens, filled, now)
+        else:
+            self._inner.abandon(request.lease)
+
+
+def _written(chain: BlockChain, prompts: Sequence[BlockChain]) -> _Chain:
+    """A chain to be told; of one that goes on from a prompt, which peers know, what comes behind."""
+    for position, prompt in enumerate(prompts):
+        length = len(prompt.hashes)
+        # A hash stands for all that is before it.
+        if length and len(chain.hashes) >= length and chain.hashes[length - 1] == prompt.hashes[-1]:
+            return _Chain(_packed(chain.hashes[length:]), chain.block_size, chain.tokens, position)
+    return _Chain(_packed(chain.hashes), chain.block_size, chain.tokens)
+
+
+def _read(chain: _Chain, prompts: Sequence[BlockChain]) -> BlockChain:
+    hashes = _unpacked(chain.hashes)
+    if chain.after >= 0:
+        hashes = [*prompts[chain.after].hashes, *hashes]
+    if chain.block_size < 1 or chain.tokens < len(hashes) * chain.block_size:
+        raise ValueError("no chain has more blocks than tokens")
+    return BlockChain(hashes, chain.block_size, chain.tokens)
+
+
+def _packed(hashes: Sequence[BlockHash]) -> bytes:
+    packed = array("Q", hashes)
+    if byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def _unpacked(data: bytes) -> list[BlockHash]:
+    hashes = array("Q", data)
+    if byteorder == "big":
+        hashes.byteswap()
+    return [BlockHash(each) for each in hashes]

@@ -1,0 +1,465 @@
+"""One target's events: from the sockets through their order into the index."""
+
+import itertools
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import structlog
+import zmq
+
+from gateway.config.kv_events_settings import IngestSettings
+from gateway.core.ids import Target
+from gateway.core.kv_events import (
+    UNREADABLE,
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EventBatch,
+    EventSource,
+    FeedState,
+    KvEvent,
+    UnknownEvent,
+)
+from gateway.core.ports import EventIndex, EventObserver
+from gateway.engines import BatchReader, BatchUnreadable, decode_batch
+from gateway.kv_events.log_limiter import Alarm
+from gateway.kv_events.order import Action, Apply, AskReplay, BatchOrder, Clear, Gap, SetState
+from gateway.kv_events.portions import pieces
+from gateway.kv_events.work_scheduler import Pump
+from gateway.kv_events.zmq_sockets import Context, FrameUnreadable, Replay, Subscription
+
+_SMALL_BYTES = 16_384
+"""Batches up to this size are decoded in one step, larger ones in several."""
+
+_REPLAY_BATCHES = 1_000_000
+_REPLAY_SECONDS = 300.0
+"""Most batches, and most time, of one replay; engines keep 10,000 batches. An answer beyond either does not end."""
+
+_SHOWN_TYPES = 10
+"""Types of unreadable events that one log line names at most."""
+
+_RETRY_SECONDS = 30.0
+_CHECK_ENGINE = "see whether the engine runs and its event port can be reached, as it could before"
+_FAILED_PROBES = 2
+"""Probes in a row without an answer after which the events count as lost."""
+
+_KINDS = {BlockStored: "stored", BlockRemoved: "removed", AllBlocksCleared: "cleared", UnknownEvent: "unknown"}
+
+_UNREADABLE = EventBatch(0.0, (UnknownEvent(UNREADABLE),))
+
+_log = structlog.get_logger("gateway.kv_events")
+
+
+@dataclass(frozen=True, slots=True)
+class FeedReport:
+    """One target's events, for people to look at.
+
+    Attributes:
+        rank: Data-parallel rank.
+        state: How far they can be trusted.
+        address: Where they are published.
+        replay_address: Where past ones can be asked for.
+        next_sequence: The batch that should come next; None while that is not known.
+        batches: Batches taken over.
+        gaps: How often some were missing.
+        last_batch_age_seconds: Since the last one; None before the first.
+        problem: What keeps them from coming, if it is known.
+    """
+
+    rank: int
+    state: FeedState
+    address: str
+    replay_address: str | None
+    next_sequence: int | None
+    batches: int
+    gaps: int
+    last_batch_age_seconds: float | None
+    problem: str | None
+
+
+class _Reading(NamedTuple):
+    """A batch that is being decoded.
+
+    Attributes:
+        sequence: Its number.
+        reader: Decodes it.
+        size: Its encoded size in bytes.
+        replayed: Whether it is part of the answer to a replay.
+    """
+
+    sequence: int
+    reader: BatchReader
+    size: int
+    replayed: bool
+
+
+class Feed:
+    """Follows the events of one target.
+
+    Args:
+        target: Whose.
+        source: Where they are.
+        context: ZeroMQ's.
+        pump: Whom to ask for time on the event loop.
+        index: What they are for.
+        observer: Who counts them.
+        settings: Times.
+        fix: What to change at the engine when nothing comes, as half a sentence.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        source: EventSource,
+        *,
+        context: Context,
+        pump: Pump,
+        index: EventIndex,
+        observer: EventObserver,
+        settings: IngestSettings,
+        fix: str,
+    ) -> None:
+        self.source = source
+        self._target = target
+        self._context = context
+        self._pump = pump
+        self._index = index
+        self._observer = observer
+        self._settings = settings
+        self._most_bytes = settings.max_batch_mib * 2**20
+        self._order = BatchOrder(replays=source.replay is not None)
+        self._work: deque[Iterator[Action]] = deque()
+        self._events: Iterator[KvEvent] = iter(())
+        self._reading: _Reading | None = None
+        self._replay: Replay | None = None
+        self._replay_began = self._replay_heard_at = 0.0
+        self._replay_batches = 0
+        self._linked = False
+        self._started_at = self._heard_at = self._probed_at = time.monotonic()
+        self._batches = 0
+        self._gaps = 0
+        self._owed_since: float | None = None
+        self._failed_probes = 0
+        self._retry_at: float | None = None
+        self._resume_at: float | None = None
+        self._alarm = Alarm(target, source.problem, fix)
+        self._stranger = False
+        self._subscription = self._subscribe()
+        index.set_feed(target, FeedState.CONNECTING)
+        self._wake()
+
+    def report(self, now: float) -> FeedReport:
+        """How it stands."""
+        return FeedReport(
+            rank=self._target.rank,
+            state=self._order.state,
+            address=self.source.events,
+            replay_address=self.source.replay,
+            next_sequence=self._order.next,
+            batches=self._batches,
+            gaps=self._gaps,
+            last_batch_age_seconds=round(now - self._heard_at, 3) if self._batches else None,
+            problem=self._alarm.problem,
+        )
+
+    def restarted(self, started_at: float) -> None:
+        """The engine's process is a new one since ``started_at``, Unix time at the engine."""
+        self._do(self._order.restarted(started_at))
+
+    def answered(self, since: float, now: float) -> None:
+        """The target has computed blocks at some time after ``since``: an event about them should have come or come."""
+        if since < self._started_at:
+            return  # told, perhaps, to a connection that is no more
+        if self._owed_since is None and (not self._batches or self._heard_at < since):
+            self._owed_since = now
+
+    def step(self) -> bool:
+        """See ``Worker``."""
+        try:
+            return self._step()
+        except Exception:  # noqa: BLE001 - one feed's trouble must not stop the others
+            self._fail()
+            return False
+
+    def _step(self) -> bool:
+        if self._index.advance(self._target) or self._work_on():
+            return True
+        if self._reading is not None:
+            self._read_on(self._reading)
+            return True
+        change = self._subscription.link_change()
+        if change is not None:
+            self._link_changed(linked=change)
+            return True
+        if self._replay is not None:
+            return self._read_replay(self._replay)
+        return self._read_live()
+
+    def _work_on(self) -> bool:
+        """Apply the next event, or take the next action. Returns False when there is none."""
+        event = next(self._events, None)
+        if event is not None:
+            self._index.apply(self._target, event)
+            return True
+        while self._work:
+            action = next(self._work[0], None)
+            if action is not None:
+                self._take(action)
+                return True
+            self._work.popleft()
+        return False
+
+    def _read_on(self, reading: _Reading) -> None:
+        try:
+            batch = reading.reader.read()
+        except BatchUnreadable:
+            batch = _UNREADABLE
+        if batch is not None:
+            self._reading = None
+            self._received(reading.sequence, batch, reading.size, replayed=reading.replayed)
+
+    def tick(self, now: float) -> None:
+        """Time passes; called about twice a second."""
+        try:
+            self._tick(now)
+        except Exception:  # noqa: BLE001 - as above
+            self._fail()
+
+    def _tick(self, now: float) -> None:
+        settings = self._settings
+        if self._resume_at is not None:
+            if now < self._resume_at:
+                return
+            self._resume_at = None
+            if self._linked:
+                self._do(self._order.connected())
+        if self._work:
+            # Whatever has come meanwhile lies unread behind this work: no time limit of the engine's has passed.
+            self._replay_heard_at = now
+            return
+        self._do(self._order.tick(now))
+        if self._replay is not None:
+            if now - self._replay_heard_at > settings.replay_timeout_seconds:
+                self._replay_failed(now)
+            elif now - self._replay_began > _REPLAY_SECONDS:
+                self._replay_endless(now)
+        elif self._retry_at is not None and now >= self._retry_at:
+            self._retry_at = None
+            self._do(self._order.retry())
+        elif self._linked and now - max(self._heard_at, self._probed_at) > settings.probe_seconds:
+            self._probed_at = now
+            self._do(self._order.probe())
+        if not self._work and self._order.state in (FeedState.LIVE, FeedState.REBUILDING):
+            self._audit()
+        self._look_for_silence(now)
+
+    def close(self) -> None:
+        """Stop following."""
+        self._pump.forget(self)
+        self._end_replay()
+        self._subscription.close()
+        self._index.set_feed(self._target, FeedState.OFF)
+        self._index.clear(self._target)
+
+    def _fail(self) -> None:
+        """Something went wrong that should not: forget this target's events, and begin anew after a while."""
+        _log.exception("kv_events_failed", replica=self._target.replica, rank=self._target.rank)
+        self._work.clear()
+        self._events = iter(())
+        self._reading = None
+        if self._resume_at is not None:
+            return  # forgetting is what failed: what there is stays unused until events can be followed again
+        self._end_replay()
+        self._do(self._order.failed())
+        self._resume_at = time.monotonic() + _RETRY_SECONDS
+
+    def _wake(self) -> None:
+        self._pump.wake(self)
+
+    def _do(self, actions: Iterator[Action]) -> None:
+        """Queue what has to be done, if there is anything."""
+        if not self._work:
+            first = next(actions, None)
+            if first is None:
+                return
+            actions = itertools.chain((first,), actions)
+        self._work.append(actions)
+        self._wake()
+
+    def _take(self, action: Action) -> None:
+        match action:
+            case Apply(batch):
+                self._count(batch)
+                self._events = pieces(batch.events)
+            case AskReplay(start):
+                self._ask(start)
+            case Clear():
+                self._index.clear(self._target)
+            case SetState(state):
+                self._index.set_feed(self._target, state)
+                _log.info("kv_events_state", replica=self._target.replica, rank=self._target.rank, state=str(state))
+            case Gap(expected, got):
+                self._gaps += 1
+                self._observer.on_kv_gap(self._target.replica)
+                _log.warning(
+                    "kv_events_gap", replica=self._target.replica, rank=self._target.rank, expected=expected, got=got
+                )
+
+    def _link_changed(self, *, linked: bool) -> None:
+        if not linked and not self._linked:
+            self._stranger = True  # ZeroMQ itself tries again, ever more slowly
+            return
+        self._stranger = False
+        self._linked = linked
+        self._started_at = time.monotonic()
+        self._owed_since = None
+        if linked:
+            self._alarm.end()
+            self._alarm.fix = _CHECK_ENGINE  # it is set up as it should be
+            self._do(self._order.connected())
+        else:
+            self._end_replay()
+            # What the socket still holds may be from an engine that is gone.
+            self._reading = None
+            self._subscription.close()
+            self._subscription = self._subscribe()
+            self._do(self._order.lost())
+
+    def _subscribe(self) -> Subscription:
+        return Subscription(
+            self._context, self.source.events, self.source.topic, self._wake, most_bytes=self._most_bytes
+        )
+
+    def _read_live(self) -> bool:
+        try:
+            frame = self._subscription.receive()
+        except FrameUnreadable:
+            self._observer.on_kv_events(self._target.replica, "unknown", 1)
+            return True  # if it was one of the engine's, its number will be missing
+        if frame is None:
+            return False
+        sequence, payload = frame
+        if sequence < 0:  # the end mark of replays, which no live batch carries
+            self._observer.on_kv_events(self._target.replica, "unknown", 1)
+            return True
+        self._heard_at = time.monotonic()
+        self._owed_since = None
+        self._open(sequence, payload, replayed=False)
+        return True
+
+    def _read_replay(self, replay: Replay) -> bool:
+        try:
+            frame = replay.receive()
+        except FrameUnreadable:
+            return True
+        if frame is None:
+            return False
+        self._replay_heard_at = time.monotonic()
+        sequence, payload = frame
+        if sequence < 0:
+            self._failed_probes = 0
+            self._end_replay()
+            self._do(self._order.replay_ended())
+            return True
+        self._replay_batches += 1
+        if self._replay_batches > _REPLAY_BATCHES:
+            self._replay_endless(self._replay_heard_at)
+            return True
+        self._open(sequence, payload, replayed=True)
+        return True
+
+    def _open(self, sequence: int, payload: bytes, *, replayed: bool) -> None:
+        """Decode a batch, a large one in several steps."""
+        size = len(payload)
+        try:
+            if size > _SMALL_BYTES:
+                self._reading = _Reading(sequence, BatchReader(payload), size, replayed)
+                return
+            batch = decode_batch(payload)
+        except BatchUnreadable:
+            batch = _UNREADABLE
+        self._received(sequence, batch, size, replayed=replayed)
+
+    def _received(self, sequence: int, batch: EventBatch, size: int, *, replayed: bool) -> None:
+        if replayed:
+            self._do(self._order.replayed(sequence, batch, size))
+        else:
+            self._do(self._order.live(sequence, batch, time.monotonic(), size))
+
+    def _count(self, batch: EventBatch) -> None:
+        self._batches += 1
+        kinds = Counter(map(type, batch.events))
+        for kind, count in kinds.items():
+            self._observer.on_kv_events(self._target.replica, _KINDS[kind], count)
+        if UnknownEvent not in kinds:
+            return
+        lost = {event.type for event in batch.events if isinstance(event, UnknownEvent) and event.is_loss}
+        if lost:
+            self._alarm.warn("kv_events_unreadable", types=sorted(lost)[:_SHOWN_TYPES])
+
+    def _ask(self, start: int) -> None:
+        self._end_replay()
+        assert self.source.replay is not None
+        self._replay_began = self._replay_heard_at = now = time.monotonic()
+        self._replay_batches = 0
+        try:
+            self._replay = Replay(self._context, self.source.replay, start, self._wake, most_bytes=self._most_bytes)
+        except zmq.ZMQError:
+            self._replay_failed(now)
+
+    def _end_replay(self) -> None:
+        if self._reading is not None and self._reading.replayed:
+            self._reading = None
+        if self._replay is not None:
+            self._replay.close()
+            self._replay = None
+
+    def _replay_failed(self, now: float) -> None:
+        self._failed_probes += 1
+        self._alarm.warn(
+            "kv_events_replay_failed", address=self.source.replay, seconds=self._settings.replay_timeout_seconds
+        )
+        self._give_up_replay(now)
+
+    def _replay_endless(self, now: float) -> None:
+        self._alarm.warn("kv_events_replay_endless", address=self.source.replay, batches=self._replay_batches)
+        self._give_up_replay(now)
+
+    def _give_up_replay(self, now: float) -> None:
+        self._end_replay()
+        self._do(self._order.replay_failed())
+        self._retry_at = now + _RETRY_SECONDS
+
+    def _audit(self) -> None:
+        """Compare what was told with what the engine has room for."""
+        if self._index.is_impossible(self._target):
+            # vLLM tells of blocks that were only reused as if they were new ones, where a client asks for it.
+            self._alarm.warn(
+                "kv_events_impossible",
+                problem="more blocks were told of than the engine has",
+                fix="keep clients from sending vllm_xargs.kv_cache_report_mode",
+            )
+            self._do(self._order.refuted())
+        elif self._order.state is FeedState.REBUILDING and self._index.is_complete(self._target):
+            self._do(self._order.completed())
+
+    def _look_for_silence(self, now: float) -> None:
+        limit = self._settings.silent_after_seconds
+        if not self._linked:
+            if now - self._started_at > limit:
+                answer = "what answers does not publish events" if self._stranger else "nobody answers"
+                self._complain(f"no connection to {self.source.events}: {answer}")
+        elif self._owed_since is not None and now - self._owed_since > limit:
+            self._complain(f"requests were computed, and {self.source.events} has told nothing", mute=True)
+        elif self._failed_probes >= _FAILED_PROBES:
+            # What comes in order can be believed all the same.
+            self._alarm.raise_(f"{self.source.replay} does not answer", instead="nothing missed is asked for again")
+        else:
+            self._alarm.end()
+
+    def _complain(self, what: str, *, mute: bool = False) -> None:
+        self._do(self._order.silent(mute=mute))
+        self._alarm.raise_(what, instead="its cache is predicted")

@@ -1,0 +1,93 @@
+"""Events in portions that are neither too small to be worth the trouble nor too large to be done at one go."""
+
+from collections.abc import Iterable, Iterator
+
+from gateway.core.kv_events import BlockRemoved, BlockStored, KvEvent
+from gateway.core.prompt import TOKEN_BYTES
+
+PIECE_BLOCKS = 128
+"""Blocks taken over in one step. A long prompt's thousands at once would hold up every request."""
+
+_PIECE_TOKENS = 65_536
+"""Their tokens at most, unless a single block has more: the engine chooses how large blocks are."""
+
+
+def pieces(events: Iterable[KvEvent]) -> Iterator[KvEvent]:
+    """The same changes in the same order.
+
+    Runs that continue each other become one (SGLang sends every page by itself), and so do removals (vLLM sends every
+    block by itself); long runs become several.
+    """
+    alike: list[KvEvent] = []
+    blocks = 0
+    for event in events:
+        if alike and not (blocks < PIECE_BLOCKS and len(alike) < PIECE_BLOCKS and _continues(alike[-1], event)):
+            yield from _joined(alike)
+            alike, blocks = [], 0
+        alike.append(event)
+        blocks += len(event.names) if isinstance(event, BlockStored | BlockRemoved) else 0
+    if alike:
+        yield from _joined(alike)
+
+
+def _continues(before: KvEvent, event: KvEvent) -> bool:
+    if isinstance(before, BlockRemoved):
+        return isinstance(event, BlockRemoved) and event[1:] == before[1:]
+    return (
+        isinstance(before, BlockStored)
+        and isinstance(event, BlockStored)
+        and bool(before.names)
+        and event.parent == before.names[-1]
+        and event.block_size == before.block_size
+        and event.medium is before.medium
+        and event.group == before.group
+        and event.sparse == before.sparse
+        and event.adapter == before.adapter
+        and event.extras is None
+        and before.extras is None
+        and _is_whole(before)
+        and _is_whole(event)
+    )
+
+
+def _joined(alike: list[KvEvent]) -> Iterator[KvEvent]:
+    """One event for all of them, or several if it would be too long."""
+    first = alike[0]
+    if isinstance(first, BlockRemoved):
+        names = [name for event in alike if isinstance(event, BlockRemoved) for name in event.names]
+        for start in range(0, len(names), PIECE_BLOCKS):
+            yield first._replace(names=names[start : start + PIECE_BLOCKS])
+    elif isinstance(first, BlockStored):
+        runs = [event for event in alike if isinstance(event, BlockStored)]
+        if len(runs) > 1:
+            names = [name for event in runs for name in event.names]
+            first = first._replace(names=names, tokens=b"".join(event.tokens for event in runs))
+        yield from _split(first)
+    else:
+        yield from alike
+
+
+def _split(event: BlockStored) -> Iterator[BlockStored]:
+    blocks = PIECE_BLOCKS
+    if event.tokens and event.block_size:
+        blocks = min(blocks, max(_PIECE_TOKENS // event.block_size, 1))
+    if len(event.names) <= blocks or (event.tokens and not _is_whole(event)):
+        yield event
+        return
+    size = event.block_size * TOKEN_BYTES
+    parent = event.parent
+    for start in range(0, len(event.names), blocks):
+        end = start + blocks
+        names = event.names[start:end]
+        yield event._replace(
+            names=names,
+            parent=parent,
+            tokens=event.tokens[start * size : end * size],
+            extras=event.extras[start:end] if event.extras else None,
+        )
+        parent = names[-1]
+
+
+def _is_whole(event: BlockStored) -> bool:
+    """Whether every block of the run has its name and its tokens."""
+    return bool(event.names) and len(event.tokens) == len(event.names) * event.block_size * TOKEN_BYTES

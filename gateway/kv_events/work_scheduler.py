@@ -1,0 +1,59 @@
+"""Shares the event loop with the requests: a little work at a time, whatever has piled up."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from typing import Protocol
+
+import structlog
+
+_log = structlog.get_logger("gateway.kv_events")
+
+_BUDGET_SECONDS = 0.0005
+"""Work between two turns of the event loop. A request takes a few turns, so this bounds what events can add to it."""
+
+
+class Worker(Protocol):
+    """Something with work in small steps."""
+
+    def step(self) -> bool:
+        """Do one step. Returns whether there may be more to do; if not, ``Pump.wake`` is called when there is. If it
+        raises, it gets no more turns until then."""
+        ...
+
+
+class Pump:
+    """Takes turns between workers."""
+
+    def __init__(self) -> None:
+        self._ready: OrderedDict[Worker, None] = OrderedDict()
+        self._scheduled = False
+
+    def wake(self, worker: Worker) -> None:
+        """A worker may have something to do."""
+        self._ready[worker] = None
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def forget(self, worker: Worker) -> None:
+        """A worker has ended."""
+        self._ready.pop(worker, None)
+
+    def _run(self) -> None:
+        # Still scheduled: a worker that is woken by its own step is looked at in this very turn.
+        until = time.perf_counter() + _BUDGET_SECONDS
+        while self._ready:
+            worker, _ = self._ready.popitem(last=False)
+            try:
+                more = worker.step()
+            except Exception:  # noqa: BLE001 - the others have nothing to do with it
+                _log.exception("kv_events_step_failed")
+                more = False
+            if more:
+                self._ready[worker] = None
+            if time.perf_counter() >= until:
+                break
+        self._scheduled = bool(self._ready)
+        if self._scheduled:
+            asyncio.get_running_loop().call_soon(self._run)

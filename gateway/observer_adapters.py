@@ -1,0 +1,100 @@
+"""Observers that pass on what they are told."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import structlog
+
+from gateway.core.explanation import Happened, Past
+from gateway.core.personal_findings import Finding
+from gateway.core.ports import Explains, Observer, PersonalDataObserver, SpaceObserver
+from gateway.core.request import ChatRequest
+from gateway.core.settlement import Refusal, Settlement
+from gateway.core.space import SpaceEnd
+from gateway.core.tenant import Tenant
+from gateway.spaces import PrefixSpaces
+
+_T = TypeVar("_T")
+
+_log = structlog.get_logger("gateway.observer_adapters")
+
+
+def _notify(observers: Iterable[_T], call: Callable[[_T], None], **where: str) -> None:
+    """Call every observer. One that fails is logged; the others still do their work, and the request goes on."""
+    for observer in observers:
+        try:
+            call(observer)
+        except Exception:  # noqa: BLE001 - an observer only counts and reports
+            _log.exception("observer_failed", observer=type(observer).__name__, **where)
+
+
+class AllObservers:
+    """Several ``Observer`` as one."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def on_settled(self, settlement: Settlement) -> None:
+        """See ``Observer``."""
+        _notify(self._observers, lambda each: each.on_settled(settlement), request_id=settlement.request_id)
+
+    def on_refused(self, refusal: Refusal) -> None:
+        """See ``Observer``."""
+        _notify(self._observers, lambda each: each.on_refused(refusal), request_id=refusal.request_id)
+
+
+class AllSpaceObservers:
+    """Several ``SpaceObserver`` as one."""
+
+    def __init__(self, observers: Sequence[SpaceObserver]) -> None:
+        self._observers = observers
+
+    def on_space_end(self, end: SpaceEnd) -> None:
+        """See ``SpaceObserver``."""
+        _notify(self._observers, lambda each: each.on_space_end(end), space=end.id)
+
+
+class SpaceFigures:
+    """An ``Observer``: what clients asked within each space."""
+
+    def __init__(self, spaces: PrefixSpaces) -> None:
+        self._spaces = spaces
+
+    def on_settled(self, settlement: Settlement) -> None:
+        """See ``Observer``."""
+        if settlement.status == 200 and not settlement.warming:
+            self._spaces.count(settlement)
+
+    def on_refused(self, refusal: Refusal) -> None:
+        """See ``Observer``."""
+
+
+class LivesTold:
+    """A ``SpaceObserver``: what was computed in a life that ended cannot be reached any more."""
+
+    def __init__(self, explains: Explains) -> None:
+        self._explains = explains
+
+    def on_space_end(self, end: SpaceEnd) -> None:
+        """See ``SpaceObserver``."""
+        self._explains.happened(Happened(Past.LIFE_ENDED, time.time(), end.id, end.cause))
+
+
+class FindingsTold:
+    """Several ``PersonalDataObserver`` as one."""
+
+    def __init__(self, observers: Sequence[PersonalDataObserver]) -> None:
+        self._observers = observers
+
+    def on_personal_data(self, request: ChatRequest, space: str, finding: Finding, *, shared: bool, new: bool) -> None:
+        """See ``PersonalDataObserver``."""
+        _notify(
+            self._observers,
+            lambda each: each.on_personal_data(request, space, finding, shared=shared, new=new),
+            request_id=request.request_id,
+        )
+
+    def on_personal_data_skipped(self, tenant: Tenant) -> None:
+        """See ``PersonalDataObserver``."""
+        _notify(self._observers, lambda each: each.on_personal_data_skipped(tenant))

@@ -1,0 +1,71 @@
+"""The request body as it is sent to the replica: the client's bytes, with two members set:
+``stream_options.include_usage`` and, where prefix spaces are isolated, ``cache_salt``.
+
+Only these members are changed. The body is not parsed and written again, because another spelling of a number, another
+key order or a lost duplicate key could change what the engine does.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.core.json_edit import last_member_value, spliced, with_members
+from gateway.core.portions import Portioned
+from gateway.core.request import ChatRequest
+
+_OPTIONS = "stream_options"
+_ASK = b'{"include_usage":true}'
+
+
+def engine_body(request: ChatRequest, salt: str | None) -> Portioned[bytes]:
+    """The body of a request as the replica gets it; the same for every attempt.
+
+    Args:
+        request: The request.
+        salt: The ``cache_salt`` of its prefix space; None leaves the client's own.
+    """
+    body = request.body
+    if request.stream:
+        body = yield from asking_for_usage(body, request.fields)
+    if salt is not None:
+        body = yield from salted(body, request.fields, salt)
+    return body
+
+
+def asking_for_usage(body: bytes, fields: Mapping[str, Any]) -> Portioned[bytes]:
+    """A streaming request's body, asking for the usage chunk.
+
+    Of several ``stream_options`` only the last is changed: it is the one that counts.
+
+    Args:
+        body: A valid JSON object.
+        fields: The same, parsed.
+    """
+    if _OPTIONS not in fields:
+        return (yield from with_members(body, fields, {_OPTIONS: _ASK}))
+    options = fields[_OPTIONS]
+    if isinstance(options, dict) and options.get("include_usage") is True:
+        return body
+    start, end = yield from last_member_value(body, _OPTIONS)
+    asking = (yield from _asking(body[start:end], options)) if isinstance(options, dict) else _ASK
+    return spliced(body, [(start, end, asking)])
+
+
+def salted(body: bytes, fields: Mapping[str, Any], salt: str) -> Portioned[bytes]:
+    """A body with this ``cache_salt`` in place of the client's own, however often the client gave one.
+
+    Args:
+        body: A valid JSON object.
+        fields: The same, parsed.
+        salt: Base64url.
+    """
+    return (yield from with_members(body, fields, {"cache_salt": b'"%b"' % salt.encode()}))
+
+
+def _asking(options: bytes, parsed: Mapping[str, Any]) -> Portioned[bytes]:
+    """The value of ``stream_options``, an object, asking for usage."""
+    members = {"include_usage": b"true"}
+    if "continuous_usage_stats" in parsed:
+        # The engine applies continuous_usage_stats only together with include_usage: a client that set just the former
+        # gets no usage at all, and must not get any now.
+        members["continuous_usage_stats"] = b"false"
+    return (yield from with_members(options, parsed, members))

@@ -1,0 +1,331 @@
+"""One answer on its way from a replica to the client: passed on, watched for whether it is whole, and ended."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import orjson
+
+from gateway.core.errors import DeadlineExceeded, GatewayError, ShuttingDown, UpstreamFailed, UpstreamTimeout
+from gateway.core.outcome import Ending, Outcome, Usage
+from gateway.core.ports import Sink
+from gateway.core.request import ChatRequest
+from gateway.engines import parse_usage
+from gateway.fleet.inflight_request import Flight
+from gateway.http_client import Broken
+from gateway.proxy.headers import client_headers
+from gateway.proxy.sse import EventFilter, json_of
+from gateway.proxy.usage_scan import UsageScan
+
+_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
+"""The last event of every stream."""
+
+_TAIL = 64
+"""Bytes of a stream's end that are looked through for it; behind it there may be a proxy's comment."""
+
+_RETRY_AFTER = b"retry-after"
+
+_MAX_HELD_BYTES = 16 * 2**20
+"""A response that is not a stream is held up to this size until it is complete, so that another replica can be asked if
+it breaks off. A larger one is passed on as it arrives: computing it again elsewhere would give the same bytes. Sixty
+choices of 30,000 tokens take 12 MiB; ``prompt_logprobs`` of a long prompt, or many embeddings, take more."""
+
+_PART_BYTES = 256 * 1024
+"""What was held goes out in parts of this size, so that a slow client shows that it takes them."""
+
+_FILTERED_AT_ONCE = 4 * 1024
+"""Bytes of a stream of very short lines that are filtered before other tasks run."""
+
+_MAX_LINES = 512
+"""Lines of a longer piece that are filtered at once. A piece this long of ordinary events has far fewer."""
+
+_MAX_PARSED_BYTES = 2**20
+"""A larger body is checked without building its values, which takes a third of the time and no memory."""
+
+_MAX_REPARSED_BYTES = 2**20
+"""A body up to this size is parsed with Python's parser if the fast one refuses it, which is right for NaN."""
+
+_RETRIED = (
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
+
+
+class _Body(msgspec.Struct):
+    usage: Any = None
+
+
+_body_decoder = msgspec.json.Decoder(_Body)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What goes with a request, and for how long.
+
+    Attributes:
+        body: Makes what is sent as the body: the request's with what the gateway sets in it.
+        own_headers: Headers the gateway adds to the answer.
+        trace_headers: Sent in place of the client's ``traceparent`` and ``tracestate``; None leaves those.
+        deadline: When the client stops waiting, in the running loop's time (monotonic seconds).
+        retry_after_seconds: Told with an answer of 429 that does not say by itself when to come again.
+        begun: Whether the client has got the beginning already, from another replica.
+    """
+
+    body: Callable[[], Awaitable[bytes]]
+    own_headers: Sequence[tuple[bytes, bytes]]
+    trace_headers: Sequence[tuple[bytes, bytes]] | None
+    deadline: float
+    retry_after_seconds: int
+    begun: bool = False
+
+
+class Answer:
+    """The state of one answer on its way.
+
+    Args:
+        sink: Where it goes.
+        terms: What goes with the request.
+        on_first_byte: Called once when the first byte of a stream has come.
+        on_taken: Called when the client has taken a part of a large body.
+        request: What is answered.
+        max_answer_bytes: Answers up to this size are kept until the request is settled.
+
+    Attributes:
+        problem: What was wrong with the replica or its answer, in words.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        terms: Terms,
+        on_first_byte: Callable[[], None],
+        on_taken: Callable[[], None],
+        request: ChatRequest,
+        *,
+        max_answer_bytes: int,
+        on_started: Callable[[], None],
+    ) -> None:
+        self.now = asyncio.get_running_loop().time
+        self._sink = sink
+        self._terms = terms
+        self._on_first_byte = on_first_byte
+        self._on_taken = on_taken
+        self._on_started = on_started
+        self._filter = EventFilter(keep_usage=request.usage_wanted)
+        self._room = max_answer_bytes
+        self._began_at = self.now()
+        self._first_byte_at: float | None = None
+        self._status: int | None = None
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._streamed = False
+        self._started = False
+        self._body = bytearray()
+        self._scan: UsageScan | None = None
+        self._length: bytes | None = None
+        self._answer = bytearray()
+        self._usage: Usage | None = None
+        self._tail = b"\n"
+        self._rest = b""
+        self._held_up = False
+        self.problem = ""
+
+    def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """The head of the answer is there.
+
+        Raises:
+            Broken: nobody can read what follows.
+        """
+        self._status = status
+        content_type = next((value for name, value in headers if name == b"content-type"), b"")
+        self._streamed = status == 200 and content_type.startswith(b"text/event-stream")
+        self._headers = client_headers(headers, self._terms.own_headers)
+        self._length = next((value for name, value in headers if name == b"content-length"), None)
+        encoding = next((value for name, value in headers if name == b"content-encoding"), b"identity")
+        if status == 200 and encoding.lower() not in (b"identity", b""):
+            # It was not asked for, and what a few bytes of it become may be without end.
+            raise Broken(f"the answer is compressed (content-encoding: {encoding.decode('latin-1')[:40]})")
+
+    async def piece(self, data: bytes) -> None:
+        """A piece of the body is there.
+
+        Raises:
+            Broken: it cannot be a part of an answer.
+        """
+        if not self._streamed:
+            self._body += data
+            if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
+                await self._pass_on()
+            return
+        if self._first_byte_at is None:
+            self._first_byte_at = self.now()
+            self._on_first_byte()
+        if self._room > 0:
+            self._room -= len(data)
+            self._answer += data
+        if len(data) <= _FILTERED_AT_ONCE or data.count(b"\n") + data.count(b"\r") <= _MAX_LINES:
+            await self._filtered(data)
+            return
+        for start in range(0, len(data), _FILTERED_AT_ONCE):
+            await self._filtered(data[start : start + _FILTERED_AT_ONCE])
+            await asyncio.sleep(0)
+
+    async def _filtered(self, data: bytes) -> None:
+        """Pass on what the filter leaves of a part of a stream."""
+        if out := self._filter.feed(data):
+            self._tail = out[-_TAIL:] if len(out) >= _TAIL else (self._tail + out)[-_TAIL:]
+            await self._tell(out, more=True)
+        if self._filter.garbled:
+            raise Broken("something in the stream is no event")
+
+    async def _pass_on(self) -> None:
+        """Send what is held of a large body, and all that follows it, to the client.
+
+        Raises:
+            Broken: it cannot be sent, because the client has events of a stream already, or because it is a failure
+                that another replica may make good.
+        """
+        if self._scan is None:
+            if self._terms.begun or self._status in _RETRIED:
+                raise Broken(f"the answer has more than {_MAX_HELD_BYTES >> 20} MiB")
+            self._scan = UsageScan()
+            if self._length is not None:
+                self._headers.append((b"content-length", self._length))
+        body, self._body = self._body, bytearray()
+        for start in range(0, len(body), _PART_BYTES):
+            part = bytes(body[start : start + _PART_BYTES])
+            self._scan.feed(part)
+            await self._tell(part, more=True)
+            self._on_taken()
+
+    def ending_of_timeout(self, flight: Flight, *, expired: bool) -> Ending:
+        """How an attempt ended whose time was over; ``expired``: that of the whole request."""
+        if flight.called_back:
+            self.problem = "its health checks fail"
+            return Ending.BROKEN
+        if self._held_up:
+            # Not the replica is silent: its pieces cannot be passed on. Whoever reads so slowly is as good as gone.
+            return Ending.CLIENT_GONE
+        return Ending.EXPIRED if expired else Ending.TIMED_OUT
+
+    async def end(self, ending: Ending, withhold: Callable[[Ending, int | None, bool], bool]) -> Ending:
+        """Nothing more will come. Returns how it really ended."""
+        self._rest = self._filter.finish()
+        if ending is Ending.COMPLETE:
+            if not self._is_whole():
+                ending = Ending.BROKEN
+                self.problem = "the answer is not whole"
+        elif self._streamed and self._is_whole() and ending is not Ending.CLIENT_GONE:
+            ending, self.problem = Ending.COMPLETE, ""  # only the end of the HTTP answer is missing
+        if self._streamed:
+            self._usage = self._filter.usage
+        if ending is Ending.CLIENT_GONE or withhold(ending, self._status, self._started):
+            return ending
+        if self._scan is not None:
+            # Of a body that broke off the connection is closed before its end: there is no other sign in a JSON text.
+            if ending is Ending.COMPLETE:
+                await self._tell(b"", more=False)
+        elif self._streamed and ending is Ending.COMPLETE:
+            await self._tell(self._rest, more=False)
+        elif self._started:
+            # What stands behind the last whole event of a broken stream would swallow the error event.
+            await self._tell(broken_off(ending), more=False)
+        elif self._terms.begun:
+            # There is no other way left to tell it, not even a refusal.
+            await self._sink.write(broken_off(ending), more=False)
+        elif ending is Ending.COMPLETE and self._status is not None:
+            await self._tell_whole(self._status, bytes(self._body))
+        return ending
+
+    async def _tell(self, data: bytes, *, more: bool) -> None:
+        """Events, or a part of a large body, for the client."""
+        assert self._status is not None
+        self._held_up = True
+        if not self._started:
+            self._started = True
+            self._on_started()
+            await self._sink.start(self._status, self._headers)
+        await self._sink.write(data, more=more)
+        self._held_up = False
+
+    async def _tell_whole(self, status: int, body: bytes) -> None:
+        """An answer that is not a stream."""
+        self._started = True
+        self._headers.append((b"content-length", str(len(body)).encode()))
+        if status == HTTPStatus.TOO_MANY_REQUESTS and all(name != _RETRY_AFTER for name, _ in self._headers):
+            self._headers.append((_RETRY_AFTER, b"%d" % self._terms.retry_after_seconds))
+        await self._sink.start(status, self._headers)
+        await self._sink.write(body, more=False)
+        if status == HTTPStatus.OK:
+            self._answer = bytearray(body if len(body) <= self._room else b"")
+
+    def _is_whole(self) -> bool:
+        """Whether an answer that HTTP calls complete is one: a stream has its last event, a body is a JSON object."""
+        if self._status != HTTPStatus.OK:
+            return self._status is not None
+        if self._streamed:
+            return _DONE.search(self._tail + self._rest) is not None
+        if self._scan is not None:
+            self._usage = self._scan.finish()
+            return True
+        try:
+            self._usage = parse_usage(_usage_of(bytes(self._body)))
+        except ValueError:
+            return False
+        return True
+
+    def outcome(self, ending: Ending) -> Outcome:
+        """The attempt, told as a value."""
+        return Outcome(
+            ending=ending,
+            status=self._status,
+            started=self._started,
+            ttft_seconds=None if self._first_byte_at is None else self._first_byte_at - self._began_at,
+            seconds=self.now() - self._began_at,
+            usage=self._usage,
+            answer=(bytes(self._answer),) if self._answer and self._room >= 0 else (),
+            streamed=self._streamed,
+            problem=self.problem,
+        )
+
+
+def _usage_of(body: bytes) -> object:
+    """The ``usage`` member of a JSON object. Raises ValueError if the body is none."""
+    if len(body) > _MAX_PARSED_BYTES:
+        try:
+            return _body_decoder.decode(body).usage
+        except (msgspec.DecodeError, RecursionError):
+            if len(body) > _MAX_REPARSED_BYTES:
+                # Perhaps valid for Python's parser, which would stop all other requests meanwhile.
+                if body.lstrip().startswith(b"{") and body.rstrip().endswith(b"}"):
+                    return None
+                raise ValueError("not an object") from None
+    answer = json_of(body)
+    if not isinstance(answer, dict):
+        raise ValueError("not an object")
+    return answer.get("usage")
+
+
+_BROKEN_OFF: Mapping[Ending, tuple[str, str, type[GatewayError]]] = {
+    Ending.TIMED_OUT: ("The replica stayed silent too long", "replica_timeout", UpstreamTimeout),
+    Ending.EXPIRED: ("The time that the request may take is over", "deadline_exceeded", DeadlineExceeded),
+    Ending.INTERRUPTED: ("The gateway is shutting down", "shutting_down", ShuttingDown),
+}
+_REPLICA_FAILED = ("The replica broke off", "replica_disconnected", UpstreamFailed)
+
+
+def broken_off(ending: Ending) -> bytes:
+    """The last events of a stream that was not finished: what happened, in the API's shape, then the end mark."""
+    reason, code, kind = _BROKEN_OFF.get(ending, _REPLICA_FAILED)
+    error = {
+        "message": f"{reason}; the answer is incomplete. Send the request again.",
+        "type": kind.type,
+        "param": None,
+        "code": code,
+    }
+    return b"data: " + orjson.dumps({"error": error}) + b"\n\ndata: [DONE]\n\n"

@@ -1,0 +1,106 @@
+"""The placement policies: from loads and holdings to a decision. No I/O, no clock."""
+
+from collections.abc import Callable, Sequence
+
+from xxhash import xxh3_64_intdigest
+
+from gateway.core.decision import Candidate, Decision, decision_kind
+from gateway.core.ports import Holding
+from gateway.core.target_load import Load
+from gateway.routing.cost import candidate, queue_seconds
+
+Policy = Callable[[Sequence[Candidate], Sequence[Load], "Affinity"], Candidate]
+
+
+class Affinity:
+    """What ties and session policies go by: the same key leads to the same target, on every gateway.
+
+    Args:
+        prefix: Key of the prompt's beginning.
+        session: The client's session, if it named one.
+    """
+
+    __slots__ = ("prefix", "session")
+
+    def __init__(self, prefix: int | bytes, session: str | None) -> None:
+        self.prefix = prefix
+        self.session = session
+
+
+class Chooser:
+    """One placement policy with its settings.
+
+    Args:
+        policy: ``expected_ttft``, ``round_robin``, ``least_load`` or ``session``.
+        miss_weight: The cost's ``w``.
+        tie_margin: Candidates this close to the best, as a share of its cost, count as equal.
+        slots: Sequences a target computes at once.
+    """
+
+    def __init__(self, policy: str, miss_weight: float, tie_margin: float, slots: int) -> None:
+        self.policy = policy
+        self._miss_weight = miss_weight
+        self._tie_margin = tie_margin
+        self._slots = slots
+        self._turn = 0
+        self._pick: Policy = {
+            "expected_ttft": self._expected_ttft,
+            "round_robin": self._round_robin,
+            "least_load": self._least_load,
+            "session": self._session,
+        }[policy]
+
+    def choose(
+        self,
+        loads: Sequence[Load],
+        holdings: Sequence[Holding],
+        prompt_tokens: int,
+        affinity: Affinity,
+        *,
+        retried: bool = False,
+        blind: bool = False,
+    ) -> Decision:
+        """Choose among routable targets.
+
+        Args:
+            loads: The targets; at least one.
+            holdings: What each holds of the prompt, in the same order.
+            prompt_tokens: Length of the prompt.
+            affinity: What ties go by.
+            retried: The first choice could not be reached.
+            blind: The tokens are stand-ins.
+        """
+        candidates = [
+            candidate(load, prompt_tokens, holding, self._miss_weight, self._slots)
+            for load, holding in zip(loads, holdings, strict=True)
+        ]
+        chosen = candidates[0] if len(candidates) == 1 else self._pick(candidates, loads, affinity)
+        most = max(c.held_tokens for c in candidates)
+        kind = decision_kind(chosen.held_tokens, most, prompt_tokens, retried=retried, blind=blind)
+        return Decision(chosen.target, kind, chosen.held_tokens, self.policy, tuple(candidates), chosen.queue_seconds)
+
+    def queue_seconds(self, load: Load) -> float:
+        """Work in front of a new request at a target with this load."""
+        return queue_seconds(load, self._slots)
+
+    def _expected_ttft(self, candidates: Sequence[Candidate], _loads: Sequence[Load], affinity: Affinity) -> Candidate:
+        limit = min(c.cost_seconds for c in candidates) * (1 + self._tie_margin)
+        tied = [c for c in candidates if c.cost_seconds <= limit]
+        return tied[0] if len(tied) == 1 else _rendezvous(tied, str(affinity.prefix))
+
+    def _round_robin(self, candidates: Sequence[Candidate], _loads: Sequence[Load], _affinity: Affinity) -> Candidate:
+        self._turn += 1
+        return candidates[self._turn % len(candidates)]
+
+    def _least_load(self, candidates: Sequence[Candidate], loads: Sequence[Load], affinity: Affinity) -> Candidate:
+        least = min(load.requests for load in loads)
+        tied = [c for c, load in zip(candidates, loads, strict=True) if load.requests == least]
+        return self._round_robin(tied, loads, affinity)
+
+    def _session(self, candidates: Sequence[Candidate], _loads: Sequence[Load], affinity: Affinity) -> Candidate:
+        return _rendezvous(candidates, affinity.session or str(affinity.prefix))
+
+
+def _rendezvous(candidates: Sequence[Candidate], key: str) -> Candidate:
+    """Highest random weight: every gateway picks the same, and a target that leaves moves only its own keys."""
+    return max(candidates, key=lambda c: xxh3_64_intdigest(f"{key}\0{c.target.replica}\0{c.target.rank}".encode()))

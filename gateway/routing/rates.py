@@ -1,0 +1,284 @@
+"""How fast each replica is, learned from its own answers.
+
+The time to first token is taken as a straight line: a base, plus seconds per token times the uncached tokens that had
+to be prefilled first (those in flight at dispatch and the request's own). The line is a least-squares fit over recent
+observations, old ones fading out. The line of the start values, scaled to the last few observations, takes part as two
+pseudo-observations, so traffic whose prompts are all of one length cannot turn the line over. Prompts that are too
+short to say anything about the prefill teach the base alone as long as there are no others.
+
+One observation has a bounded influence. An engine that compiles its first graph, or a process that was paused, takes
+30 s for ten tokens, and a line through that would be wrong for hundreds of answers. So a time counts as no more than
+twice, and no less than half, of what the median of the last few suggests. Once that median itself disagrees with the
+line, the replica has become slower or faster for good, and what was observed before fades quickly.
+
+Replicas of a model learn together: what one teaches, the others believe until their own answers clearly say otherwise.
+Without that, the first replica to be faster than the start value would look better than its idle twins, and every cold
+prompt would go there.
+"""
+
+import math
+from collections import deque
+from dataclasses import replace
+
+from gateway.core.target_load import Rates
+
+_FADE = 0.98
+"""Weight an observation keeps with each later one: the last 50 count for two thirds."""
+
+_FADE_ON_CHANGE = 0.7
+"""The same while the last few disagree with all before them."""
+
+_RECENT = 9
+"""Observations of which the median is taken: up to four of them can be absurd."""
+
+_CERTAIN = 3
+"""Below so many observations, the present belief stands in for those that are missing."""
+
+_SHORTEST = 1e-6
+"""Seconds to a first token that are ever expected: ratios to nothing mean nothing."""
+
+_ROUNDS = 6
+"""How often the first few observations are bounded and fitted: by then the line does not move any more."""
+
+_ABSURD = 4.0
+"""Ratio to the median from which on one of the first few observations is left out."""
+
+_MOST_APART = 2.0
+"""An observation counts as no further from the median than by this factor."""
+
+_CHANGED = 1.5
+"""Ratio of the median to the belief from which on the belief is out of date."""
+
+_LEAST_SHARE = 0.1
+"""Share of the mean time to first token that prefill takes at least, however flat the line looks among noise."""
+
+_PRIOR_WEIGHT = 0.5
+_PRIOR_TOKENS = 2000.0
+_CLEARLY = 1.4
+"""A replica counts as slower or faster than the others of its model from this ratio on. Smaller differences are noise,
+and following noise would spread cold prompts unevenly."""
+
+_BASE_NOISE_SECONDS = 0.05
+_BASE_NOISE_SHARE = 0.25
+"""Bases that differ by less than this, or by less than this share of the model's mean time to first token, count as
+equal: the base is where the line meets the axis, and moves with every answer."""
+
+_ENOUGH = 20.0
+"""Weight of a replica's own observations below which they are no reason to set it apart."""
+
+_EVIDENCE_TOKENS = 64
+"""Below this, the time of a prefill says more about the network than about the engine's speed."""
+
+_DECODE_SHARE = 0.25
+"""Of an answer that was not streamed, decoding may take this share if its time is to teach the prefill."""
+
+_GAIN, _GAIN_ON_CHANGE = 0.1, 0.3
+"""How far a mean moves towards an observation."""
+
+_REQUEST_APART = 4.0
+"""As ``_MOST_APART``, for whole requests: these do differ."""
+
+
+class LearnedRates:
+    """The rates of one replica. Times that are no positive finite number teach nothing.
+
+    Args:
+        start: What to believe before the first answer.
+        pool: What the replicas of the same model taught together; every observation is passed on to it.
+    """
+
+    def __init__(self, start: Rates, pool: "LearnedRates | None" = None) -> None:
+        self._start = start
+        self._pool = pool
+        self._rates = start
+        self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
+        self._of_start: deque[float] = deque(maxlen=_RECENT)  # how many times as long they took as it says
+        self._observed = 0
+        self._evidence = 0.0
+        self._long = _Sums()
+        self._short = _Sums()
+        self._decode = _Mean(start.decode_seconds_per_token, _MOST_APART)
+        self._request = _Mean(start.request_seconds, _REQUEST_APART)
+
+    @property
+    def rates(self) -> Rates:
+        """The present belief."""
+        own = self._rates
+        if self._pool is None:
+            return own
+        pooled = self._pool.rates
+        if self._evidence < _ENOUGH:
+            return pooled
+        ratio = own.prefill_seconds_per_token / pooled.prefill_seconds_per_token
+        alike = 1 / _CLEARLY < ratio < _CLEARLY
+        near = abs(own.base_seconds - pooled.base_seconds) < max(
+            _BASE_NOISE_SECONDS, _BASE_NOISE_SHARE * self._pool._mean_seconds
+        )
+        # Of the two lines one as a whole: one's base and the other's slope would fit nobody's answers.
+        line = pooled if near and alike else own
+        return Rates(
+            line.base_seconds, line.prefill_seconds_per_token, own.decode_seconds_per_token, own.request_seconds
+        )
+
+    def observe_first_token(self, prefill_tokens: int, seconds: float) -> None:
+        """A first token came ``seconds`` after dispatch, ``prefill_tokens`` having been prefilled meanwhile."""
+        if prefill_tokens < 0 or not _is_time(seconds):
+            return
+        if self._pool is not None:
+            self._pool.observe_first_token(prefill_tokens, seconds)
+        tokens = float(prefill_tokens)
+        self._recent.append((tokens, seconds))
+        self._of_start.append(seconds / _expected(self._start, tokens))
+        self._observed += 1
+        self._evidence = self._evidence * _FADE + 1.0
+        if self._observed <= _RECENT:
+            self._fit_anew()
+            return
+        median = self._median_ratio()
+        self._add(*self._recent[-1], median, _FADE if 1 / _CHANGED < median < _CHANGED else _FADE_ON_CHANGE)
+        self._rates = self._fitted()
+
+    def observe_decode(self, completion_tokens: int, seconds: float) -> None:
+        """``completion_tokens`` after the first took ``seconds``."""
+        if completion_tokens <= 0 or not _is_time(seconds):
+            return
+        if self._pool is not None:
+            self._pool.observe_decode(completion_tokens, seconds)
+        decode = self._decode.observe(seconds / completion_tokens)
+        self._rates = replace(self._rates, decode_seconds_per_token=decode)
+
+    def observe_request(self, prefill_tokens: int, completion_tokens: int, seconds: float, *, streamed: bool) -> None:
+        """A whole request took ``seconds``.
+
+        An answer that was not streamed shows its first token only with its last, so its prefill time is what remains
+        once the decode time is taken off; it is used only where decoding is a small part.
+        """
+        if not _is_time(seconds):
+            return
+        self._rates = replace(self._rates, request_seconds=self._request.observe(seconds))
+        if streamed or prefill_tokens < _EVIDENCE_TOKENS:
+            return
+        decode = max(completion_tokens - 1, 0) * self.rates.decode_seconds_per_token
+        if decode < seconds * _DECODE_SHARE:
+            self.observe_first_token(prefill_tokens, seconds - decode)
+
+    @property
+    def _mean_seconds(self) -> float:
+        weight = self._long.weight + self._short.weight
+        return (self._long.y + self._short.y) / weight if weight else 0.0
+
+    def _fit_anew(self) -> None:
+        """Fit all observations while they are still at hand: what bounded the first was not learned from the others."""
+        self._rates = replace(
+            self._rates,
+            base_seconds=self._start.base_seconds,
+            prefill_seconds_per_token=self._start.prefill_seconds_per_token,
+        )
+        for number in range(_ROUNDS):
+            self._long, self._short = _Sums(), _Sums()
+            median = self._median_ratio()
+            for tokens, seconds in self._recent:
+                expected = median * _expected(self._rates, tokens)
+                if number < _ROUNDS // 2 or expected / _ABSURD < seconds < expected * _ABSURD:
+                    self._add(tokens, seconds, median, _FADE)
+            self._rates = self._fitted()
+
+    def _median_ratio(self) -> float:
+        """What the last few observations say of the belief: how many times as long they took."""
+        base, rate = self._rates.base_seconds, self._rates.prefill_seconds_per_token
+        return _median([seconds / max(base + tokens * rate, _SHORTEST) for tokens, seconds in self._recent], 1.0)
+
+    def _add(self, tokens: float, seconds: float, median: float, fade: float) -> None:
+        """Add an observation, bounded by what the last few say of the belief."""
+        expected = median * _expected(self._rates, tokens)
+        seconds = min(max(seconds, expected / _MOST_APART), expected * _MOST_APART)
+        (self._long if tokens >= _EVIDENCE_TOKENS else self._short).add(tokens, seconds, fade)
+
+    def _fitted(self) -> Rates:
+        long, short = self._long, self._short
+        base, rate = self._start.base_seconds, self._start.prefill_seconds_per_token
+        if not long.weight:
+            y = short.y - rate * short.x + _PRIOR_WEIGHT * base
+            base = max(y / (short.weight + _PRIOR_WEIGHT), 0.0)
+            return replace(self._rates, base_seconds=base, prefill_seconds_per_token=rate)
+        scale = _median(list(self._of_start), 1.0)
+        base, rate = scale * base, scale * rate
+        # Not far outside of what was seen: a start value far out would turn the line like a long lever.
+        prior = min(_PRIOR_TOKENS, max(2 * long.x / long.weight, _EVIDENCE_TOKENS))
+        weight = long.weight + short.weight + 2 * _PRIOR_WEIGHT
+        x = long.x + short.x + _PRIOR_WEIGHT * prior
+        y = long.y + short.y + _PRIOR_WEIGHT * (2 * base + rate * prior)
+        xx = long.xx + short.xx + _PRIOR_WEIGHT * prior**2
+        xy = long.xy + short.xy + _PRIOR_WEIGHT * prior * (base + rate * prior)
+        slope = (weight * xy - x * y) / (weight * xx - x * x)
+        if slope * x > y:  # the line would meet the axis below zero: go through the origin instead
+            slope = xy / xx
+        # A slower or faster machine is one thing, a prefill that takes no time another.
+        slope = max(slope, _LEAST_SHARE * y / x, rate / 1000)
+        intercept = max((y - slope * x) / weight, 0.0)
+        old = self._rates
+        return Rates(intercept, slope, old.decode_seconds_per_token, old.request_seconds)
+
+
+class _Sums:
+    """Sums of a least-squares fit over observations that fade.
+
+    Attributes:
+        weight: Weight of the observations.
+        x: Sum of the tokens.
+        y: Sum of the seconds.
+        xx: Sum of the squares of the tokens.
+        xy: Sum of the products.
+    """
+
+    __slots__ = ("weight", "x", "xx", "xy", "y")
+
+    def __init__(self) -> None:
+        self.weight = self.x = self.y = self.xx = self.xy = 0.0
+
+    def add(self, x: float, y: float, fade: float) -> None:
+        """Add an observation; those before fade."""
+        self.weight = self.weight * fade + 1.0
+        self.x = self.x * fade + x
+        self.y = self.y * fade + y
+        self.xx = self.xx * fade + x * x
+        self.xy = self.xy * fade + x * y
+
+
+class _Mean:
+    """A mean of recent observations, each bounded by the median of the last few.
+
+    Args:
+        start: What to believe before the first.
+        most_apart: By which factor an observation may differ from the median.
+    """
+
+    __slots__ = ("_most_apart", "_recent", "_value")
+
+    def __init__(self, start: float, most_apart: float) -> None:
+        self._value = start
+        self._most_apart = most_apart
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+
+    def observe(self, value: float) -> float:
+        """Take in an observation above 0; returns the mean."""
+        self._recent.append(value)
+        median = _median(list(self._recent), self._value or value)
+        bounded = min(max(value, median / self._most_apart), median * self._most_apart)
+        changed = not self._value / _CHANGED < median < self._value * _CHANGED
+        self._value += (_GAIN_ON_CHANGE if changed else _GAIN) * (bounded - self._value)
+        return self._value
+
+
+def _median(values: list[float], belief: float) -> float:
+    """The median; a belief stands in for what is missing of ``_CERTAIN`` values. Of two in the middle, the smaller."""
+    values = sorted([*values, *[belief] * (_CERTAIN - len(values))])
+    return values[(len(values) - 1) // 2]
+
+
+def _expected(rates: Rates, tokens: float) -> float:
+    return max(rates.base_seconds + tokens * rates.prefill_seconds_per_token, _SHORTEST)
+
+
+def _is_time(seconds: float) -> bool:
+    return math.isfinite(seconds) and seconds > 0

@@ -1,0 +1,244 @@
+"""The models that are served: their tokenizers and templates, loaded at the start and again when they change."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import structlog
+
+from gateway.canon.token_counts import TokenCounts
+from gateway.config.settings import ModelSettings
+from gateway.config.tokenize_settings import EncodeSettings
+from gateway.context import ServedModel
+from gateway.core.errors import TokenizerUnavailable
+from gateway.core.ids import ModelId, TenantId
+from gateway.core.portions import finished
+from gateway.core.prompt import TOKEN_BYTES
+from gateway.core.request import Endpoint
+from gateway.core.space import ModelVersion
+from gateway.core.tenant import Tenant
+from gateway.fleet.engine_calls import EngineCalls
+from gateway.fleet.fleet import Fleet
+from gateway.routing.fair_threads import FairThreads
+from gateway.spaces import template_version
+from gateway.tasks import TaskGroupOwner, in_daemon_thread
+from gateway.tokenize import Encoder, LocalEncoder, characters, load_local
+from gateway.tokenize.block_hashes import ChainHasher
+from gateway.tokenize.engine_tokenizer import EngineTokenizer
+
+_MIB = 1024 * 1024
+
+_OPERATOR = Tenant(TenantId(""))
+"""Takes turns with the tenants for what nobody's request asks for."""
+
+_OF_ENGINE = "engine"
+"""Stands for the hash of a tokenizer or template that only the engine has."""
+
+_log = structlog.get_logger("gateway.served_models")
+
+
+class ServedModels(Mapping[ModelId, ServedModel]):
+    """Every model by its id.
+
+    Args:
+        models: The configured models.
+        settings: How prompts become tokens.
+        isolated: Whether tenants are kept apart: then the tokens of whole texts are not remembered, because whoever
+            sends a text could tell by the time it takes that somebody else had sent it.
+        engines: Calls to the engines, for prompts that only they can encode.
+        fleet: The replicas: what they tell of their models is part of a version.
+        hasher: Makes the hashes that chains start from.
+        on_version: Told of a model whose tokenizer and template are loaded, or are others than before.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[ModelSettings],
+        settings: EncodeSettings,
+        *,
+        isolated: bool,
+        engines: EngineCalls,
+        fleet: Fleet,
+        hasher: ChainHasher,
+        on_version: Callable[[ModelVersion], None],
+    ) -> None:
+        self._settings = settings
+        self._isolated = isolated
+        self._engines = engines
+        self._fleet = fleet
+        self._hasher = hasher
+        self._on_version = on_version
+        self._threads = FairThreads(settings.threads, settings.max_waiting_mib * _MIB)
+        self._tasks = TaskGroupOwner()
+        self._configured = {ModelId(model.id): model for model in models}
+        self._served = {ModelId(model.id): self._serve(model, None) for model in models}
+
+    def __getitem__(self, model: ModelId) -> ServedModel:
+        return self._served[model]
+
+    def __iter__(self) -> Iterator[ModelId]:
+        return iter(self._served)
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    async def load(self) -> None:
+        """Load all tokenizers; returns when they are there.
+
+        One that takes longer than ``encode.load_timeout_seconds`` (a hub that does not answer) is not waited for: the
+        engine is asked for tokens until it is there.
+        """
+        loading = {
+            model: self._tasks.spawn(self._load(settings), name=f"tokenizer-{model}")
+            for model, settings in self._configured.items()
+        }
+        await asyncio.wait(loading.values(), timeout=self._settings.load_timeout_seconds)
+        for model, task in loading.items():
+            if not task.done():
+                _log.warning("tokenizer_late", model=model, instead="the engine is asked for every prompt's tokens")
+
+    async def reload(self, models: Sequence[ModelSettings], *, isolated: bool) -> None:
+        """Load all tokenizers and templates again; one that cannot be loaded leaves the model as it is.
+
+        Args:
+            models: The configured models.
+            isolated: As in the constructor.
+        """
+        # What is remembered of texts is part of a tokenizer, so another one is needed for that, too.
+        anew, self._isolated = isolated != self._isolated, isolated
+        for model in models:
+            await self._reload(model, anew=anew)
+
+    async def stop(self) -> None:
+        """End what is still being loaded."""
+        await self._tasks.cancel()
+        self._threads.shutdown()
+
+    def decoder(self, model: str, tokenizer_id: str) -> Callable[[list[int]], str] | None:
+        """From token ids to their text.
+
+        Args:
+            model: Id of a model.
+            tokenizer_id: Of which tokenizer the ids are.
+
+        Returns:
+            None where that tokenizer is not, or not any more, in this process.
+        """
+        served = self._served.get(ModelId(model))
+        local = None if served is None else served.encoder.local
+        return local.decode if local is not None and local.tokenizer_id == tokenizer_id else None
+
+    def token_counter(self, model: ModelId, tenant: str) -> Callable[[str], int] | None:
+        """See ``ModelTexts``."""
+        counts = self._served[model].token_counts
+        return None if counts is None else counts.counter(tenant)
+
+    def context_limit(self, model: ModelId) -> int:
+        """See ``ModelTexts``."""
+        return self._fleet.context_limit(model)
+
+    async def count_tokens(self, model: ModelId, endpoint: Endpoint, fields: Mapping[str, Any]) -> int | None:
+        """Prompt tokens of a request of the operator's; None where no tokenizer in this process can tell."""
+        local = self._served[model].encoder.local
+        if local is None:
+            return None
+        try:
+            parts = await self._threads.run(
+                _OPERATOR, finished(characters(endpoint, fields)), local.encode, endpoint, fields
+            )
+        except Exception:  # noqa: BLE001 - as in ``Encoder``: what it cannot take is for the engine to judge
+            return None
+        return sum(map(len, parts)) // TOKEN_BYTES
+
+    @property
+    def threads(self) -> FairThreads:
+        """Threads for work on long texts, shared fairly between tenants."""
+        return self._threads
+
+    async def _load(self, model: ModelSettings) -> None:
+        local = await self._loaded(model, instead="the engine is asked for every prompt's tokens")
+        if self._configured[ModelId(model.id)] is not model:
+            return  # it was configured otherwise meanwhile, and loaded then
+        if local is not None:
+            self._served[ModelId(model.id)] = self._serve(model, local)
+        if local is not None or model.tokenizer == _OF_ENGINE:
+            self._on_version(self._served[ModelId(model.id)].version())
+
+    async def _reload(self, model: ModelSettings, *, anew: bool) -> None:
+        model_id = ModelId(model.id)
+        self._configured[model_id] = model
+        local = await self._loaded(model, instead="the tokenizer and the template loaded before stay in use")
+        if local is None and model.tokenizer != _OF_ENGINE:
+            return
+        before = self._served[model_id].version()
+        served = self._serve(model, local)
+        after = served.version()
+        if before == after and not anew:
+            return  # and the tokens of text seen before stay remembered
+        self._served[model_id] = served
+        if before == after:
+            return
+        _log.warning(
+            "model_version_changed", model=model.id, version=after.template_version, before=before.template_version
+        )
+        self._on_version(after)
+
+    async def _loaded(self, model: ModelSettings, instead: str) -> LocalEncoder | None:
+        if model.tokenizer == _OF_ENGINE:
+            _log.info("tokenizer_ready", model=model.id, tokenizer_backend=_OF_ENGINE)
+            return None
+        return await in_daemon_thread(lambda: self._load_local(model, instead), name=f"tokenizer-{model.id}")
+
+    def _load_local(self, model: ModelSettings, instead: str) -> LocalEncoder | None:
+        try:
+            local = load_local(
+                model.tokenizer,
+                chat_template=model.chat_template.read_text(encoding="utf-8") if model.chat_template else None,
+                template_arguments=model.chat_template_kwargs,
+                content_format=None if model.content_format == "auto" else model.content_format,
+                cache_mib=0 if self._isolated else self._settings.segment_cache_mib,
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, the engine can be asked instead
+            _log.error(
+                "tokenizer_unavailable",
+                model=model.id,
+                tokenizer=model.tokenizer,
+                problem=str(error) if isinstance(error, TokenizerUnavailable) else repr(error),
+                instead=instead,
+                fix="give models[].tokenizer a folder with the model's tokenizer files",
+            )
+            return None
+        _log.info(
+            "tokenizer_ready",
+            model=model.id,
+            tokenizer=model.tokenizer,
+            tokenizer_id=local.tokenizer_id,
+            template_version=template_version(model.template_version or "", local.template_hash),
+            **local.description,
+        )
+        return local
+
+    def _serve(self, model: ModelSettings, local: LocalEncoder | None) -> ServedModel:
+        model_id, fleet = ModelId(model.id), self._fleet
+        engine = EngineTokenizer(model_id, self._engines, self._threads, self._settings.engine_timeout_seconds)
+        encoder = Encoder(local, engine, self._threads, self._settings.inline_bytes)
+        label = model.template_version or ""
+        tokenizer_id = local.tokenizer_id if local else _OF_ENGINE
+        version = template_version(label, (local.template_hash or "none") if local else _OF_ENGINE)
+        return ServedModel(
+            model_id,
+            encoder,
+            token_counts=TokenCounts(partial(_count, local)) if local is not None else None,
+            template_tells_time=local is not None and local.tells_time,
+            tools_first=local is not None and local.tools_first,
+            # Where a prompt's chain begins: with what the engine tells its cached blocks apart by.
+            roots=lambda salt, variant: self._hasher.root(model_id, fleet.adapter(model_id), salt, variant),
+            version=lambda: ModelVersion(
+                model_id, tokenizer_id, label, version, fleet.adapter(model_id), fleet.context_limit(model_id)
+            ),
+        )
+
+
+def _count(local: LocalEncoder, text: str) -> int:
+    return len(local.encode_text(text)) // TOKEN_BYTES

@@ -1,0 +1,139 @@
+"""A server of one port, and the socket it listens at."""
+
+import asyncio
+import contextlib
+import math
+import socket
+from typing import Any
+
+import uvicorn
+
+from gateway.api.cors import Cors
+from gateway.config.settings import Settings
+from gateway.core.errors import ConfigInvalid
+from gateway.server.http_protocol import limited_protocol
+from gateway.server.open_files import Room, open_files
+from gateway.server.slow_clients import Leaving
+
+_LAST_WORDS_SECONDS = 1
+"""After the grace period: time for the last words of open answers, before their connections are cut."""
+
+_TICKS_A_SECOND = 10
+_LOOK_SECONDS = 5
+"""How often it is looked for clients that do not read."""
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its own signal handling: two servers share a process.
+
+    Args:
+        app: The application.
+        settings: The configuration.
+        uds: Path of the Unix socket to listen at. Who asks there passes on what others have asked, and says who they
+            are. None: it listens at the sockets that ``serve`` gets.
+        cors: Which web pages may read what the HTTP layer answers itself; None: no page.
+    """
+
+    def __init__(self, app: Any, settings: Settings, uds: str | None = None, cors: Cors | None = None) -> None:
+        server = settings.server
+        super().__init__(
+            uvicorn.Config(
+                app,
+                uds=uds,
+                http=limited_protocol(server.max_header_bytes, server.receive_seconds, Room.of(open_files()), cors),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=uds is not None,
+                forwarded_allow_ips="*",
+                timeout_keep_alive=math.ceil(server.keep_alive_seconds),
+                timeout_graceful_shutdown=math.ceil(server.shutdown_grace_seconds) + _LAST_WORDS_SECONDS,
+            )
+        )
+        self._listening = asyncio.Event()
+        self._leaving = Leaving()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await super().startup(sockets)
+        self._listening.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second while it serves."""
+        if counter % (_LOOK_SECONDS * _TICKS_A_SECOND) == 0:
+            self._leaving.look(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
+    async def listens(self, serving: asyncio.Task[None]) -> None:
+        """Wait until connections are accepted.
+
+        Args:
+            serving: The task in which it serves.
+
+        Raises:
+            Exception: why it does not.
+        """
+        listening = asyncio.get_running_loop().create_task(self._listening.wait())
+        either: list[asyncio.Future[Any]] = [serving, listening]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        listening.cancel()
+        if serving.done():
+            await serving
+
+    def leave(self) -> None:
+        """From now on, have every connection end with its next answer, so that its client opens the next elsewhere."""
+        ends = (b"connection", b"close")
+        self.config.encoded_headers.append(ends)
+        self.server_state.default_headers = [*self.server_state.default_headers, ends]
+        for connection in self.server_state.connections:
+            cycle = getattr(connection, "cycle", None)
+            if cycle is not None and not cycle.response_started:
+                cycle.keep_alive = False
+
+    def cut_stalled(self) -> None:
+        """Cut connections whose client does not read what is there for it: the server cannot end before they do."""
+        for connection in list(self.server_state.connections):
+            if connection.transport.get_write_buffer_size():
+                connection.transport.abort()
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own is untyped in the same way
+        """Leave the signals alone."""
+        yield
+
+
+def bound(key: str, host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A bound socket. It does not listen yet: until a gateway is ready, clients are refused, and not kept waiting.
+
+    Args:
+        key: The setting that names the port.
+        host: The address.
+        port: The port.
+        shared: Whether other processes of this user may listen at the same port; connections are spread over them.
+
+    Raises:
+        ConfigInvalid: it cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With the protocol named, asyncio turns Nagle's algorithm off, which would hold small answers back for 40 ms.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise ConfigInvalid(
+            [f"{key}: cannot listen on {host}:{port}: {error.strerror}. Set {key} to a free port."]
+        ) from error
+    sock.setblocking(False)
+    return sock
+
+
+def url_of(sock: socket.socket) -> str:
+    """The URL of a bound socket."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,204 @@
+"""One worker, as the supervisor sees it: started, told, heard, and started again when it is lost."""
+
+import asyncio
+import contextlib
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from gateway.server.workers.worker_messages import Messages, Told, message, pack_told
+
+COMMAND = (sys.executable, "-m", "gateway.server.workers.worker_main")
+
+_LAST_WORDS_SECONDS = 1.0
+"""How long what it said last may take to get here once it has ended."""
+
+_MOST_UNANSWERED = 8
+"""They are counted, rather than the time taken, so that a pause of the whole machine is not held against a worker."""
+
+_LATE = 2
+"""So many unanswered, and others are asked first."""
+
+_log = structlog.get_logger("gateway.server.workers")
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """How long to wait before a worker is started again.
+
+    Attributes:
+        first: Seconds, the first time.
+        longest: To which that grows, doubling, while it does not last as long as this.
+    """
+
+    first: float = 0.2
+    longest: float = 30.0
+
+
+class Host(Protocol):
+    """Whom it belongs to."""
+
+    def on_ready(self, member: "Member") -> None:
+        """It has begun to serve."""
+        ...
+
+    def on_lost(self, member: "Member") -> None:
+        """It serves no more; it is about to be started again."""
+        ...
+
+    def on_hopeless(self, problems: list[str]) -> None:
+        """It ended before any worker served: for these reasons, or for what it has logged."""
+        ...
+
+
+class Member:
+    """One worker.
+
+    Args:
+        number: Which, from 0.
+        told: What it is to go by, each time that it is started.
+        host: Whom it belongs to.
+        pauses: How long to wait before it is started again.
+
+    Attributes:
+        number: The same.
+        lives: How often it was started.
+        serves: Whether it is there and has begun to serve.
+        has_served: Whether it ever was.
+    """
+
+    def __init__(self, number: int, told: Callable[[int], Told], host: Host, pauses: Pauses = Pauses()) -> None:
+        self.number = number
+        self.lives = 0
+        self.serves = False
+        self.has_served = False
+        self._told = told
+        self._host = host
+        self._pauses = pauses
+        self._problems: list[str] = []
+        self._unanswered = 0
+        self._ending = asyncio.Event()
+        self._process: Process | None = None
+        self._transport: asyncio.Transport | None = None
+
+    async def keep(self) -> None:
+        """Have it run until it is told to end."""
+        pause, loop = self._pauses.first, asyncio.get_running_loop()
+        while not self._ending.is_set():
+            began = loop.time()
+            how = await self._live()
+            served, self.serves = self.serves, False
+            if self._ending.is_set():
+                return
+            if not self.has_served and not served:
+                self._host.on_hopeless(self._problems)
+            self._host.on_lost(self)
+            if loop.time() - began > self._pauses.longest:
+                pause = self._pauses.first
+            _log.error(
+                "worker_lost",
+                number=self.number,
+                problem=how,
+                details=self._problems or None,
+                instead="the other workers go on; its open answers are cut off",
+                again_in_seconds=pause,
+            )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._ending.wait()
+            pause = min(2 * pause, self._pauses.longest)
+
+    @property
+    def reacts(self) -> bool:
+        """Whether it has reacted lately."""
+        return self._unanswered < _LATE
+
+    def say(self, **members: Any) -> None:
+        """Send it a message, if it is there."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(message(**members))
+
+    def end(self, *, drain: bool) -> None:
+        """Have it end, and not be started again. If it does not serve yet, it ends at once."""
+        self._ending.set()
+        if self.serves:
+            self.say(do="end", drain=drain)
+        else:
+            self.kill()
+
+    def look(self) -> None:
+        """See whether it still reacts, and end it if it has not for several looks. To be called every few seconds."""
+        if not self.serves:
+            return
+        if self._unanswered >= _MOST_UNANSWERED:
+            _log.error("worker_hangs", number=self.number, looks=self._unanswered, instead="it is killed and replaced")
+            self.kill()
+            return
+        self._unanswered += 1
+        self.say(do="ping")
+
+    def kill(self) -> None:
+        """End it without its doing."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _live(self) -> str:
+        """Start it and wait for its end; returns how it ended."""
+        self._problems = []
+        self._unanswered = 0
+        self.lives += 1
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                # A session of its own: Ctrl-C and a hangup of the terminal are for the supervisor.
+                self._process = await asyncio.create_subprocess_exec(
+                    *COMMAND,
+                    str(theirs.fileno()),
+                    pass_fds=(theirs.fileno(),),
+                    stdin=DEVNULL,
+                    start_new_session=True,
+                )
+            ours.setblocking(False)
+            self._transport, line = await asyncio.get_running_loop().create_unix_connection(
+                lambda: _Line(Messages(self._take)), sock=ours
+            )
+        except OSError as error:
+            ours.close()
+            return f"it cannot be started: {error.strerror or type(error).__name__}"
+        if self._ending.is_set():
+            self.kill()
+        self._transport.write(pack_told(self._told(self.number)))
+        try:
+            code = await self._process.wait()
+            await asyncio.wait([line.closed], timeout=_LAST_WORDS_SECONDS)
+        finally:
+            self._transport.abort()
+        return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
+
+    def _take(self, said: dict[str, Any]) -> None:
+        if "pong" in said:
+            self._unanswered = 0
+        elif "problems" in said:
+            self._problems = said["problems"]
+        elif not self._ending.is_set():
+            self.serves = self.has_served = True
+            self._host.on_ready(self)
+
+
+class _Line(asyncio.Protocol):
+    def __init__(self, messages: Messages) -> None:
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._messages = messages
+
+    def data_received(self, data: bytes) -> None:
+        self._messages.feed(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's form
+        if not self.closed.done():
+            self.closed.set_result(None)

@@ -1,0 +1,276 @@
+"""Keeps the workers running, and answers for them at the admin port."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from gateway.config.settings import Settings
+from gateway.core.canonical import RuleMode
+from gateway.core.errors import ConfigInvalid, GatewayError
+from gateway.core.reasons import Reason
+from gateway.core.worker_place import WorkerPlace
+from gateway.explain_options import configure_explain, explain_front
+from gateway.fleet.drains import DrainOrder
+from gateway.server.event_loop import Loop
+from gateway.server.http_server import HttpServer, bound, url_of
+from gateway.server.reload import Reloader
+from gateway.server.run import log_ready
+from gateway.server.workers.admin_port import AdminPort
+from gateway.server.workers.worker_client import Upstream
+from gateway.server.workers.worker_messages import Told
+from gateway.server.workers.worker_process import Member
+from gateway.tasks import TaskGroupOwner
+
+_PATIENCE_SECONDS = 3.5
+"""At the end, beyond the time that open answers get; then whoever is still there is killed."""
+_LOOK_SECONDS = 2.0
+"""How often it is looked whether the workers, and the process that explains, still react."""
+
+_MOST_DRAINS = 1000
+"""Orders that are remembered for workers that are started later. Replicas come and go, and nobody takes back an order
+for one that has gone."""
+
+_LONGEST_SOCKET = 107
+"""Bytes of the path of a Unix socket, on Linux."""
+_MOST_DIGITS = 99
+
+_log = structlog.get_logger("gateway.server.workers")
+
+
+class WorkersFailed(Exception):
+    """A worker ended before any of them served. Its log has the reason."""
+
+
+def supervise(settings: Settings, config: Path, workers: int, ready: Callable[[str, str], None] | None = None) -> None:
+    """Serve with several processes until SIGTERM or SIGINT; as ``gateway.server.run.serve``.
+
+    Args:
+        settings: The configuration.
+        config: The file it came from; read again when it changes, and on SIGHUP.
+        workers: How many.
+        ready: Called with the public and the admin URL once all workers serve.
+
+    Raises:
+        ConfigInvalid: a port is taken, or a worker cannot use the configuration.
+        WorkersFailed: a worker failed for another reason before any of them served.
+    """
+    with _sockets(settings) as (public, admin), _folder() as folder:
+        supervisor = _Supervisor(settings, config, workers, public, folder)
+        with asyncio.Runner(loop_factory=Loop) as runner:
+            runner.run(supervisor.run(admin, ready))
+
+
+class _Supervisor:
+    """One run of it. As the workers' ``Host``, it is told what becomes of them."""
+
+    def __init__(self, settings: Settings, config: Path, workers: int, public: socket.socket, folder: Path) -> None:
+        self._settings = settings
+        self._config = config
+        self._public = public
+        self._folder = folder
+        self._crew = [Member(number, self._told, self) for number in range(workers)]
+        self._upstreams = [Upstream(self._place(member.number).admin_at) for member in self._crew]
+        self._port = AdminPort(self._upstreams, on_drain=self._take_drain)
+        self._drains: dict[str, DrainOrder] = {}
+        self._all_serve = asyncio.Event()
+        self._over = asyncio.Event()
+        self._failure: Exception | None = None
+        self._ending = False
+        self._tasks = TaskGroupOwner()
+
+    def _warn(self) -> None:
+        """Say what several workers do not have together as they are configured."""
+        if self._settings.isolation != "none" and self._settings.state is None:
+            _log.warning(
+                "spaces_not_shared",
+                instead="each worker has prefix spaces of its own: what one has filled the others cannot use",
+                to_change="set state to a Redis",
+            )
+
+    async def run(self, admin: socket.socket, ready: Callable[[str, str], None] | None) -> None:
+        """Serve until the end."""
+        loop = asyncio.get_running_loop()
+        reloader = Reloader(self._config, self._settings, self._take_over, lambda: None)
+
+        def reload() -> None:
+            reloader.ask()
+            self._tell_all(do="reload")
+
+        self._warn()
+        loop.add_signal_handler(signal.SIGTERM, lambda: self._end(drain=True))
+        loop.add_signal_handler(signal.SIGINT, lambda: self._end(drain=False))
+        loop.add_signal_handler(signal.SIGHUP, reload)
+        with _listening(self._folder) as door:
+            self._explain = explain_front(self._settings, _Nobody(), door=door.fileno())
+            self._explain.start()
+            try:
+                await self._serve(admin, ready, reloader)
+            finally:
+                await reloader.stop()
+                await self._tasks.cancel()
+                await self._explain.stop()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _serve(self, admin: socket.socket, ready: Callable[[str, str], None] | None, reloader: Reloader) -> None:
+        loop = asyncio.get_running_loop()
+        kept = asyncio.gather(*(loop.create_task(member.keep()) for member in self._crew))
+        kept.add_done_callback(lambda _: self._over.set())
+        starting = loop.create_task(self._all_serve.wait())
+        either: list[asyncio.Future[Any]] = [kept, starting]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        starting.cancel()
+        if kept.done():
+            await kept
+            return
+        server = HttpServer(self._port, self._settings)
+        answering = loop.create_task(server.serve(sockets=[admin]))
+        await server.listens(answering)
+        urls = url_of(self._public), url_of(admin)
+        log_ready(self._settings, *urls)
+        if ready is not None:
+            ready(*urls)
+        reloader.start()
+        self._tasks.spawn(self._look(), name="workers-look")
+        await self._over.wait()
+        limits = self._settings.server
+        await asyncio.wait([kept], timeout=limits.drain_seconds + limits.shutdown_grace_seconds + _PATIENCE_SECONDS)
+        while not kept.done():
+            for member in self._crew:
+                member.kill()
+            await asyncio.wait([kept], timeout=1)
+        await kept
+        server.should_exit = True
+        loop.call_later(1, server.cut_stalled)
+        await answering
+        for upstream in self._upstreams:
+            await upstream.close()
+
+    # As the workers' host.
+
+    def on_ready(self, member: Member) -> None:
+        """See ``Host``."""
+        self._upstreams[member.number].open()
+        for order in self._drains.values():
+            member.say(do="drain", order=list(order))
+        _log.info("worker_ready", number=member.number, life=member.lives)
+        if all(each.has_served for each in self._crew):
+            self._all_serve.set()
+
+    def on_lost(self, member: Member) -> None:
+        """See ``Host``."""
+        self._upstreams[member.number].lost()
+        self._port.lost(member.number)
+
+    def on_hopeless(self, problems: list[str]) -> None:
+        """See ``Host``."""
+        if not any(member.has_served for member in self._crew) and self._failure is None:
+            self._failure = ConfigInvalid(problems) if problems else WorkersFailed()
+            self._end(drain=False)
+
+    def _end(self, *, drain: bool) -> None:
+        if self._ending:
+            self._tell_all(do="now")  # asked twice
+            return
+        self._ending = True
+        for member in self._crew:
+            member.end(drain=drain)
+        self._over.set()
+
+    def _tell_all(self, **members: object) -> None:
+        for member in self._crew:
+            if member.serves:
+                member.say(**members)
+
+    def _told(self, number: int) -> Told:
+        return Told(self._settings, self._config, self._place(number), self._public.getsockname()[1])
+
+    def _place(self, number: int) -> WorkerPlace:
+        return WorkerPlace(number, self._folder)
+
+    async def _take_over(self, settings: Settings) -> None:
+        self._settings = settings
+        await configure_explain(self._explain, settings)
+
+    def _take_drain(self, replica: str, drained: bool) -> None:
+        """Have it hold for workers that are started later, and for those that did not hear of it: one that has just
+        begun to serve, one that was too busy to answer."""
+        order = DrainOrder(replica, drained, time.time())
+        self._drains.pop(replica, None)
+        if drained:  # nobody begins with a replica that drains
+            self._drains[replica] = order
+        if len(self._drains) > _MOST_DRAINS:
+            del self._drains[next(iter(self._drains))]
+        self._tell_all(do="drain", order=list(order))
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            for member, upstream in zip(self._crew, self._upstreams, strict=True):
+                member.look()
+                upstream.reacts = member.reacts
+            # Any answer will do. That it does not come is seen by whoever keeps the process.
+            with contextlib.suppress(GatewayError):
+                await self._explain.ask("request", {"id": ""})
+
+
+class _Nobody:
+    """An ``ExplainObserver``: the workers count."""
+
+    def on_missed(self, model: str, tenant: str, reason: Reason, tokens: int) -> None:
+        """See ``ExplainObserver``."""
+
+    def on_explain_skipped(self, count: int) -> None:
+        """See ``ExplainObserver``."""
+
+    def on_canonical(self, rule: str, mode: RuleMode, edits: int, saved: int, lost: int) -> None:
+        """See ``ExplainObserver``."""
+
+
+@contextlib.contextmanager
+def _sockets(settings: Settings) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The public one, which only holds the port for the workers, and that of the admin port."""
+    server = settings.server
+    with contextlib.ExitStack() as stack:
+        # Asked for alone first: another gateway of the same user would not be noticed otherwise.
+        with bound("server.port", server.host, server.port) as free:
+            port = free.getsockname()[1]
+        public = stack.enter_context(bound("server.port", server.host, port, shared=True))
+        yield public, stack.enter_context(bound("server.admin_port", server.admin_host, server.admin_port))
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder that only this user can look into, until the end."""
+    try:
+        made = tempfile.TemporaryDirectory(prefix="prefix-gateway-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise _no_folder(f"none can be written ({error.strerror or error})") from error
+    with made as name:
+        folder = Path(name)
+        if len(os.fsencode(WorkerPlace(_MOST_DIGITS, folder).admin_at)) > _LONGEST_SOCKET:
+            raise _no_folder(f"the name of {folder} is too long for sockets in it")
+        yield folder
+
+
+def _no_folder(why: str) -> ConfigInvalid:
+    told = f"server.workers: several need a folder for temporary files, and {why}. Name a short one that can be written"
+    return ConfigInvalid([f"{told} in the environment variable TMPDIR."])
+
+
+@contextlib.contextmanager
+def _listening(folder: Path) -> Iterator[socket.socket]:
+    """Where the workers connect to the process that explains. It listens before that runs, and while it is replaced."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+        door.bind(str(WorkerPlace(0, folder).explain_at))
+        door.listen()
+        yield door

@@ -1,0 +1,266 @@
+"""The prefix cache of vLLM, as bookkeeping without any tensors.
+
+Blocks that nobody uses wait in one queue, whether they hold a cached prefix or not. An allocation takes its front and
+thereby evicts what stood there; a hit takes its block out of the middle; a finished sequence appends its blocks, the
+last one first, but for the one that is not full: it holds nothing that could be reused and goes to the front. That
+order is the eviction order: least recently used, and the end of a prompt before its beginning. (vLLM 0.32,
+``vllm/v1/core/block_pool.py``.)
+
+SGLang keeps a tree in which every prefix stands once; evicting its least recently used leaves gives the same order.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gateway.core.prompt import TOKEN_BYTES
+from gateway.simulator.cached_block import CacheEvent, Cleared, Prefix, Removed, Stored
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """One block of the cache.
+
+    Attributes:
+        number: Which one.
+        prefix: The prefix that ends here; None while the block is not full or was evicted.
+        users: Sequences that hold it.
+    """
+
+    number: int
+    prefix: Prefix | None = None
+    users: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class BlockTable:
+    """The tokens of one sequence and the blocks that hold them.
+
+    Attributes:
+        tokens: Little-endian u32 ids, prompt first.
+        salt: Cache salt, empty for none.
+        adapter: LoRA adapter, empty for none.
+        life: During which life of the cache it was made.
+        prefixes: One for each full block.
+        blocks: Empty until the sequence is begun and after it ended.
+        cached_tokens: Prompt tokens that were found in the cache.
+    """
+
+    tokens: bytearray
+    salt: str
+    adapter: str
+    life: int
+    prefixes: list[Prefix] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    cached_tokens: int = 0
+
+    @property
+    def length(self) -> int:
+        """Number of tokens."""
+        return len(self.tokens) // TOKEN_BYTES
+
+
+class BlockCache:
+    """A pool of blocks, and which prefixes stand in them.
+
+    Args:
+        blocks: Size of the pool; block 0 is the engine's own.
+        block_size: Tokens per block.
+        caching: Whether prefixes are kept for reuse at all.
+        unique: Keep equal blocks computed twice once, as SGLang does. vLLM keeps both, and each copy leaves on its own.
+        journal: Whether to write down what happens, for ``take_events``.
+    """
+
+    def __init__(
+        self, blocks: int, block_size: int, *, caching: bool = True, unique: bool = False, journal: bool = False
+    ) -> None:
+        self.block_size = block_size
+        self.usable_blocks = blocks - 1
+        self.caching = caching
+        self._unique = unique
+        self._journal: list[CacheEvent] | None = [] if journal else None
+        self._life = 0
+        self._free: OrderedDict[int, Block] = OrderedDict((number, Block(number)) for number in range(1, blocks))
+        self._cached: dict[bytes, dict[int, Block]] = {}
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks in no sequence's use, those with a cached prefix included."""
+        return len(self._free)
+
+    @property
+    def cached_blocks(self) -> int:
+        """Blocks that a new sequence could reuse, copies counted."""
+        return sum(map(len, self._cached.values()))
+
+    @property
+    def changed(self) -> bool:
+        """Whether ``take_events`` has something to give."""
+        return bool(self._journal)
+
+    def content(self) -> Iterator[tuple[Prefix, int]]:
+        """Every cached prefix with the number of its copies."""
+        for copies in self._cached.values():
+            prefix = next(iter(copies.values())).prefix
+            assert prefix is not None
+            yield prefix, len(copies)
+
+    def take_events(self) -> list[CacheEvent]:
+        """What happened since the last call, in its order."""
+        events, self._journal = self._journal or [], None if self._journal is None else []
+        return events
+
+    def table(self, tokens: bytes, salt: str = "", adapter: str = "") -> BlockTable:
+        """A table for a sequence that starts with these tokens. Different salts or adapters never share a block."""
+        table = BlockTable(tokens=bytearray(tokens), salt=salt, adapter=adapter, life=self._life)
+        self._name_full_blocks(table)
+        return table
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that so many tokens take up."""
+        return -(-tokens // self.block_size)
+
+    def begin(self, table: BlockTable, *, reuse: bool = True, spare: int = 0) -> bool:
+        """Take the blocks of a new sequence, from the cache as far as it goes.
+
+        Its full blocks can be hit by others at once, although their content is computed only now: the engine computes
+        in the order in which it allocates.
+
+        Args:
+            table: The sequence, not begun yet.
+            reuse: Whether to look for its prefix at all.
+            spare: Blocks that must stay free after this.
+
+        Returns:
+            False, with nothing changed, when too few blocks are free.
+        """
+        hits = self._find(table) if reuse else []
+        missing = self.blocks_for(table.length) - len(hits)
+        if missing + sum(not block.users for block in hits) + spare > len(self._free):
+            return False
+        for block in hits:
+            self._hold(block)
+        table.life = self._life
+        table.cached_tokens = len(hits) * self.block_size
+        table.blocks = hits + [self._allocate() for _ in range(missing)]
+        self._publish(table, len(hits))
+        return True
+
+    def append(self, table: BlockTable, token: int) -> None:
+        """Add a decoded token to a begun sequence. Its block can be hit as soon as it is full.
+
+        Raises:
+            RuntimeError: No block is free. Whoever begins sequences has to spare enough.
+        """
+        if table.length % self.block_size == 0:
+            if not self._free:
+                raise RuntimeError("no free block for a decoded token")
+            table.blocks.append(self._allocate())
+        table.tokens += token.to_bytes(TOKEN_BYTES, "little")
+        if self._name_full_blocks(table):
+            self._publish(table, len(table.prefixes) - 1)
+
+    def end(self, table: BlockTable) -> None:
+        """Give back the blocks of a sequence; what they hold stays cached until they are taken again."""
+        for block in reversed(table.blocks):
+            self._release(block)
+        table.blocks = []
+
+    def reset(self) -> bool:
+        """Forget every cached prefix. Returns False, with nothing changed, while a sequence holds blocks."""
+        if len(self._free) != self.usable_blocks:
+            return False
+        self._forget()
+        if self.caching:
+            self._note(Cleared())
+        return True
+
+    def restart(self) -> None:
+        """Be empty as after a start, with nothing written down. Sequences that run keep their blocks, and leave nothing
+        behind that could be reused."""
+        self._life += 1
+        self._forget()
+        self.take_events()
+
+    def _forget(self) -> None:
+        for copies in self._cached.values():
+            for block in copies.values():
+                block.prefix = None
+        self._cached.clear()
+
+    def _name_full_blocks(self, table: BlockTable) -> bool:
+        """Name the blocks that have become full. Returns whether there was one."""
+        size = self.block_size * TOKEN_BYTES
+        before = len(table.prefixes)
+        parent = table.prefixes[-1] if table.prefixes else None
+        for end in range((before + 1) * size, len(table.tokens) + 1, size):
+            parent = Prefix.of(parent, bytes(table.tokens[end - size : end]), table.salt, table.adapter)
+            table.prefixes.append(parent)
+        return len(table.prefixes) > before
+
+    def _find(self, table: BlockTable) -> list[Block]:
+        """The longest cached prefix. The last token is always computed, so its block is never a hit."""
+        hits: list[Block] = []
+        for prefix in table.prefixes[: (table.length - 1) // self.block_size]:
+            copies = self._cached.get(prefix.hash)
+            if not copies:
+                break
+            hits.append(next(iter(copies.values())))
+        return hits
+
+    def _hold(self, block: Block) -> None:
+        if not block.users:
+            del self._free[block.number]
+        block.users += 1
+
+    def _release(self, block: Block) -> None:
+        block.users -= 1
+        if not block.users:
+            self._free[block.number] = block
+            if block.prefix is None:
+                self._free.move_to_end(block.number, last=False)
+
+    def _allocate(self) -> Block:
+        _, block = self._free.popitem(last=False)
+        if (prefix := block.prefix) is not None:
+            copies = self._cached[prefix.hash]
+            del copies[block.number]
+            if not copies:
+                del self._cached[prefix.hash]
+            block.prefix = None
+            self._note(Removed(prefix))
+        block.users = 1
+        return block
+
+    def _publish(self, table: BlockTable, first: int) -> None:
+        """Make the full blocks of a sequence from the ``first`` on available to others."""
+        if not self.caching or table.life != self._life:
+            return
+        run: list[Prefix] = []
+        for index in range(first, len(table.prefixes)):
+            prefix = table.prefixes[index]
+            copies = self._cached.setdefault(prefix.hash, {})
+            if copies and self._unique:
+                self._share(table, index, next(iter(copies.values())))
+                self._note_run(run)
+                run = []
+                continue
+            block = table.blocks[index]
+            block.prefix = prefix
+            copies[block.number] = block
+            run.append(prefix)
+        self._note_run(run)
+
+    def _share(self, table: BlockTable, index: int, block: Block) -> None:
+        """Let a sequence use a cached block in place of its own, which is given back."""
+        self._hold(block)
+        self._release(table.blocks[index])
+        table.blocks[index] = block
+
+    def _note_run(self, run: list[Prefix]) -> None:
+        if run:
+            self._note(Stored(tuple(run)))
+
+    def _note(self, event: CacheEvent) -> None:
+        if self._journal is not None:
+            self._journal.append(event)

@@ -1,0 +1,152 @@
+"""KV events as the engines put them on the wire.
+
+A batch is the array ``[timestamp, [event, ...], rank]``. The present releases send each event as a map with a ``type``
+and leave out what has its default; earlier ones sent arrays, and the earliest shorter ones, without medium and rank.
+(vLLM 0.32, ``vllm/distributed/kv_events.py`` and ``vllm/v1/core/block_pool.py``; SGLang,
+``sglang/srt/disaggregation/kv_events.py`` and ``sglang/srt/mem_cache/events.py``.)
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from gateway.core.engine_facts import EngineKind
+from gateway.core.prompt import TOKEN_BYTES
+from gateway.simulator.cached_block import CacheEvent, Cleared, Prefix, Removed, Stored
+
+_MEDIUM = "GPU"
+_GROUP = 0
+_KIND = "full_attention"
+
+Json = dict[str, Any]
+Name = int | bytes
+
+
+class EventEncoding(StrEnum):
+    """How an event is laid out."""
+
+    MAP = "map"
+    """A map with a ``type``, defaults left out: the present releases."""
+    POSITIONAL = "positional"
+    """An array of every field: releases up to the middle of 2026."""
+    POSITIONAL_SHORT = "positional-short"
+    """An array that ends after ``lora_id``, in a batch without rank: the first releases."""
+
+
+class EventHashes(StrEnum):
+    """How a block is named."""
+
+    INT = "int"
+    """64 bits of its hash: unsigned in vLLM, signed in SGLang."""
+    BYTES = "bytes"
+    """Its whole hash, 32 bytes."""
+
+
+class EventEncoder:
+    """Encodes the batches of one engine.
+
+    Args:
+        flavor: Whose events.
+        encoding: How they are laid out.
+        hashes: How blocks are named.
+        adapters: The LoRA adapters' names in the order of their ids, which start with 1.
+    """
+
+    def __init__(
+        self, flavor: EngineKind, encoding: EventEncoding, hashes: EventHashes, adapters: Sequence[str] = ()
+    ) -> None:
+        self._encoding = encoding
+        self._hashes = hashes
+        self._signed = flavor == EngineKind.SGLANG
+        self._ids = {adapter: number for number, adapter in enumerate(adapters, start=1)}
+        self._events: Callable[[Iterable[CacheEvent]], Iterator[Json]] = (
+            self._vllm if flavor == EngineKind.VLLM else self._sglang
+        )
+        self._pack = msgspec.msgpack.Encoder().encode
+
+    def name(self, prefix: Prefix) -> Name:
+        """What events call a block."""
+        if self._hashes == EventHashes.BYTES:
+            return prefix.hash
+        if self._signed:
+            return int.from_bytes(prefix.hash[:8], "big", signed=True)
+        return int.from_bytes(prefix.hash[-8:], "big")
+
+    def encode(self, events: Iterable[CacheEvent], timestamp: float, rank: int) -> bytes:
+        """One batch in MessagePack. ``timestamp`` is Unix time in seconds."""
+        listed = [self._laid_out(event) for event in self._events(events)]
+        short = self._encoding == EventEncoding.POSITIONAL_SHORT
+        return self._pack([timestamp, listed] if short else [timestamp, listed, rank])
+
+    def _vllm(self, events: Iterable[CacheEvent]) -> Iterator[Json]:
+        for event in events:
+            match event:
+                case Stored(run):
+                    yield self._stored(run) | {
+                        "lora_id": self._ids.get(run[0].adapter),
+                        "medium": _MEDIUM,
+                        "lora_name": run[0].adapter or None,
+                        "extra_keys": [_extra_keys(prefix) for prefix in run],
+                        "group_idx": _GROUP,
+                        "kv_cache_spec_kind": _KIND,
+                    }
+                case Removed(prefix):
+                    yield _removed([self.name(prefix)]) | {"group_idx": _GROUP}
+                case Cleared():
+                    yield {"type": "AllBlocksCleared"}
+
+    def _sglang(self, events: Iterable[CacheEvent]) -> Iterator[Json]:
+        for kind, group in groupby(events, type):
+            if kind is Removed:
+                # One event for a whole node of the tree, however many pages it has.
+                yield _removed([self.name(event.prefix) for event in group if isinstance(event, Removed)])
+                continue
+            for event in group:
+                if isinstance(event, Cleared):
+                    yield {"type": "AllBlocksCleared"}
+                elif isinstance(event, Stored):
+                    yield from (self._page(prefix) for prefix in event.run)
+
+    def _page(self, prefix: Prefix) -> Json:
+        told: Json = self._stored((prefix,)) | {"lora_id": None, "medium": _MEDIUM}
+        if self._encoding == EventEncoding.POSITIONAL:
+            return told | {"metadata": {"cache_salt": prefix.salt}} if prefix.salt else told
+        if prefix.salt:
+            told["cache_salt"] = prefix.salt
+        if prefix.adapter:
+            told["lora_name"] = prefix.adapter
+        return told
+
+    def _stored(self, run: tuple[Prefix, ...]) -> Json:
+        parent = run[0].parent
+        tokens = b"".join(prefix.tokens for prefix in run)
+        return {
+            "type": "BlockStored",
+            "block_hashes": [self.name(prefix) for prefix in run],
+            "parent_block_hash": None if parent is None else self.name(parent),
+            "token_ids": list(memoryview(tokens).cast("I")),
+            "block_size": len(tokens) // len(run) // TOKEN_BYTES,
+        }
+
+    def _laid_out(self, event: Json) -> Json | list[Any]:
+        if self._encoding == EventEncoding.MAP:
+            return event
+        fields = list(event.values())
+        if self._encoding == EventEncoding.POSITIONAL_SHORT:
+            return fields[: {"BlockStored": 6, "BlockRemoved": 2}.get(event["type"], 1)]
+        return fields
+
+
+def _removed(names: list[Name]) -> Json:
+    return {"type": "BlockRemoved", "block_hashes": names, "medium": _MEDIUM}
+
+
+def _extra_keys(prefix: Prefix) -> list[str] | None:
+    """What else than tokens is part of a block's identity, without saying what it is: adapter, then salt."""
+    keys = [prefix.adapter] if prefix.adapter else []
+    if prefix.salt and prefix.parent is None:
+        keys.append(prefix.salt)
+    return keys or None

@@ -1,0 +1,238 @@
+"""Keeps the spaces: ends those whose time is over, writes them to their file, and does what operators ask for."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
+
+import structlog
+
+from gateway.core.errors import BadRequest, ConfigInvalid, GatewayError
+from gateway.core.ids import ModelId, ReplicaId
+from gateway.core.space import ResetCause, SpaceEnd, SpaceSelection
+from gateway.core.tenant import Tenant
+from gateway.spaces.engine_identity import EngineIdentities, EngineIdentity
+from gateway.spaces.epoch_file import SpacesFile
+from gateway.spaces.prefix_spaces import PrefixSpaces
+from gateway.spaces.replicated_spaces import SharedSpaces
+from gateway.spaces.space_epoch import Life, parts_of
+from gateway.tasks import TaskGroupOwner
+
+_SWEEP_SECONDS = 1.0
+_WRITE_EVERY = 5
+"""Sweeps between two writes of the file. What is lost by a crash in between only makes spaces begin anew."""
+
+_log = structlog.get_logger("gateway.spaces")
+
+
+class SpaceKeeper:
+    """A ``SpaceDesk``, and the background work around ``PrefixSpaces``.
+
+    Args:
+        spaces: The spaces.
+        file: Where they are kept; None for nowhere.
+        models: The model of every replica there is at the start.
+        served: The models, if some have no replica yet.
+        tenant: Looks a tenant up by its name.
+        on_file_error: Called for every failed write or read of the file.
+    """
+
+    def __init__(
+        self,
+        spaces: PrefixSpaces,
+        file: SpacesFile | None,
+        *,
+        models: Mapping[ReplicaId, ModelId],
+        served: Collection[ModelId] = (),
+        tenant: Callable[[str], Tenant | None],
+        on_file_error: Callable[[], None],
+    ) -> None:
+        self._spaces = spaces
+        self._file = file
+        self._models = dict(models)
+        self._served = {*models.values(), *served}
+        self._tenant = tenant
+        self._on_file_error = on_file_error
+        self._identities = EngineIdentities()
+        self._tasks = TaskGroupOwner()
+        self._writing = asyncio.Lock()
+        self._failing = False
+        self.shared: SharedSpaces | None = None
+        """Tells other gateways; None where there are none."""
+
+    def load(self) -> None:
+        """Take over what the last process left. Blocks; for the start.
+
+        Raises:
+            ConfigInvalid: the file is there and may not be read or replaced.
+        """
+        if self._file is None:
+            return
+        try:
+            if not self._file.lock():
+                raise ConfigInvalid(
+                    [f"spaces.file: {self._file.path} is in use by another gateway. Give each a file of its own."]
+                )
+            document = self._file.read()
+            if document is not None:
+                self._identities.load(document["engines"], self._models)
+                self._spaces.load(document["spaces"], time.time())
+            self._file.write({"spaces": self._spaces.dump(), "engines": self._identities.dump()})
+        except OSError as error:
+            raise ConfigInvalid(
+                [f"spaces.file: {self._file.path} cannot be used: {error.strerror or error}. Name a file that can."]
+            ) from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            # To begin anew is always safe; not to start at all would take everybody's service away.
+            self._on_file_error()
+            with contextlib.suppress(OSError):
+                bad = self._file.set_aside()
+                _log.error(
+                    "spaces_file_unreadable",
+                    problem=type(error).__name__,
+                    instead="every space begins anew",
+                    kept_as=str(bad),
+                )
+
+    def start(self) -> None:
+        """Begin the background work. Every replica was looked at once."""
+        self._identities.started()
+        self._tasks.spawn(self._run(), name="spaces")
+
+    async def stop(self) -> None:
+        """End it, and write the file a last time."""
+        await self._tasks.cancel()
+        if self._spaces.changed:
+            await self._write()
+        if self._file is not None:
+            self._file.unlock()
+
+    def joined(self, replica: ReplicaId, model: ModelId) -> None:
+        """A replica has joined."""
+        self._models[replica] = model
+        self._served.add(model)
+
+    def left(self, replica: ReplicaId) -> None:
+        """A replica has left for good."""
+        self._models.pop(replica, None)
+        self._identities.forget(replica)
+        self._spaces.changed = True
+
+    def engine_seen(self, replica: ReplicaId, root: str, version: str) -> bool:
+        """A replica tells what it runs: an update of the model ends its spaces. Returns whether it was one."""
+        model = self._models[replica]
+        self._spaces.changed = True
+        if not self._identities.seen(replica, model, EngineIdentity(root, version)):
+            return False
+        ends = self._spaces.reset(SpaceSelection(model=model), ResetCause.MODEL_UPDATE, time.time())
+        if self.shared is not None:
+            self.shared.engine_updated(replica, root, version)
+        _log.warning("model_updated", replica=replica, model=model, root=root, version=version, spaces_ended=len(ends))
+        return True
+
+    def engine_seen_elsewhere(self, replica: ReplicaId, root: str, version: str) -> None:
+        """Another gateway found that a replica runs something else, and has reset what that ends."""
+        model = self._models.get(replica)
+        if model is not None:
+            self._identities.seen(replica, model, EngineIdentity(root, version))
+            self._spaces.changed = True
+
+    def shown(self) -> Iterator[dict[str, object]]:
+        """See ``SpaceDesk``."""
+        return (_shown(life, alive) for life, alive in self._spaces.shown())
+
+    async def reset(self, selection: SpaceSelection, by: str) -> Sequence[SpaceEnd]:
+        """See ``SpaceDesk``. Also raises ``GatewayError`` if the file cannot be written."""
+        models = self._served
+        if selection.model is not None and selection.model not in models:
+            known = ", ".join(sorted(models))
+            raise BadRequest(
+                f"There is no model {selection.model[:100]!r}. There is: {known}.", param="model", code="unknown_model"
+            )
+        tenant = None
+        if selection.tenant is not None:
+            tenant = self._tenant(selection.tenant)
+            if tenant is None:
+                raise BadRequest(
+                    f"There is no tenant {selection.tenant[:100]!r}.", param="tenant", code="unknown_tenant"
+                )
+            if not self._spaces.tenant_has_spaces(tenant):
+                raise BadRequest(
+                    "Tenants share their prefixes (spaces.isolation is none): leave the tenant out to reset for all.",
+                    param="tenant",
+                    code="not_isolated",
+                )
+        ends = self._spaces.reset(selection, ResetCause.MANUAL, time.time(), by=by, tenant=tenant)
+        _log.info("spaces_reset", by=by, spaces_ended=len(ends), **_given(selection))
+        if self._file is not None and not await self._write():
+            raise GatewayError(
+                f"{len(ends)} spaces are reset, but spaces.file cannot be written: a restart of the gateway would undo"
+                " it. Its log has the reason; mend it, then reset again.",
+                code="spaces_file_failed",
+            )
+        if self.shared is not None and not await self.shared.write():
+            raise GatewayError(
+                f"{len(ends)} spaces are reset at this gateway. The shared state cannot be written, so other gateways"
+                " may go on using them until it can: then they are told. The log has the reason.",
+                code="state_failed",
+            )
+        return ends
+
+    async def _run(self) -> None:
+        sweeps = 0
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            sweeps += 1
+            try:
+                self._spaces.expire(time.time())
+                if sweeps % _WRITE_EVERY == 0 and self._spaces.changed:
+                    await self._write()
+            except Exception:  # noqa: BLE001
+                # Whatever it is, spaces have to go on ending.
+                _log.exception("space_sweep_failed")
+
+    async def _write(self) -> bool:
+        """Whether the file now holds everything there was when this was called."""
+        if self._file is None:
+            self._spaces.changed = False
+            return True
+        async with self._writing:
+            self._spaces.changed = False
+            spaces, engines, file = self._spaces.snapshot(), self._identities.dump(), self._file
+            try:
+                await asyncio.to_thread(lambda: file.write({"spaces": spaces(), "engines": engines}))
+            except Exception as error:  # noqa: BLE001 - a full disk, mostly; whatever it is, it was not written
+                self._spaces.changed = True
+                self._on_file_error()
+                if not self._failing:
+                    problem = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+                    _log.error("spaces_file_failed", file=str(self._file.path), problem=problem)
+                self._failing = True
+                return False
+        if self._failing:
+            _log.info("spaces_file_written_again", file=str(self._file.path))
+        self._failing = False
+        return True
+
+
+def _shown(life: Life, alive: bool) -> dict[str, object]:
+    figures = life.figures
+    return (
+        {"id": life.id, "state": "alive" if alive else "ended", "cause": life.cause}
+        | {("model" if name == "model_id" else name): value for name, value in parts_of(life.space).items()}
+        | {
+            "born_at": round(life.born_at, 3),
+            "used_at": round(life.used_at, 3),
+            "ended_at": None if life.ended_at is None else round(life.ended_at, 3),
+            "expires_at": None if not alive or life.expires_at is None else round(life.expires_at, 3),
+            "requests": figures.requests,
+            "prompt_tokens": figures.prompt_tokens,
+            "cached_tokens": figures.cached_tokens,
+            "saved_prefill_seconds": round(figures.saved_prefill_seconds, 3),
+        }
+    )
+
+
+def _given(selection: SpaceSelection) -> dict[str, str]:
+    return {name: value for name, value in asdict(selection).items() if value is not None}

@@ -1,0 +1,178 @@
+"""One life of a prefix space, and what came of it."""
+
+import hashlib
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from gateway.core.space import PrefixSpace, ResetCause, SpaceSelection
+
+_NUMBERS = 2**62
+"""Epochs are microseconds: they get there in 146,000 years."""
+
+_SALTS_KEPT = 64
+"""Narrowed salts remembered per life: clients that send salts of their own mostly send one per conversation."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was asked within a life.
+
+    Attributes:
+        requests: Complete answers.
+        prompt_tokens: Their prompt tokens.
+        cached_tokens: Those of them that engines reported as cached.
+        saved_prefill_seconds: Prefill time that these would have taken.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    saved_prefill_seconds: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Life:
+    """From the first request in a space to its end. Times are Unix seconds.
+
+    Attributes:
+        space: The space, with the life's epoch.
+        id: Its short name.
+        born_at: Its beginning.
+        used_at: When it was used last.
+        idle_ttl_seconds: Unused for so long, it ends; None for never.
+        max_age_seconds: At this age it ends; None for never.
+        ended_at: Its end; None while it lasts.
+        cause: Why it ended; None while it lasts.
+        figures: What was asked within it.
+        salts: Salts already made, by what the client narrows the space with; they are not written to the file.
+    """
+
+    space: PrefixSpace
+    id: str
+    born_at: float
+    used_at: float
+    idle_ttl_seconds: float | None = None
+    max_age_seconds: float | None = None
+    ended_at: float | None = None
+    cause: ResetCause | None = None
+    figures: Figures = field(default_factory=Figures)
+    salts: dict[str, str] = field(default_factory=dict)
+
+    def over(self, now: float) -> ResetCause | None:
+        """Why its time is over at ``now``; None if it is not."""
+        # A clock that was set back would otherwise make it live longer than anybody allowed.
+        if self.max_age_seconds is not None and not 0 <= now - self.born_at < self.max_age_seconds:
+            return ResetCause.MAX_AGE
+        if self.idle_ttl_seconds is not None and not now - self.used_at < self.idle_ttl_seconds:
+            return ResetCause.IDLE_TTL
+        return None
+
+    @property
+    def expires_at(self) -> float | None:
+        """When it ends if it is not used any more; None for never."""
+        ends = []
+        if self.idle_ttl_seconds is not None:
+            ends.append(self.used_at + self.idle_ttl_seconds)
+        if self.max_age_seconds is not None:
+            ends.append(self.born_at + self.max_age_seconds)
+        return min(ends, default=None)
+
+    def remember_salt(self, narrowed_by: str, salt: str) -> None:
+        """Keep a salt that was made."""
+        if len(self.salts) >= _SALTS_KEPT:
+            self.salts.clear()
+        self.salts[narrowed_by] = salt
+
+    def dump(self) -> dict[str, Any]:
+        """JSON-ready; for ``load_life``."""
+        return {
+            "space": parts_of(self.space),
+            "idle_ttl_seconds": self.idle_ttl_seconds,
+            "max_age_seconds": self.max_age_seconds,
+            "born_at": self.born_at,
+            "used_at": self.used_at,
+            "ended_at": self.ended_at,
+            "cause": self.cause,
+            "figures": {
+                "requests": self.figures.requests,
+                "prompt_tokens": self.figures.prompt_tokens,
+                "cached_tokens": self.figures.cached_tokens,
+                "saved_prefill_seconds": self.figures.saved_prefill_seconds,
+            },
+        }
+
+
+_PARTS = tuple(part.name for part in fields(PrefixSpace))
+
+
+def parts_of(space: PrefixSpace) -> dict[str, Any]:
+    """A space's parts by their names; as ``dataclasses.asdict``, and ten times faster: there may be many spaces."""
+    return {name: getattr(space, name) for name in _PARTS}
+
+
+def life_id(space: PrefixSpace) -> str:
+    """Short name of a life: the same for equal spaces, and says nothing about the salt."""
+    return hashlib.sha256(repr(parts_of(space)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def load_life(dumped: dict[str, Any]) -> Life:
+    """A life from what ``Life.dump`` gave.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is something else.
+    """
+    space = PrefixSpace(**dumped["space"])
+    check_types(space)
+    return Life(
+        space=space,
+        id=life_id(space),
+        idle_ttl_seconds=_seconds(dumped["idle_ttl_seconds"]),
+        max_age_seconds=_seconds(dumped["max_age_seconds"]),
+        born_at=_time(dumped["born_at"]),
+        used_at=_time(dumped["used_at"]),
+        ended_at=_seconds(dumped["ended_at"]),
+        cause=None if dumped["cause"] is None else ResetCause(dumped["cause"]),
+        figures=_figures(**dumped["figures"]),
+    )
+
+
+def _figures(**numbers: Any) -> Figures:
+    figures = Figures(**numbers)
+    for value in asdict(figures).values():
+        check_number(int(value))
+    return figures
+
+
+def check_types(part: PrefixSpace | SpaceSelection) -> None:
+    """Whether what was read has the types it is declared with, and numbers that can be written again.
+
+    Raises:
+        TypeError, ValueError: it has not.
+    """
+    for field_ in fields(part):
+        value = getattr(part, field_.name)
+        optional = value is None and "None" in str(field_.type)
+        if not optional and type(value) is not (int if "int" in str(field_.type) else str):
+            raise TypeError(f"{field_.name} is of another type")
+        if isinstance(value, int):
+            check_number(value)
+
+
+def check_number(value: int) -> int:
+    """The number itself.
+
+    Raises:
+        ValueError: it is beyond what is ever written.
+    """
+    if not 0 <= value < _NUMBERS:
+        raise ValueError("a number out of range")
+    return value
+
+
+def _seconds(value: Any) -> float | None:
+    return None if value is None else _time(value)
+
+
+def _time(value: Any) -> float:
+    check_number(int(value))
+    return float(value)

@@ -1,0 +1,79 @@
+"""What canonicalization did, and would do, JSON-ready."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gateway.core.canonical import ALL_RULES, RuleMode
+from gateway.stats.counters import Sums
+from gateway.stats.entries import Entry
+from gateway.stats.figures import seconds
+from gateway.stats.stats_limits import Price
+
+
+def rules_summed(sums: Sums, price: Price) -> dict[str, object]:
+    """What rules bring over all requests of a selection, the most first.
+
+    Args:
+        sums: What the selection adds up to.
+        price: What computing costs.
+    """
+    total = sums.total
+    requests, tokens = total.observed
+    gpu_seconds: Counter[tuple[str, RuleMode]] = Counter()
+    # A token saved is worth what it takes at the replicas of its model.
+    for cell in sums.by("model").values():
+        per_token = cell.gpu_seconds_per_token
+        for rule, (_, saved, lost) in cell.rules.items():
+            gpu_seconds[rule] += (saved - lost) * per_token  # type: ignore[assignment]
+    rules = [
+        {
+            "rule": rule,
+            "mode": mode,
+            "requests": changed,
+            "saved_tokens": saved,
+            "lost_tokens": lost,
+            "net_tokens": saved - lost,
+            "points": points(saved - lost, tokens),
+            "gpu_seconds": seconds(gpu_seconds[rule, mode]),
+            "cost": price.of(gpu_seconds[rule, mode]),
+        }
+        for (rule, mode), (changed, saved, lost) in total.rules.items()
+        if rule != ALL_RULES or _several_observed(total.rules)
+    ]
+    rules.sort(key=lambda each: -_net(each))
+    return {"looked_at": {"requests": requests, "prompt_tokens": tokens}, "rules": rules}
+
+
+def request_rules(entry: Entry) -> dict[str, object]:
+    """What rules did to one request, or would have done."""
+    explanation = entry.explanation
+    observed = [each for each in explanation.canonical if each.mode is RuleMode.OBSERVE and each.rule != ALL_RULES]
+    return {
+        "observed": explanation.observed,
+        "applied": [each.rule for each in explanation.canonical if each.mode is RuleMode.APPLY and each.edits],
+        "context_lost": entry.finished.canonical.context_lost,
+        "rules": [
+            msgspec.structs.asdict(each)
+            for each in explanation.canonical
+            if each.rule != ALL_RULES or len(observed) > 1
+        ],
+        "edits": [msgspec.structs.asdict(each) for each in explanation.edits],
+    }
+
+
+def points(tokens: int, prompt_tokens: int) -> float | None:
+    """By how many percentage points tokens make the hit rate better; None of nothing."""
+    return round(100 * tokens / prompt_tokens, 4) if prompt_tokens else None
+
+
+def _several_observed(rules: Mapping[tuple[str, RuleMode], Sequence[int]]) -> bool:
+    """Whether more than one observed rule is told of: of one alone, all together say the same."""
+    return sum(mode is RuleMode.OBSERVE and rule != ALL_RULES for rule, mode in rules) > 1
+
+
+def _net(rule: Mapping[str, object]) -> int:
+    tokens = rule["net_tokens"]
+    assert isinstance(tokens, int)
+    return tokens

@@ -1,0 +1,133 @@
+"""The last requests, each with everything that is told of it: packed, and bounded in number, age and bytes."""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import msgspec
+
+from gateway.core.canonical import Canonicalized
+from gateway.core.explanation import Explanation, Finished
+from gateway.core.reasons import Reason
+from gateway.stats.stats_limits import JournalLimits
+
+_OVERHEAD_BYTES = 600
+"""What an entry takes besides its packed form: the strings it is found by, and its places in memory."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One request. Holds no text but the masked windows of the difference, and the token ids around it.
+
+    Attributes:
+        finished: The request, without body, token ids and replies.
+        explanation: Where its tokens went.
+        gpus: GPUs of a replica.
+    """
+
+    finished: Finished
+    explanation: Explanation
+    gpus: float
+
+
+class _Kept(msgspec.Struct, frozen=True, gc=False):
+    at: float
+    model: str
+    tenant: str
+    source: str
+    template: str
+    session: str
+    reasons: frozenset[Reason]
+    packed: bytes
+
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(Entry).decode
+
+
+class Entries:
+    """Requests by id; of several with the same id, the last one.
+
+    Args:
+        limits: The bounds.
+    """
+
+    def __init__(self, limits: JournalLimits) -> None:
+        self._limits = limits
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def bytes(self) -> int:
+        """Memory that entries take, about."""
+        return self._bytes
+
+    def configure(self, limits: JournalLimits, now: float) -> None:
+        """Go by other bounds from now on."""
+        self._limits = limits
+        self.expire(now)
+
+    def add(self, finished: Finished, explanation: Explanation, gpus: float) -> None:
+        """Keep a request."""
+        canonical = Canonicalized(context_lost=finished.canonical.context_lost)
+        bare = msgspec.structs.replace(finished, body=b"", parts=(), replies=(), canonical=canonical)
+        kept = _Kept(
+            at=finished.at,
+            model=finished.model,
+            tenant=finished.tenant,
+            source=finished.source,
+            template=finished.where.template,
+            session=finished.session,
+            reasons=frozenset(each.reason for each in explanation.missed if each.tokens),
+            packed=_pack(Entry(bare, explanation, gpus)),
+        )
+        if (old := self._kept.pop(finished.request_id, None)) is not None:
+            self._bytes -= _size(old)
+        self._kept[finished.request_id] = kept
+        self._bytes += _size(kept)
+        self.expire(finished.at)
+
+    def expire(self, now: float) -> None:
+        """Drop what is too old, and the oldest of what is too much."""
+        limits = self._limits
+        while self._kept:
+            oldest = next(iter(self._kept.values()))
+            if (
+                len(self._kept) <= limits.requests
+                and self._bytes <= limits.request_bytes
+                and oldest.at > now - limits.ttl_seconds
+            ):
+                break
+            self._bytes -= _size(self._kept.popitem(last=False)[1])
+
+    def get(self, request_id: str) -> Entry | None:
+        """The last request of an id; None if it is not kept, or no more."""
+        kept = self._kept.get(request_id)
+        return None if kept is None else _unpack(kept.packed)
+
+    def newest(
+        self,
+        *,
+        model: str | None = None,
+        tenant: str | None = None,
+        source: str | None = None,
+        template: str | None = None,
+        session: str | None = None,
+        reason: Reason | None = None,
+    ) -> Iterator[Entry]:
+        """Requests that pass the filters, newest first; None lets any pass."""
+        for kept in reversed(self._kept.values()):
+            if (
+                model in {None, kept.model}
+                and tenant in {None, kept.tenant}
+                and source in {None, kept.source}
+                and template in {None, kept.template}
+                and session in {None, kept.session}
+                and (reason is None or reason in kept.reasons)
+            ):
+                yield _unpack(kept.packed)
+
+
+def _size(kept: _Kept) -> int:
+    return len(kept.packed) + _OVERHEAD_BYTES

@@ -1,0 +1,196 @@
+"""What costs most: missed tokens by cause and place, over time, with one example each.
+
+What nobody can do anything about is no finding.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.core.explanation import Attribution, Difference, Explanation
+from gateway.core.reasons import REASONS, Reason, Remedy
+from gateway.stats.amounts import costs, per_day
+from gateway.stats.costs import Packing, TollRing
+from gateway.stats.figures import share
+from gateway.stats.label_limiter import Key
+from gateway.stats.query_arguments import Selection
+from gateway.stats.stats_limits import JournalLimits, Price
+from gateway.stats.time_buckets import FINDINGS, fewest
+
+_SHOWN = 20
+_LONGEST_PATH = 200
+_LONGEST_SAID = 300
+
+_INDEX = re.compile(r"\[\d+\]")
+_MOVING = frozenset({Reason.HISTORY_TRIMMED, Reason.HISTORY_EDITED, Reason.REPLY_RERENDERED})
+"""Reasons whose place moves on with every turn of a conversation."""
+
+_SUBJECTS: Mapping[Reason, str] = {
+    Reason.DYNAMIC_TIME: "The time",
+    Reason.DYNAMIC_ID: "The id",
+    Reason.USER_DATA: "The user's data",
+    Reason.WHITESPACE: "Other whitespace or Unicode forms",
+    Reason.SYSTEM_CHANGED: "The change of the system prompt",
+    Reason.TOOLS_CHANGED: "The change of tools",
+    Reason.TOOLS_REORDERED: "The changing order of tools",
+    Reason.ROLE_ORDER: "The changing order of messages",
+    Reason.HISTORY_TRIMMED: "The trimming of the history",
+    Reason.HISTORY_EDITED: "The edit of the history",
+    Reason.REPLY_RERENDERED: "The reply that comes back differently",
+    Reason.TEMPLATE_CHANGED: "The change of the chat template",
+    Reason.UNCLASSIFIED: "The difference",
+}
+
+
+class Cause(NamedTuple):
+    """What is counted together.
+
+    Attributes:
+        key: Whose requests.
+        reason: Why.
+        detail: As in ``Difference``; empty if the text is not the cause.
+        path: Likewise; indexes left out where they move on with every turn.
+        line: Likewise; 0 if it says nothing.
+    """
+
+    key: Key
+    reason: Reason
+    detail: str
+    path: str
+    line: int
+
+
+class Toll(msgspec.Struct, array_like=True):
+    """What a cause has cost, and an example.
+
+    Attributes:
+        tokens: Missed tokens.
+        gpu_seconds: What they took.
+        requests: In how many requests.
+        example: Id of the last of them.
+        said: What changed in that one.
+    """
+
+    tokens: int = 0
+    gpu_seconds: float = 0.0
+    requests: int = 0
+    example: str = ""
+    said: str = ""
+
+    def add(self, other: "Toll") -> None:
+        """Count another one, whose example is newer."""
+        self.tokens += other.tokens
+        self.gpu_seconds += other.gpu_seconds
+        self.requests += other.requests
+        self.example, self.said = other.example, other.said
+
+
+_PACKING = Packing(
+    msgspec.msgpack.Encoder().encode,
+    msgspec.msgpack.Decoder(list[tuple[Cause, Toll]]).decode,
+    Toll,
+    lambda toll: (toll.gpu_seconds, toll.tokens),
+)
+
+
+class Findings:
+    """Tolls by time and cause.
+
+    Args:
+        limits: How many causes are told apart in one bucket of time. The largest stay.
+    """
+
+    def __init__(self, limits: JournalLimits) -> None:
+        self._limits = limits
+        self._rings = tuple(TollRing(resolution, _PACKING) for resolution in FINDINGS)
+
+    def configure(self, limits: JournalLimits) -> None:
+        """Go by other bounds from now on."""
+        self._limits = limits
+
+    def add(self, key: Key, request_id: str, at: float, explanation: Explanation, gpu_seconds_per_token: float) -> None:
+        """Count one request's causes."""
+        for missed in explanation.missed:
+            found = _cause(key, missed, explanation.difference)
+            if found is None or not missed.tokens:
+                continue
+            cause, said = found
+            toll = Toll(missed.tokens, missed.tokens * gpu_seconds_per_token, 1, request_id, said)
+            for ring in self._rings:
+                ring.add(cause, at, toll, self._limits.findings)
+
+    def shown(
+        self, selection: Selection, now: float, *, since: float, prompt_tokens: int, price: Price
+    ) -> list[dict[str, object]]:
+        """The causes that cost most in a window, JSON-ready.
+
+        Args:
+            selection: The window, and whose.
+            now: The time.
+            since: When counting began.
+            prompt_tokens: All of the selection.
+            price: What computing costs.
+        """
+        rings = [each.ring for each in self._rings[selection.window.ring :]]
+        covered_seconds = max(now - max(rings[0].first_start(now, selection.window.seconds), since), 0.0)
+        totals: dict[Cause, Toll] = {}
+        for bucket in fewest(rings, now, selection.window.seconds):
+            for cause, toll in bucket.items():
+                if selection.takes(*cause.key):
+                    totals.setdefault(cause, Toll()).add(toll)
+        top = _PACKING.largest(totals.items(), _SHOWN)
+        return [
+            _shown(cause, toll, covered_seconds, price) | {"share": share(toll.tokens, prompt_tokens)}
+            for cause, toll in top
+        ]
+
+
+def _cause(key: Key, missed: Attribution, difference: Difference | None) -> tuple[Cause, str] | None:
+    """The cause of what was missed and what is said of it; None if nobody can do anything about it."""
+    reason = missed.reason
+    if difference is not None and difference.reason is reason:
+        path, line = difference.path, difference.line
+        if reason in _MOVING:
+            path, line = _INDEX.sub("[…]", path), 0
+        said = difference.said or REASONS[reason].meaning
+        return Cause(key, reason, difference.detail, path[:_LONGEST_PATH], line), said[:_LONGEST_SAID]
+    if REASONS[reason].remedy is Remedy.NOBODY:
+        return None
+    return Cause(key, reason, "", "", 0), (missed.note or REASONS[reason].meaning)[:_LONGEST_SAID]
+
+
+def _shown(cause: Cause, toll: Toll, covered_seconds: float, price: Price) -> dict[str, object]:
+    text = REASONS[cause.reason]
+    daily = per_day(toll.gpu_seconds, covered_seconds)
+    return {
+        "sentence": f"{_subject(cause)} ({cause.key.source}) {costs(toll.gpu_seconds, covered_seconds, price)}.",
+        "model": cause.key.model,
+        "tenant": cause.key.tenant,
+        "source": cause.key.source,
+        "template": cause.key.template,
+        "reason": cause.reason,
+        "title": text.title,
+        "detail": cause.detail,
+        "path": cause.path,
+        "line": cause.line,
+        "requests": toll.requests,
+        "tokens": toll.tokens,
+        "covered_seconds": round(covered_seconds, 3),
+        "gpu_seconds": round(toll.gpu_seconds, 6),
+        "gpu_seconds_per_day": None if daily is None else round(daily, 3),
+        "money": price.of(toll.gpu_seconds),
+        "money_per_day": None if daily is None else price.of(daily),
+        "remedy": text.remedy,
+        "said": toll.said,
+        "advice": text.advice,
+        "example": toll.example,
+    }
+
+
+def _subject(cause: Cause) -> str:
+    place = f"{cause.path}, line {cause.line}" if cause.line else cause.path
+    if not place:
+        return f"“{REASONS[cause.reason].title}”"
+    return f"{_SUBJECTS.get(cause.reason, f'“{REASONS[cause.reason].title}”')} in {place}"

@@ -1,0 +1,81 @@
+"""Whose figures are counted apart: bounded, because clients choose their source, and proxies may name tenants."""
+
+from typing import NamedTuple
+
+from gateway.stats.stats_limits import JournalLimits
+
+OTHER = "(other)"
+"""Stands for every source, tenant or template version beyond the bound."""
+
+_UNUSED_SECONDS = 3600.0
+_REPLACED_SECONDS = 60.0
+_CLEAN_SECONDS = 60.0
+
+
+class Key(NamedTuple):
+    """Whose figures: each part as in ``Finished``, or ``OTHER``; ``template`` is that of ``Finished.where``."""
+
+    model: str
+    tenant: str
+    source: str
+    template: str
+
+
+class KeyBook:
+    """Gives every request the key it is counted under.
+
+    A key stays as long as it is used at least once an hour, so whoever was there first is not pushed out by a flood of
+    new names. Beyond the bounds sources are folded first, then tenants, then template versions, then models: clients
+    choose the first, while versions and models are the operator's, and few. A new version of the template would double
+    the keys for an hour; so where the bound is reached, a key gives way to its successor once it was not used for a
+    minute. Versions that serve side by side count as keys of their own.
+
+    Args:
+        limits: The bounds. With what is folded there are at most twice as many keys.
+    """
+
+    def __init__(self, limits: JournalLimits) -> None:
+        self._limits = limits
+        self._used: dict[Key, float] = {}
+        self._cleaned_at = 0.0
+
+    def configure(self, limits: JournalLimits) -> None:
+        """Go by other bounds from now on."""
+        self._limits = limits
+
+    def key(self, model: str, tenant: str, source: str, template: str, at: float) -> Key:
+        """The key of a request that was over at ``at``."""
+        wanted = Key(model, tenant, source, template)
+        if wanted in self._used:
+            self._used[wanted] = at
+            return wanted
+        if abs(at - self._cleaned_at) >= _CLEAN_SECONDS:
+            self._cleaned_at = at
+            self._used = {key: used for key, used in self._used.items() if abs(at - used) < _UNUSED_SECONDS}
+        bound = self._limits.keys
+        if len(self._used) >= bound:
+            self._give_way(wanted, at)
+        if len(self._used) < bound and self._sources(wanted) < self._limits.sources:
+            chosen = wanted
+        else:
+            folded = (
+                (Key(model, tenant, OTHER, template), bound + bound // 2),
+                (Key(model, OTHER, OTHER, template), bound + bound * 3 // 4),
+                (Key(model, OTHER, OTHER, OTHER), 2 * bound - 1),
+            )
+            chosen = next(
+                (key for key, most in folded if key in self._used or len(self._used) < most),
+                Key(OTHER, OTHER, OTHER, OTHER),
+            )
+        self._used[chosen] = at
+        return chosen
+
+    def _give_way(self, wanted: Key, at: float) -> None:
+        for key, used in self._used.items():
+            if key[:3] == wanted[:3] and at - used >= _REPLACED_SECONDS:
+                del self._used[key]
+                return
+
+    def _sources(self, wanted: Key) -> int:
+        """Sources of the same tenant, model and template version."""
+        return sum(key[:2] == wanted[:2] and key.template == wanted.template for key in self._used)

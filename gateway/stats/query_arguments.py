@@ -1,0 +1,145 @@
+"""What is asked for: the query's parameters, read strictly."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from gateway.core.errors import BadRequest
+from gateway.core.reasons import Reason
+from gateway.stats.time_buckets import DEFAULT_WINDOW, WINDOWS, Window
+
+DEFAULT_LIMIT = 100
+LARGEST_LIMIT = 1000
+
+Part = Literal["model", "tenant", "source", "template"]
+"""What figures can be told apart by, and requests chosen by."""
+PARTS: tuple[Part, ...] = get_args(Part)
+
+_SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A window, and whose requests. None means any.
+
+    Attributes:
+        window: The window.
+        model: Id of the model.
+        tenant: Id of the tenant.
+        source: Client family.
+        template: Version of the template.
+    """
+
+    window: Window
+    model: str | None = None
+    tenant: str | None = None
+    source: str | None = None
+    template: str | None = None
+
+    def takes(self, model: str, tenant: str, source: str, template: str) -> bool:
+        """Whether it is about such a request."""
+        return (
+            self.model in (None, model)
+            and self.tenant in (None, tenant)
+            and self.source in (None, source)
+            and self.template in (None, template)
+        )
+
+    @property
+    def shown(self) -> dict[str, str | None]:
+        """JSON-ready."""
+        return {"window": self.window.name} | {part: getattr(self, part) for part in PARTS}
+
+
+def read_names(arguments: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
+    """The parameters that are given and not empty.
+
+    Raises:
+        BadRequest: One of them is not known.
+    """
+    for name in arguments:
+        if name not in known:
+            raise BadRequest(
+                f"There is no parameter {name[:_SHOWN_CHARS]!r}; there is {', '.join(known)}."
+                if known
+                else f"There is no parameter {name[:_SHOWN_CHARS]!r}, nor any other.",
+                param=name[:_SHOWN_CHARS],
+                code="unknown_parameter",
+            )
+    return {name: value for name, value in arguments.items() if value}
+
+
+def read_selection(given: Mapping[str, str]) -> Selection:
+    """The window and the filters.
+
+    Raises:
+        BadRequest: There is no such window.
+    """
+    name = given.get("window", DEFAULT_WINDOW)
+    if name not in WINDOWS:
+        raise BadRequest(
+            f"`window` must be one of {', '.join(WINDOWS)}, not {name[:_SHOWN_CHARS]!r}.",
+            param="window",
+            code="invalid_value",
+        )
+    return Selection(WINDOWS[name], **{part: given.get(part) for part in PARTS})
+
+
+def read_part(given: Mapping[str, str]) -> Part | None:
+    """What a series is told apart by; None for nothing.
+
+    Raises:
+        BadRequest: It cannot be told apart by that.
+    """
+    name = given.get("by")
+    found = next((part for part in PARTS if part == name), None)
+    if name is not None and found is None:
+        raise BadRequest(
+            f"`by` must be one of {', '.join(PARTS)}, not {name[:_SHOWN_CHARS]!r}.", param="by", code="invalid_value"
+        )
+    return found
+
+
+def read_reason(given: Mapping[str, str]) -> Reason | None:
+    """The reason; None for any.
+
+    Raises:
+        BadRequest: There is no such reason.
+    """
+    name = given.get("reason")
+    if name is None:
+        return None
+    try:
+        return Reason(name)
+    except ValueError:
+        raise BadRequest(
+            f"`reason` must be one of {', '.join(Reason)}, not {name[:_SHOWN_CHARS]!r}.",
+            param="reason",
+            code="invalid_value",
+        ) from None
+
+
+def read_gateways(given: Mapping[str, str]) -> bool:
+    """Whether the figures of all gateways are asked for.
+
+    Raises:
+        BadRequest: It is something else.
+    """
+    value = given.get("gateways")
+    if value not in (None, "all"):
+        raise BadRequest("`gateways` must be all, or left out.", param="gateways", code="invalid_value")
+    return value is not None
+
+
+def read_limit(given: Mapping[str, str]) -> int:
+    """How many are shown at most.
+
+    Raises:
+        BadRequest: It is no number, or out of range.
+    """
+    value = given.get("limit")
+    if value is None:
+        return DEFAULT_LIMIT
+    if not (value.isascii() and value.isdigit() and len(value) <= 6 and 1 <= int(value) <= LARGEST_LIMIT):
+        raise BadRequest(f"`limit` must be a number from 1 to {LARGEST_LIMIT}.", param="limit", code="invalid_value")
+    return int(value)

@@ -1,0 +1,101 @@
+"""Where prompt tokens went, step by step, JSON-ready."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.core.reasons import Reason
+from gateway.stats.columns import CONFIRMED, MISSED, PREDICTED, PROMPT_TOKENS, REASONS, SERIES
+from gateway.stats.counters import Counts
+from gateway.stats.label_limiter import OTHER, Key
+from gateway.stats.query_arguments import Part, Selection
+from gateway.stats.reason_catalog import catalog, rungs
+from gateway.stats.totals import Cell
+
+_GROUPS = 7
+"""Told apart; what misses less is told together."""
+
+_NOTHING = Cell([0] * SERIES)
+
+
+def series_shown(
+    counts: Counts, selection: Selection, now: float, *, since: float, only: Reason | None, by: Part | None
+) -> dict[str, object]:
+    """The series of a selection.
+
+    Args:
+        counts: What was counted.
+        selection: The window, and whose.
+        now: The time.
+        since: When the journal began.
+        only: The reason that is looked at; None for all.
+        by: What it is told apart by; None for nothing.
+    """
+    step, first = counts.step(selection), counts.first_start(selection, now)
+    groups = [] if by is None else _largest(counts, selection, now, by, only)
+    names = groups or [""]
+    starts, figures = counts.series(selection, now, names, _name_of(by, names))
+    buckets = {
+        start: _bucket(start, _NOTHING, only) for start in range(first, int(now) + 1, step) if start + step > since
+    }
+    buckets |= {
+        start: _bucket(start, Cell(row), only) for start, row in zip(starts, figures.sum(axis=1).tolist(), strict=True)
+    }
+    if groups:
+        nothing = dict.fromkeys(groups, _group(0, 0, 0))
+        apart = dict(zip(starts, _apart(figures, groups, only), strict=True))
+        for start, bucket in buckets.items():
+            bucket["groups"] = apart.get(start, nothing)
+    told_apart: dict[str, object] = {} if by is None else {"by": by, "groups": groups}
+    return {
+        **selection.shown,
+        "reason": only,
+        **told_apart,
+        "step_seconds": step,
+        "covered_seconds": round(max(now - max(first, since), 0.0), 3),
+        "buckets": [buckets[start] for start in sorted(buckets)],
+        "catalog": catalog(),
+        "rungs": rungs(),
+    }
+
+
+def _largest(counts: Counts, selection: Selection, now: float, by: Part, only: Reason | None) -> list[str]:
+    """The names that miss most, and ``OTHER`` if there are more."""
+    missed = {name: _missed(cell, only) for name, cell in counts.sums(selection, now, sections=1).by(by).items()}
+    ranked = sorted(missed.keys() - {OTHER}, key=lambda name: (-missed[name], name))
+    return ranked[:_GROUPS] + ([OTHER] if len(missed) > len(ranked[:_GROUPS]) else [])
+
+
+def _name_of(by: Part | None, names: Sequence[str]) -> Callable[[Key], str]:
+    """What a key is told under: its own name, or with all others the last one."""
+    last, apart = names[-1], frozenset(names)
+    return lambda key: name if by is not None and (name := getattr(key, by)) in apart else last
+
+
+def _bucket(start: int, cell: Cell, only: Reason | None) -> dict[str, object]:
+    return {
+        "start": start,
+        "requests": cell.requests,
+        "prompt_tokens": cell.prompt_tokens,
+        "hits": cell.hits,
+        "reasons": {reason.value: tokens for reason, tokens in cell.missed_tokens.items() if only in {None, reason}},
+    }
+
+
+def _apart(figures: NDArray[np.float64], groups: Sequence[str], only: Reason | None) -> Iterator[dict[str, object]]:
+    """For every bucket, what each group sent, reused and missed."""
+    prompt_tokens = figures[..., PROMPT_TOKENS]
+    hits = figures[..., CONFIRMED] + figures[..., PREDICTED]
+    missed = prompt_tokens - hits if only is None else figures[..., MISSED + REASONS.index(only)]
+    whole = (each.astype(np.int64).tolist() for each in (prompt_tokens, hits, missed))
+    for bucket in zip(*whole, strict=True):
+        yield dict(zip(groups, map(_group, *bucket), strict=True))
+
+
+def _group(prompt_tokens: int, hits: int, missed: int) -> Mapping[str, int]:
+    return {"prompt_tokens": prompt_tokens, "hits": hits, "missed": missed}
+
+
+def _missed(cell: Cell, only: Reason | None) -> int:
+    return cell.prompt_tokens - cell.hits if only is None else cell.tokens_of(only)

@@ -1,0 +1,64 @@
+"""Where the prompt tokens of a window went, what that was worth, and what costs most, JSON-ready."""
+
+from collections.abc import Mapping, Sequence
+
+from gateway.stats import figures
+from gateway.stats.canonicalization_totals import rules_summed
+from gateway.stats.counters import Counts
+from gateway.stats.findings import Findings
+from gateway.stats.peer_totals import Elsewhere
+from gateway.stats.query_arguments import PARTS, Selection
+from gateway.stats.stats_limits import Price
+from gateway.stats.suggestions import Suggestions
+
+
+def summary_shown(
+    counts: Counts,
+    findings: Findings,
+    suggestions: Suggestions,
+    selection: Selection,
+    now: float,
+    *,
+    since: float,
+    price: Price,
+    families: Sequence[Mapping[str, object]],
+    elsewhere: Elsewhere | None = None,
+) -> dict[str, object]:
+    """The summary of a selection.
+
+    Args:
+        counts: What was counted.
+        findings: What was found.
+        suggestions: What rules could be told of.
+        selection: The window, and whose.
+        now: The time.
+        since: When the journal began.
+        price: What computing costs.
+        families: How client families differ.
+        elsewhere: What other gateways have counted, to be added; None: that is not asked for.
+    """
+    own = counts.sums(selection, now)
+    sums = own if elsewhere is None else own.and_those(elsewhere.sums(selection))
+    total, own_total = sums.total, own.total
+    began = since if elsewhere is None or elsewhere.since is None else min(since, elsewhere.since)
+    begin = max(counts.first_start(selection, now), began)
+    return {
+        **selection.shown,
+        **({} if elsewhere is None else {"gateways": elsewhere.shown}),
+        "covered_seconds": round(max(now - begin, 0.0), 3),
+        "since": min(begin, now),
+        "price": {"per_gpu_hour": price.per_gpu_hour, "currency": price.currency},
+        **figures.totals(total),
+        "ladder": figures.ladder(total),
+        "reasons": figures.reasons(total, price),
+        "ttft": figures.first_tokens(total),
+        **figures.value(total, price),
+        **{f"by_{part}": figures.apart(sums.by(part), part, price) for part in PARTS},
+        "turns": figures.turns(total),
+        "rounding_tokens": figures.rounding_tokens(total),
+        "rerendered_tokens": figures.rerendered_tokens(total),
+        "findings": findings.shown(selection, now, since=since, prompt_tokens=own_total.prompt_tokens, price=price),
+        "families": families,
+        "canonicalization": rules_summed(sums, price)
+        | {"suggestions": suggestions.shown(selection, now, own_total.observed[1])},
+    }

@@ -1,0 +1,226 @@
+"""One request on its way: which rooms it went through, and when."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.core.decision import Decision
+from gateway.core.outcome import Ending, Outcome
+from gateway.core.request import Endpoint
+from gateway.core.settlement import Refusal, Settlement
+from gateway.telemetry.tracing.attributes import Attributes, of_call, of_outcome, of_refusal, of_settlement
+from gateway.telemetry.tracing.trace_context import Header, new_span_id, trace_headers
+
+_NEXT_ROOM: Mapping[str, str] = {
+    "": "admission",
+    "admission": "parse",
+    "parse": "canon",
+    "canon": "encode",
+    # Hashing refuses nothing; that there is no replica is found out in front of it.
+    "encode": "place",
+    "hash": "place",
+    "place": "queue",
+}
+"""The room that a request was refused in, by the last one that it left again."""
+
+_OPERATIONS = {str(Endpoint.CHAT): "chat", str(Endpoint.COMPLETIONS): "text_completion"}
+"""GenAI semantic conventions, ``gen_ai.operation.name``."""
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """One span. Times are Unix nanoseconds.
+
+    Attributes:
+        name: What was done.
+        began: When it began.
+        ended: When it ended.
+        id: Of the span.
+        attributes: What is said of it.
+        failure: Why it failed, in one word; empty if it did not.
+        first_byte: When the first byte of the replica's answer came; None if that is not known.
+    """
+
+    name: str
+    began: int
+    ended: int
+    id: int = field(default_factory=new_span_id)
+    attributes: Attributes = field(default_factory=dict)
+    failure: str = ""
+    first_byte: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTrace:
+    """A request that is over, as spans.
+
+    Attributes:
+        trace_id: Of the trace.
+        parent_id: Of the client's span; None if this is where the trace begins.
+        flags: Trace flags.
+        state: The client's ``tracestate``.
+        request: The request as a whole.
+        rooms: The rooms it went through.
+        calls: Its attempts at replicas.
+    """
+
+    trace_id: int
+    parent_id: int | None
+    flags: int
+    state: str
+    request: Span
+    rooms: Sequence[Span]
+    calls: Sequence[Span]
+
+
+class RequestTrace:
+    """A ``Trace`` that is recorded.
+
+    Args:
+        write: Takes the trace when the request is over.
+        trace_id: Of the trace.
+        parent_id: Of the client's span; None if it named none.
+        flags: Trace flags, for the engine.
+        state: The client's ``tracestate``.
+    """
+
+    __slots__ = (
+        "_call",
+        "_calls",
+        "_ending",
+        "_flags",
+        "_lap_at",
+        "_left",
+        "_offset",
+        "_parent_id",
+        "_request",
+        "_rooms",
+        "_state",
+        "_trace_id",
+        "_write",
+    )
+
+    def __init__(
+        self, write: Callable[[FinishedTrace], None], trace_id: int, parent_id: int | None, flags: int, state: str
+    ) -> None:
+        now = time.time_ns()
+        self._write = write
+        self._trace_id = trace_id
+        self._parent_id = parent_id
+        self._flags = flags
+        self._state = state
+        # Within a request only the clock that never jumps is read.
+        self._offset = now - time.perf_counter_ns()
+        self._lap_at = now
+        self._left = ""
+        self._request = Span("request", now, now)
+        self._rooms: list[Span] = []
+        self._calls: list[Span] = []
+        self._call: Span | None = None
+        self._ending = ""
+
+    def lap(self, room: str) -> None:
+        """See ``Trace``."""
+        now = self._now()
+        self._rooms.append(Span(room, self._lap_at, now))
+        self._lap_at = now
+        self._left = room
+
+    def resume(self) -> None:
+        """See ``Trace``."""
+        self._lap_at = self._now()
+
+    def relay(self, decision: Decision, host: str, port: int) -> Sequence[Header] | None:
+        """See ``Trace``."""
+        now = self._now()
+        self._call = Span("relay", now, now, attributes=of_call(decision, host, port, len(self._calls)))
+        self._calls.append(self._call)
+        return trace_headers(self._trace_id, self._call.id, self._flags, self._state)
+
+    def relayed(self, outcome: Outcome) -> None:
+        """See ``Trace``."""
+        call, self._call = self._call, None
+        if call is None:
+            return
+        call.ended = self._now()
+        call.attributes.update(of_outcome(outcome))
+        if outcome.ttft_seconds is not None:
+            call.first_byte = call.began + round(outcome.ttft_seconds * 1e9)
+        if outcome.ending is not Ending.COMPLETE:
+            call.failure = "" if outcome.ending is Ending.CLIENT_GONE else str(outcome.ending)
+        elif outcome.status is not None and outcome.status >= 400:
+            call.failure = str(outcome.status)
+
+    def settled(self, settlement: Settlement) -> None:
+        """See ``Trace``."""
+        operation = _OPERATIONS[settlement.endpoint]
+        self._request.name = f"{operation} {settlement.model}"
+        self._request.attributes = of_settlement(settlement, operation)
+        self._answered(settlement.status, settlement.code, routed=settlement.ending is not None)
+
+    def refused(self, refusal: Refusal) -> None:
+        """See ``Trace``."""
+        # Which model was meant is not known, or may be a client's invention.
+        self._request.name = operation = _OPERATIONS.get(refusal.endpoint, refusal.endpoint)
+        self._request.attributes = of_refusal(refusal, operation)
+        self._answered(refusal.status, refusal.code, routed=False)
+
+    def end(self) -> None:
+        """See ``Trace``."""
+        now = self._now()
+        self._request.ended = now
+        if self._call is not None:
+            self._call.ended = now
+            self._call.failure = "aborted"
+        if not self._request.attributes:
+            # The client left while it was still sending, or the gateway is being stopped.
+            self._request.attributes = {"gateway.server.forced_end": "abandoned"}
+        self._write(
+            FinishedTrace(
+                self._trace_id, self._parent_id, self._flags, self._state, self._request, self._rooms, self._calls
+            )
+        )
+
+    def _answered(self, status: int, code: str | None, *, routed: bool) -> None:
+        if status >= 400 and not routed and not self._calls and (room := _NEXT_ROOM.get(self._left)) is not None:
+            self._rooms.append(Span(room, self._lap_at, self._now(), failure=code or str(status)))
+        if status >= 500:
+            self._request.failure = code or str(status)
+
+    def _now(self) -> int:
+        return time.perf_counter_ns() + self._offset
+
+
+class Unrecorded:
+    """A ``Trace`` that is not recorded, and only tells the engine so.
+
+    Args:
+        headers: What ``relay`` gives.
+    """
+
+    __slots__ = ("_headers",)
+
+    def __init__(self, headers: Sequence[Header] | None) -> None:
+        self._headers = headers
+
+    def lap(self, room: str) -> None:
+        """See ``Trace``."""
+
+    def resume(self) -> None:
+        """See ``Trace``."""
+
+    def relay(self, decision: Decision, host: str, port: int) -> Sequence[Header] | None:  # noqa: ARG002
+        """See ``Trace``."""
+        return self._headers
+
+    def relayed(self, outcome: Outcome) -> None:
+        """See ``Trace``."""
+
+    def settled(self, settlement: Settlement) -> None:
+        """See ``Trace``."""
+
+    def refused(self, refusal: Refusal) -> None:
+        """See ``Trace``."""
+
+    def end(self) -> None:
+        """See ``Trace``."""

@@ -1,0 +1,162 @@
+"""Chained block hashes: ``h0 = xxh3_64(space)``, ``h(i) = xxh3_64(h(i-1) + tokens of block i + what else is in it)``.
+
+Hashes are little-endian u64, tokens little-endian u32. A hash stands for everything up to the end of its block, so two
+chains that share ``h(i)`` share the whole prefix. The hash only steers routing; the engine decides with its own, so a
+collision can cost time and never leak anything.
+
+A block's extras are what else makes the engine tell it from one with the same tokens: the images whose placeholders it
+holds. Requests and the engines' events lead to the same chain, or they would never find each other.
+"""
+
+import dataclasses
+import itertools
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from xxhash import xxh3_64_intdigest
+
+from gateway.core.block_chain import BlockChain
+from gateway.core.ids import BlockHash, ModelId
+from gateway.core.media import MediaItem
+from gateway.core.portions import Portioned, finished
+from gateway.core.prompt import TOKEN_BYTES
+from gateway.core.space import CacheSpace
+from gateway.engines import media_extra
+
+_RUN_BLOCKS = 32
+_RUN_TOKENS = 512
+"""Blocks hashed (and remembered) in one go: so many at most, and of so many tokens if blocks are large. Longer runs
+remember less of a prompt that is only partly known."""
+
+_MEMO_RUNS = 4096
+"""Runs remembered: about 12 MiB with blocks of 16 tokens."""
+
+_MEMO_ROOTS = 1024
+
+_PORTION_RUNS = 64
+"""Runs that are hashed in one portion, in about a millisecond."""
+
+
+def space_root(space: CacheSpace) -> int:
+    """The hash every chain of a space starts from. Tags and lengths keep its parts apart."""
+    encoded = bytearray()
+    for field in dataclasses.fields(space):
+        value = str(getattr(space, field.name)).encode()
+        for part in (field.name.encode(), value):
+            encoded += len(part).to_bytes(4, "little") + part
+    return xxh3_64_intdigest(bytes(encoded))
+
+
+class ChainHasher:
+    """Hashes prompts, remembering runs of blocks: the beginning of most prompts was hashed a moment ago.
+
+    It is a ``BlockHasher`` as well: for blocks that engines describe.
+    """
+
+    def __init__(self) -> None:
+        # Two generations: when the young one is full it becomes the old one, and what is still in use moves back.
+        self._young: dict[tuple[int, bytes], list[BlockHash]] = {}
+        self._old: dict[tuple[int, bytes], list[BlockHash]] = {}
+        self._roots: dict[tuple[str, str, str, str], int] = {}
+
+    def root(self, model: ModelId, adapter: str, salt: str, variant: str = "") -> int:
+        """``space_root`` of a space, remembered."""
+        key = (model, adapter, salt, variant)
+        known = self._roots.get(key)
+        if known is None:
+            if len(self._roots) >= _MEMO_ROOTS:
+                self._roots.clear()  # salts may be without number; the few in use are soon back
+            known = self._roots[key] = space_root(CacheSpace(model, adapter, salt, variant))
+        return known
+
+    def chain(self, root: int, tokens: bytes, block_size: int, media: Sequence[MediaItem] = ()) -> BlockChain:
+        """Block chain of one prompt.
+
+        Args:
+            root: ``space_root`` of the prompt's space.
+            tokens: Token ids, little-endian u32.
+            block_size: Tokens per block.
+            media: The items inside the prompt, by offset.
+        """
+        return finished(self.chained(root, tokens, block_size, media))
+
+    def chained(
+        self, root: int, tokens: bytes, block_size: int, media: Sequence[MediaItem] = ()
+    ) -> Portioned[BlockChain]:
+        """``chain`` in portions, for long prompts."""
+        block = block_size * TOKEN_BYTES
+        end = len(tokens) // block * block
+        run = block * max(min(_RUN_BLOCKS, _RUN_TOKENS // block_size), 1)
+        extras = _extras(media, block_size)
+        hashes: list[BlockHash] = []
+        previous = root
+        for number, start in enumerate(range(0, end, run), 1):
+            part = tokens[start : min(start + run, end)]
+            if media:
+                known = self.extend(previous, part, block_size, list(islice(extras, len(part) // block)))
+            elif len(part) < run:
+                known = _hash_run(previous, part, block)
+            else:
+                known = self._known_run(previous, part, block)
+            hashes += known
+            previous = known[-1]
+            if number % _PORTION_RUNS == 0:
+                yield
+        return BlockChain(hashes, block_size, len(tokens) // TOKEN_BYTES)
+
+    def _known_run(self, previous: int, part: bytes, block: int) -> list[BlockHash]:
+        key = (previous, part)
+        known = self._young.get(key)
+        if known is None:
+            known = self._old.get(key) or _hash_run(previous, part, block)
+            if len(self._young) >= _MEMO_RUNS // 2:
+                self._old, self._young = self._young, {}
+            self._young[key] = known
+        return known
+
+    def extended(self, root: int, chain: BlockChain, tokens: bytes) -> BlockChain:
+        """Chain of a longer prompt that begins with one already hashed; only what is new is hashed.
+
+        Args:
+            root: As in ``chain``.
+            chain: The beginning's chain.
+            tokens: All token ids, the beginning's included; what is new holds no media.
+        """
+        start = len(chain.hashes) * chain.block_size * TOKEN_BYTES
+        previous = chain.hashes[-1] if chain.hashes else root
+        added = self.extend(previous, tokens[start:], chain.block_size, None)
+        return BlockChain([*chain.hashes, *added], chain.block_size, len(tokens) // TOKEN_BYTES)
+
+    def extend(
+        self, parent: int, tokens: bytes, block_size: int, extras: Sequence[bytes | None] | None
+    ) -> list[BlockHash]:
+        """See ``BlockHasher``."""
+        block = block_size * TOKEN_BYTES
+        end = len(tokens) // block * block
+        if extras is None:
+            return _hash_run(parent, tokens[:end], block)
+        hashes: list[BlockHash] = []
+        for start, extra in zip(range(0, end, block), extras, strict=False):
+            parent = xxh3_64_intdigest(parent.to_bytes(8, "little") + tokens[start : start + block] + (extra or b""))
+            hashes.append(BlockHash(parent))
+        return hashes
+
+
+def _hash_run(previous: int, part: bytes, block: int) -> list[BlockHash]:
+    hashes: list[BlockHash] = []
+    for start in range(0, len(part), block):
+        previous = xxh3_64_intdigest(previous.to_bytes(8, "little") + part[start : start + block])
+        hashes.append(BlockHash(previous))
+    return hashes
+
+
+def _extras(media: Sequence[MediaItem], block_size: int) -> Iterator[bytes | None]:
+    """What the items add to the identity of one block after the other."""
+    ahead = deque(media)
+    reaching: list[MediaItem] = []
+    for start in itertools.count(0, block_size):
+        reaching = [item for item in reaching if item.offset + item.length > start]
+        while ahead and ahead[0].offset < start + block_size:
+            reaching.append(ahead.popleft())
+        yield media_extra([(item.identifier, item.offset - start) for item in reaching]) if reaching else None

@@ -1,0 +1,160 @@
+"""Ask the engine itself for the token ids of a request.
+
+vLLM has two ways: ``…/render`` returns the ids exactly as it will use them, but only when started with
+``--enable-scale-out`` (403 otherwise); ``/tokenize`` is always there and ignores a few template arguments.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from gateway.core.ids import ModelId
+from gateway.core.json_portions import InvalidJson, JsonLimits, TooMuchJson, parsed
+from gateway.core.portions import finished
+from gateway.core.ports import EngineCaller, EngineUnavailable, LongTexts
+from gateway.core.prompt import TokenizedPrompt, TokenSource
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.engines import parse_media
+from gateway.tokenize.backends import pack
+from gateway.tokenize.json_text import written
+from gateway.tokenize.media_prompts import media_variant
+
+_TOKENIZE_CHAT_FIELDS = (
+    "messages",
+    "tools",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "chat_template_kwargs",
+    "add_special_tokens",
+)
+_RETRY_AFTER_SECONDS = 60.0
+
+_MOST_PROMPTS = 16
+"""Prompts of one request that are tokenized by a call each. More get stand-ins: their calls would delay the request for
+longer than a good placement saves, and load the engine with work beside its own."""
+
+_PATIENCE = 2
+"""All calls for one request take at most this many times the timeout of one, so that a replica that does not answer
+leaves time to ask another."""
+
+_SHORT_BYTES = 256 * 1024
+"""Requests and answers up to this size are written and read on the event loop; others in a thread, in portions."""
+
+_ANSWER_LIMITS = JsonLimits(depth=512, containers=200_000, members=1_000_000, values=20_000_000)
+
+T = TypeVar("T")
+
+
+class EngineTokenizer:
+    """Token ids from the engine, by the best endpoint it has.
+
+    An endpoint the engine refuses to have (403, 404, 405) is not asked again for a minute; an engine that does not
+    answer is asked again with the next request.
+    """
+
+    def __init__(self, model: ModelId, engines: EngineCaller, threads: LongTexts, timeout_seconds: float) -> None:
+        self._model = model
+        self._engines = engines
+        self._threads = threads
+        self._timeout_seconds = timeout_seconds
+        self._refused_until: dict[str, float] = {}
+
+    async def encode(self, request: ChatRequest, now: float) -> TokenizedPrompt:
+        """Token ids of a request.
+
+        Raises:
+            EngineUnavailable: no endpoint gave an answer that can be used in time.
+            Overloaded: too many of the tenant's long texts wait for a thread.
+        """
+        try:
+            async with asyncio.timeout(_PATIENCE * self._timeout_seconds):
+                return await self._encode(request, now)
+        except TimeoutError as error:
+            raise EngineUnavailable("the engine takes too long to count the prompt's tokens") from error
+
+    async def _encode(self, request: ChatRequest, now: float) -> TokenizedPrompt:
+        render = f"{request.endpoint}/render"
+        if now >= self._refused_until.get(render, 0.0):
+            try:
+                answer = await self._ask(request, render, request.body)
+                return _rendered(
+                    answer, await self._work(request, len(request.body), lambda: media_variant(request.fields))
+                )
+            except EngineUnavailable as error:
+                if error.status not in (403, 404, 405):
+                    raise
+                self._refused_until[render] = now + _RETRY_AFTER_SECONDS
+        if now < self._refused_until.get("/tokenize", 0.0):
+            raise EngineUnavailable("the engine offers neither render nor tokenize")
+        try:
+            parts = await self._tokenize(request)
+            variant = await self._work(request, len(request.body), lambda: media_variant(request.fields))
+            return TokenizedPrompt(parts, TokenSource.ENGINE_TOKENIZE, variant=variant)
+        except EngineUnavailable as error:
+            if error.status in (403, 404, 405):
+                self._refused_until["/tokenize"] = now + _RETRY_AFTER_SECONDS
+            raise
+
+    async def _tokenize(self, request: ChatRequest) -> tuple[bytes, ...]:
+        if request.endpoint is Endpoint.CHAT:
+            body = {key: request.fields[key] for key in _TOKENIZE_CHAT_FIELDS if key in request.fields}
+            asked = await self._work(request, len(request.body), lambda: written({"model": self._model} | body))
+            return (_tokenized(await self._ask(request, "/tokenize", asked)),)
+        prompt = request.fields.get("prompt")
+        prompts = prompt if isinstance(prompt, list) else [prompt]
+        if not prompts or not all(isinstance(item, str) for item in prompts):
+            raise EngineUnavailable("only text can be tokenized by the engine")
+        if len(prompts) > _MOST_PROMPTS:
+            raise EngineUnavailable(f"more than {_MOST_PROMPTS} prompts, each of which would be a call")
+        return tuple(
+            [
+                _tokenized(await self._ask(request, "/tokenize", written({"model": self._model, "prompt": item})))
+                for item in prompts
+            ]
+        )
+
+    async def _ask(self, request: ChatRequest, path: str, body: bytes) -> Any:
+        regions = request.caller.tenant.regions
+        answer = await self._engines.ask(self._model, path, body, self._timeout_seconds, regions)
+        reading = parsed(answer, _ANSWER_LIMITS)
+        try:
+            return await self._work(request, len(answer), lambda: finished(reading))
+        except (InvalidJson, TooMuchJson) as error:
+            raise EngineUnavailable(f"{path} answered something that is not JSON") from error
+
+    async def _work(self, request: ChatRequest, size: int, function: Callable[[], T]) -> T:
+        """What a function returns, called in a thread if what it works on has many bytes."""
+        if size <= _SHORT_BYTES:
+            return function()
+        return await self._threads.run(request.caller.tenant, size, function)
+
+
+def _rendered(answer: Any, variant: str) -> TokenizedPrompt:
+    """Chat renders to one object, completions to a list with one object per prompt.
+
+    Args:
+        answer: The engine's.
+        variant: What tells the prompt's media apart if the answer does not say where they are.
+    """
+    items = answer if isinstance(answer, list) else [answer]
+    if not items:
+        raise EngineUnavailable("the engine rendered nothing")
+    parts = tuple(_ids(item, "token_ids") for item in items)
+    media = tuple(parse_media(item.get("features")) or () for item in items)
+    known = any(media)
+    return TokenizedPrompt(parts, TokenSource.ENGINE_RENDER, media if known else (), "" if known else variant)
+
+
+def _tokenized(answer: Any) -> bytes:
+    return _ids(answer, "tokens")
+
+
+def _ids(answer: Any, key: str) -> bytes:
+    ids = answer.get(key) if isinstance(answer, Mapping) else None
+    if not isinstance(ids, list):
+        raise EngineUnavailable(f"the engine's answer holds no {key}")
+    try:
+        return pack(ids)
+    except (TypeError, OverflowError) as error:
+        raise EngineUnavailable(f"the engine's {key} are no token ids") from error

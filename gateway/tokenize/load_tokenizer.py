@@ -1,0 +1,226 @@
+"""Find a model's tokenizer and chat template, and prove the fast implementations on them.
+
+Names a configuration may use:
+
+* ``builtin:demo``: the small tokenizer shipped with the package, the one of the simulated engine.
+* ``tiktoken:NAME`` or ``tiktoken:FILE``: a tiktoken encoding (``o200k_base``) or a file of ranks.
+* anything else: a folder, or the id of a model on the hub, loaded by transformers.
+"""
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tiktoken
+import tiktoken.load
+import tokenizers
+
+from gateway.core.errors import TokenizerUnavailable
+from gateway.tokenize import proof_corpus as corpus
+from gateway.tokenize.backends import (
+    FastTokens,
+    HuggingFaceTokens,
+    TiktokenTokens,
+    TokenBackend,
+    TransformersTokens,
+    proves_equal,
+)
+from gateway.tokenize.chat_template import ChatTemplate, check_syntax
+from gateway.tokenize.conversation import ContentFormat
+from gateway.tokenize.local import LocalEncoder
+
+BUILTIN = Path(__file__).parent / "builtin"
+
+# The split pattern of OpenAI's cl100k_base, which models that ship a bare file of ranks (Qwen's first generation,
+# for one) were trained with. Source: tiktoken_ext/openai_public.py.
+_CL100K_PATTERN = "|".join(
+    (
+        r"'(?i:[sdmt]|ll|ve|re)",
+        r"[^\r\n\p{L}\p{N}]?+\p{L}++",
+        r"\p{N}{1,3}+",
+        r" ?[^\s\p{L}\p{N}]++[\r\n]*+",
+        r"\s++$",
+        r"\s*[\r\n]",
+        r"\s+(?!\S)",
+        r"\s",
+    )
+)
+
+
+def load_local(
+    tokenizer: str,
+    *,
+    chat_template: str | None = None,
+    template_arguments: Mapping[str, Any] | None = None,
+    content_format: ContentFormat | None = None,
+    cache_mib: int = 64,
+) -> LocalEncoder:
+    """Load a tokenizer and its chat template.
+
+    Args:
+        tokenizer: See the module's text.
+        chat_template: Jinja text to use in place of the model's own (vLLM's ``--chat-template``).
+        template_arguments: Default template variables (vLLM's ``--default-chat-template-kwargs``).
+        content_format: What the template wants as content; None detects it.
+        cache_mib: Memory for text segments that were seen before; 0 for none.
+
+    Raises:
+        TokenizerUnavailable: it cannot be loaded; the message says why.
+    """
+    if tokenizer.startswith("builtin:"):
+        source = _builtin(tokenizer.removeprefix("builtin:"), cache_mib)
+    elif tokenizer.startswith("tiktoken:"):
+        source = _tiktoken(tokenizer.removeprefix("tiktoken:"))
+    else:
+        source = _transformers(tokenizer, cache_mib)
+    templates = {"default": chat_template} if chat_template is not None else source.templates
+    arguments = dict(template_arguments or {})
+    plain = templates.get("default")
+    with_tools = templates.get("tool_use", plain)
+    parts = [plain, with_tools, source.special_tokens, arguments, content_format]
+    digest = json.dumps(parts, sort_keys=True, default=str)
+
+    def prepared(text: str | None) -> ChatTemplate | None:
+        if text is None:
+            return None
+        check_syntax(text)
+        template = ChatTemplate(text, source.special_tokens, content_format, fast=True)
+        # The shipped template is proved by the project's own tests.
+        trusted = source.proved and chat_template is None
+        if not trusted and not template.proves_equal(corpus.conversations(template.content_format)):
+            template.use_reference()
+        return template
+
+    template = prepared(plain)
+    return LocalEncoder(
+        tokens=source.tokens,
+        decode=source.decode,
+        template=template,
+        tools_template=template if with_tools == plain else prepared(with_tools),
+        template_arguments=arguments,
+        tokenizer_id=source.tokenizer_id,
+        template_hash=hashlib.sha256(digest.encode()).hexdigest()[:12] if plain else "",
+    )
+
+
+class _Source:
+    """What a loader found."""
+
+    def __init__(
+        self,
+        tokens: TokenBackend,
+        decode: Any,
+        templates: Mapping[str, str],
+        special_tokens: Mapping[str, str],
+        tokenizer_id: str,
+        *,
+        proved: bool = False,
+    ) -> None:
+        self.tokens = tokens
+        self.decode = decode
+        self.templates = templates
+        self.special_tokens = special_tokens
+        self.tokenizer_id = tokenizer_id
+        self.proved = proved
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _builtin(name: str, cache_mib: int) -> _Source:
+    """The shipped tokenizer, without transformers: a simulated engine starts in a tenth of the time."""
+    folder = BUILTIN / name
+    if not name.isidentifier() or not (folder / "tokenizer.json").is_file():
+        known = ", ".join(sorted(f"builtin:{path.name}" for path in BUILTIN.iterdir() if path.is_dir()))
+        raise TokenizerUnavailable(f"there is no builtin:{name}; there is {known}")
+    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    reference = tokenizers.Tokenizer.from_str(text)
+    return _Source(
+        tokens=FastTokens(text, cache_mib),
+        decode=lambda ids: reference.decode(ids, skip_special_tokens=True),
+        templates={"default": (folder / "chat_template.jinja").read_text(encoding="utf-8")},
+        special_tokens={
+            key: value for key, value in config.items() if key.endswith("_token") and isinstance(value, str)
+        },
+        tokenizer_id=_digest(text.encode()),
+        proved=True,
+    )
+
+
+def _transformers(name: str, cache_mib: int) -> _Source:
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    if name.startswith(("/", ".", "~")) and not Path(name).expanduser().is_dir():
+        raise TokenizerUnavailable(f"{name} is not a folder")
+    from transformers import AutoTokenizer
+
+    for library in ("transformers", "huggingface_hub"):
+        # Both print to stderr on their own; what they have to say belongs into the one log.
+        logger = logging.getLogger(library)
+        logger.handlers.clear()
+        logger.propagate = True
+    try:
+        loaded: Any = AutoTokenizer.from_pretrained(str(Path(name).expanduser()) if name.startswith("~") else name)
+    except Exception as error:
+        raise TokenizerUnavailable(f"transformers cannot load {name}: {str(error).splitlines()[0]}") from error
+    templates = loaded.chat_template or {}
+    if isinstance(templates, str):
+        templates = {"default": templates}
+    special = {key: str(value) for key, value in loaded.special_tokens_map.items() if isinstance(value, str)}
+
+    def decode(ids: list[int]) -> str:
+        return str(loaded.decode(ids, skip_special_tokens=True))
+
+    backend = getattr(loaded, "backend_tokenizer", None)
+    if backend is None:
+        slow = TransformersTokens(loaded)
+        return _Source(slow, decode, templates, special, _digest(repr(sorted(loaded.get_vocab().items())).encode()))
+    backend.no_truncation()
+    backend.no_padding()
+    text = backend.to_str()
+    reference = HuggingFaceTokens(backend)
+    return _Source(_fastest(reference, text, cache_mib), decode, templates, special, _digest(text.encode()))
+
+
+def _fastest(reference: TokenBackend, tokenizer_json: str, cache_mib: int) -> TokenBackend:
+    """fastokens if it loads this tokenizer and equals the reference on the corpus, else the reference."""
+    try:
+        candidate = FastTokens(tokenizer_json, cache_mib)
+        return candidate if proves_equal(candidate, reference, corpus.TEXTS) else reference
+    except Exception:  # noqa: BLE001 - a native library that cannot serve this model in whatever way is simply not used
+        return reference
+
+
+def _tiktoken(name: str) -> _Source:
+    path = Path(name).expanduser()
+    templates: dict[str, str] = {}
+    try:
+        if path.is_file():
+            ranks = tiktoken.load.load_tiktoken_bpe(str(path))
+            encoding = tiktoken.Encoding(
+                path.stem, pat_str=_CL100K_PATTERN, mergeable_ranks=ranks, special_tokens=_added_tokens(path.parent)
+            )
+            template = path.parent / "chat_template.jinja"
+            if template.is_file():
+                templates["default"] = template.read_text(encoding="utf-8")
+            digest = _digest(path.read_bytes())
+        else:
+            encoding = tiktoken.get_encoding(name)
+            digest = f"tiktoken-{name}"
+    except Exception as error:
+        raise TokenizerUnavailable(f"tiktoken cannot load {name}: {str(error).splitlines()[0]}") from error
+    return _Source(TiktokenTokens(encoding), encoding.decode, templates, {}, digest)
+
+
+def _added_tokens(folder: Path) -> dict[str, int]:
+    """Special tokens that stand beside a file of ranks, in the model's ``tokenizer_config.json``."""
+    config = folder / "tokenizer_config.json"
+    if not config.is_file():
+        return {}
+    added = json.loads(config.read_text(encoding="utf-8")).get("added_tokens_decoder", {})
+    return {entry["content"]: int(token) for token, entry in added.items()}

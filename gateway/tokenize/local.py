@@ -1,0 +1,126 @@
+"""A model's own tokenizer and chat template, in this process."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway.core.errors import TokenizerUnavailable
+from gateway.core.numbers import whole
+from gateway.core.request import Endpoint
+from gateway.tokenize import conversation as rules
+from gateway.tokenize.backends import TokenBackend, pack
+from gateway.tokenize.chat_template import ChatTemplate
+
+_IDS_AT_ONCE = 65_536
+
+
+class LocalEncoder:
+    """Requests to token ids, equal to the engine's.
+
+    Attributes:
+        tokenizer_id: Hash of the tokenizer.
+        template_hash: Hash of the chat templates and their default arguments; empty without a template.
+        tells_time: Whether the chat template prints the time.
+        tools_first: Whether it prints tools in front of the system message.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokens: TokenBackend,
+        decode: Callable[[list[int]], str],
+        template: ChatTemplate | None,
+        tools_template: ChatTemplate | None,
+        template_arguments: Mapping[str, Any],
+        tokenizer_id: str,
+        template_hash: str,
+    ) -> None:
+        self.tokens = tokens
+        self.template = template
+        self.tokenizer_id = tokenizer_id
+        self.template_hash = template_hash
+        self.tells_time = template is not None and template.tells_time
+        self._decode = decode
+        self._tools_template = tools_template or template
+        self.tools_first = self._tools_template is not None and self._tools_template.tools_first
+        self._template_arguments = template_arguments
+
+    @property
+    def description(self) -> dict[str, str]:
+        """Which implementations are in use, for the log."""
+        return {
+            "tokenizer_backend": self.tokens.name,
+            "template_backend": self.template.backend if self.template else "none",
+            "content_format": self.template.content_format if self.template else "none",
+        }
+
+    def encode(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+        """Token ids of every prompt of a request, as little-endian u32.
+
+        Raises:
+            TokenizerUnavailable: the prompt cannot be encoded here: media, a form the engine will refuse, or a request
+                that brings a template of its own.
+        """
+        chat = endpoint is Endpoint.CHAT
+        parts = (self._encode_chat(fields),) if chat else self._encode_completion(fields)
+        limit = whole(fields.get("truncate_prompt_tokens"))
+        if limit == -1:
+            raise TokenizerUnavailable("the prompt is cut to the engine's context limit, which only the engine knows")
+        if limit is not None and limit > 0:
+            keep = 4 * limit
+            left = fields.get("truncation_side") != "right"
+            parts = tuple(part[-keep:] if left else part[:keep] for part in parts)
+        return parts
+
+    def encode_text(self, text: str) -> bytes:
+        """Token ids of a text as it stands, without start or end tokens."""
+        return self.tokens.encode(text, add_special_tokens=False)
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of token ids, special tokens left out."""
+        return self._decode(ids)
+
+    def _encode_chat(self, fields: Mapping[str, Any]) -> bytes:
+        if fields.get("chat_template"):
+            raise TokenizerUnavailable("the request brings a chat template of its own")
+        tools = rules.tools(fields)
+        template = self.template if tools is None else self._tools_template
+        if template is None:
+            raise TokenizerUnavailable("the model has no chat template")
+        messages = fields.get("messages")
+        if not isinstance(messages, list):
+            raise TokenizerUnavailable("messages is not a list")
+        text = template.render(
+            rules.conversation(messages, template.content_format),
+            tools,
+            rules.template_arguments(fields, self._template_arguments),
+        )
+        return self.tokens.encode(text, add_special_tokens=fields.get("add_special_tokens") is True)
+
+    def _encode_completion(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+        prompt = fields.get("prompt")
+        special = fields.get("add_special_tokens") is not False
+        if isinstance(prompt, str):
+            return (self.tokens.encode(prompt, add_special_tokens=special),)
+        if isinstance(prompt, list) and prompt:
+            if isinstance(prompt[0], int):
+                return (_packed(prompt),)
+            if all(isinstance(item, str) for item in prompt):
+                return tuple(self.tokens.encode(item, add_special_tokens=special) for item in prompt)
+            return tuple(map(_packed, prompt))
+        raise TokenizerUnavailable("prompt is neither text nor token ids")
+
+
+def _packed(ids: Any) -> bytes:
+    """Token ids of a prompt, in steps: a call for a million of them would hold the interpreter lock for long."""
+    if not isinstance(ids, list) or not ids:
+        raise TokenizerUnavailable("prompt is neither text nor token ids")
+    packed = bytearray()
+    for start in range(0, len(ids), _IDS_AT_ONCE):
+        piece = ids[start : start + _IDS_AT_ONCE]
+        if set(map(type, piece)) != {int}:
+            raise TokenizerUnavailable("prompt is neither text nor token ids")
+        try:
+            packed += pack(piece)
+        except OverflowError as error:
+            raise TokenizerUnavailable("prompt holds a number that is no token id") from error
+    return bytes(packed)

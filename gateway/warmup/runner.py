@@ -1,0 +1,94 @@
+"""Sends the requests of a job."""
+
+import asyncio
+import functools
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+
+from gateway.core.errors import GatewayError
+from gateway.core.ids import ReplicaId, RequestId
+from gateway.core.ports import Grant, Sink
+from gateway.core.request import ChatRequest
+from gateway.warmup.job import Job
+from gateway.warmup.rate_limit import Clock, Pace, Sleep, Slots
+from gateway.warmup.warmup_plan import Step
+from gateway.warmup.warmup_request import Discarded, Unlimited, warm_request
+
+_log = structlog.get_logger("gateway.warmup")
+
+
+class Service(Protocol):
+    """What answers generation requests."""
+
+    async def serve(self, request: ChatRequest, sink: Sink, grant: Grant) -> None:
+        """Answer one request, or raise the ``GatewayError`` that a client should be told."""
+        ...
+
+
+class Runner:
+    """Sends requests at a bounded rate, a few at a time at each replica, however many jobs there are.
+
+    Args:
+        service: What answers them.
+        clock: Monotonic seconds.
+        sleep: Waits.
+    """
+
+    def __init__(self, service: Service, clock: Clock, sleep: Sleep) -> None:
+        self._service = service
+        self._clock = clock
+        self._sleep = sleep
+        self._slots = Slots()
+
+    async def run(self, job: Job, steps: Sequence[Step], per_second: float) -> None:
+        """Send everything and wait for the answers. No failure ends it; cancelling it ends what is in flight."""
+        waiting: dict[ReplicaId, deque[Step]] = {}
+        for step in steps:
+            waiting.setdefault(step.target.replica, deque()).append(step)
+        pace = Pace(per_second, self._clock, self._sleep)
+        number = 0
+        async with asyncio.TaskGroup() as in_flight:
+            while waiting:
+                await pace.wait()
+                step = await self._next(waiting)
+                pace.took()
+                number += 1
+                request_id = RequestId(f"warm-{job.id}-{number}")
+                task = in_flight.create_task(self._send(job, step, request_id), name=request_id)
+                # A task that is cancelled before its first step never gets to a `finally` of its own.
+                task.add_done_callback(functools.partial(self._sent, step.target.replica))
+
+    async def _next(self, waiting: dict[ReplicaId, deque[Step]]) -> Step:
+        """Take the next step, and a slot for it; replicas take turns, and none waits for a slower one."""
+        while True:
+            freed = self._slots.freed()
+            for replica in waiting:
+                if self._slots.take(replica):
+                    steps = waiting.pop(replica)
+                    step = steps.popleft()
+                    if steps:
+                        waiting[replica] = steps
+                    return step
+            await freed.wait()
+
+    def _sent(self, replica: ReplicaId, _task: asyncio.Task[None]) -> None:
+        self._slots.free(replica)
+
+    async def _send(self, job: Job, step: Step, request_id: RequestId) -> None:
+        sink = Discarded()
+        request = warm_request(step, request_id, self._clock())
+        try:
+            await self._service.serve(request, sink, Unlimited(step.caller))
+        except GatewayError as error:
+            job.step_failed(step, error.status, error.message)
+        except Exception:  # noqa: BLE001 - the others have nothing to do with it
+            _log.exception("warming_request_failed", request_id=request_id)
+            job.step_failed(step, None, f"The gateway failed; its log has the reason under request id {request_id}.")
+        else:
+            if sink.succeeded:
+                job.step_done()
+            else:
+                job.step_failed(step, sink.status, sink.message)

@@ -1,0 +1,284 @@
+"""What is sent where."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from gateway.core.ids import ModelId, ReplicaId, Target, TenantId
+from gateway.core.tenant import EVERYBODY, Caller, Tenant
+from gateway.warmup.declared import Declared, Location, Malformed
+
+_log = structlog.get_logger("gateway.warmup")
+
+
+class FleetReplica(Protocol):
+    """A configured replica."""
+
+    @property
+    def id(self) -> ReplicaId:
+        """Its name."""
+        ...
+
+    @property
+    def model(self) -> ModelId:
+        """The model it serves."""
+        ...
+
+    @property
+    def region(self) -> str:
+        """Where it is; empty if that is not said."""
+        ...
+
+    @property
+    def up(self) -> bool | None:
+        """Whether its health checks pass; None before the first one."""
+        ...
+
+    @property
+    def draining(self) -> bool:
+        """Whether it gets no more requests, because it is to leave."""
+        ...
+
+    def targets(self) -> Sequence[Target]:
+        """Its ranks."""
+        ...
+
+
+class WarmFleet(Protocol):
+    """The replicas whose caches can be filled."""
+
+    @property
+    def replicas(self) -> Sequence[FleetReplica]:
+        """All of them, those that are down included."""
+        ...
+
+
+class Tenants(Protocol):
+    """Who can have prefixes; the part of ``Gate`` that matters here."""
+
+    def tenant(self, tenant: str) -> Tenant | None:
+        """The tenant of a name; None if there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request to send.
+
+    Attributes:
+        index: Position of its prefix in the list.
+        prefix: What.
+        caller: On whose behalf.
+        target: Where to.
+    """
+
+    index: int
+    prefix: Declared
+    caller: Caller
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an order comes down to.
+
+    Attributes:
+        steps: The requests; never none.
+        down: Replicas that are left out because they are down or drain.
+    """
+
+    steps: Sequence[Step]
+    down: Sequence[ReplicaId]
+
+
+class Planner:
+    """Finds out what goes where.
+
+    Args:
+        fleet: The replicas.
+        tenants: The tenants.
+        isolated: Whether tenants have prefixes of their own.
+        discovered: Models whose replicas are found while the gateway runs: there may be none yet, or others later.
+    """
+
+    def __init__(
+        self,
+        fleet: WarmFleet,
+        tenants: Tenants,
+        isolated: Callable[[], bool],
+        discovered: Callable[[], Collection[ModelId]] = tuple,
+    ) -> None:
+        self._fleet = fleet
+        self._tenants = tenants
+        self._isolated = isolated
+        self._discovered = discovered
+
+    def check(self, prefix: Declared) -> Caller:
+        """On whose behalf a prefix is sent.
+
+        Raises:
+            Malformed: its model, its tenant or one of its replicas does not exist, or its tenant may not use a replica.
+        """
+        caller = self._caller(prefix)
+        discovered = prefix.model in self._discovered()
+        known = {replica.id: replica for replica in self._fleet.replicas}
+        for name in sorted(prefix.replicas or ()):
+            replica = known.get(name)
+            if replica is None and discovered:
+                continue
+            if replica is None or replica.model != prefix.model:
+                names = ", ".join(replica.id for replica in known.values() if replica.model == prefix.model)
+                message = f"no replica {name!r} serves {prefix.model!r}. Those that do: {names}."
+                raise Malformed(("replicas",), message, "unknown_replica")
+            if not _admits(caller.tenant, replica):
+                message = f"{name} is not in a region of its tenant: {_regions(caller.tenant)}."
+                raise Malformed(("replicas",), message, "region_not_allowed")
+        return caller
+
+    def order(self, prefixes: Sequence[Declared], only: frozenset[ReplicaId] | None) -> Plan:
+        """What an operator asks for.
+
+        Args:
+            prefixes: What is to be sent.
+            only: To which replicas; None for all. A prefix whose model none of them serves is passed over.
+
+        Raises:
+            Malformed: something does not exist or is down, or there is nothing to send; with the location in the order.
+        """
+        self._check_known(only)
+        steps: list[Step] = []
+        down: dict[ReplicaId, None] = {}
+        for index, prefix in enumerate(prefixes):
+            try:
+                caller = self.check(prefix)
+                chosen = self._chosen(prefix, caller, only)
+            except Malformed as error:
+                raise error.within("prefixes", index) from None
+            named = only is not None or prefix.replicas is not None
+            for replica in chosen:
+                if _takes(replica):
+                    steps += [Step(index, prefix, caller, target) for target in replica.targets()]
+                elif named:
+                    where = ("replicas",) if only is not None else ("prefixes", index, "replicas")
+                    raise _left_out(replica, where)
+                else:
+                    down[replica.id] = None
+            if chosen and not any(_takes(replica) for replica in chosen):
+                message = f"no replica of {prefix.model!r} that it could be sent to is up."
+                raise Malformed(("prefixes", index, "model"), message, "no_replica")
+        if not steps:
+            raise Malformed(("replicas",), "none of them serves the model of any of the prefixes.", "nothing_to_send")
+        return Plan(steps, list(down))
+
+    def declared(self, prefixes: Sequence[Declared], only: frozenset[ReplicaId] | None) -> Plan:
+        """What an operator asks for who wants everything sent that the configuration declares.
+
+        As for a replica that joins, what cannot be sent any more is left out.
+
+        Args:
+            prefixes: What is declared.
+            only: To which replicas; None for all that are up.
+
+        Raises:
+            Malformed: a replica does not exist or is down, or there is nothing to send.
+        """
+        if not prefixes:
+            message = "nothing is declared: name a file of prefixes as warm.file in the configuration"
+            raise Malformed(("declared",), message, "nothing_declared")
+        self._check_known(only)
+        steps: list[Step] = []
+        down: list[ReplicaId] = []
+        for replica in self._fleet.replicas:
+            if only is not None and replica.id not in only:
+                continue
+            own = self.joined(prefixes, replica.id)
+            if _takes(replica):
+                steps += own
+            elif only is not None:
+                raise _left_out(replica, ("replicas",))
+            elif own:
+                down.append(replica.id)
+        if not steps:
+            raise Malformed(("declared",), "no replica is up that any of it could be sent to.", "nothing_to_send")
+        return Plan(steps, down)
+
+    def joined(self, prefixes: Sequence[Declared], replica_id: ReplicaId) -> Sequence[Step]:
+        """What a replica gets that has just come up. Prefixes that cannot be sent any more are logged and left out."""
+        replica = next((replica for replica in self._fleet.replicas if replica.id == replica_id), None)
+        steps: list[Step] = []
+        for index, prefix in enumerate(prefixes):
+            if replica is None or prefix.model != replica.model:
+                continue
+            if prefix.replicas is not None and replica_id not in prefix.replicas:
+                continue
+            try:
+                caller = self._caller(prefix)
+            except Malformed as error:
+                _log.warning("warming_prefix_left_out", index=index, problem=error.message)
+                continue
+            if _admits(caller.tenant, replica):
+                steps += [Step(index, prefix, caller, target) for target in replica.targets()]
+        return steps
+
+    def _caller(self, prefix: Declared) -> Caller:
+        models = dict.fromkeys([*(replica.model for replica in self._fleet.replicas), *self._discovered()])
+        if prefix.model not in models:
+            message = f"this model does not exist here. Known models: {', '.join(models)}."
+            raise Malformed(("model",), message, "model_not_found")
+        return Caller(self._tenant(prefix.tenant), scope=prefix.scope)
+
+    def _check_known(self, names: frozenset[ReplicaId] | None) -> None:
+        known = [replica.id for replica in self._fleet.replicas]
+        for name in sorted(names or ()):
+            if name not in known:
+                message = f"there is no replica {name!r}. Known replicas: {', '.join(known)}."
+                raise Malformed(("replicas",), message, "unknown_replica")
+
+    def _chosen(self, prefix: Declared, caller: Caller, only: frozenset[ReplicaId] | None) -> list[FleetReplica]:
+        asked = [
+            replica
+            for replica in self._fleet.replicas
+            if replica.model == prefix.model
+            and (prefix.replicas is None or replica.id in prefix.replicas)
+            and (only is None or replica.id in only)
+        ]
+        allowed = [replica for replica in asked if _admits(caller.tenant, replica)]
+        if asked and not allowed:
+            message = f"{_names(asked)}: not in a region of its tenant: {_regions(caller.tenant)}."
+            raise Malformed(("tenant",), message, "region_not_allowed")
+        return allowed
+
+    def _tenant(self, name: str | None) -> Tenant:
+        if name is None:
+            if self._isolated():
+                message = "required, because tenants have prefixes of their own: say whose cache it is for"
+                raise Malformed(("tenant",), message, "missing_required_parameter")
+            return self._tenants.tenant(EVERYBODY.tenant.id) or EVERYBODY.tenant
+        tenant = self._tenants.tenant(TenantId(name))
+        if tenant is None:
+            raise Malformed(("tenant",), f"there is no tenant {name!r}.", "unknown_tenant")
+        return tenant
+
+
+def _takes(replica: FleetReplica) -> bool:
+    return bool(replica.up) and not replica.draining
+
+
+def _left_out(replica: FleetReplica, where: Location) -> Malformed:
+    if replica.up:
+        return Malformed(where, f"{replica.id} drains; nothing was sent.", "replica_draining")
+    return Malformed(where, f"{replica.id} is down; nothing was sent.", "replica_down")
+
+
+def _admits(tenant: Tenant, replica: FleetReplica) -> bool:
+    return not tenant.regions or replica.region in tenant.regions
+
+
+def _regions(tenant: Tenant) -> str:
+    return ", ".join(sorted(tenant.regions))
+
+
+def _names(replicas: Iterable[FleetReplica]) -> str:
+    return ", ".join(replica.id for replica in replicas)
