@@ -37,7 +37,7 @@ from benchmarks.isolation import free_port
 from benchmarks.overhead.bodies import WORDS
 from gateway.canon.building import rulebook
 from gateway.canon.rewrite import rewritten
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 from gateway.config.canon_settings import CanonSettings, OwnPatternSettings
 from gateway.core.canonical import RuleName
 
@@ -158,7 +158,7 @@ def measured(settings: CanonSettings, bodies: list[bytes], rounds: int, limit: i
     """
     book = rulebook(settings)
     kept: dict[bytes, str] = {}
-    given = Given(now=time.time(), recall=kept.get, context_limit=limit)
+    given = RuleContext(now=time.time(), recall=kept.get, context_limit=limit)
     share = len(bodies) // (rounds + 1) // len(CANDIDATES)
     batches = (bodies[start : start + share] for start in range(0, len(bodies), share))
     figures: dict[str, list[float]] = {name: [] for name in ("parsing", *CANDIDATES)}

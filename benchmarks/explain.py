@@ -44,15 +44,15 @@ from benchmarks.isolation import free_port
 from benchmarks.overhead.bodies import WORDS
 from gateway.config.explain_settings import ExplainSettings
 from gateway.core.decision import Candidate, Decision, DecisionKind
-from gateway.core.explanation import Finished, Reply, Where
+from gateway.core.explanation import ReplyChoice, RequestRecord, SpaceKey
 from gateway.core.ids import ReplicaId, Target
 from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.prompt import TokenizedPrompt, TokenSource
-from gateway.core.space import SpacePass
-from gateway.explain.worker import ExplainFront
-from gateway.explain.worker.build import ExplainStaff
-from gateway.explain.worker.explain_messages import Frames, Terms, pack
-from gateway.explain.worker.explain_worker import Office
+from gateway.core.space import SpaceGrant
+from gateway.explain.worker import ExplainClient
+from gateway.explain.worker.build import ExplainParts
+from gateway.explain.worker.explain_messages import MessageSplitter, WorkerOptions, pack
+from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.request_record import finished as told_of
 
 KINDS = "next turn", "time in front", "new prompt"
@@ -132,13 +132,13 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
         source="web",
         canonical=None,
         prompt=TokenizedPrompt((ids,), TokenSource.LOCAL),
-        space=SpacePass("a1b2c3d4", ""),
+        space=SpaceGrant("a1b2c3d4", ""),
         model=SimpleNamespace(template_tells_time=False, tools_first=False),
         sent_chains=(SimpleNamespace(block_size=16),),
         sequences=1,
         barred=(),
         dispatched_at=time.monotonic(),
-        replies=(Reply("hello there", None),),
+        replies=(ReplyChoice("hello there", None),),
         indexed=True,
         settled=SimpleNamespace(
             request_id=request.request_id,
@@ -182,7 +182,7 @@ async def handing(count: int) -> None:
     building = (time.process_time() - began) / count
     spent = {}
     for enabled in (False, True):
-        front = ExplainFront(ExplainSettings(enabled=enabled), Nobody(), {"m": 1})
+        front = ExplainClient(ExplainSettings(enabled=enabled), Nobody(), {"m": 1})
         front.start()
         if enabled:
             await front.ask("summary", {})
@@ -203,18 +203,18 @@ async def handing(count: int) -> None:
 
 
 def working(count: int) -> None:
-    terms = Terms(64 << 20, 5000, 3600.0, 128 << 20, 3600.0, 1_000_000, None, "USD", {})
+    terms = WorkerOptions(64 << 20, 5000, 3600.0, 128 << 20, 3600.0, 1_000_000, None, "USD", {})
     print(f"{'explaining a request':24} {'us':>8} {'of it reading':>14} {'most us':>9}")
     for kind in KINDS:
-        office = Office(ExplainStaff)
+        office = ExplainWorker(ExplainParts)
         office.handle(terms)
         stream = bytearray()
         for number, messages in enumerate(prompts(kind, count)):
-            where = Where("m", "tokenizer", "template", "tenant:shop")
+            where = SpaceKey("m", "tokenizer", "template", "tenant:shop")
             trip = answered(messages, number)
-            told: Finished = told_of(trip, trip.settled, with_text=True)
+            told: RequestRecord = told_of(trip, trip.settled, with_text=True)
             pack(msgspec.structs.replace(told, where=where, at=1e9 + number), stream)
-        frames = list(Frames().feed(bytes(stream)))
+        frames = list(MessageSplitter().feed(bytes(stream)))
         began = time.process_time()
         messages_read = [frame.message() for frame in frames]
         reading = time.process_time() - began

@@ -27,20 +27,20 @@ import uvloop
 
 from benchmarks.explain import KINDS, answered, prompts, told_of
 from gateway.config.explain_settings import ExplainSettings
-from gateway.core.explanation import Attribution, Difference, Explanation, Finished
+from gateway.core.explanation import Attribution, Difference, Explanation, RequestRecord
 from gateway.core.reasons import REASONS, Reason, Rung
-from gateway.explain.worker import ExplainFront
-from gateway.explain.worker.build import ExplainStaff
-from gateway.explain.worker.explain_supervisor import Patience
-from gateway.explain.worker.explain_worker import Office
+from gateway.explain.worker import ExplainClient
+from gateway.explain.worker.build import ExplainParts
+from gateway.explain.worker.explain_supervisor import ExplainTimeouts
+from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.explain.worker.process import run
-from gateway.stats import Journal
+from gateway.stats import Stats
 from gateway.stats.columns import Row
-from gateway.stats.label_limiter import Key
+from gateway.stats.label_limiter import StatsKey
 from gateway.stats.row import add_to, row_of
 
 KEYS = [
-    Key(f"model-{model}", f"tenant-{tenant}", f"client-{source}", f"v{model}+d26abd2b6985")
+    StatsKey(f"model-{model}", f"tenant-{tenant}", f"client-{source}", f"v{model}+d26abd2b6985")
     for model in range(2)
     for tenant in range(10)
     for source in range(10)
@@ -80,7 +80,7 @@ def explained(rng: random.Random) -> Explanation:
     )
 
 
-def rows(plain: Finished, count: int, rng: random.Random) -> list[Row]:
+def rows(plain: RequestRecord, count: int, rng: random.Random) -> list[Row]:
     """Rows of so many requests each."""
     made = []
     for _ in range(VARIANTS):
@@ -94,7 +94,7 @@ def rows(plain: Finished, count: int, rng: random.Random) -> list[Row]:
     return made
 
 
-def fill(journal: Journal, now: float, requests_per_second: float) -> None:
+def fill(journal: Stats, now: float, requests_per_second: float) -> None:
     """A week up to now. Its parts are given what is added up already: a week of requests would take days to explain."""
     rng = random.Random(1)
     trip = answered(next(prompts("new prompt", 1)), 0)
@@ -135,7 +135,7 @@ def memory_mib() -> float:
 
 def questions(requests_per_second: float) -> None:
     now = time.time()
-    journal = Journal(now - 8 * DAY)
+    journal = Stats(now - 8 * DAY)
     before = memory_mib()
     began = time.process_time()
     fill(journal, now, requests_per_second)
@@ -160,12 +160,12 @@ def questions(requests_per_second: float) -> None:
     print(f"answering takes {memory_mib() - before:.0f} MiB for a moment")
 
 
-class Filled(ExplainStaff):
+class Filled(ExplainParts):
     """Who does the work in a process whose journal is full."""
 
     def __init__(self, terms, now):
         super().__init__(terms, now)
-        self._journal = Journal(now - 8 * DAY)
+        self._journal = Stats(now - 8 * DAY)
         fill(self._journal, now, 1000)
 
 
@@ -181,7 +181,7 @@ class Tally:
         self.skipped += count
 
 
-def requests_handed() -> Iterator[Finished]:
+def requests_handed() -> Iterator[RequestRecord]:
     """One third each of the kinds of `benchmarks.explain`, for ever; each with the time it is."""
     trips = [answered(messages, 0) for kind in KINDS for messages in prompts(kind, 400)]
     random.Random(2).shuffle(trips)
@@ -195,8 +195,8 @@ def requests_handed() -> Iterator[Finished]:
 async def busy(requests_per_second: float, seconds: float) -> None:
     tally = Tally()
     command = (sys.executable, "-m", "benchmarks.journal", "--child")
-    patience = Patience(starting_ticks=600, answer_seconds=300)
-    front = ExplainFront(ExplainSettings(), tally, {"m": 2}, command=command, patience=patience)
+    patience = ExplainTimeouts(starting_ticks=600, answer_seconds=300)
+    front = ExplainClient(ExplainSettings(), tally, {"m": 2}, command=command, patience=patience)
     front.start()
     await front.ask("requests", {"limit": "1"})
     handed, over = 0, False
@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument("--child", type=int, metavar="FD", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child is not None:
-        run(args.child, Office(Filled))
+        run(args.child, ExplainWorker(Filled))
         return
     parts = args.only.split(",")
     if "questions" in parts:

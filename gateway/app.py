@@ -7,10 +7,10 @@ from fastapi import FastAPI
 
 from gateway.admin import AdminAccess, AdminState, LiveFeed, build_admin
 from gateway.admin.snapshots import Snapshots
-from gateway.admission import Gatekeeper
+from gateway.admission import Authenticator
 from gateway.api import Cors, PublicApp
 from gateway.api.held_bytes import HeldBytes
-from gateway.api.routes import Catalog as ModelCatalog
+from gateway.api.routes import ServedCatalog
 from gateway.canon.canonicalizer import Canonicalizer
 from gateway.canon.pii import PersonalDataScreen
 from gateway.cluster.wiring import Sharing
@@ -34,24 +34,30 @@ from gateway.fleet.drains import DrainOrder, Drains
 from gateway.fleet.engine_calls import EngineCalls
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.health import HealthEvents, HealthMonitor
-from gateway.fleet.membership import Membership, Rooms
+from gateway.fleet.membership import Membership, MembershipListeners
 from gateway.flow import Flow, FlowLimits
 from gateway.http_client.client import HttpClient
 from gateway.index import ReplicaIndex
 from gateway.kv_events import KvFeeds
-from gateway.observer_adapters import AllObservers, AllSpaceObservers, FindingsTold, LivesTold, SpaceFigures
-from gateway.overload import Busyness, Overload
+from gateway.observer_adapters import (
+    AllObservers,
+    AllSpaceObservers,
+    EpochEndObservers,
+    PersonalDataObservers,
+    SpaceTotalsObserver,
+)
+from gateway.overload import BusyReplicas, Overload
 from gateway.proxy import Forwarder, RetryBudget
-from gateway.replica_events import ChangeRooms, Changes
+from gateway.replica_events import ReplicaEvents, ReplicaEventTargets
 from gateway.retry import Attempts
 from gateway.routing import Chooser
-from gateway.routing.request_queue import Lines
+from gateway.routing.request_queue import RequestQueue
 from gateway.served_models import ServedModels
 from gateway.spaces import PrefixSpaces, SpaceKeeper
 from gateway.stats.hot_prefixes import HotPrefixes
 from gateway.telemetry import (
     AuditLog,
-    Catalog,
+    MetricCatalog,
     MetricsObserver,
     RecentPredictions,
     RequestLog,
@@ -82,9 +88,9 @@ class Gateway:
 
     def __init__(self, settings: Settings, place: WorkerPlace | None = None) -> None:
         self._settings = settings
-        self._changes = Changes()
+        self._changes = ReplicaEvents()
         self._leaving = False
-        self._metrics = Catalog()
+        self._metrics = MetricCatalog()
         counts = self._counts = MetricsObserver(self._metrics)
         audit = audit_settings(settings, place)
         check_writable(audit)
@@ -92,7 +98,7 @@ class Gateway:
         self._tracing = start_tracing(settings.tracing, lambda: counts.on_state_error("tracing"))
         hears = place is None or place.number == 0
         self._explain = explain_front(settings, counts, at=place.explain_at if place else None, hears=hears)
-        self._gate = Gatekeeper(settings.tenants, settings.admission, personal_data=personal_data_mode(settings))
+        self._gate = Authenticator(settings.tenants, settings.admission, personal_data=personal_data_mode(settings))
 
         # The replicas, and what is known of them.
         self._client = HttpClient(settings.relay.connect_timeout_seconds)
@@ -122,7 +128,7 @@ class Gateway:
 
         # Whose prefixes are whose.
         self._spaces = PrefixSpaces(
-            space_rules(settings), [AllSpaceObservers([counts, self._audit, LivesTold(self._explain)])]
+            space_rules(settings), [AllSpaceObservers([counts, self._audit, EpochEndObservers(self._explain)])]
         )
         self._keeper = SpaceKeeper(
             self._spaces,
@@ -134,7 +140,7 @@ class Gateway:
         )
         self._keeper.load()
         self._screen = PersonalDataScreen(
-            settings.personal_data, self._models.threads, FindingsTold([counts, self._audit])
+            settings.personal_data, self._models.threads, PersonalDataObservers([counts, self._audit])
         )
 
         self._sharing = Sharing(
@@ -173,7 +179,7 @@ class Gateway:
         )
         self._membership = Membership(
             settings,
-            Rooms(
+            MembershipListeners(
                 fleet=self._fleet,
                 client=self._client,
                 drains=self._drains,
@@ -188,7 +194,7 @@ class Gateway:
         self._discovery = Discovery(self._membership.found, counts.on_discovery_error)
 
         predictions = self._predictions = RecentPredictions()
-        observers: list[Observer] = [counts, self._feeds, self._audit, SpaceFigures(self._spaces), predictions]
+        observers: list[Observer] = [counts, self._feeds, self._audit, SpaceTotalsObserver(self._spaces), predictions]
         if settings.log.requests:
             observers.append(RequestLog())
         observers = [AllObservers(observers)]
@@ -205,7 +211,7 @@ class Gateway:
         )
 
         self._changes.tie(
-            ChangeRooms(
+            ReplicaEventTargets(
                 fleet=self._fleet,
                 index=self._index,
                 feeds=self._feeds,
@@ -224,7 +230,7 @@ class Gateway:
         self.public = PublicApp(
             flow,
             self._gate,
-            ModelCatalog(
+            ServedCatalog(
                 models=[model.id for model in settings.models],
                 card=lambda model: next((r.card for r in self._fleet.of(ModelId(model)) if r.card), None),
                 ready=lambda model: self._fleet.ready(ModelId(model)),
@@ -362,8 +368,8 @@ class Gateway:
             settings.placement.tie_margin,
             settings.placement.slots,
         )
-        busyness = Busyness(self._fleet, chooser, settings.queue.busy_seconds)
-        lines = Lines(settings.queue, busyness, self._counts) if settings.queue.max_seconds else None
+        busyness = BusyReplicas(self._fleet, chooser, settings.queue.busy_seconds)
+        lines = RequestQueue(settings.queue, busyness, self._counts) if settings.queue.max_seconds else None
         self._overload = Overload(lines, busyness, self._fleet)
         return Flow(
             models=self._models,

@@ -9,7 +9,7 @@ from gateway.config.settings import Settings
 from gateway.core.canonical import RuleModes
 from gateway.core.tenant import PersonalDataMode
 from gateway.core.worker_place import WorkerPlace
-from gateway.spaces import SpaceRules, SpacesFile
+from gateway.spaces import EpochFile, SpaceRules
 
 
 def space_rules(settings: Settings) -> SpaceRules:
@@ -38,13 +38,13 @@ def audit_settings(settings: Settings, place: WorkerPlace | None) -> AuditSettin
     return settings.audit.model_copy(update={"file": str(place.own(Path(file)))})
 
 
-def spaces_file(settings: Settings, place: WorkerPlace | None) -> SpacesFile | None:
+def spaces_file(settings: Settings, place: WorkerPlace | None) -> EpochFile | None:
     """Where this process keeps the lives of spaces; None for nowhere."""
     file = settings.spaces.file
     if place is not None:
         # Without a file, a reset still has to hold for the process that replaces one that was lost.
         file = place.own(file) if file else place.spaces_file
-    return SpacesFile(file) if file else None
+    return EpochFile(file) if file else None
 
 
 def canon_modes(settings: Settings) -> dict[str, RuleModes]:

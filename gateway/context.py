@@ -13,14 +13,14 @@ from gateway.core.block_chain import BlockChain
 from gateway.core.canonical import RuleName
 from gateway.core.decision import Decision
 from gateway.core.errors import DeadlineExceeded, GatewayError, NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
-from gateway.core.explanation import Holder, Reply
+from gateway.core.explanation import ReplicaPrefix, ReplyChoice
 from gateway.core.ids import ModelId, ReplicaId, Target
 from gateway.core.numbers import MOST_SEQUENCES, choices
 from gateway.core.outcome import Ending, FailureStage, Outcome
 from gateway.core.ports import CanonicalRequest, Grant, Lease, Trace
 from gateway.core.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
-from gateway.core.space import NO_SPACE, ModelVersion, SpacePass
+from gateway.core.space import NO_SPACE, ModelVersion, SpaceGrant
 from gateway.fleet.replica import Replica
 from gateway.proxy.request_body import engine_body
 from gateway.proxy.resume import ResumableStream
@@ -65,7 +65,7 @@ class ServedModel:
 
 
 @dataclass(slots=True, eq=False)
-class Trip:
+class RequestContext:
     """Everything known of a request so far; each room's result is added as it comes."""
 
     request: ChatRequest
@@ -78,7 +78,7 @@ class Trip:
     """The client family it came from."""
     trace: Trace | None = None
     """Where it is told to whoever collects traces; None if nobody does."""
-    space: SpacePass = NO_SPACE
+    space: SpaceGrant = NO_SPACE
     """The prefix space it was led into."""
     canonical: CanonicalRequest | None = None
     """What canonicalization did; None before it had its turn."""
@@ -95,7 +95,7 @@ class Trip:
     """When the client stops waiting, in monotonic seconds."""
     ahead: Mapping[Target, int] = field(default_factory=dict)
     """Tokens of requests that wait in the gateway and will be sent before it, by where they are expected to go."""
-    barred: Sequence[Holder] = ()
+    barred: Sequence[ReplicaPrefix] = ()
     """Targets of the model that were no candidates, and what they held."""
     decision: Decision | None = None
     replica: Replica | None = None
@@ -108,7 +108,7 @@ class Trip:
     prefill_ahead: int = 0
     """Uncached tokens in flight at the target when the request was sent there."""
     outcome: Outcome | None = None
-    replies: Sequence[Reply] = ()
+    replies: Sequence[ReplyChoice] = ()
     """The answer's choices, as far as they are known."""
     stages: list[tuple[str, float]] = field(default_factory=list)
     _lap_at: float = field(default_factory=time.perf_counter)

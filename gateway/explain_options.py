@@ -5,8 +5,8 @@ from pathlib import Path
 
 from gateway.config.settings import Settings
 from gateway.core.ports import ExplainObserver
-from gateway.explain.worker import ExplainFront
-from gateway.explain.worker.explain_messages import CanonTerms, ModelTerms
+from gateway.explain.worker import ExplainClient
+from gateway.explain.worker.explain_messages import CanonOptions, ModelOptions
 from gateway.explain.worker.front import COMMAND, SHARED_COMMAND
 
 
@@ -17,7 +17,7 @@ def explain_front(
     at: Path | None = None,
     door: int | None = None,
     hears: bool = True,
-) -> ExplainFront:
+) -> ExplainClient:
     """Where explanations are asked for. Reads the chat templates.
 
     Args:
@@ -30,12 +30,12 @@ def explain_front(
     command = COMMAND if door is None else SHARED_COMMAND
     gpus, canon = _gpus(settings), _canon_terms(settings)
     tells = settings.state is not None
-    return ExplainFront(
+    return ExplainClient(
         settings.explain, observer, gpus, canon, command=command, at=at, door=door, tells=tells, hears=hears
     )
 
 
-async def configure_explain(front: ExplainFront, settings: Settings) -> None:
+async def configure_explain(front: ExplainClient, settings: Settings) -> None:
     """Have explanations go by other settings from now on."""
     await front.configure(settings.explain, _gpus(settings), _canon_terms(settings))
 
@@ -44,7 +44,7 @@ def _gpus(settings: Settings) -> dict[str, float]:
     return {model.id: model.gpus_per_replica for model in settings.models}
 
 
-def _canon_terms(settings: Settings) -> CanonTerms:
+def _canon_terms(settings: Settings) -> CanonOptions:
     """What it takes to try rules in the process that explains. Reads the chat templates."""
     models = {}
     for model in settings.models:
@@ -53,5 +53,5 @@ def _canon_terms(settings: Settings) -> CanonTerms:
         template = model.chat_template.read_text(encoding="utf-8") if model.chat_template else None
         content_format = None if model.content_format == "auto" else model.content_format
         arguments = json.dumps(model.chat_template_kwargs).encode()
-        models[model.id] = ModelTerms(model.tokenizer, template, arguments, content_format)
-    return CanonTerms(settings.canon.model_dump_json().encode(), models)
+        models[model.id] = ModelOptions(model.tokenizer, template, arguments, content_format)
+    return CanonOptions(settings.canon.model_dump_json().encode(), models)

@@ -11,11 +11,11 @@ import msgspec
 import structlog
 
 from gateway import request_record as account
-from gateway.context import CLIENT_GONE_STATUS, ServedModel, Trip, expired, shutting_down
+from gateway.context import CLIENT_GONE_STATUS, RequestContext, ServedModel, expired, shutting_down
 from gateway.core.block_chain import BlockChain, chain_block_size
 from gateway.core.decision import Decision
 from gateway.core.errors import GatewayError, NoReplica, Overloaded
-from gateway.core.explanation import Holder, Reply
+from gateway.core.explanation import ReplicaPrefix, ReplyChoice
 from gateway.core.ids import ModelId, Target
 from gateway.core.portions import Portioned, finished
 from gateway.core.ports import (
@@ -130,7 +130,9 @@ class Flow:
         Raises:
             GatewayError: nothing was sent to the client, and this is what it should be told.
         """
-        trip = Trip(request, request, self._models[request.model], grant, client_family(request.headers), trace)
+        trip = RequestContext(
+            request, request, self._models[request.model], grant, client_family(request.headers), trace
+        )
         patience = min(request.timeout_seconds or math.inf, self._limits.total_timeout_seconds)
         trip.deadline = request.received_at + patience
         self._attempts.begin(request.received_at)
@@ -177,7 +179,7 @@ class Flow:
         told = self._index.block_size(replica.targets()[0])
         return told or chain_block_size(replica.facts.block_size or self._limits.default_block_size)
 
-    async def _read(self, trip: Trip) -> None:
+    async def _read(self, trip: RequestContext) -> None:
         """All that precedes placement; it may wait for a thread, an engine or another gateway's memory."""
         try:
             async with asyncio.timeout_at(trip.deadline) as patience:
@@ -192,7 +194,7 @@ class Flow:
                 raise expired() from None
             raise
 
-    async def _inspect(self, trip: Trip) -> ChatRequest:
+    async def _inspect(self, trip: RequestContext) -> ChatRequest:
         try:
             return await self._screen.inspect(trip.asked)
         except Overloaded:
@@ -202,7 +204,9 @@ class Flow:
             self._screen.answered(trip.asked, trip.space.id)
             raise
 
-    async def _queue(self, trip: Trip, targets: Mapping[Target, Replica], sink: Sink) -> Mapping[Target, Replica]:
+    async def _queue(
+        self, trip: RequestContext, targets: Mapping[Target, Replica], sink: Sink
+    ) -> Mapping[Target, Replica]:
         """Wait until a replica has time for it; returns where it may go then."""
 
         def place() -> Mapping[Target, Replica]:
@@ -216,7 +220,7 @@ class Flow:
         trip.lap("queue")
         return targets
 
-    async def _while_there(self, trip: Trip, sink: Sink, awaited: Awaitable[_T]) -> _T:
+    async def _while_there(self, trip: RequestContext, sink: Sink, awaited: Awaitable[_T]) -> _T:
         """Wait for something; a client that leaves meanwhile is counted, and a gateway that has to stop says so."""
         try:
             return await awaited
@@ -229,7 +233,7 @@ class Flow:
                 raise shutting_down() from None
             raise
 
-    def _targets(self, trip: Trip) -> Mapping[Target, Replica]:
+    def _targets(self, trip: RequestContext) -> Mapping[Target, Replica]:
         """Where the request may go: every rank of every routable replica, but for what the client asks for."""
         if (warmed := trip.request.warms) is not None:
             return self._warmed(trip, warmed)
@@ -249,17 +253,17 @@ class Flow:
                 return asked
         return {target: replica for replica in replicas for target in replica.targets()}
 
-    def _warmed(self, trip: Trip, target: Target) -> Mapping[Target, Replica]:
+    def _warmed(self, trip: RequestContext, target: Target) -> Mapping[Target, Replica]:
         replica = self._fleet.find(target.replica)
         if replica is not None and _is_warmable(replica) and target in replica.targets() and not trip.tried:
             return {target: replica}
         raise NoReplica(f"Replica {target.replica} takes no requests.", code="no_replica")
 
-    def _hash(self, trip: Trip, replicas: Iterable[Replica]) -> None:
+    def _hash(self, trip: RequestContext, replicas: Iterable[Replica]) -> None:
         """``_hashed`` where nothing can be waited for. Nearly always all of it is known already."""
         finished(self._hashed(trip, replicas))
 
-    def _hashed(self, trip: Trip, replicas: Iterable[Replica]) -> Portioned[None]:
+    def _hashed(self, trip: RequestContext, replicas: Iterable[Replica]) -> Portioned[None]:
         """The chains of the prompts for the block sizes of some replicas."""
         root, parts = trip.root, trip.prompt.parts[:_MOST_CHAINS]
         media = trip.prompt.media[:_MOST_CHAINS] or ((),) * len(parts)
@@ -271,7 +275,7 @@ class Flow:
                     yield
             trip.chains[size] = chains
 
-    def _holdings(self, trip: Trip, targets: Mapping[Target, Replica]) -> list[Holding]:
+    def _holdings(self, trip: RequestContext, targets: Mapping[Target, Replica]) -> list[Holding]:
         sizes = {replica: self.block_size(replica) for replica in set(targets.values())}
         by_block_size: dict[int, list[Target]] = {}
         for target, replica in targets.items():
@@ -289,7 +293,7 @@ class Flow:
             trip.indexed = False
             return [Holding(0, 0.0)] * len(targets)
 
-    def _place(self, trip: Trip, targets: Mapping[Target, Replica], holdings: Sequence[Holding]) -> Decision:
+    def _place(self, trip: RequestContext, targets: Mapping[Target, Replica], holdings: Sequence[Holding]) -> Decision:
         now = time.monotonic()
         trip.barred = self._barred(trip, targets, now)
         return self._chooser.choose(
@@ -301,7 +305,7 @@ class Flow:
             blind=trip.prompt.source is TokenSource.TEXT or not trip.indexed,
         )
 
-    def _barred(self, trip: Trip, targets: Mapping[Target, Replica], now: float) -> list[Holder]:
+    def _barred(self, trip: RequestContext, targets: Mapping[Target, Replica], now: float) -> list[ReplicaPrefix]:
         """What the model's other targets hold: a request may have to be computed again because it cannot go there."""
         others = [
             (target, replica)
@@ -315,11 +319,11 @@ class Flow:
         self._hash(trip, [replica for _, replica in others])
         held = self._holdings(trip, dict(others))
         return [
-            Holder(target.replica, target.rank, holding.tokens, barred=_why_barred(trip, replica, now))
+            ReplicaPrefix(target.replica, target.rank, holding.tokens, barred=_why_barred(trip, replica, now))
             for (target, replica), holding in zip(others, held, strict=True)
         ]
 
-    async def _settle(self, trip: Trip) -> None:
+    async def _settle(self, trip: RequestContext) -> None:
         """Correct the index and the learned rates by what the engine reported."""
         outcome, replica, decision = trip.outcome, trip.replica, trip.decision
         assert outcome is not None
@@ -347,7 +351,7 @@ class Flow:
             self._note_use(trip, held)
         trip.lap("settle")
 
-    def _note_use(self, trip: Trip, reused_tokens: int) -> None:
+    def _note_use(self, trip: RequestContext, reused_tokens: int) -> None:
         """Tell what a client's request had in common with those before it."""
         request, chains = trip.request, trip.sent_chains
         if request.warms is not None or not chains:
@@ -359,7 +363,7 @@ class Flow:
         except Exception:  # noqa: BLE001 - whatever it is, the client has its answer and must not hear of it
             _log.exception("prefix_use_failed", request_id=request.request_id)
 
-    async def _filled(self, trip: Trip) -> list[BlockChain]:
+    async def _filled(self, trip: RequestContext) -> list[BlockChain]:
         """What the request left in the engine's cache: the prompt's blocks and those filled while decoding."""
         outcome, prompt, chains = trip.outcome, trip.prompt, trip.sent_chains
         assert outcome is not None
@@ -377,7 +381,7 @@ class Flow:
             filled.append(BlockChain(known.hashes, known.block_size, max(computed, known.tokens)))
         return filled
 
-    async def _encoded(self, trip: Trip, reply: Reply, tokens: int) -> Reply:
+    async def _encoded(self, trip: RequestContext, reply: ReplyChoice, tokens: int) -> ReplyChoice:
         """A choice of the answer of so many tokens, with their ids where they can be known."""
         ids = None
         if reply.text is not None and trip.prompt.source is TokenSource.LOCAL:
@@ -385,7 +389,7 @@ class Flow:
             ids = None if encoded is None else encoded[: max(tokens - 1, 0) * TOKEN_BYTES]
         return msgspec.structs.replace(reply, ids=ids, tokens=tokens)
 
-    def _explain(self, trip: Trip, settled: Settlement) -> None:
+    def _explain(self, trip: RequestContext, settled: Settlement) -> None:
         """Hand an answered request over to be explained; that happens elsewhere, and later."""
         if not trip.prefilled or settled.status != 200:
             return
@@ -394,7 +398,7 @@ class Flow:
         except Exception:  # noqa: BLE001 - whatever it is, the client has its answer and must not hear of it
             _log.exception("explain_failed", request_id=trip.request.request_id)
 
-    def _observe(self, trip: Trip, status: int, code: str | None = None) -> Settlement:
+    def _observe(self, trip: RequestContext, status: int, code: str | None = None) -> Settlement:
         settled = settlement(
             trip.request,
             trip.prompt,
@@ -429,8 +433,8 @@ def _is_warmable(replica: Replica) -> bool:
     return bool(replica.up) and not replica.draining
 
 
-def _why_barred(trip: Trip, replica: Replica, now: float) -> str:
-    """Why a target was no candidate; see ``Holder.barred``."""
+def _why_barred(trip: RequestContext, replica: Replica, now: float) -> str:
+    """Why a target was no candidate; see ``ReplicaPrefix.barred``."""
     if replica.id in trip.tried:
         return "failed"
     return "pinned" if replica.state(now) is ReplicaState.READY else "unavailable"

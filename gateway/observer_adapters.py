@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import structlog
 
-from gateway.core.explanation import Happened, Past
-from gateway.core.personal_findings import Finding
+from gateway.core.explanation import CacheEvent, CacheHistory
+from gateway.core.personal_findings import PersonalFinding
 from gateway.core.ports import Explains, Observer, PersonalDataObserver, SpaceObserver
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Refusal, Settlement
@@ -55,7 +55,7 @@ class AllSpaceObservers:
         _notify(self._observers, lambda each: each.on_space_end(end), space=end.id)
 
 
-class SpaceFigures:
+class SpaceTotalsObserver:
     """An ``Observer``: what clients asked within each space."""
 
     def __init__(self, spaces: PrefixSpaces) -> None:
@@ -70,7 +70,7 @@ class SpaceFigures:
         """See ``Observer``."""
 
 
-class LivesTold:
+class EpochEndObservers:
     """A ``SpaceObserver``: what was computed in a life that ended cannot be reached any more."""
 
     def __init__(self, explains: Explains) -> None:
@@ -78,16 +78,18 @@ class LivesTold:
 
     def on_space_end(self, end: SpaceEnd) -> None:
         """See ``SpaceObserver``."""
-        self._explains.happened(Happened(Past.LIFE_ENDED, time.time(), end.id, end.cause))
+        self._explains.happened(CacheEvent(CacheHistory.LIFE_ENDED, time.time(), end.id, end.cause))
 
 
-class FindingsTold:
+class PersonalDataObservers:
     """Several ``PersonalDataObserver`` as one."""
 
     def __init__(self, observers: Sequence[PersonalDataObserver]) -> None:
         self._observers = observers
 
-    def on_personal_data(self, request: ChatRequest, space: str, finding: Finding, *, shared: bool, new: bool) -> None:
+    def on_personal_data(
+        self, request: ChatRequest, space: str, finding: PersonalFinding, *, shared: bool, new: bool
+    ) -> None:
         """See ``PersonalDataObserver``."""
         _notify(
             self._observers,

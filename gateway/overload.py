@@ -3,17 +3,17 @@
 import time
 from collections.abc import Callable, Mapping
 
-from gateway.context import Trip, expired
+from gateway.context import RequestContext, expired
 from gateway.core.ids import ModelId, Target
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.routing import Chooser
-from gateway.routing.request_queue import Lines, Wish
+from gateway.routing.request_queue import Placement, RequestQueue
 
 Targets = Mapping[Target, Replica]
 
 
-class Busyness:
+class BusyReplicas:
     """Which replicas have no time for another request.
 
     Args:
@@ -51,18 +51,18 @@ class Overload:
         fleet: The replicas.
     """
 
-    def __init__(self, lines: Lines | None, busyness: Busyness, fleet: Fleet) -> None:
+    def __init__(self, lines: RequestQueue | None, busyness: BusyReplicas, fleet: Fleet) -> None:
         self._lines = lines
         self._busyness = busyness
         self._fleet = fleet
 
-    def ahead(self, trip: Trip) -> Mapping[Target, int]:
+    def ahead(self, trip: RequestContext) -> Mapping[Target, int]:
         """Tokens that wait for each target in front of a request that comes now."""
         if self._lines is None:
             return {}
         return self._lines.ahead(trip.model.id, trip.request.caller.tenant)
 
-    def holds(self, trip: Trip, targets: Targets) -> bool:
+    def holds(self, trip: RequestContext, targets: Targets) -> bool:
         """Whether a request that was placed has to wait for its turn."""
         if self._lines is None or trip.request.warms is not None:
             return False
@@ -75,7 +75,7 @@ class Overload:
         # What it goes by is at most what placement counted, and that is at hand.
         return decision.queue_seconds > self._busyness.seconds and not self._wish(trip, targets).free
 
-    async def turn(self, trip: Trip, targets: Targets, place: Callable[[], Targets]) -> None:
+    async def turn(self, trip: RequestContext, targets: Targets, place: Callable[[], Targets]) -> None:
         """Wait for a request's turn. It has to be sent at once then, to where ``place`` led it last.
 
         Args:
@@ -89,7 +89,7 @@ class Overload:
         """
         assert self._lines is not None
 
-        def anew(ahead: Mapping[Target, int]) -> Wish:
+        def anew(ahead: Mapping[Target, int]) -> Placement:
             trip.ahead = ahead
             return self._wish(trip, place())
 
@@ -111,7 +111,7 @@ class Overload:
             if not came:
                 trip.decision = None  # it was placed, but goes nowhere
 
-    async def let_clients_go_first(self, trip: Trip) -> None:
+    async def let_clients_go_first(self, trip: RequestContext) -> None:
         """A request that fills a cache is to be sent: wait until no client's does. A replica that takes no clients'
         requests before its cache is filled holds up none.
 
@@ -130,12 +130,12 @@ class Overload:
         if self._lines is not None:
             self._lines.freed(model)
 
-    def _wish(self, trip: Trip, targets: Targets) -> Wish:
+    def _wish(self, trip: RequestContext, targets: Targets) -> Placement:
         decision = trip.decision
         assert decision is not None
         target = decision.target
         busy = self._busyness.of(targets[target], target, time.monotonic())
-        return Wish(target, trip.prompt.tokens - decision.held_tokens, not busy)
+        return Placement(target, trip.prompt.tokens - decision.held_tokens, not busy)
 
 
 def _tokens_per_second(targets: Targets) -> float:

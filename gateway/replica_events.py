@@ -3,10 +3,10 @@
 import time
 from dataclasses import dataclass
 
-from gateway.core.explanation import Happened, Past
+from gateway.core.explanation import CacheEvent, CacheHistory
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.space import ModelVersion, ResetCause
-from gateway.explain.worker import ExplainFront
+from gateway.explain.worker import ExplainClient
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.index import ReplicaIndex
@@ -19,7 +19,7 @@ from gateway.warmup import Warmer
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeRooms:
+class ReplicaEventTargets:
     """Who is told."""
 
     fleet: Fleet
@@ -28,26 +28,26 @@ class ChangeRooms:
     keeper: SpaceKeeper
     spaces: PrefixSpaces
     models: ServedModels
-    explain: ExplainFront
+    explain: ExplainClient
     overload: Overload
     warmer: Warmer
     counts: MetricsObserver
     predictions: RecentPredictions
 
 
-class Changes:
+class ReplicaEvents:
     """Tells them. Whoever notices something is built before those who are told of it, so ``tie`` comes last.
 
     Attributes:
         started: Whether all replicas were looked at once.
     """
 
-    _rooms: ChangeRooms
+    _rooms: ReplicaEventTargets
 
     def __init__(self) -> None:
         self.started = False
 
-    def tie(self, rooms: ChangeRooms) -> None:
+    def tie(self, rooms: ReplicaEventTargets) -> None:
         """Tell these; before anything can happen."""
         self._rooms = rooms
 
@@ -62,7 +62,7 @@ class Changes:
 
     def emptied(self, replica: Replica, started_at: float | None) -> None:
         """Its cache is empty: it is another process than before, since that Unix time if it is known."""
-        self._happened(Past.RESTARTED, replica)
+        self._happened(CacheHistory.RESTARTED, replica)
         for target in replica.targets():
             self._rooms.index.remove(target)
         if started_at is not None:
@@ -80,20 +80,20 @@ class Changes:
 
     def up(self, replica: Replica) -> None:
         """It begins to get requests, or goes on to after a restart."""
-        self._happened(Past.RETURNED, replica)
+        self._happened(CacheHistory.RETURNED, replica)
         self._rooms.overload.freed(replica.model)
         if not replica.draining:
             self._rooms.warmer.joined(replica.id)
 
     def down(self, replica: Replica) -> None:
         """It gets no more requests."""
-        self._happened(Past.LEFT, replica)
+        self._happened(CacheHistory.LEFT, replica)
         self._rooms.overload.freed(replica.model)
         self._rooms.warmer.left(replica.id)
 
     def removed(self, replica: Replica) -> None:
         """It is no more."""
-        self._happened(Past.LEFT, replica)
+        self._happened(CacheHistory.LEFT, replica)
         self._rooms.warmer.left(replica.id)
         self._rooms.counts.forget_replica(replica.id)
         self._rooms.predictions.forget(replica.id)
@@ -128,5 +128,5 @@ class Changes:
             if replica.up and not replica.draining:
                 self._rooms.warmer.joined(replica.id)
 
-    def _happened(self, what: Past, replica: Replica) -> None:
-        self._rooms.explain.happened(Happened(what, time.time(), replica.id))
+    def _happened(self, what: CacheHistory, replica: Replica) -> None:
+        self._rooms.explain.happened(CacheEvent(what, time.time(), replica.id))

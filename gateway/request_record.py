@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.context import Trip
+from gateway.context import RequestContext
 from gateway.core.api_keys import redacted
 from gateway.core.canonical import Canonicalized
 from gateway.core.decision import Candidate
 from gateway.core.engine_facts import EngineKind
-from gateway.core.explanation import Finished, Holder, Where
+from gateway.core.explanation import ReplicaPrefix, RequestRecord, SpaceKey
 from gateway.core.media import MediaItem
 from gateway.core.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.settlement import Settlement
-from gateway.core.space import SpacePass
+from gateway.core.space import SpaceGrant
 from gateway.explain.reconcile import bypasses_cache
 
 _MOST_TOKENS = 524_288
@@ -31,7 +31,7 @@ _AFTERWARDS = "settle"
 """The room that a request comes to when its answer is out."""
 
 
-def finished(trip: Trip, settled: Settlement, *, with_text: bool) -> Finished:
+def finished(trip: RequestContext, settled: Settlement, *, with_text: bool) -> RequestRecord:
     """An answered request, as far as its explanation needs it.
 
     Args:
@@ -45,7 +45,7 @@ def finished(trip: Trip, settled: Settlement, *, with_text: bool) -> Finished:
     request, prompt = trip.request, trip.prompt
     with_text = with_text and sum(map(len, prompt.parts)) <= _MOST_TOKENS * TOKEN_BYTES
     uncached = replica.facts.prefix_caching is False
-    return Finished(
+    return RequestRecord(
         request_id=settled.request_id,
         at=time.time(),
         model=settled.model,
@@ -104,8 +104,8 @@ def _until_sent(settled: Settlement) -> tuple[tuple[str, float], ...]:
     return tuple(spent.items())
 
 
-def _candidate(candidate: Candidate) -> Holder:
-    return Holder(
+def _candidate(candidate: Candidate) -> ReplicaPrefix:
+    return ReplicaPrefix(
         candidate.target.replica,
         candidate.target.rank,
         candidate.held_tokens,
@@ -115,7 +115,7 @@ def _candidate(candidate: Candidate) -> Holder:
     )
 
 
-def _canonical(trip: Trip, *, with_text: bool) -> Canonicalized:
+def _canonical(trip: RequestContext, *, with_text: bool) -> Canonicalized:
     """What canonicalization has to do with it; the body as it was asked only along with the one that was sent."""
     if trip.canonical is None:
         return Canonicalized()
@@ -124,7 +124,7 @@ def _canonical(trip: Trip, *, with_text: bool) -> Canonicalized:
     return msgspec.structs.replace(told, asked=asked)
 
 
-def _reported(trip: Trip) -> int | None:
+def _reported(trip: RequestContext) -> int | None:
     """What the engine said was cached; None if that says nothing: of several prompts it tells of the last one only."""
     usage, replica = trip.outcome.usage if trip.outcome else None, trip.replica
     if usage is None or len(trip.prompt.parts) > 1:
@@ -138,11 +138,11 @@ def _reported(trip: Trip) -> int | None:
     return usage.cached_tokens
 
 
-def _where(space: SpacePass, model: str, variant: str) -> Where:
+def _where(space: SpaceGrant, model: str, variant: str) -> SpaceKey:
     parts = space.space
     if parts is None:
-        return Where(model, variant=variant)
-    return Where(
+        return SpaceKey(model, variant=variant)
+    return SpaceKey(
         model=parts.model_id,
         tokenizer=parts.tokenizer_id,
         template=parts.template_version,

@@ -8,7 +8,7 @@ from functools import partial
 
 import structlog
 
-from gateway.context import Trip
+from gateway.context import RequestContext
 from gateway.core.decision import Decision
 from gateway.core.engine_facts import EngineKind
 from gateway.core.ids import ModelId, Target
@@ -20,7 +20,7 @@ from gateway.fleet.failures import failure_stage, take_note
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.rank_load import Ticket
 from gateway.fleet.replica import Replica
-from gateway.proxy import Forwarder, RetryBudget, Terms
+from gateway.proxy import Forwarder, ForwardOptions, RetryBudget
 from gateway.proxy.forward import ending_of_cancellation
 from gateway.proxy.response import broken_off
 from gateway.proxy.resume import ResumableStream, is_resumable
@@ -67,7 +67,7 @@ class Attempts:
         """A request comes, at ``now`` (monotonic seconds)."""
         self._budget.request(now)
 
-    async def attempt(self, trip: Trip, target: Target, replica: Replica, sink: Sink) -> Outcome | None:
+    async def attempt(self, trip: RequestContext, target: Target, replica: Replica, sink: Sink) -> Outcome | None:
         """One attempt.
 
         Args:
@@ -147,7 +147,7 @@ class Attempts:
         trip.resume_clock()
         return None
 
-    async def give_up(self, trip: Trip, sink: Sink) -> Outcome:
+    async def give_up(self, trip: RequestContext, sink: Sink) -> Outcome:
         """No replica is left for the rest of a stream that has begun: its client is told so."""
         assert trip.stream is not None
         ending = Ending.BROKEN
@@ -157,21 +157,21 @@ class Attempts:
             ending = ending_of_cancellation(sink)
         return trip.stream.outcome(Outcome(ending, None, False, None, 0.0, None))
 
-    def _prefilled(self, trip: Trip, ticket: Ticket) -> None:
+    def _prefilled(self, trip: RequestContext, ticket: Ticket) -> None:
         ticket.prefill_done()
         self._freed(trip.model.id)
 
-    def _done(self, trip: Trip, ticket: Ticket) -> None:
+    def _done(self, trip: RequestContext, ticket: Ticket) -> None:
         ticket.done()
         self._freed(trip.model.id)
 
-    def abandon(self, trip: Trip) -> None:
+    def abandon(self, trip: RequestContext) -> None:
         """What was expected of the replica's cache will not come."""
         if trip.lease is not None:
             self._index.abandon(trip.lease)
             trip.lease = None
 
-    def _judge(self, trip: Trip, replica: Replica, outcome: Outcome) -> None:
+    def _judge(self, trip: RequestContext, replica: Replica, outcome: Outcome) -> None:
         """What the attempt says about the replica."""
         if not _takes_long(trip, outcome.ending):
             take_note(replica, outcome, trip.dispatched_at, time.monotonic())
@@ -189,7 +189,7 @@ class Attempts:
             problem=outcome.problem,
         )
 
-    def _tries_again(self, trip: Trip, stage: FailureStage | None) -> bool:
+    def _tries_again(self, trip: RequestContext, stage: FailureStage | None) -> bool:
         """Whether another replica gets the request, of which the client has seen nothing yet."""
         assert trip.replica is not None
         if stage is None or (stage is FailureStage.STREAM and not self._goes_on(trip)):
@@ -204,12 +204,12 @@ class Attempts:
         trip.tried.discard(trip.replica.id)
         return False
 
-    def _goes_on(self, trip: Trip) -> bool:
+    def _goes_on(self, trip: RequestContext) -> bool:
         """Whether a stream that broke off can be continued: only vLLM is known to do as it is asked."""
         kinds = {replica.facts.kind for replica in self._fleet.of(trip.model.id) if replica.up}
         return trip.stream is not None and kinds == {EngineKind.VLLM} and trip.stream.can_go_on()
 
-    def _pieced(self, trip: Trip, stream: ResumableStream, outcome: Outcome) -> Outcome:
+    def _pieced(self, trip: RequestContext, stream: ResumableStream, outcome: Outcome) -> Outcome:
         """What came of a request whose stream may have come from several replicas."""
         if stream.resumed and not outcome.started:
             self.abandon(trip)  # the last of them computed nothing that is known of
@@ -217,18 +217,18 @@ class Attempts:
             trip.dispatched_at = stream.began_at
         return stream.outcome(outcome)
 
-    def _left(self, trip: Trip) -> bool:
+    def _left(self, trip: RequestContext) -> bool:
         """Whether there is another replica to try."""
         regions = trip.request.caller.tenant.regions
         return trip.request.warms is None and bool(
             self._fleet.routable(trip.model.id, time.monotonic(), trip.tried, regions)
         )
 
-    def _terms(self, trip: Trip, request: ChatRequest, replica: Replica) -> Terms:
+    def _terms(self, trip: RequestContext, request: ChatRequest, replica: Replica) -> ForwardOptions:
         """What goes with ``request``, which is the trip's or its continuation."""
         decision, trace, origin = trip.decision, trip.trace, replica.origin
         assert decision is not None
-        return Terms(
+        return ForwardOptions(
             body=partial(trip.engine_body, request, self._turns),
             own_headers=_own_headers(trip),
             trace_headers=None if trace is None else trace.relay(decision, origin.host, origin.port),
@@ -238,7 +238,7 @@ class Attempts:
         )
 
 
-def _takes_long(trip: Trip, ending: Ending) -> bool:
+def _takes_long(trip: RequestContext, ending: Ending) -> bool:
     """Whether an answer only takes longer than it may.
 
     One that is no stream says nothing until it is whole. As long as its replica answers others it is not stuck, and
@@ -249,7 +249,7 @@ def _takes_long(trip: Trip, ending: Ending) -> bool:
     return ending is Ending.TIMED_OUT and not trip.request.stream and replica.answered_at >= trip.dispatched_at
 
 
-def _resumable(trip: Trip, sink: Sink) -> ResumableStream:
+def _resumable(trip: RequestContext, sink: Sink) -> ResumableStream:
     known = None if trip.prompt.source is TokenSource.TEXT else trip.prompt.tokens
     return ResumableStream(trip.request, sink, trip.model.encoder.local, known)
 
@@ -259,7 +259,7 @@ def _retry_after(decision: Decision) -> int:
     return max(math.ceil(min(candidate.queue_seconds for candidate in decision.candidates)), 1)
 
 
-def _own_headers(trip: Trip) -> list[tuple[bytes, bytes]]:
+def _own_headers(trip: RequestContext) -> list[tuple[bytes, bytes]]:
     """What the gateway says about its decision."""
     decision = trip.decision
     assert decision is not None

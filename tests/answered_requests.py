@@ -2,7 +2,7 @@
 
 from array import array
 
-from gateway.core.explanation import Finished, Holder, Where
+from gateway.core.explanation import ReplicaPrefix, RequestRecord, SpaceKey
 
 
 def ids(tokens):
@@ -22,7 +22,7 @@ def answered(**about):
         "tenant_label": "acme",
         "source": "web",
         "session": "",
-        "where": Where("demo", "tok", "v1"),
+        "where": SpaceKey("demo", "tok", "v1"),
         "life": "a",
         "body": b"",
         "parts": (),
@@ -38,7 +38,7 @@ def answered(**about):
         "rank": 0,
         "decision": "cold",
         "policy": "expected_ttft",
-        "holders": (Holder("r0", 0, about.get("predicted_tokens", 0)),),
+        "holders": (ReplicaPrefix("r0", 0, about.get("predicted_tokens", 0)),),
         "bypasses_cache": False,
         "is_blind": False,
         "template_tells_time": False,
@@ -54,4 +54,4 @@ def answered(**about):
         "stages": (("encode", 0.002), ("hash", 0.0005), ("place", 0.0002)),
         "warming": False,
     }
-    return Finished(**fields | about)
+    return RequestRecord(**fields | about)

@@ -16,7 +16,7 @@ from benchmarks.overhead.bodies import WORDS
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import Endpoint
 from gateway.engines import payloads
-from gateway.simulator.answers import Author, Wish
+from gateway.simulator.answers import AnswerRequest, Author
 from gateway.tokenize import LocalEncoder, load_local
 
 _TURNS = 8
@@ -154,7 +154,7 @@ class Users:
 
     def _check(self, fields: dict[str, Any], answer: _Answer, *, stream: bool) -> str:
         (prompt,) = self._encoder.encode(Endpoint.CHAT, fields)
-        right = self._author.write(prompt, 0, Wish(max_tokens=fields["max_tokens"]))
+        right = self._author.write(prompt, 0, AnswerRequest(max_tokens=fields["max_tokens"]))
         tokens = len(prompt) // TOKEN_BYTES
         found = (answer.text, answer.finish_reason, answer.usage.get("prompt_tokens"))
         wanted = (right.text, right.finish_reason, tokens)

@@ -15,7 +15,7 @@ import orjson
 from gateway.core.request import Endpoint
 from gateway.demo.applications import Fields, Message, Script, agent, rag, support
 from gateway.demo.text import prose
-from gateway.simulator.answers import Answer, Author, ToolChoice, Wish
+from gateway.simulator.answers import AnswerRequest, Author, GeneratedAnswer, ToolChoice
 from gateway.tokenize import LocalEncoder, load_local
 
 MODEL = "demo"
@@ -147,11 +147,11 @@ class _Recorder:
             except StopIteration:
                 return turns
 
-    def _answer(self, fields: Fields) -> Answer:
+    def _answer(self, fields: Fields) -> GeneratedAnswer:
         (prompt,) = self._encoder.encode(Endpoint.CHAT, fields)
-        return self._author.write(prompt, 0, Wish(max_tokens=fields["max_tokens"], tool=_asked_tool(fields)))
+        return self._author.write(prompt, 0, AnswerRequest(max_tokens=fields["max_tokens"], tool=_asked_tool(fields)))
 
-    def _message(self, answer: Answer) -> Message:
+    def _message(self, answer: GeneratedAnswer) -> Message:
         if answer.tool is None:
             return {"role": "assistant", "content": answer.text}
         self._calls += 1

@@ -63,7 +63,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _TokenEntry:
     operator: Operator
     expires_at: float | None
 
@@ -96,9 +96,9 @@ class AdminAccess:
 
     def replace(self, plain: str | None, tokens: Iterable[AdminToken]) -> None:
         """Other tokens from now on."""
-        entries = {each.digest: _Entry(Operator(each.id, Role(each.role)), each.expires_at) for each in tokens}
+        entries = {each.digest: _TokenEntry(Operator(each.id, Role(each.role)), each.expires_at) for each in tokens}
         if plain is not None:
-            entries[parse_hash(hash_key(plain))] = _Entry(Operator(PLAIN_TOKEN_ID, Role.OPERATE), None)
+            entries[parse_hash(hash_key(plain))] = _TokenEntry(Operator(PLAIN_TOKEN_ID, Role.OPERATE), None)
         self._ring = KeyRing(entries)
 
     @property

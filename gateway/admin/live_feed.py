@@ -109,7 +109,7 @@ class LiveFeed:
         self._replicas = replicas
         self._look_seconds = look_seconds
         self._places = MOST_LISTENERS
-        self._news: dict[tuple[tuple[str, str], ...], _News] = {}
+        self._news: dict[tuple[tuple[str, str], ...], _NewRequests] = {}
         self._states: Sequence[Row] = ()
         self._watching: asyncio.Task[None] | None = None
         self._closed = False
@@ -149,11 +149,11 @@ class LiveFeed:
         self._closed = True
         self._end_all()
 
-    async def _news_for(self, filters: Mapping[str, str]) -> "_News":
+    async def _news_for(self, filters: Mapping[str, str]) -> "_NewRequests":
         known = self._news.get(_key(filters))
         if known is not None:
             return known
-        news = _News(self._desk, filters)
+        news = _NewRequests(self._desk, filters)
         try:
             await news.rows()
         except BadRequest:
@@ -162,7 +162,7 @@ class LiveFeed:
             pass  # the replicas can be told of all the same
         return self._news.get(_key(filters), news)
 
-    def _join(self, news: "_News") -> Listener:
+    def _join(self, news: "_NewRequests") -> Listener:
         if self._watching is None:
             self._states = self._present_states()
             self._watching = asyncio.get_running_loop().create_task(self._watch(), name="live-feed")
@@ -172,7 +172,7 @@ class LiveFeed:
         news.listeners.add(listener)
         return listener
 
-    def _leave(self, listener: Listener, news: "_News") -> None:
+    def _leave(self, listener: Listener, news: "_NewRequests") -> None:
         news.listeners.discard(listener)
         if not news.listeners:
             self._news.pop(_key(news.filters), None)
@@ -221,7 +221,7 @@ class LiveFeed:
         return [{name: replica[name] for name in ("id", "model", "state")} for replica in self._replicas()]
 
 
-class _News:
+class _NewRequests:
     """What is new among the requests that pass some filters.
 
     Attributes:

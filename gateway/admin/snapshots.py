@@ -16,7 +16,7 @@ from gateway.fleet.replica import Replica
 from gateway.index import ReplicaIndex
 from gateway.kv_events import KvFeeds
 from gateway.stats.hot_prefixes import HotPrefix, HotPrefixes
-from gateway.telemetry import Catalog, RecentPredictions, ReplicaGauges, set_replica_gauges
+from gateway.telemetry import MetricCatalog, RecentPredictions, ReplicaGauges, set_replica_gauges
 
 
 class Snapshots:
@@ -43,7 +43,7 @@ class Snapshots:
         predictions: RecentPredictions,
         feeds: KvFeeds,
         screen: Screen,
-        metrics: Catalog,
+        metrics: MetricCatalog,
     ) -> None:
         self._fleet = fleet
         self._index = index

@@ -4,8 +4,8 @@ In: request headers and the peer's address. Out: a ``Caller`` and an admission t
 ``authenticator``; ``callers`` authenticates by API key, trusted proxy or open mode, ``tenant_limits`` counts.
 """
 
-from gateway.admission.authenticator import Gatekeeper
+from gateway.admission.authenticator import Authenticator
 
 __all__ = [
-    "Gatekeeper",
+    "Authenticator",
 ]

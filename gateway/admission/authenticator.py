@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gateway.admission.all_limits import AllLimits
 from gateway.admission.callers import Callers
-from gateway.admission.replicated_limits import SharedLimits
+from gateway.admission.replicated_limits import ReplicatedLimits
 from gateway.admission.tenant_limits import Limits, TenantLimits, TokenShare
 from gateway.config.names import ANYBODY, DEFAULT_TENANT
 from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, is_open
@@ -12,7 +12,7 @@ from gateway.core.errors import RateLimited
 from gateway.core.tenant import Caller, PersonalDataMode, Tenant
 
 
-class Admitted:
+class Admission:
     """One request that was let in; implements ``ports.Grant``."""
 
     __slots__ = ("_admitted", "_all", "_over", "_share", "_state", "caller")
@@ -52,7 +52,7 @@ class Admitted:
             self._all.release(self.caller.tenant.id, self._state)
 
 
-class Gatekeeper:
+class Authenticator:
     """Implements ``ports.Gate``.
 
     Args:
@@ -70,7 +70,7 @@ class Gatekeeper:
     ) -> None:
         self._callers = Callers(tenants, admission, personal_data)
         self._limits = AllLimits(*_limits(tenants, admission))
-        self.shared = SharedLimits(self._limits)
+        self.shared = ReplicatedLimits(self._limits)
         """What other gateways have to know of it, and it of them."""
 
     def replace(
@@ -91,7 +91,7 @@ class Gatekeeper:
         """As ``ports.Gate.identify``."""
         return self._callers.identify(headers, peer, wall)
 
-    def admit(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float, now: float) -> Admitted:
+    def admit(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float, now: float) -> Admission:
         """As ``ports.Gate.admit``."""
         caller = self._callers.identify(headers, peer, wall)
         try:
@@ -99,7 +99,7 @@ class Gatekeeper:
         except RateLimited as refusal:
             refusal.caller = caller
             raise
-        return Admitted(caller, self._limits, state, now)
+        return Admission(caller, self._limits, state, now)
 
     def tenant(self, tenant: str) -> Tenant | None:
         """As ``ports.Gate.tenant``."""

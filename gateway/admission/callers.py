@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from gateway.admission.claims import Claims, read_claims
-from gateway.admission.tenant_keys import KeyHolder, Tenants
+from gateway.admission.claims import Credentials, read_claims
+from gateway.admission.tenant_keys import KeyHolder, TenantKeys
 from gateway.config.names import DEFAULT_TENANT, is_name, shown
 from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, is_open
 from gateway.config.trusted_proxies import TrustedProxies
@@ -32,7 +32,7 @@ class Callers:
     def __init__(
         self, tenants: Sequence[TenantSettings], admission: AdmissionSettings, personal_data: PersonalDataMode
     ) -> None:
-        self._tenants = Tenants(tenants, personal_data)
+        self._tenants = TenantKeys(tenants, personal_data)
         self._proxies = TrustedProxies(admission.trusted_proxies)
         self._tenant_header = admission.tenant_header.encode("ascii")
         self._open = is_open(tenants, admission)
@@ -83,7 +83,7 @@ class Callers:
             )
         return caller
 
-    def _holder(self, claims: Claims, peer: str) -> KeyHolder:
+    def _holder(self, claims: Credentials, peer: str) -> KeyHolder:
         key = bearer(claims.authorization)
         if key is not None:
             holder = self._tenants.keys.find(key)

@@ -9,7 +9,7 @@ AUTHORIZATION = b"authorization"
 SCOPE = b"x-cache-scope"
 
 
-class Claims(NamedTuple):
+class Credentials(NamedTuple):
     """Header values without the blanks around them; None for a header that is not there.
 
     Attributes:
@@ -23,7 +23,7 @@ class Claims(NamedTuple):
     scope: bytes | None
 
 
-def read_claims(headers: Sequence[tuple[bytes, bytes]], tenant_header: bytes) -> Claims:
+def read_claims(headers: Sequence[tuple[bytes, bytes]], tenant_header: bytes) -> Credentials:
     """The claims.
 
     Raises:
@@ -38,7 +38,7 @@ def read_claims(headers: Sequence[tuple[bytes, bytes]], tenant_header: bytes) ->
             scope = _only(name, scope, value)
         elif name == tenant_header:
             tenant = _only(name, tenant, value)
-    return Claims(authorization, tenant, scope or None)
+    return Credentials(authorization, tenant, scope or None)
 
 
 def _only(name: bytes, earlier: bytes | None, value: bytes) -> bytes:

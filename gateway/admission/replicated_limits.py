@@ -10,7 +10,7 @@ from gateway.admission.all_limits import AllLimits
 from gateway.admission.tenant_limits import Taken
 
 
-class _Told(msgspec.Struct, array_like=True):
+class _LimitsMessage(msgspec.Struct, array_like=True):
     """One message.
 
     Attributes:
@@ -22,10 +22,10 @@ class _Told(msgspec.Struct, array_like=True):
     tenants: list[tuple[str, int, int, int]]
 
 
-_decoder = msgspec.msgpack.Decoder(_Told)
+_decoder = msgspec.msgpack.Decoder(_LimitsMessage)
 
 
-class SharedLimits:
+class ReplicatedLimits:
     """Implements ``ports.Shared``.
 
     Args:
@@ -38,7 +38,7 @@ class SharedLimits:
         self._complete: set[str] = set()
 
     def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it is no longer than it takes
-        """See ``Shared``."""
+        """See ``Replicated``."""
         touched = self._limits.touched or {}
         states = self._limits.known() if everything else iter(touched.items())
         found = ((name, state.taken) for name, state in states if state.limited)
@@ -48,10 +48,10 @@ class SharedLimits:
         self._told = {name: taken for name, taken in (self._told | told).items() if name in self._limits.touched}
         if not told and not everything:
             return None
-        return msgspec.msgpack.encode(_Told(everything, [(name, *taken) for name, taken in told.items()]))
+        return msgspec.msgpack.encode(_LimitsMessage(everything, [(name, *taken) for name, taken in told.items()]))
 
     def heard(self, peer: str, told: bytes, now: float) -> None:
-        """See ``Shared``."""
+        """See ``Replicated``."""
         message = _decoder.decode(told)
         for name, *numbers in message.tenants:
             state = self._limits.find(name)
@@ -61,10 +61,10 @@ class SharedLimits:
             self._complete.add(peer)
 
     def missed(self, peer: str, now: float) -> None:
-        """See ``Shared``. The next message says how much it is all together."""
+        """See ``Replicated``. The next message says how much it is all together."""
 
     def gone(self, peer: str, now: float) -> None:  # noqa: ARG002
-        """See ``Shared``. What it has taken stays taken; what runs there is taken to be over."""
+        """See ``Replicated``. What it has taken stays taken; what runs there is taken to be over."""
         self._complete.discard(peer)
         for _, state in self._limits.known():
             state.forget_elsewhere(peer)

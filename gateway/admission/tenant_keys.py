@@ -34,7 +34,7 @@ class KeyHolder:
         return scope in self.scopes or ANYBODY in self.scopes
 
 
-class Tenants:
+class TenantKeys:
     """All tenants. Immutable.
 
     Args:

@@ -28,7 +28,7 @@ class RequestTimeout(GatewayError):
         )
 
 
-class NoRoom(GatewayError):
+class TooManyConnections(GatewayError):
     """The gateway has as many connections as it can hold."""
 
     status = 503

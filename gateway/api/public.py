@@ -13,7 +13,7 @@ from gateway.api.cors import Cors, is_preflight
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.api.held_bytes import HeldBytes, Share
 from gateway.api.parse import parse_request
-from gateway.api.routes import Catalog, build_routes, peer_of, refused_path, request_id_of
+from gateway.api.routes import ServedCatalog, build_routes, peer_of, refused_path, request_id_of
 from gateway.core.errors import ClientGone, GatewayError, UnsupportedMediaType
 from gateway.core.ids import RequestId
 from gateway.core.json_portions import JsonLimits
@@ -25,7 +25,7 @@ from gateway.turns import Turns
 _log = structlog.get_logger("gateway.api")
 
 
-class Service(Protocol):
+class GenerationService(Protocol):
     """What answers generation requests."""
 
     async def serve(self, request: ChatRequest, sink: Sink, grant: Grant, trace: Trace | None) -> None:
@@ -52,9 +52,9 @@ class PublicApp:
 
     def __init__(
         self,
-        service: Service,
+        service: GenerationService,
         gate: Gate,
-        catalog: Catalog,
+        catalog: ServedCatalog,
         *,
         observers: Sequence[Observer],
         tracer: Tracer | None,

@@ -32,7 +32,7 @@ _log = structlog.get_logger("gateway.api")
 
 
 @dataclass(frozen=True, slots=True)
-class Catalog:
+class ServedCatalog:
     """What is served.
 
     Attributes:
@@ -52,7 +52,7 @@ class Catalog:
     stopping: Callable[[], bool] = lambda: False
 
 
-def build_routes(catalog: Catalog, gate: Gate, observers: Sequence[Observer]) -> FastAPI:
+def build_routes(catalog: ServedCatalog, gate: Gate, observers: Sequence[Observer]) -> FastAPI:
     """The FastAPI application.
 
     Args:
@@ -193,6 +193,6 @@ def peer_of(scope: MutableMapping[str, Any]) -> str:
     return client[0] if client else ""
 
 
-def _card(catalog: Catalog, model: str) -> dict[str, Any]:
+def _card(catalog: ServedCatalog, model: str) -> dict[str, Any]:
     own = {"id": model, "object": "model", "created": catalog.started_at, "owned_by": "prefix-gateway"}
     return own | dict(catalog.card(model) or {})

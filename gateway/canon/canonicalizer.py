@@ -14,7 +14,7 @@ from gateway.canon.context_memory import ContextMemory
 from gateway.canon.hints import affinity_of, hinted
 from gateway.canon.modes import ALL_OFF, ModeTable, rules_in
 from gateway.canon.rewrite import rewritten
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 from gateway.canon.rulebook import Canonical
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import Canonicalized, RuleMode, RuleModes, RuleName
@@ -141,7 +141,7 @@ class Canonicalizer:
                 missed.add(key)
             return block
 
-        given = Given(
+        given = RuleContext(
             now=now,
             endpoint=request.endpoint,
             owner=owner,

@@ -36,7 +36,7 @@ def fenced(text: str) -> Ranges:
     if not ticks and not tildes and ("<" not in text or _TAG.search(text) is None):
         return ()
     ranges: list[tuple[int, int]] = []
-    fences, tags = _Fences(text), _Tags(text)
+    fences, tags = _FencedCode(text), _Tags(text)
     at = 0
     while True:
         fence, tag = fences.behind(at), tags.behind(at)
@@ -58,7 +58,7 @@ def touched(ranges: Ranges, start: int, end: int) -> bool:
     return before >= 0 and ranges[before][1] > start
 
 
-class _Fences:
+class _FencedCode:
     """Finds opening fences, from the front to the back."""
 
     def __init__(self, text: str) -> None:

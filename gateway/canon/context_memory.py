@@ -9,7 +9,7 @@ _ENTRY_BYTES = 250
 """Of an entry beside its key and its block."""
 
 
-class _Kept(NamedTuple):
+class _KeptBlock(NamedTuple):
     block: str
     until: float
 
@@ -26,7 +26,7 @@ class ContextMemory:
     def __init__(self, max_bytes: int, ttl_seconds: float) -> None:
         self.max_bytes = max_bytes
         self.ttl_seconds = ttl_seconds
-        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+        self._kept: OrderedDict[bytes, _KeptBlock] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -47,7 +47,7 @@ class ContextMemory:
             if kept.until < now:
                 self._drop(key)
                 return None
-            self._kept[key] = _Kept(kept.block, now + self.ttl_seconds)
+            self._kept[key] = _KeptBlock(kept.block, now + self.ttl_seconds)
             self._kept.move_to_end(key)
             return kept.block
 
@@ -56,7 +56,7 @@ class ContextMemory:
         with self._lock:
             if key in self._kept:
                 self._drop(key)
-            self._kept[key] = _Kept(block, now + self.ttl_seconds)
+            self._kept[key] = _KeptBlock(block, now + self.ttl_seconds)
             self._bytes += _size(key, block)
             while self._bytes > self.max_bytes:
                 self._drop(next(iter(self._kept)))

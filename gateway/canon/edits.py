@@ -37,14 +37,14 @@ class Edit:
         return "".join(steps).removeprefix(".")
 
 
-class _Removed:
+class _RemovedType:
     """The type of ``REMOVED``."""
 
     def __repr__(self) -> str:
         return "REMOVED"
 
 
-REMOVED: Any = _Removed()
+REMOVED: Any = _RemovedType()
 """In place of a value: the member of an object is taken out."""
 
 

@@ -28,7 +28,7 @@ _OPENING = (b"[", b"{")
 _QUOTE, _COMMA, _CLOSED_ARRAY, _CLOSED_OBJECT = b'",]}'
 
 
-class Child(NamedTuple):
+class RawChild(NamedTuple):
     """A member of an object, or an item of an array.
 
     Attributes:
@@ -44,7 +44,7 @@ class Child(NamedTuple):
     end: int
 
 
-class Raw:
+class RawJson:
     """A JSON text.
 
     Args:
@@ -55,37 +55,37 @@ class Raw:
         self.document = document
         self._ends = _ends(document)
 
-    def root(self) -> Child:
+    def root(self) -> RawChild:
         """The value that the text is."""
         return self._item(self._skip(0))
 
-    def members(self, start: int) -> list[Child]:
+    def members(self, start: int) -> list[RawChild]:
         """The members of the object that begins at an offset; a name may be there more than once."""
-        found: list[Child] = []
+        found: list[RawChild] = []
         position = self._skip(start + 1)
         while self.document[position] != _CLOSED_OBJECT:
             if simple := _SIMPLE.match(self.document, position):
-                found.append(Child(simple[1].decode(), position, *simple.span(2)))
+                found.append(RawChild(simple[1].decode(), position, *simple.span(2)))
                 position = simple.end()
                 continue
             name_end = self._end(position)
             value = self._skip(self._skip(name_end) + 1)
             end = self._end(value)
-            found.append(Child(orjson.loads(self.document[position:name_end]), position, value, end))
+            found.append(RawChild(orjson.loads(self.document[position:name_end]), position, value, end))
             position = self._next(end)
         return found
 
-    def items(self, start: int) -> list[Child]:
+    def items(self, start: int) -> list[RawChild]:
         """The items of the array that begins at an offset."""
-        found: list[Child] = []
+        found: list[RawChild] = []
         position = self._skip(start + 1)
         while self.document[position] != _CLOSED_ARRAY:
             found.append(self._item(position))
             position = self._next(found[-1].end)
         return found
 
-    def _item(self, start: int) -> Child:
-        return Child("", start, start, self._end(start))
+    def _item(self, start: int) -> RawChild:
+        return RawChild("", start, start, self._end(start))
 
     def _end(self, start: int) -> int:
         end = self._ends.get(start)

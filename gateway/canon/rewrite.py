@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from gateway.canon.raw import Child, Raw
+from gateway.canon.raw import RawChild, RawJson
 from gateway.canon.rule import Fields
 
 _LOOSE = re.compile(rb'\{"[^"\\]*+": ')
@@ -64,12 +64,12 @@ def written_again(body: bytes, before: Fields, after: Fields) -> bytes | None:
 
 
 def _spliced(body: bytes, before: Fields, after: Fields) -> bytes:
-    raw = Raw(body)
+    raw = RawJson(body)
     root = raw.root()
     return body[: root.value] + _value(raw, root, before, after) + body[root.end :]
 
 
-def _value(raw: Raw, old: Child, before: Any, after: Any) -> bytes:
+def _value(raw: RawJson, old: RawChild, before: Any, after: Any) -> bytes:
     if before is after or (type(before) is type(after) and isinstance(before, (str, int)) and before == after):
         return raw.document[old.value : old.end]
     if isinstance(before, Mapping) and isinstance(after, Mapping):
@@ -79,7 +79,7 @@ def _value(raw: Raw, old: Child, before: Any, after: Any) -> bytes:
     return _new(after)
 
 
-def _object(raw: Raw, old: Child, before: Mapping[str, Any], after: Mapping[str, Any]) -> bytes:
+def _object(raw: RawJson, old: RawChild, before: Mapping[str, Any], after: Mapping[str, Any]) -> bytes:
     members = raw.members(old.value)
     last = {member.name: number for number, member in enumerate(members)}  # of members of one name it counts
 
@@ -103,7 +103,7 @@ def _object(raw: Raw, old: Child, before: Mapping[str, Any], after: Mapping[str,
     return _joined(raw, old, members, pieces)
 
 
-def _array(raw: Raw, old: Child, before: Sequence[Any], after: Sequence[Any]) -> bytes:
+def _array(raw: RawJson, old: RawChild, before: Sequence[Any], after: Sequence[Any]) -> bytes:
     items = raw.items(old.value)
     pieces = [
         _Piece(origin, _new(item) if origin is None else _value(raw, items[origin], before[origin], item))
@@ -112,7 +112,7 @@ def _array(raw: Raw, old: Child, before: Sequence[Any], after: Sequence[Any]) ->
     return _joined(raw, old, items, pieces)
 
 
-def _joined(raw: Raw, old: Child, children: Sequence[Child], pieces: Sequence[_Piece]) -> bytes:
+def _joined(raw: RawJson, old: RawChild, children: Sequence[RawChild], pieces: Sequence[_Piece]) -> bytes:
     """An object or array of some pieces. Each is set apart from the one in front of it as it was before."""
     document = raw.document
     opening, closing = document[old.value : old.value + 1], document[old.end - 1 : old.end]

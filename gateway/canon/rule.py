@@ -20,7 +20,7 @@ def _nothing(_: bytes) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class RuleContext:
     """What a rule may know besides the prompt.
 
     Attributes:
@@ -53,7 +53,7 @@ class Detected:
 
     Attributes:
         edits: What it changes; empty for nothing.
-        remember: Context blocks by key, for ``Given.recall`` of later turns.
+        remember: Context blocks by key, for ``RuleContext.recall`` of later turns.
         context_lost: As in ``Canonicalized``.
         cut_messages: Messages that are left out of a conversation that became too long.
     """
@@ -72,6 +72,6 @@ class Rule(Protocol):
 
     name: ClassVar[RuleName]
 
-    def detect(self, fields: Fields, given: Given) -> Detected:
+    def detect(self, fields: Fields, given: RuleContext) -> Detected:
         """What it changes. Applied once, it finds nothing more: ``detect(applied(fields, edits))`` has no edits."""
         ...

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gateway.canon.edits import Edit, applied
-from gateway.canon.rule import Fields, Given, Rule
+from gateway.canon.rule import Fields, Rule, RuleContext
 from gateway.core.canonical import RuleName
 
 _BLOCK_TOKENS = 60
@@ -40,7 +40,7 @@ class Rulebook:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
 
-    def canonical(self, fields: Fields, names: Collection[RuleName], given: Given) -> Canonical:
+    def canonical(self, fields: Fields, names: Collection[RuleName], given: RuleContext) -> Canonical:
         """A prompt with some rules applied, one after the other.
 
         Args:

@@ -6,12 +6,12 @@ wait for it, and ``seal`` keeps what is written from everybody else. ``context``
 other what changes all the time, and ``records`` keeps what has to outlive them.
 """
 
-from gateway.cluster.peer_channel import Exchange
+from gateway.cluster.peer_channel import PeerChannel
 from gateway.cluster.records import RedisRecords
 from gateway.cluster.redis_context import RedisContextStore
 
 __all__ = [
-    "Exchange",
+    "PeerChannel",
     "RedisContextStore",
     "RedisRecords",
 ]

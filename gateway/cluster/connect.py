@@ -10,7 +10,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
-from gateway.config.redis_address import Address, Kind
+from gateway.config.redis_address import RedisAddress, RedisKind
 
 Client = Redis | RedisCluster
 
@@ -18,7 +18,7 @@ _CONNECT_SECONDS = 2.0
 _HANG_SECONDS = 1.0
 
 
-class Connections:
+class RedisConnections:
     """Connections to one Redis, for one purpose. They are made when they are needed.
 
     Args:
@@ -29,7 +29,7 @@ class Connections:
         client: The client.
     """
 
-    def __init__(self, address: Address, most: int) -> None:
+    def __init__(self, address: RedisAddress, most: int) -> None:
         self._sentinels: Sentinel | None = None
         options: dict[str, Any] = {
             "socket_connect_timeout": _CONNECT_SECONDS,
@@ -42,7 +42,7 @@ class Connections:
         # Nothing is tried twice by the library: that is decided by whoever asks.
         once = Retry(NoBackoff(), 0)
         self.client: Client
-        if address.kind is Kind.CLUSTER:
+        if address.kind is RedisKind.CLUSTER:
             self.client = RedisCluster(
                 startup_nodes=[ClusterNode(host, port) for host, port in address.hosts],
                 max_connections=most + 1,  # one to look at the nodes
@@ -51,7 +51,7 @@ class Connections:
                 **options,
                 **login,
             )
-        elif address.kind is Kind.SENTINEL:
+        elif address.kind is RedisKind.SENTINEL:
             self._sentinels = Sentinel(  # type: ignore[no-untyped-call]
                 address.hosts,
                 sentinel_kwargs=options | {"retry": once, **address.sentinel_login},

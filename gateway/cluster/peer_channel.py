@@ -16,11 +16,11 @@ import structlog
 from pydantic import SecretStr
 from redis.asyncio.client import PubSub
 
-from gateway.cluster.connect import Connections
-from gateway.cluster.redis_health import BACKEND, PAUSE_SECONDS, Health, is_ending
+from gateway.cluster.connect import RedisConnections
+from gateway.cluster.redis_health import BACKEND, PAUSE_SECONDS, RedisHealth, is_ending
 from gateway.cluster.seal import Seal
 from gateway.config.redis_address import read_address
-from gateway.core.ports import Shared
+from gateway.core.ports import Replicated
 from gateway.tasks import TaskGroupOwner
 
 _TELL_SECONDS = 0.05
@@ -48,7 +48,7 @@ _NAME_BYTES = 8
 _log = structlog.get_logger("gateway.cluster")
 
 
-class _Message(msgspec.Struct, array_like=True):
+class _PeerMessage(msgspec.Struct, array_like=True):
     """What is sent.
 
     Attributes:
@@ -65,15 +65,15 @@ class _Message(msgspec.Struct, array_like=True):
 
 
 @dataclass(slots=True)
-class _Peer:
+class _KnownPeer:
     heard_at: float
     number: int
 
 
-_decoder = msgspec.msgpack.Decoder(_Message)
+_decoder = msgspec.msgpack.Decoder(_PeerMessage)
 
 
-class Exchange:
+class PeerChannel:
     """Lets parts of the gateway tell the same parts of its peers what they know.
 
     Args:
@@ -89,27 +89,27 @@ class Exchange:
         self,
         url: SecretStr,
         secret: SecretStr,
-        parts: Mapping[str, Shared],
+        parts: Mapping[str, Replicated],
         *,
         on_error: Callable[[str], None],
         on_peers: Callable[[int], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         # A connection to tell, one to listen.
-        self._connections = Connections(read_address(url.get_secret_value()), most=2)
+        self._connections = RedisConnections(read_address(url.get_secret_value()), most=2)
         self._seal = Seal(secret, "exchange")
         self._channel = f"pgw:peers:{self._seal.name(b'channel').hex()}"
         self._parts = dict(parts)
         self._on_error = on_error
         self._on_peers = on_peers
         self._clock = clock
-        self._telling = Health("tell", on_error, clock)
-        self._hearing = Health("hear", on_error, clock)
+        self._telling = RedisHealth("tell", on_error, clock)
+        self._hearing = RedisHealth("hear", on_error, clock)
         self._name = os.urandom(_NAME_BYTES)
         self._number = 0
         self._told_at = self._all_at = -_ALL_SECONDS
         self._all = True
-        self._peers: dict[str, _Peer] = {}
+        self._peers: dict[str, _KnownPeer] = {}
         self._odd: set[str] = set()
         self._mute: set[str] = set()
         self._tasks = TaskGroupOwner()
@@ -165,7 +165,7 @@ class Exchange:
         self._told_at = now
         await self._publish(parts)
 
-    def _told(self, name: str, part: Shared, now: float, *, everything: bool) -> bytes | None:
+    def _told(self, name: str, part: Replicated, now: float, *, everything: bool) -> bytes | None:
         """What a part tells; None if it fails, which must not keep the others, and this gateway, from being known."""
         try:
             return part.tell(now, everything=everything)
@@ -178,7 +178,7 @@ class Exchange:
 
     async def _publish(self, parts: dict[str, bytes], *, last: bool = False) -> None:
         self._number += 1  # also if it fails: then it was lost
-        message = msgspec.msgpack.encode(_Message(self._name, self._number, parts, last))
+        message = msgspec.msgpack.encode(_PeerMessage(self._name, self._number, parts, last))
         await self._connections.client.publish(self._channel, self._closed(message))
 
     def _closed(self, message: bytes) -> bytes:
@@ -236,7 +236,7 @@ class Exchange:
             return True
         peer = self._peers.get(name)
         if peer is None:
-            peer = self._peers[name] = _Peer(now, message.number)
+            peer = self._peers[name] = _KnownPeer(now, message.number)
             self._all = True  # it may have just begun, and knows nothing
             self._on_peers(len(self._peers))
         elif message.number != peer.number + 1:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gateway.cluster.connect import Connections
+from gateway.cluster.connect import RedisConnections
 from gateway.cluster.redis_health import is_ending
 
 _MOST_KEYS = 512
@@ -20,7 +20,7 @@ class _Ask(NamedTuple):
     answer: "asyncio.Future[Found]"
 
 
-class Reads:
+class BatchedReads:
     """Asks for whoever waits, one question at a time. ``run`` has to be running.
 
     A request that waits no longer does not cut the question short: what is late is Redis or the connection to it, and
@@ -30,7 +30,7 @@ class Reads:
         connections: To Redis.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: RedisConnections) -> None:
         self._connections = connections
         self._asked: deque[_Ask] = deque()
         self._came = asyncio.Event()

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from pydantic import SecretStr
 
-from gateway.cluster.connect import Connections
-from gateway.cluster.redis_health import BACKEND, Health
+from gateway.cluster.connect import RedisConnections
+from gateway.cluster.redis_health import BACKEND, RedisHealth
 from gateway.cluster.seal import Seal
 from gateway.config.redis_address import read_address
 
@@ -41,15 +41,15 @@ class RedisRecords:
         ttl_seconds: float | None = None,
     ) -> None:
         self._ttl_milliseconds = None if ttl_seconds is None else int(ttl_seconds * 1000)
-        self._connections = Connections(read_address(url.get_secret_value()), most=2)
+        self._connections = RedisConnections(read_address(url.get_secret_value()), most=2)
         self._seal = Seal(secret, f"records of {name}")
         self._key = f"pgw:{name}:{self._seal.name(b'key').hex()}"
         self._on_error = on_error
-        self._reading = Health(f"read {name}", on_error)
-        self._writing = Health(f"write {name}", on_error)
+        self._reading = RedisHealth(f"read {name}", on_error)
+        self._writing = RedisHealth(f"write {name}", on_error)
 
     async def read(self) -> Mapping[str, bytes]:
-        """See ``Records``. A value that is none of this is left out."""
+        """See ``SharedRecords``. A value that is none of this is left out."""
         try:
             found: dict[bytes, bytes] = await _result(self._connections.client.hgetall(self._key))
         except Exception as error:
@@ -67,7 +67,7 @@ class RedisRecords:
         return values
 
     async def write(self, changes: Mapping[str, bytes | None]) -> bool:
-        """See ``Records``."""
+        """See ``SharedRecords``."""
         entries = [(self._field(name), name, value) for name, value in changes.items()]
         there = True
         try:

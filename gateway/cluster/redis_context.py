@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import SecretStr
 
-from gateway.cluster.connect import Connections
-from gateway.cluster.reads import Found, Reads
-from gateway.cluster.redis_health import BACKEND, Health
+from gateway.cluster.connect import RedisConnections
+from gateway.cluster.reads import BatchedReads, Found
+from gateway.cluster.redis_health import BACKEND, RedisHealth
 from gateway.cluster.seal import Seal
-from gateway.cluster.waiting import Waiting
-from gateway.cluster.writes import Writes, name_of
+from gateway.cluster.waiting import PendingWrites
+from gateway.cluster.writes import BackgroundWrites, name_of
 from gateway.config.redis_address import read_address
 from gateway.tasks import TaskGroupOwner
 
@@ -48,15 +48,15 @@ class RedisContextStore:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         # A connection to read, one to write, one to greet.
-        self._connections = Connections(read_address(url.get_secret_value()), most=3)
+        self._connections = RedisConnections(read_address(url.get_secret_value()), most=3)
         self._seal = Seal(secret)
         self._on_error = on_error
         self._deadline_seconds = deadline_seconds
-        self._reading = Health("read", on_error, clock)
-        self._writing = Health("write", on_error, clock)
-        self._waiting = Waiting(waiting_bytes)
-        self._reads = Reads(self._connections)
-        self._writes = Writes(self._connections.client, self._waiting, self._writing, ttl_seconds)
+        self._reading = RedisHealth("read", on_error, clock)
+        self._writing = RedisHealth("write", on_error, clock)
+        self._waiting = PendingWrites(waiting_bytes)
+        self._reads = BatchedReads(self._connections)
+        self._writes = BackgroundWrites(self._connections.client, self._waiting, self._writing, ttl_seconds)
         self._tasks = TaskGroupOwner()
 
     def configure(self, ttl_seconds: float) -> None:

@@ -16,7 +16,7 @@ PAUSE_SECONDS = 1.0
 _log = structlog.get_logger("gateway.cluster")
 
 
-class Health:
+class RedisHealth:
     """Remembers failures: after one nobody asks for a while, then one asks, and if that works, all do again.
 
     Args:

@@ -7,7 +7,7 @@ from gateway.fleet.drains import DrainOrder, Drains
 _decoder = msgspec.msgpack.Decoder(list[DrainOrder])
 
 
-class SharedDrains:
+class ReplicatedDrains:
     """Implements ``ports.Shared``. What is told is always all there is, so nothing depends on what was lost before, and
     a gateway that starts hears of the orders that are in force.
 
@@ -20,7 +20,7 @@ class SharedDrains:
         self._told: list[DrainOrder] = []
 
     def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
-        """See ``Shared``."""
+        """See ``Replicated``."""
         orders = list(self._drains.orders())
         if orders == self._told and not (everything and orders):
             return None
@@ -28,12 +28,12 @@ class SharedDrains:
         return msgspec.msgpack.encode(orders)
 
     def heard(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002
-        """See ``Shared``."""
+        """See ``Replicated``."""
         for order in _decoder.decode(told):
             self._drains.heard(order)
 
     def missed(self, peer: str, now: float) -> None:
-        """See ``Shared``. The next message tells all."""
+        """See ``Replicated``. The next message tells all."""
 
     def gone(self, peer: str, now: float) -> None:
-        """See ``Shared``. What was ordered there holds."""
+        """See ``Replicated``. What was ordered there holds."""

@@ -14,7 +14,7 @@ _Loads = list[tuple[str, int, int, int, int]]
 _decoder = msgspec.msgpack.Decoder(_Loads)
 
 
-class SharedLoads:
+class ReplicatedLoads:
     """Implements ``ports.Shared``. What is told is always all there is, so nothing depends on what was lost before.
 
     Args:
@@ -28,7 +28,7 @@ class SharedLoads:
         self._told: _Loads = []
 
     def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
-        """See ``Shared``."""
+        """See ``Replicated``."""
         loads = list(self._own())
         if loads == self._told and not everything:
             return None
@@ -36,7 +36,7 @@ class SharedLoads:
         return msgspec.msgpack.encode(loads)
 
     def heard(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002
-        """See ``Shared``."""
+        """See ``Replicated``."""
         loads = {(name, rank): PeerLoad(*load) for name, rank, *load in _decoder.decode(told)}
         freed = set()
         for replica in self._fleet.replicas:
@@ -47,10 +47,10 @@ class SharedLoads:
             self._freed(model)
 
     def missed(self, peer: str, now: float) -> None:
-        """See ``Shared``. The next message tells all."""
+        """See ``Replicated``. The next message tells all."""
 
     def gone(self, peer: str, now: float) -> None:  # noqa: ARG002
-        """See ``Shared``. What it has in flight is seen in the engines' metrics, as that of strangers."""
+        """See ``Replicated``. What it has in flight is seen in the engines' metrics, as that of strangers."""
         for replica in self._fleet.replicas:
             for _, load in replica.loads():
                 load.forget_peer(peer)

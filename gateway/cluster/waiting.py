@@ -6,7 +6,7 @@ _ENTRY_BYTES = 200
 """Of an entry beside its key and its block."""
 
 
-class Waiting:
+class PendingWrites:
     """Holds what is to be written, each key once; of too much, what came first is dropped.
 
     Args:

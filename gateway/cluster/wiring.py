@@ -3,19 +3,19 @@
 import asyncio
 from collections.abc import Callable
 
-from gateway.admission import Gatekeeper
-from gateway.cluster import Exchange, RedisContextStore, RedisRecords
-from gateway.cluster.replicated_drains import SharedDrains
-from gateway.cluster.replicated_load import SharedLoads
+from gateway.admission import Authenticator
+from gateway.cluster import PeerChannel, RedisContextStore, RedisRecords
+from gateway.cluster.replicated_drains import ReplicatedDrains
+from gateway.cluster.replicated_load import ReplicatedLoads
 from gateway.config.settings import Settings
 from gateway.core.ids import ModelId, Target
-from gateway.core.ports import PrefixIndex, Shared
-from gateway.explain.worker import ExplainFront
-from gateway.explain.worker.peer_figures import WRITTEN_SECONDS, OthersFigures
+from gateway.core.ports import PrefixIndex, Replicated
+from gateway.explain.worker import ExplainClient
+from gateway.explain.worker.peer_figures import WRITTEN_SECONDS, PeerFigures
 from gateway.fleet.drains import Drains
 from gateway.fleet.fleet import Fleet
-from gateway.index import SharedIndex
-from gateway.spaces import PrefixSpaces, SharedSpaces, SpaceKeeper
+from gateway.index import ReplicatedIndex
+from gateway.spaces import PrefixSpaces, ReplicatedSpaces, SpaceKeeper
 from gateway.telemetry import MetricsObserver
 
 
@@ -47,19 +47,19 @@ class Sharing:
         fleet: Fleet,
         drains: Drains,
         index: PrefixIndex,
-        gate: Gatekeeper,
+        gate: Authenticator,
         spaces: PrefixSpaces,
         keeper: SpaceKeeper,
         freed: Callable[[ModelId], None],
-        explain: ExplainFront,
+        explain: ExplainClient,
     ) -> None:
         self._fleet = fleet
         self.index = index
         self.contexts: RedisContextStore | None = None
-        self._exchange: Exchange | None = None
+        self._exchange: PeerChannel | None = None
         self._records: RedisRecords | None = None
-        self._spaces: SharedSpaces | None = None
-        self._figures: OthersFigures | None = None
+        self._spaces: ReplicatedSpaces | None = None
+        self._figures: PeerFigures | None = None
         self._figure_records: RedisRecords | None = None
         url, secret = settings.state, settings.spaces.secret
         if url is None or secret is None:
@@ -67,23 +67,23 @@ class Sharing:
         self.contexts = RedisContextStore(
             url, secret, ttl_seconds=settings.canon.memory_ttl_seconds, on_error=counts.on_state_error
         )
-        shared_index = SharedIndex(index, self._knows)
+        shared_index = ReplicatedIndex(index, self._knows)
         self.index = shared_index
         self._records = RedisRecords(url, secret, "spaces", counts.on_state_error)
-        self._spaces = SharedSpaces(spaces, self._records, on_update=keeper.engine_seen_elsewhere)
+        self._spaces = ReplicatedSpaces(spaces, self._records, on_update=keeper.engine_seen_elsewhere)
         keeper.shared = self._spaces
-        parts: dict[str, Shared] = {
-            "loads": SharedLoads(fleet, freed),
-            "drains": SharedDrains(drains),
+        parts: dict[str, Replicated] = {
+            "loads": ReplicatedLoads(fleet, freed),
+            "drains": ReplicatedDrains(drains),
             "index": shared_index,
             "limits": gate.shared,
             "spaces": self._spaces,
             "past": explain.past,
         }
-        self._exchange = Exchange(url, secret, parts, on_error=counts.on_state_error, on_peers=counts.on_peers)
+        self._exchange = PeerChannel(url, secret, parts, on_error=counts.on_state_error, on_peers=counts.on_peers)
         exchange = self._exchange
         self._figure_records = RedisRecords(url, secret, "figures", counts.on_state_error, WRITTEN_SECONDS)
-        self._figures = explain.others = OthersFigures(
+        self._figures = explain.others = PeerFigures(
             self._figure_records,
             own=lambda: explain.ask("figures", {}),
             peers=lambda: exchange.peers,

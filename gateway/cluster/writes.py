@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Sequence
 
 from gateway.cluster.connect import Client
-from gateway.cluster.redis_health import PAUSE_SECONDS, Health, is_ending
-from gateway.cluster.waiting import Waiting
+from gateway.cluster.redis_health import PAUSE_SECONDS, RedisHealth, is_ending
+from gateway.cluster.waiting import PendingWrites
 
 _MOST_AT_ONCE = 256
 
 
-class Writes:
+class BackgroundWrites:
     """Writes what waits; what cannot be written waits on. ``run`` has to be running.
 
     Args:
@@ -20,7 +20,7 @@ class Writes:
         ttl_seconds: How long Redis keeps it.
     """
 
-    def __init__(self, client: Client, waiting: Waiting, health: Health, ttl_seconds: float) -> None:
+    def __init__(self, client: Client, waiting: PendingWrites, health: RedisHealth, ttl_seconds: float) -> None:
         self.ttl_seconds = ttl_seconds
         self._client = client
         self._waiting = waiting

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from gateway.admission.tenant_keys import Tenants
+from gateway.admission.tenant_keys import TenantKeys
 from gateway.api.parse import parse_request
 from gateway.canon.building import rulebook
 from gateway.canon.modes import RULES, Modes, ModeTable
@@ -238,7 +238,7 @@ def _model(settings: Settings, wanted: Any) -> ModelSettings:
 
 
 def _caller(settings: Settings, wanted: str | None) -> Caller:
-    tenants = Tenants(settings.tenants, PersonalDataMode(settings.personal_data.mode))
+    tenants = TenantKeys(settings.tenants, PersonalDataMode(settings.personal_data.mode))
     if wanted is None:
         return tenants.everybody
     found = tenants.named(wanted) if is_name(wanted) else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.canon.edits import REMOVED, Edit
-from gateway.commands.canon_trial import HINTS, Step, Turn
+from gateway.commands.canon_trial import HINTS, TrialStep, Turn
 from gateway.core.canonical import RuleMode, RuleName
 
 WIDTH = 100
@@ -74,7 +74,7 @@ def as_json(tried: Tried) -> dict[str, Any]:
     }
 
 
-def _step(step: Step, modes: Mapping[RuleName, RuleMode] | None) -> dict[str, Any]:
+def _step(step: TrialStep, modes: Mapping[RuleName, RuleMode] | None) -> dict[str, Any]:
     return {
         "rule": step.rule,
         "mode": None if modes is None or step.rule == HINTS else str(modes[RuleName(step.rule)]),
@@ -132,7 +132,7 @@ def as_lines(tried: Tried) -> Iterator[Line]:
         yield from _table(tried.turns)
 
 
-def _step_lines(step: Step, modes: Mapping[RuleName, RuleMode] | None) -> Iterator[Line]:
+def _step_lines(step: TrialStep, modes: Mapping[RuleName, RuleMode] | None) -> Iterator[Line]:
     if step.rule == HINTS:
         yield f"hints{_change(step.tokens_before, step.tokens_after, '   ')}", _BOLD
         yield "  Taken out as the configuration says: prompt_cache_key, cache_control, billing header.", ""

@@ -8,7 +8,7 @@ from gateway.canon.canonicalizer import owner_of
 from gateway.canon.context_memory import ContextMemory
 from gateway.canon.edits import Edit, applied
 from gateway.canon.hints import hinted
-from gateway.canon.rule import Fields, Given
+from gateway.canon.rule import Fields, RuleContext
 from gateway.canon.rulebook import Rulebook
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleName
@@ -25,7 +25,7 @@ _MOST_ENCODED = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrialStep:
     """What one rule did to one request.
 
     Attributes:
@@ -59,7 +59,7 @@ class Turn:
     """
 
     fields: Fields
-    steps: Sequence[Step]
+    steps: Sequence[TrialStep]
     tokens_before: int | None
     tokens_after: int | None
     same_before: int | None
@@ -95,7 +95,7 @@ class Trial:
         self._settings = settings
         self._encoder = encoder
         self._memory = ContextMemory(_MEMORY_BYTES, ttl_seconds=1)
-        self._given = Given(
+        self._given = RuleContext(
             now,
             recall=lambda key: self._memory.get(key, now),
             count_tokens=None if encoder is None else lambda text: len(encoder.encode_text(text)) // TOKEN_BYTES,
@@ -108,12 +108,12 @@ class Trial:
     def turn(self, request: ChatRequest) -> Turn:
         """Try the rules on the conversation's next turn."""
         given = replace(self._given, endpoint=request.endpoint, owner=owner_of(request))
-        steps: list[Step] = []
+        steps: list[TrialStep] = []
         asked = ids = self._ids(request.endpoint, request.fields)
         fields = hinted(request, self._settings).request.fields
         if fields is not request.fields:
             after = self._ids(request.endpoint, fields)
-            steps.append(Step(HINTS, (), (), _tokens(ids), _tokens(after)))
+            steps.append(TrialStep(HINTS, (), (), _tokens(ids), _tokens(after)))
             ids = after
         remember: dict[bytes, str] = {}
         lost, cut = False, 0
@@ -125,7 +125,7 @@ class Trial:
                 continue
             after = self._ids(request.endpoint, found.fields)
             effects = self._effects(request.endpoint, fields, found.edits, _tokens(ids))
-            steps.append(Step(name, found.edits, effects, _tokens(ids), _tokens(after)))
+            steps.append(TrialStep(name, found.edits, effects, _tokens(ids), _tokens(after)))
             fields, ids = found.fields, after
         for key, block in remember.items():
             self._memory.put(key, block, given.now)

@@ -22,7 +22,7 @@ _SEVERAL = (
 )
 
 
-class Kind(StrEnum):
+class RedisKind(StrEnum):
     """What stands behind the URL."""
 
     SERVER = "server"
@@ -30,11 +30,11 @@ class Kind(StrEnum):
     CLUSTER = "cluster"
 
 
-_KINDS = {"": Kind.SERVER, "sentinel": Kind.SENTINEL, "cluster": Kind.CLUSTER}
+_KINDS = {"": RedisKind.SERVER, "sentinel": RedisKind.SENTINEL, "cluster": RedisKind.CLUSTER}
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class RedisAddress:
     """Where a Redis is.
 
     Attributes:
@@ -49,7 +49,7 @@ class Address:
         tls_files: Arguments for them.
     """
 
-    kind: Kind
+    kind: RedisKind
     hosts: Sequence[tuple[str, int]]
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
@@ -60,7 +60,7 @@ class Address:
     tls_files: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_address(url: str) -> Address:
+def read_address(url: str) -> RedisAddress:
     """Take a URL apart.
 
     Raises:
@@ -72,15 +72,15 @@ def read_address(url: str) -> Address:
     if scheme not in {"redis", "rediss"} or kind is None or parts.scheme.endswith("+"):
         raise ValueError(f"{_EXPECTED}; {_SPELLED}")
     login, _, hosts = parts.netloc.rpartition("@")
-    if kind is Kind.SERVER and "," in hosts:
+    if kind is RedisKind.SERVER and "," in hosts:
         raise ValueError(_SEVERAL)
     username, colon, password = login.partition(":")
-    found = _hosts(hosts, _DEFAULT_SENTINEL_PORT if kind is Kind.SENTINEL else _DEFAULT_PORT)
+    found = _hosts(hosts, _DEFAULT_SENTINEL_PORT if kind is RedisKind.SENTINEL else _DEFAULT_PORT)
     if username and not colon:
         raise ValueError("a password stands behind a colon: redis://:PASSWORD@redis:6379, or redis://USER:PASSWORD@…")
     service, database = _path(kind, parts)
     options = _options(parts, kind, tls=scheme == "rediss")
-    return Address(
+    return RedisAddress(
         kind,
         found,
         username=unquote(username) or None,
@@ -117,9 +117,9 @@ def _hosts(hosts: str, default_port: int) -> list[tuple[str, int]]:
     return found
 
 
-def _path(kind: Kind, parts: SplitResult) -> tuple[str, int]:
+def _path(kind: RedisKind, parts: SplitResult) -> tuple[str, int]:
     """The master's name and the database's number."""
-    if kind is Kind.SENTINEL:
+    if kind is RedisKind.SENTINEL:
         match = _SERVICE.fullmatch(parts.path)
         if match is None or parts.fragment:
             raise ValueError(
@@ -130,13 +130,13 @@ def _path(kind: Kind, parts: SplitResult) -> tuple[str, int]:
     if parts.fragment or not _DATABASE.fullmatch(parts.path):
         raise ValueError(f"behind the port comes nothing but a database's number, such as /0; {_SPELLED}")
     database = int(parts.path.strip("/") or 0)
-    if kind is Kind.CLUSTER and database:
+    if kind is RedisKind.CLUSTER and database:
         raise ValueError("a cluster has no databases but the first (leave the number off)")
     return "", database
 
 
-def _options(parts: SplitResult, kind: Kind, *, tls: bool) -> dict[str, str]:
-    known = (_TLS_FILES if tls else ()) + (_SENTINEL_LOGIN if kind is Kind.SENTINEL else ())
+def _options(parts: SplitResult, kind: RedisKind, *, tls: bool) -> dict[str, str]:
+    known = (_TLS_FILES if tls else ()) + (_SENTINEL_LOGIN if kind is RedisKind.SENTINEL else ())
     if parts.query and not known:
         raise ValueError("options (?…) are for rediss:// only (leave them off)")
     options = parse_qsl(parts.query, keep_blank_values=True)

@@ -12,7 +12,7 @@ from gateway.core.canonical import Canonicalized, EditShown, RuleOutcome
 from gateway.core.reasons import Reason
 
 
-class Holder(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ReplicaPrefix(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A target and what it was believed to hold of a request when that was placed.
 
     Attributes:
@@ -35,7 +35,7 @@ class Holder(msgspec.Struct, frozen=True, array_like=True, gc=False):
     barred: str = ""
 
 
-class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ReplyChoice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One choice of an answer, as far as the next turn's prompt should bring it back.
 
     Attributes:
@@ -54,7 +54,7 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
     has_reasoning: bool = False
 
 
-class Where(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class SpaceKey(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The prefix space of a request, without its life. All empty for a request that did not get that far.
 
     Attributes:
@@ -82,7 +82,7 @@ class Where(msgspec.Struct, frozen=True, array_like=True, gc=False):
     variant: str = ""
 
 
-class Finished(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One request that was answered, with all that its explanation is made from. Times are Unix seconds.
 
     Attributes:
@@ -137,11 +137,11 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tenant_label: str
     source: str
     session: str
-    where: Where
+    where: SpaceKey
     life: str
     body: bytes
     parts: tuple[bytes, ...]
-    replies: tuple[Reply, ...]
+    replies: tuple[ReplyChoice, ...]
     token_source: str
     block_size: int
     prompt_tokens: int
@@ -153,7 +153,7 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, gc=False):
     rank: int
     decision: str
     policy: str
-    holders: tuple[Holder, ...]
+    holders: tuple[ReplicaPrefix, ...]
     bypasses_cache: bool
     is_blind: bool
     template_tells_time: bool
@@ -171,7 +171,7 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, gc=False):
     canonical: Canonicalized = Canonicalized()
 
 
-class Past(StrEnum):
+class CacheHistory(StrEnum):
     """Something that happened to what was cached."""
 
     RESTARTED = "restarted"
@@ -184,7 +184,7 @@ class Past(StrEnum):
     """The life of a prefix space ended."""
 
 
-class Happened(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class CacheEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event of the past.
 
     Attributes:
@@ -194,7 +194,7 @@ class Happened(msgspec.Struct, frozen=True, array_like=True, gc=False):
         cause: Of a life that ended: as ``ResetCause``.
     """
 
-    what: Past
+    what: CacheHistory
     at: float
     name: str
     cause: str = ""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PersonalFinding:
     """One piece of personal data.
 
     Attributes:
@@ -30,6 +30,6 @@ class FindingReport:
         shared: Whether prompts of several conversations have it in common: it stands in a shared prefix.
     """
 
-    finding: Finding
+    finding: PersonalFinding
     requests: int
     shared: bool

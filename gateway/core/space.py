@@ -126,7 +126,7 @@ class SpaceEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class SpacePass:
+class SpaceGrant:
     """A request's way into its space.
 
     Attributes:
@@ -142,5 +142,5 @@ class SpacePass:
     narrowed: str = ""
 
 
-NO_SPACE = SpacePass("", None)
+NO_SPACE = SpaceGrant("", None)
 """Of a request that did not get as far."""

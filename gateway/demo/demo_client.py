@@ -20,7 +20,7 @@ class RequestFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StreamedAnswer:
     """A whole answer.
 
     Attributes:
@@ -54,7 +54,7 @@ class Client:
         """Close all connections."""
         await self._http.aclose()
 
-    async def ask(self, fields: Fields, source: str) -> Answer:
+    async def ask(self, fields: Fields, source: str) -> StreamedAnswer:
         """Send a chat request.
 
         Args:
@@ -98,7 +98,7 @@ class _Stream:
         for payload in payloads(events) if separator else ():
             self._take(orjson.loads(payload))
 
-    def answer(self, replica: str) -> Answer:
+    def answer(self, replica: str) -> StreamedAnswer:
         if self._usage is None or self._ttft is None:
             raise RequestFailed("the stream ended before the answer did")
         calls = list(self._calls.values())
@@ -106,7 +106,9 @@ class _Stream:
         if calls:
             message["tool_calls"] = calls
         details = self._usage.get("prompt_tokens_details") or {}
-        return Answer(message, replica, self._ttft, self._usage["prompt_tokens"], details.get("cached_tokens") or 0)
+        return StreamedAnswer(
+            message, replica, self._ttft, self._usage["prompt_tokens"], details.get("cached_tokens") or 0
+        )
 
     def _take(self, event: Mapping[str, Any]) -> None:
         if "error" in event:

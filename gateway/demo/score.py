@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gateway.core.decision import is_warm
-from gateway.demo.demo_client import Answer
+from gateway.demo.demo_client import StreamedAnswer
 
 _STEP = math.log(1.01)
 
@@ -51,7 +51,7 @@ class Tokens:
         """Prompt tokens that had to be computed."""
         return self.prompt - self.cached
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: StreamedAnswer) -> None:
         """Count one answer."""
         self.answers += 1
         self.prompt += answer.prompt_tokens
@@ -92,7 +92,7 @@ class Score:
         """Requests that have ended, well or not."""
         return self.tokens.answers + self.errors
 
-    def add(self, application: str, answer: Answer) -> None:
+    def add(self, application: str, answer: StreamedAnswer) -> None:
         """Count an answer."""
         self.tokens.add(answer)
         self.by_application[application].add(answer)

@@ -4,7 +4,7 @@
 again, and ``discovery`` is what the rest of the gateway sees. What becomes of it is not decided here.
 """
 
-from gateway.discovery.discovered import Condition, Found
+from gateway.discovery.discovered import Condition, DiscoveredReplica
 from gateway.discovery.discovery import Discovery
 
-__all__ = ["Condition", "Discovery", "Found"]
+__all__ = ["Condition", "DiscoveredReplica", "Discovery"]

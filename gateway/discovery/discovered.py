@@ -24,7 +24,7 @@ class Condition(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DiscoveredReplica:
     """One replica that a source tells of.
 
     Attributes:
@@ -36,10 +36,10 @@ class Found:
     condition: Condition = Condition.READY
 
 
-class Source(Protocol):
+class ReplicaSource(Protocol):
     """Where replicas are found."""
 
-    def answers(self) -> AsyncGenerator[Sequence[Found], None]:
+    def answers(self) -> AsyncGenerator[Sequence[DiscoveredReplica], None]:
         """All replicas, now and whenever they may have changed; goes on until it is closed.
 
         Raises:

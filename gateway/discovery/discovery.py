@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gateway.config.discovery_settings import DiscoverSettings
 from gateway.core.ids import ModelId
-from gateway.discovery.discovered import Found
+from gateway.discovery.discovered import DiscoveredReplica
 from gateway.discovery.follower import Follower
 from gateway.discovery.sources import source_of
 from gateway.tasks import TaskGroupOwner
@@ -23,7 +23,7 @@ class Discovery:
     """
 
     def __init__(
-        self, take: Callable[[ModelId, Sequence[Found]], None], failed: Callable[[ModelId, str], None]
+        self, take: Callable[[ModelId, Sequence[DiscoveredReplica]], None], failed: Callable[[ModelId, str], None]
     ) -> None:
         self._take = take
         self._failed = failed

@@ -7,10 +7,10 @@ was started anew, a service whose selector was mistyped), so this is believed on
 import math
 from collections.abc import Sequence
 
-from gateway.discovery.discovered import Condition, Found
+from gateway.discovery.discovered import Condition, DiscoveredReplica
 
 
-class Belief:
+class EmptyGuard:
     """What is believed of one source. All times are monotonic seconds.
 
     Args:
@@ -19,8 +19,8 @@ class Belief:
 
     def __init__(self, empty_after_seconds: float) -> None:
         self._empty_after = empty_after_seconds
-        self._believed: Sequence[Found] = ()
-        self._doubted: Sequence[Found] = ()
+        self._believed: Sequence[DiscoveredReplica] = ()
+        self._doubted: Sequence[DiscoveredReplica] = ()
         self._doubted_since = math.inf
 
     @property
@@ -28,7 +28,7 @@ class Belief:
         """When the answer that is not yet believed will be, if no other comes; infinite if there is none."""
         return self._doubted_since + self._empty_after
 
-    def answered(self, found: Sequence[Found], now: float) -> Sequence[Found]:
+    def answered(self, found: Sequence[DiscoveredReplica], now: float) -> Sequence[DiscoveredReplica]:
         """The source answered; returns what is believed now."""
         if _any_ready(found) or not _any_ready(self._believed):
             self._believed = found
@@ -39,7 +39,7 @@ class Belief:
         self._doubted = found
         return self.at(now)
 
-    def at(self, now: float) -> Sequence[Found]:
+    def at(self, now: float) -> Sequence[DiscoveredReplica]:
         """What is believed at a time, if the source says nothing new."""
         if now >= self.due:
             self._believed = self._doubted
@@ -51,5 +51,5 @@ class Belief:
         self._doubted_since = math.inf
 
 
-def _any_ready(found: Sequence[Found]) -> bool:
+def _any_ready(found: Sequence[DiscoveredReplica]) -> bool:
     return any(each.condition is Condition.READY for each in found)

@@ -10,8 +10,8 @@ import structlog
 
 from gateway.config.discovery_settings import DiscoverSettings
 from gateway.core.ids import ModelId
-from gateway.discovery.discovered import Condition, Found, Source, SourceFailed
-from gateway.discovery.empty_guard import Belief
+from gateway.discovery.discovered import Condition, DiscoveredReplica, ReplicaSource, SourceFailed
+from gateway.discovery.empty_guard import EmptyGuard
 from gateway.tasks import TaskGroupOwner
 
 _AGAIN_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -39,8 +39,8 @@ class Follower:
         self,
         model: ModelId,
         settings: DiscoverSettings,
-        source: Source,
-        take: Callable[[Sequence[Found]], None],
+        source: ReplicaSource,
+        take: Callable[[Sequence[DiscoveredReplica]], None],
         failed: Callable[[], None],
     ) -> None:
         self.settings = settings
@@ -49,7 +49,7 @@ class Follower:
         self._source = source
         self._take = take
         self._failed = failed
-        self._belief = Belief(settings.empty_after_seconds)
+        self._belief = EmptyGuard(settings.empty_after_seconds)
         self._doubting: asyncio.TimerHandle | None = None
         self._failures = 0
         self._tasks = TaskGroupOwner()
@@ -76,7 +76,7 @@ class Follower:
             self._note_failure(problem)
             await asyncio.sleep(pause * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311
 
-    def _answered(self, found: Sequence[Found]) -> None:
+    def _answered(self, found: Sequence[DiscoveredReplica]) -> None:
         if self._failures:
             _log.info("discovery_recovered", model=self._model, source=self.settings.source)
         self._failures = 0

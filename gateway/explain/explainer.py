@@ -11,13 +11,13 @@ import msgspec
 
 from gateway.core.explanation import (
     Attribution,
+    CacheEvent,
     Difference,
     Explanation,
-    Finished,
-    Happened,
-    Holder,
     ReferenceShown,
-    Reply,
+    ReplicaPrefix,
+    ReplyChoice,
+    RequestRecord,
     TokenWindows,
 )
 from gateway.core.prompt import TOKEN_BYTES
@@ -26,8 +26,8 @@ from gateway.explain.diff import find_difference
 from gateway.explain.diff.learned import learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
 from gateway.explain.prompt_text import LEADING_ROLES, PromptText, prompt_text
-from gateway.explain.reference import Families, Found, Kept, References, common_tokens, tokens_behind
-from gateway.explain.seen import Chains, Fates, Memory, Seen, Teller
+from gateway.explain.reference import Families, KeptRequest, ReferenceMatch, References, common_tokens, tokens_behind
+from gateway.explain.seen import LossCauses, PromptChains, Seen, SeenPrompts, SeenPublisher
 from gateway.explain.seen.seen_prompts import changed
 from gateway.explain.slot_turns import SlotTurns
 
@@ -60,7 +60,7 @@ class _Compared(NamedTuple):
         tokens: Both around the first differing token; None where their tokens cannot be compared.
     """
 
-    found: Found
+    found: ReferenceMatch
     equal: int
     behind: int
     difference: Difference | None
@@ -80,19 +80,19 @@ class Explainer:
 
     def __init__(
         self,
-        chains: Chains,
+        chains: PromptChains,
         references: References,
         families: Families,
         seen_blocks: int,
-        teller: Teller | None = None,
+        teller: SeenPublisher | None = None,
     ) -> None:
-        self._fates = Fates()
-        self._memory = Memory(chains, self._fates, seen_blocks, teller)
+        self._fates = LossCauses()
+        self._memory = SeenPrompts(chains, self._fates, seen_blocks, teller)
         self._references = references
         self._families = families
         self._turns = SlotTurns()
 
-    def happened(self, event: Happened) -> None:
+    def happened(self, event: CacheEvent) -> None:
         """Something happened to what is cached, after all requests so far."""
         self._fates.take(event)
 
@@ -108,7 +108,7 @@ class Explainer:
         """Let go of what is too old to be kept; ``now`` is Unix seconds."""
         self._references.expire(now)
 
-    def explain(self, finished: Finished) -> Explanation:
+    def explain(self, finished: RequestRecord) -> Explanation:
         """Where the prompt tokens of a request went; remembers the request for those that come after it."""
         if not finished.parts or finished.block_size < 1:
             return _counted(finished)
@@ -125,7 +125,7 @@ class Explainer:
         slot = self._turns.take(finished.request_id, found, slot)
         return explanation if slot is None else msgspec.structs.replace(explanation, slot=slot)
 
-    def _remember(self, finished: Finished, kept: Kept) -> None:
+    def _remember(self, finished: RequestRecord, kept: KeptRequest) -> None:
         replies = [reply.ids for reply in finished.replies if reply.ids] if len(finished.parts) == 1 else []
         for computed in [finished.parts[0] + ids for ids in replies] or finished.parts:
             self._memory.remember(finished, computed)
@@ -134,7 +134,7 @@ class Explainer:
             self._families.note(kept, finished.at, tools_first=finished.tools_first)
 
 
-def _counted(finished: Finished) -> Explanation:
+def _counted(finished: RequestRecord) -> Explanation:
     """What is known without looking at the prompt; what stands above is not classified."""
     ladder = _begun(finished, seen_tokens=0)
     while len(ladder.rungs) < len(RUNGS) - 1:
@@ -143,7 +143,9 @@ def _counted(finished: Finished) -> Explanation:
     return _explanation(finished, ladder, None, turn=0, was_skipped=True)
 
 
-def _explained(finished: Finished, kept: Kept, seen: Sequence[Seen], found: Found | None) -> Explanation:
+def _explained(
+    finished: RequestRecord, kept: KeptRequest, seen: Sequence[Seen], found: ReferenceMatch | None
+) -> Explanation:
     size = finished.block_size
     own = len(kept.ids) // TOKEN_BYTES
     lengths = [len(part) // TOKEN_BYTES for part in finished.parts]
@@ -179,7 +181,7 @@ def _explained(finished: Finished, kept: Kept, seen: Sequence[Seen], found: Foun
     return _explanation(finished, ladder, compared, turn=kept.text.turn, was_skipped=False)
 
 
-def _begun(finished: Finished, seen_tokens: int) -> Ladder:
+def _begun(finished: RequestRecord, seen_tokens: int) -> Ladder:
     """The ladder up to what any replica was believed to hold."""
     scale = _scale(finished)
     reported = finished.cached_tokens
@@ -199,7 +201,7 @@ def _begun(finished: Finished, seen_tokens: int) -> Ladder:
     return ladder
 
 
-def _by_worth(holder: Holder) -> tuple[int, bool]:
+def _by_worth(holder: ReplicaPrefix) -> tuple[int, bool]:
     """Most tokens first; of those that hold the same, one the request could have gone to."""
     return holder.held_tokens, not holder.barred
 
@@ -224,7 +226,7 @@ def _ends_of_known(lengths: Sequence[int], seen: Sequence[Seen], size: int) -> i
     )
 
 
-def _compared(finished: Finished, kept: Kept, found: Found | None, known: int) -> _Compared | None:
+def _compared(finished: RequestRecord, kept: KeptRequest, found: ReferenceMatch | None, known: int) -> _Compared | None:
     """The request beside its reference, if there is one; ``known`` tokens are held or were computed in any case."""
     if found is None:
         return None
@@ -274,12 +276,12 @@ def _windows(before: bytes, after: bytes, equal: int, lengths: Sequence[int]) ->
     )
 
 
-def _sequences(reference: Kept) -> list[bytes]:
+def _sequences(reference: KeptRequest) -> list[bytes]:
     """What the reference left in the engine's cache: its prompt, with each of its replies behind it."""
     return [reference.ids + (reply.ids or b"") for reply in reference.replies] or [reference.ids]
 
 
-def _lost_reply(reference: Kept, difference: Difference | None, start: int, own: int) -> int:
+def _lost_reply(reference: KeptRequest, difference: Difference | None, start: int, own: int) -> int:
     """Tokens of a reply that is sent back in another form than it was generated in, where its own are not known."""
     if difference is None or difference.reason is not Reason.REPLY_RERENDERED:
         return 0
@@ -288,7 +290,7 @@ def _lost_reply(reference: Kept, difference: Difference | None, start: int, own:
     return max(min(prompt + tokens - 1, own) - start, 0) if tokens else 0
 
 
-def _cause(finished: Finished, found: Found, difference: Difference | None) -> Difference | None:
+def _cause(finished: RequestRecord, found: ReferenceMatch, difference: Difference | None) -> Difference | None:
     """The first difference, or what else explains that the tokens are others."""
     reason = changed(found.reference.where, finished.where)
     if reason is not None and (difference is None or reason is Reason.TEMPLATE_CHANGED):
@@ -322,7 +324,7 @@ def _elsewhere(reason: Reason) -> Difference:
     return Difference(reason, str(reason), "", said=REASONS[reason].meaning)
 
 
-def _compared_by_text(found: Found, kept: Kept, difference: Difference | None, known: int) -> _Compared:
+def _compared_by_text(found: ReferenceMatch, kept: KeptRequest, difference: Difference | None, known: int) -> _Compared:
     """Token ids of another tokenizer cannot be compared; the text's characters can."""
     before, after = _characters(found.reference.text), _characters(kept.text)
     own, length = len(kept.ids) // TOKEN_BYTES, len(after) // TOKEN_BYTES
@@ -339,8 +341,8 @@ def _characters(text: PromptText) -> bytes:
     return whole.encode("utf-32-le", "surrogatepass")
 
 
-def _kept(finished: Finished, text: PromptText) -> Kept:
-    return Kept(
+def _kept(finished: RequestRecord, text: PromptText) -> KeptRequest:
+    return KeptRequest(
         request_id=finished.request_id,
         at=finished.at,
         tenant=finished.tenant,
@@ -354,17 +356,17 @@ def _kept(finished: Finished, text: PromptText) -> Kept:
     )
 
 
-def _replies(finished: Finished) -> tuple[Reply, ...]:
+def _replies(finished: RequestRecord) -> tuple[ReplyChoice, ...]:
     return finished.replies if len(finished.parts) == 1 else ()
 
 
-def _scale(finished: Finished) -> float:
+def _scale(finished: RequestRecord) -> float:
     """Tokens as the engine counts them, per token of the gateway's."""
     own, counted = finished.own_tokens, finished.prompt_tokens
     return counted / own if own > 0 and counted > 0 else 1.0
 
 
-def _note(finished: Finished, reason: Reason) -> str:
+def _note(finished: RequestRecord, reason: Reason) -> str:
     """What in particular; empty where the reason says it all."""
     rung = REASONS[reason].rung
     if rung is Rung.CHOSEN:
@@ -384,7 +386,7 @@ def _note(finished: Finished, reason: Reason) -> str:
 
 
 def _explanation(
-    finished: Finished, ladder: Ladder, compared: _Compared | None, *, turn: int, was_skipped: bool
+    finished: RequestRecord, ladder: Ladder, compared: _Compared | None, *, turn: int, was_skipped: bool
 ) -> Explanation:
     confirmed = finished.cached_tokens is not None
     missed = sorted(ladder.missed.items(), key=lambda item: -item[1])

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from gateway.core.explanation import Reply
+from gateway.core.explanation import ReplyChoice
 from gateway.core.outcome import Ending, Outcome
 from gateway.engines import payloads
 
@@ -39,12 +39,12 @@ class _Choice:
         if isinstance(text, str):
             self.texts.append(text)
 
-    def reply(self) -> Reply:
+    def reply(self) -> ReplyChoice:
         text = "".join(self.texts) if self.is_plain else None
-        return Reply(text, None, has_calls=self.has_calls, has_reasoning=self.has_reasoning)
+        return ReplyChoice(text, None, has_calls=self.has_calls, has_reasoning=self.has_reasoning)
 
 
-def replies(outcome: Outcome) -> Sequence[Reply]:
+def replies(outcome: Outcome) -> Sequence[ReplyChoice]:
     """Every choice of an answer, its token ids not yet known; the text is None where there is more than plain text."""
     if not outcome.answer or outcome.ending is not Ending.COMPLETE:
         return ()

@@ -5,7 +5,7 @@ from collections import OrderedDict
 import msgspec
 
 from gateway.core.explanation import VaryingSlot
-from gateway.explain.reference import Found
+from gateway.explain.reference import ReferenceMatch
 
 _KEPT = 2000
 
@@ -16,7 +16,7 @@ class SlotTurns:
     def __init__(self) -> None:
         self._slots: OrderedDict[str, VaryingSlot] = OrderedDict()
 
-    def take(self, request_id: str, found: Found | None, slot: VaryingSlot | None) -> VaryingSlot | None:
+    def take(self, request_id: str, found: ReferenceMatch | None, slot: VaryingSlot | None) -> VaryingSlot | None:
         """What is to be told of a request's slot.
 
         Args:

@@ -3,7 +3,7 @@
 import asyncio
 
 
-class Flight:
+class InflightRequest:
     """One attempt. Lives inside ``async with asyncio.timeout(...)``.
 
     Args:

@@ -12,7 +12,7 @@ from gateway.config.settings import ModelSettings, Settings
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.replica_state import DrainCause
 from gateway.core.target_load import Rates
-from gateway.discovery import Condition, Found
+from gateway.discovery import Condition, DiscoveredReplica
 from gateway.fleet.breaker import BreakerLimits
 from gateway.fleet.drains import Drains
 from gateway.fleet.fleet import Fleet
@@ -34,7 +34,7 @@ _log = structlog.get_logger("gateway.fleet.membership")
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
+class MembershipListeners:
     """Who has to know of replicas that come and go."""
 
     fleet: Fleet
@@ -69,7 +69,7 @@ class Membership:
         forgotten: Told of every replica that is no more.
     """
 
-    def __init__(self, settings: Settings, rooms: Rooms, forgotten: Callable[[Replica], None]) -> None:
+    def __init__(self, settings: Settings, rooms: MembershipListeners, forgotten: Callable[[Replica], None]) -> None:
         start = settings.placement
         self._rates = Rates(
             base_seconds=start.base_ttft_seconds,
@@ -87,7 +87,7 @@ class Membership:
         self._pools: dict[ModelId, LearnedRates] = {}
         self._members: dict[ReplicaId, _Member] = {}
         self._named: dict[ModelId, Sequence[ReplicaSettings]] = {}
-        self._found: dict[ModelId, Sequence[Found]] = {}
+        self._found: dict[ModelId, Sequence[DiscoveredReplica]] = {}
         self._clashes: set[tuple[ModelId, str]] = set()
         self._tasks = TaskGroupOwner()
 
@@ -97,7 +97,7 @@ class Membership:
             self._named[ModelId(model.id)] = model.replicas
         self._update_all()
 
-    def found(self, model: ModelId, found: Sequence[Found]) -> None:
+    def found(self, model: ModelId, found: Sequence[DiscoveredReplica]) -> None:
         """Go by these replicas that were found from now on, beside those of the configuration."""
         self._found[model] = found
         self._update(model)
@@ -129,10 +129,10 @@ class Membership:
             elif not known.gone:  # else it joins when it has left the other model
                 self._note_clash(model, f"replica {name} serves {known.replica.model}")
 
-    def _wanted(self, model: ModelId) -> Iterator[Found]:
+    def _wanted(self, model: ModelId) -> Iterator[DiscoveredReplica]:
         """Those of the configuration first: what is found as well is the same engine."""
         names, urls = set(), set()
-        for each in (*map(Found, self._named.get(model, ())), *self._found.get(model, ())):
+        for each in (*map(DiscoveredReplica, self._named.get(model, ())), *self._found.get(model, ())):
             if each.replica.id not in names and each.replica.url not in urls:
                 names.add(each.replica.id)
                 urls.add(each.replica.url)
@@ -158,7 +158,7 @@ class Membership:
         rooms.health.watch(replica)
         _log.info("replica_added", replica=replica.id, model=model, url=replica.url)
 
-    def _change(self, member: _Member, found: Found) -> None:
+    def _change(self, member: _Member, found: DiscoveredReplica) -> None:
         rooms, replica, before, after = self._rooms, member.replica, member.settings, found.replica
         if member.gone:
             member.gone = False

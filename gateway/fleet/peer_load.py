@@ -22,7 +22,7 @@ NO_LOAD = PeerLoad(0, 0, 0)
 
 
 @dataclass(slots=True)
-class _Peer:
+class _PeerEntry:
     """A gateway, and the most that it can have had there while the engine was asked for its metrics.
 
     Attributes:
@@ -52,7 +52,7 @@ class PeerLoads:
     def __init__(self) -> None:
         self.prefill_tokens = self.sequences = 0
         self.most_sequences = self.most_prefilling = 0
-        self._peers: dict[str, _Peer] = {}
+        self._peers: dict[str, _PeerEntry] = {}
         self._looking = False
 
     def begin_look(self) -> None:
@@ -72,7 +72,7 @@ class PeerLoads:
         """A gateway tells what it has there. Returns whether that changes anything."""
         peer = self._peers.get(name)
         if peer is None:
-            peer = self._peers[name] = _Peer()
+            peer = self._peers[name] = _PeerEntry()
         elif peer.load == load and not peer.settling:
             return False
         peer.load = load

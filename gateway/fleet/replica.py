@@ -14,7 +14,7 @@ from gateway.core.replica_state import DrainCause, ReplicaState
 from gateway.core.target_load import Load
 from gateway.engines import ServerFacts, advice
 from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
-from gateway.fleet.inflight_request import Flight
+from gateway.fleet.inflight_request import InflightRequest
 from gateway.fleet.model_traffic import ModelTraffic
 from gateway.fleet.rank_load import RankLoad, Ticket
 from gateway.http_client import Origin
@@ -76,7 +76,7 @@ class Replica:
         self.warming = False
         self.drain_causes: set[DrainCause] = set()
         self.drain_ordered_at: float | None = None
-        self.flights: set[Flight] = set()
+        self.flights: set[InflightRequest] = set()
         self.answered_at = -math.inf
         self.facts = EngineFacts()
         self.server: ServerFacts | None = None

@@ -35,7 +35,7 @@ class Response:
         self.read = connection.read
 
 
-class Exchange:
+class HttpExchange:
     """One request and its answer: ``async with client.request(…) as response``.
 
     Leaving keeps the connection for the next request if the answer was read to its end; otherwise it is closed at
@@ -81,7 +81,7 @@ class HttpClient:
         self._connect_timeout = connect_timeout_seconds
         self._idle: dict[Origin, deque[tuple[float, Connection]]] = {}
 
-    def request(self, method: str, origin: Origin, path: str, headers: Headers, body: bytes = b"") -> Exchange:
+    def request(self, method: str, origin: Origin, path: str, headers: Headers, body: bytes = b"") -> HttpExchange:
         """An exchange, to be entered.
 
         Args:
@@ -98,7 +98,7 @@ class HttpClient:
         if body or method != "GET":
             lines.append(b"content-length: %d\r\n" % len(body))
         lines.append(b"\r\n")
-        return Exchange(self, origin, b"".join(lines), body)
+        return HttpExchange(self, origin, b"".join(lines), body)
 
     async def fetch(
         self,

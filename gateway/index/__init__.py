@@ -1,6 +1,6 @@
 """Who holds which prefix."""
 
 from gateway.index.replicas import ReplicaIndex
-from gateway.index.replicated_index import SharedIndex
+from gateway.index.replicated_index import ReplicatedIndex
 
-__all__ = ["ReplicaIndex", "SharedIndex"]
+__all__ = ["ReplicaIndex", "ReplicatedIndex"]

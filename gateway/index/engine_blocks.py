@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable, Iterator
 
 from gateway.core.kv_events import Medium
-from gateway.index.holders import Shelf
+from gateway.index.holders import Holders
 from gateway.index.slot_map import NONE, SlotMap
 
 # Copies of a block, packed into 32 bits. A count that reached its most is not followed any more.
@@ -29,7 +29,7 @@ _SCATTER = secrets.randbits(64) | 1
 _GATHER = pow(_SCATTER, -1, 2**64)
 
 
-class NamedBlocks:
+class EngineBlocks:
     """The blocks, and what of them is on the shelf.
 
     Args:
@@ -48,7 +48,7 @@ class NamedBlocks:
     """
 
     def __init__(
-        self, shelf: Shelf, bit: int, on_lost: Callable[[int], None], *, keeps_ancestors: bool = False
+        self, shelf: Holders, bit: int, on_lost: Callable[[int], None], *, keeps_ancestors: bool = False
     ) -> None:
         self.held = 0
         self.digest = 0

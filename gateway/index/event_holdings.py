@@ -8,8 +8,8 @@ from gateway.core.block_chain import BlockChain
 from gateway.core.ids import ModelId, ReplicaId, Target
 from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent, Medium
 from gateway.core.ports import BlockHasher, Holding
-from gateway.index.engine_blocks import NamedBlocks
-from gateway.index.holders import Shelf
+from gateway.index.engine_blocks import EngineBlocks
+from gateway.index.holders import Holders
 from gateway.index.holdings import HeldBlocks
 
 _PURGE_SLOTS = 32
@@ -32,8 +32,8 @@ class _Leaving:
         start: The slot at which purging goes on.
     """
 
-    blocks: NamedBlocks
-    shelf: Shelf
+    blocks: EngineBlocks
+    shelf: Holders
     bit: int
     start: int = 0
 
@@ -59,7 +59,7 @@ class EventHoldings:
         self._model_of = model_of
         self._worth = worth
         self._on_lost = on_lost
-        self._shelves: list[Shelf] = []
+        self._shelves: list[Holders] = []
         self._parts: dict[Target, HeldBlocks] = {}
         self._leaving: deque[_Leaving] = deque()
 
@@ -156,7 +156,7 @@ class EventHoldings:
     def _start(self, target: Target) -> HeldBlocks:
         shelf, bit = self._take_bit()
 
-        def replace(blocks: NamedBlocks) -> tuple[Shelf, int]:
+        def replace(blocks: EngineBlocks) -> tuple[Holders, int]:
             self._leaving.append(_Leaving(blocks, part.shelf, part.bit))
             return self._take_bit()
 
@@ -171,12 +171,12 @@ class EventHoldings:
         self._parts[target] = part
         return part
 
-    def _take_bit(self) -> tuple[Shelf, int]:
+    def _take_bit(self) -> tuple[Holders, int]:
         for shelf in self._shelves:
             bit = shelf.take_bit()
             if bit is not None:
                 return shelf, bit
-        shelf = Shelf()
+        shelf = Holders()
         self._shelves.append(shelf)
         bit = shelf.take_bit()
         assert bit is not None

@@ -16,7 +16,7 @@ HOLDERS = 64
 _BELOW = (Medium.CPU, Medium.DISK)
 
 
-class Shelf:
+class Holders:
     """Chain hash -> holders."""
 
     def __init__(self) -> None:

@@ -12,9 +12,9 @@ from gateway.core.ids import ModelId
 from gateway.core.kv_events import BlockRemoved, BlockStored, Medium
 from gateway.core.ports import BlockHasher
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.index.engine_blocks import NamedBlocks, add_packed, drop_packed, one_copy
-from gateway.index.holders import Shelf
-from gateway.index.orphans import Aside, WaitingBlock
+from gateway.index.engine_blocks import EngineBlocks, add_packed, drop_packed, one_copy
+from gateway.index.holders import Holders
+from gateway.index.orphans import OrphanBlock, OrphanBlocks
 from gateway.index.pages import PageTokens
 from gateway.index.slot_map import NONE
 
@@ -48,13 +48,13 @@ class HeldBlocks:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: Holders,
         bit: int,
         hasher: BlockHasher,
         model: ModelId,
         *,
         on_lost: Callable[[int], None],
-        replace: Callable[[NamedBlocks], tuple[Shelf, int]],
+        replace: Callable[[EngineBlocks], tuple[Holders, int]],
     ) -> None:
         self.shelf = shelf
         self.bit = bit
@@ -64,8 +64,8 @@ class HeldBlocks:
         self._model = model
         self._on_lost = on_lost
         self._replace = replace
-        self._blocks = NamedBlocks(shelf, bit, on_lost)
-        self._aside = Aside()
+        self._blocks = EngineBlocks(shelf, bit, on_lost)
+        self._aside = OrphanBlocks()
         # Blocks that have appeared while others waited for them, by name.
         self._appeared: deque[int] = deque()
         self._undescribed: dict[tuple[int, Medium], int] = {}
@@ -77,7 +77,7 @@ class HeldBlocks:
         self._chain_of: dict[int, int] | None = None
 
     @property
-    def blocks(self) -> NamedBlocks:
+    def blocks(self) -> EngineBlocks:
         """The blocks whose place is known."""
         return self._blocks
 
@@ -179,9 +179,9 @@ class HeldBlocks:
     def _start_over(self, *, sparse: bool) -> None:
         """Forget all blocks."""
         self.shelf, self.bit = self._replace(self._blocks)
-        self._blocks = NamedBlocks(self.shelf, self.bit, self._on_lost, keeps_ancestors=sparse)
+        self._blocks = EngineBlocks(self.shelf, self.bit, self._on_lost, keeps_ancestors=sparse)
         self._chain_of = {} if sparse else None
-        self._aside = Aside()
+        self._aside = OrphanBlocks()
         self._appeared.clear()
         self._engine_block_size = 0
         self._pages = None
@@ -305,7 +305,7 @@ class HeldBlocks:
                 block.copies = add_packed(block.copies, one)
             else:
                 extra = event.extras[i] if event.extras else None
-                self._aside.put(WaitingBlock(name, parent, event.tokens[i * size : (i + 1) * size], extra, one))
+                self._aside.put(OrphanBlock(name, parent, event.tokens[i * size : (i + 1) * size], extra, one))
             parent = name
 
     def _adopt(self, slot: int, name: int) -> None:

@@ -14,7 +14,7 @@ _LINGER_SECONDS = 2.0
 covers a slow network and a busy gateway."""
 
 
-class FreshBlocks:
+class InflightBlocks:
     """Chain hashes by target, each as often as there are requests that bring it."""
 
     def __init__(self) -> None:

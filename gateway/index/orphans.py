@@ -16,7 +16,7 @@ BYTES_LIMIT = 64 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class WaitingBlock:
+class OrphanBlock:
     """One block that waits.
 
     Attributes:
@@ -39,7 +39,7 @@ class WaitingBlock:
         return len(self.tokens) + len(self.extra or b"")
 
 
-class Aside:
+class OrphanBlocks:
     """All blocks of one target that wait."""
 
     def __init__(self, limit: int = LIMIT, bytes_limit: int = BYTES_LIMIT) -> None:
@@ -47,17 +47,17 @@ class Aside:
         self._bytes_limit = bytes_limit
         self._bytes = 0
         # By name, oldest first, and by the parent that is waited for.
-        self._blocks: OrderedDict[int, WaitingBlock] = OrderedDict()
-        self._children: dict[int, dict[int, WaitingBlock]] = {}
+        self._blocks: OrderedDict[int, OrphanBlock] = OrderedDict()
+        self._children: dict[int, dict[int, OrphanBlock]] = {}
 
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def get(self, name: int) -> WaitingBlock | None:
+    def get(self, name: int) -> OrphanBlock | None:
         """The waiting block of that name."""
         return self._blocks.get(name)
 
-    def put(self, block: WaitingBlock) -> None:
+    def put(self, block: OrphanBlock) -> None:
         """Let a block wait; its name must not be waiting yet."""
         self._bytes += block.nbytes
         while self._blocks and (len(self._blocks) >= self._limit or self._bytes > self._bytes_limit):
@@ -78,7 +78,7 @@ class Aside:
         """Whether any block waits for a name."""
         return parent in self._children
 
-    def take_child(self, parent: int) -> WaitingBlock | None:
+    def take_child(self, parent: int) -> OrphanBlock | None:
         """Take out one of the blocks that wait for a name; None if none does."""
         siblings = self._children.get(parent)
         if not siblings:

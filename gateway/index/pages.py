@@ -4,7 +4,7 @@ A block is hashed when its last page comes, and by then the others may have come
 """
 
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.index.engine_blocks import NamedBlocks
+from gateway.index.engine_blocks import EngineBlocks
 from gateway.index.slot_map import NONE
 
 
@@ -38,7 +38,7 @@ class PageTokens:
             self._tokens.extend(bytes(end - len(self._tokens)))
         self._tokens[slot * self._size : end] = tokens
 
-    def block_so_far(self, blocks: NamedBlocks, slot: int) -> tuple[int, bytes]:
+    def block_so_far(self, blocks: EngineBlocks, slot: int) -> tuple[int, bytes]:
         """The block that a page continues.
 
         Args:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateway.core.block_chain import BlockChain
 from gateway.core.ids import BlockHash, ReplicaId, Target
-from gateway.index.radix_tree import Node, PrefixTree
+from gateway.index.radix_tree import Node, RadixTree
 
 
 @dataclass(slots=True, eq=False)
@@ -14,7 +14,7 @@ class PredictedLease:
 
     target: Target
     held_tokens: int
-    tree: PrefixTree
+    tree: RadixTree
     nodes: tuple[Node, ...]
     chains: Sequence[BlockChain]
     again_blocks: tuple[int, ...]
@@ -34,7 +34,7 @@ class PredictedIndex:
     def __init__(self, default_blocks: int, speculative_ttl_seconds: float) -> None:
         self._default_blocks = default_blocks
         self._ttl = speculative_ttl_seconds
-        self._trees: dict[Target, PrefixTree] = {}
+        self._trees: dict[Target, RadixTree] = {}
 
     def depth(self, chain: BlockChain, target: Target, now: float) -> int:
         """How many of a chain's reusable blocks a target is expected to hold."""
@@ -101,7 +101,7 @@ class PredictedIndex:
         """See ``PrefixIndex``. Requests still running there keep their lease on the forgotten tree, harmlessly."""
         tree = self._trees.pop(target, None)
         if tree is not None:
-            self._trees[target] = PrefixTree(tree.capacity_blocks, self._ttl)
+            self._trees[target] = RadixTree(tree.capacity_blocks, self._ttl)
 
     def forget(self, replica: ReplicaId) -> None:
         """A replica has left: nothing of it is kept."""
@@ -113,8 +113,8 @@ class PredictedIndex:
         tree = self._trees.get(target)
         return 0 if tree is None else tree.blocks
 
-    def _tree(self, target: Target) -> PrefixTree:
+    def _tree(self, target: Target) -> RadixTree:
         tree = self._trees.get(target)
         if tree is None:
-            tree = self._trees[target] = PrefixTree(self._default_blocks, self._ttl)
+            tree = self._trees[target] = RadixTree(self._default_blocks, self._ttl)
         return tree

@@ -46,7 +46,7 @@ class Node:
         self.partial = False
 
 
-class PrefixTree:
+class RadixTree:
     """The believed cache content of one replica.
 
     Args:

@@ -13,7 +13,7 @@ from gateway.core.ids import ModelId, ReplicaId, Target
 from gateway.core.kv_events import AllBlocksCleared, FeedState, IndexSource, KvEvent, Medium
 from gateway.core.ports import BlockHasher, Holding, IndexState, Lease
 from gateway.index.event_holdings import EventHoldings
-from gateway.index.inflight import FreshBlocks
+from gateway.index.inflight import InflightBlocks
 from gateway.index.predicted import PredictedIndex, PredictedLease
 
 _ALL_BUT = 0.01
@@ -51,7 +51,7 @@ class ReplicaIndex:
         default_blocks: int,
         speculative_ttl_seconds: float,
     ) -> None:
-        self._fresh = FreshBlocks()
+        self._fresh = InflightBlocks()
         self._events = EventHoldings(hasher, model_of, worth, self._fresh.lost)
         self._predicted = PredictedIndex(default_blocks, speculative_ttl_seconds)
         self._feeds: dict[Target, FeedState] = {}

@@ -20,7 +20,7 @@ _MOST_BLOCKS = 65_536
 """Blocks of requests that wait to be told: half a mebibyte. Others' requests are not told then: they cost hits only."""
 
 
-class _What(IntEnum):
+class _RouteStage(IntEnum):
     BEGIN = 0
     COMPUTED = 1
     COMPLETE = 2
@@ -43,11 +43,11 @@ class _Chain(msgspec.Struct, array_like=True):
     after: int = -1
 
 
-class _Step(msgspec.Struct, array_like=True):
+class _RouteMessage(msgspec.Struct, array_like=True):
     """What became of a request.
 
     Attributes:
-        what: One of ``_What``.
+        what: One of ``_RouteStage``.
         number: The request's.
         replica: Where it was sent; with ``BEGIN``.
         rank: Likewise.
@@ -55,7 +55,7 @@ class _Step(msgspec.Struct, array_like=True):
         chains: Its prompts; with ``COMPLETE`` what it left in the cache.
     """
 
-    what: _What
+    what: _RouteStage
     number: int
     replica: str = ""
     rank: int = 0
@@ -63,11 +63,11 @@ class _Step(msgspec.Struct, array_like=True):
     chains: list[_Chain] = []
 
 
-_decoder = msgspec.msgpack.Decoder(list[_Step])
+_decoder = msgspec.msgpack.Decoder(list[_RouteMessage])
 
 
 @dataclass(slots=True, eq=False)
-class _Lease:
+class _ReplicatedLease:
     """A request of this gateway; ``number`` is None if it is not told."""
 
     inner: Lease
@@ -81,7 +81,7 @@ class _Lease:
 
 
 @dataclass(slots=True, eq=False)
-class _Heard:
+class _PeerRequest:
     """A peer's request."""
 
     lease: Lease
@@ -89,8 +89,8 @@ class _Heard:
     computed: bool = False
 
 
-class SharedIndex:
-    """A ``PrefixIndex`` in front of another one, and a ``Shared``.
+class ReplicatedIndex:
+    """A ``PrefixIndex`` in front of another one, and a ``Replicated``.
 
     Args:
         inner: The index of this gateway.
@@ -100,10 +100,12 @@ class SharedIndex:
     def __init__(self, inner: PrefixIndex, knows: Callable[[Target], bool]) -> None:
         self._inner = inner
         self._knows = knows
-        self._steps: list[tuple[_What, int, Target | None, int | None, Sequence[BlockChain], Sequence[BlockChain]]] = []
+        self._steps: list[
+            tuple[_RouteStage, int, Target | None, int | None, Sequence[BlockChain], Sequence[BlockChain]]
+        ] = []
         self._waiting_blocks = 0
         self._number = 0
-        self._heard: dict[str, dict[int, _Heard]] = {}
+        self._heard: dict[str, dict[int, _PeerRequest]] = {}
 
     # Of this gateway's requests
 
@@ -112,30 +114,30 @@ class SharedIndex:
         inner = self._inner.begin(chains, target, now)
         blocks = 1 + sum(len(chain.hashes) for chain in chains)
         if self._waiting_blocks + blocks > _MOST_BLOCKS:
-            return _Lease(inner, None, chains)
+            return _ReplicatedLease(inner, None, chains)
         self._waiting_blocks += blocks
         self._number += 1
-        self._steps.append((_What.BEGIN, self._number, target, None, chains, ()))
-        return _Lease(inner, self._number, chains)
+        self._steps.append((_RouteStage.BEGIN, self._number, target, None, chains, ()))
+        return _ReplicatedLease(inner, self._number, chains)
 
     def computed(self, lease: Lease) -> None:
         """See ``PrefixIndex``."""
-        assert isinstance(lease, _Lease)
+        assert isinstance(lease, _ReplicatedLease)
         self._inner.computed(lease.inner)
-        self._step(_What.COMPUTED, lease)
+        self._step(_RouteStage.COMPUTED, lease)
 
     def complete(self, lease: Lease, cached_tokens: int | None, filled: Iterable[BlockChain], now: float) -> None:
         """See ``PrefixIndex``."""
-        assert isinstance(lease, _Lease)
+        assert isinstance(lease, _ReplicatedLease)
         filled = list(filled)
         self._inner.complete(lease.inner, cached_tokens, filled, now)
-        self._step(_What.COMPLETE, lease, cached_tokens, filled)
+        self._step(_RouteStage.COMPLETE, lease, cached_tokens, filled)
 
     def abandon(self, lease: Lease) -> None:
         """See ``PrefixIndex``."""
-        assert isinstance(lease, _Lease)
+        assert isinstance(lease, _ReplicatedLease)
         self._inner.abandon(lease.inner)
-        self._step(_What.ABANDON, lease)
+        self._step(_RouteStage.ABANDON, lease)
 
     def holdings(self, chains: Sequence[BlockChain], targets: Sequence[Target], now: float) -> list[Holding]:
         """See ``PrefixIndex``."""
@@ -160,13 +162,13 @@ class SharedIndex:
     # Of others'
 
     def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - what is over is of no use
-        """See ``Shared``."""
+        """See ``Replicated``."""
         if not self._steps:
             return None
         steps, self._steps, self._waiting_blocks = self._steps, [], 0
         return msgspec.msgpack.encode(
             [
-                _Step(
+                _RouteMessage(
                     what,
                     number,
                     target.replica if target else "",
@@ -179,21 +181,21 @@ class SharedIndex:
         )
 
     def heard(self, peer: str, told: bytes, now: float) -> None:
-        """See ``Shared``."""
+        """See ``Replicated``."""
         requests = self._heard.setdefault(peer, {})
         for step in _decoder.decode(told):
-            if step.what is _What.BEGIN:
+            if step.what is _RouteStage.BEGIN:
                 target = Target(ReplicaId(step.replica), step.rank)
                 if self._knows(target):
                     chains = [_read(chain, ()) for chain in step.chains]
-                    requests[step.number] = _Heard(self._inner.begin(chains, target, now), chains)
-            elif step.what is _What.COMPUTED:
+                    requests[step.number] = _PeerRequest(self._inner.begin(chains, target, now), chains)
+            elif step.what is _RouteStage.COMPUTED:
                 self._computed(requests.get(step.number))
             else:
                 self._end(step, requests.pop(step.number, None), now)
 
     def missed(self, peer: str, now: float) -> None:
-        """See ``Shared``. Its requests may have ended unheard: what was computed is taken to be there."""
+        """See ``Replicated``. Its requests may have ended unheard: what was computed is taken to be there."""
         for request in self._heard.pop(peer, {}).values():
             if request.computed:
                 self._inner.complete(request.lease, None, request.chains, now)
@@ -201,21 +203,23 @@ class SharedIndex:
                 self._inner.abandon(request.lease)
 
     def gone(self, peer: str, now: float) -> None:
-        """See ``Shared``."""
+        """See ``Replicated``."""
 
-    def _step(self, what: _What, lease: _Lease, cached: int | None = None, filled: Sequence[BlockChain] = ()) -> None:
+    def _step(
+        self, what: _RouteStage, lease: _ReplicatedLease, cached: int | None = None, filled: Sequence[BlockChain] = ()
+    ) -> None:
         if lease.number is not None:
             self._steps.append((what, lease.number, None, cached, filled, lease.chains))
 
-    def _computed(self, request: _Heard | None) -> None:
+    def _computed(self, request: _PeerRequest | None) -> None:
         if request is not None:
             request.computed = True
             self._inner.computed(request.lease)
 
-    def _end(self, step: _Step, request: _Heard | None, now: float) -> None:
+    def _end(self, step: _RouteMessage, request: _PeerRequest | None, now: float) -> None:
         if request is None:
             return
-        if step.what is _What.COMPLETE:
+        if step.what is _RouteStage.COMPLETE:
             filled = [_read(chain, request.chains) for chain in step.chains]
             self._inner.complete(request.lease, step.cached_tokens, filled, now)
         else:

@@ -25,10 +25,10 @@ from gateway.core.kv_events import (
 )
 from gateway.core.ports import EventIndex, EventObserver
 from gateway.engines import BatchReader, BatchUnreadable, decode_batch
-from gateway.kv_events.log_limiter import Alarm
+from gateway.kv_events.log_limiter import LogLimiter
 from gateway.kv_events.order import Action, Apply, AskReplay, BatchOrder, Clear, Gap, SetState
 from gateway.kv_events.portions import pieces
-from gateway.kv_events.work_scheduler import Pump
+from gateway.kv_events.work_scheduler import WorkScheduler
 from gateway.kv_events.zmq_sockets import Context, FrameUnreadable, Replay, Subscription
 
 _SMALL_BYTES = 16_384
@@ -116,7 +116,7 @@ class Feed:
         source: EventSource,
         *,
         context: Context,
-        pump: Pump,
+        pump: WorkScheduler,
         index: EventIndex,
         observer: EventObserver,
         settings: IngestSettings,
@@ -145,7 +145,7 @@ class Feed:
         self._failed_probes = 0
         self._retry_at: float | None = None
         self._resume_at: float | None = None
-        self._alarm = Alarm(target, source.problem, fix)
+        self._alarm = LogLimiter(target, source.problem, fix)
         self._stranger = False
         self._subscription = self._subscribe()
         index.set_feed(target, FeedState.CONNECTING)
@@ -177,7 +177,7 @@ class Feed:
             self._owed_since = now
 
     def step(self) -> bool:
-        """See ``Worker``."""
+        """See ``PortionedWork``."""
         try:
             return self._step()
         except Exception:  # noqa: BLE001 - one feed's trouble must not stop the others

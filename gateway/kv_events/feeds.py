@@ -19,7 +19,7 @@ from gateway.core.ports import EngineReader, EngineUnavailable, EventIndex, Even
 from gateway.core.settlement import Refusal, Settlement
 from gateway.engines import advice, event_sources, offset_sources
 from gateway.kv_events.feed import Feed, FeedReport
-from gateway.kv_events.work_scheduler import Pump
+from gateway.kv_events.work_scheduler import WorkScheduler
 from gateway.kv_events.zmq_sockets import Context
 from gateway.tasks import TaskGroupOwner, in_daemon_thread
 
@@ -85,7 +85,7 @@ class KvFeeds:
         self._observer = observer
         self._settings = settings
         self._context: Context | None = None
-        self._pump = Pump()
+        self._pump = WorkScheduler()
         self._tasks = TaskGroupOwner()
         self._started = False
 

@@ -11,7 +11,7 @@ _REMIND_SECONDS = 60.0
 _log = structlog.get_logger("gateway.kv_events")
 
 
-class Alarm:
+class LogLimiter:
     """One target's.
 
     Args:

@@ -13,30 +13,32 @@ _BUDGET_SECONDS = 0.0005
 """Work between two turns of the event loop. A request takes a few turns, so this bounds what events can add to it."""
 
 
-class Worker(Protocol):
+class PortionedWork(Protocol):
     """Something with work in small steps."""
 
     def step(self) -> bool:
-        """Do one step. Returns whether there may be more to do; if not, ``Pump.wake`` is called when there is. If it
-        raises, it gets no more turns until then."""
+        """Do one step. Returns whether there may be more to do; if not, ``WorkScheduler.wake`` is called later.
+
+        After an exception, no step is done until then.
+        """
         ...
 
 
-class Pump:
+class WorkScheduler:
     """Takes turns between workers."""
 
     def __init__(self) -> None:
-        self._ready: OrderedDict[Worker, None] = OrderedDict()
+        self._ready: OrderedDict[PortionedWork, None] = OrderedDict()
         self._scheduled = False
 
-    def wake(self, worker: Worker) -> None:
+    def wake(self, worker: PortionedWork) -> None:
         """A worker may have something to do."""
         self._ready[worker] = None
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
-    def forget(self, worker: Worker) -> None:
+    def forget(self, worker: PortionedWork) -> None:
         """A worker has ended."""
         self._ready.pop(worker, None)
 

@@ -2,12 +2,12 @@
 
 from gateway.proxy.forward import Forwarder
 from gateway.proxy.headers import asked_rank
-from gateway.proxy.response import Terms
+from gateway.proxy.response import ForwardOptions
 from gateway.proxy.retry_budget import RetryBudget
 
 __all__ = [
+    "ForwardOptions",
     "Forwarder",
     "RetryBudget",
-    "Terms",
     "asked_rank",
 ]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from gateway.core.outcome import Ending, Outcome
 from gateway.core.ports import Sink
 from gateway.core.request import ChatRequest
-from gateway.fleet.inflight_request import Flight
+from gateway.fleet.inflight_request import InflightRequest
 from gateway.fleet.replica import Replica
 from gateway.http_client import HttpClient, NotConnected, TransportError
 from gateway.proxy.headers import upstream_headers
-from gateway.proxy.response import Answer, Terms
+from gateway.proxy.response import ForwardOptions, ResponseRelay
 
 
 class Forwarder:
@@ -46,7 +46,7 @@ class Forwarder:
         rank: int,
         sink: Sink,
         *,
-        terms: Terms,
+        terms: ForwardOptions,
         on_first_byte: Callable[[], None],
         on_started: Callable[[], None],
         withhold: Callable[[Ending, int | None, bool], bool],
@@ -77,7 +77,7 @@ class Forwarder:
             if not flight.called_back:
                 timeout.reschedule(min(clock() + 1.125 * self._chunk_timeout, terms.deadline))
 
-        attempt = Answer(
+        attempt = ResponseRelay(
             sink, terms, on_first_byte, taken, request, max_answer_bytes=self._max_answer_bytes, on_started=on_started
         )
         headers = upstream_headers(
@@ -91,7 +91,7 @@ class Forwarder:
         path = f"{request.endpoint}?{request.query.decode('latin-1')}" if request.query else request.endpoint
         ending = Ending.COMPLETE
         timeout = asyncio.timeout_at(min(attempt.now() + self._first_byte_timeout, terms.deadline))
-        flight = Flight(timeout, attempt.now())
+        flight = InflightRequest(timeout, attempt.now())
         try:
             async with timeout:
                 replica.flights.add(flight)

@@ -15,7 +15,7 @@ from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.ports import Sink
 from gateway.core.request import ChatRequest
 from gateway.engines import parse_usage
-from gateway.fleet.inflight_request import Flight
+from gateway.fleet.inflight_request import InflightRequest
 from gateway.http_client import Broken
 from gateway.proxy.headers import client_headers
 from gateway.proxy.sse import EventFilter, json_of
@@ -65,7 +65,7 @@ _body_decoder = msgspec.json.Decoder(_Body)
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ForwardOptions:
     """What goes with a request, and for how long.
 
     Attributes:
@@ -85,7 +85,7 @@ class Terms:
     begun: bool = False
 
 
-class Answer:
+class ResponseRelay:
     """The state of one answer on its way.
 
     Args:
@@ -103,7 +103,7 @@ class Answer:
     def __init__(
         self,
         sink: Sink,
-        terms: Terms,
+        terms: ForwardOptions,
         on_first_byte: Callable[[], None],
         on_taken: Callable[[], None],
         request: ChatRequest,
@@ -203,7 +203,7 @@ class Answer:
             await self._tell(part, more=True)
             self._on_taken()
 
-    def ending_of_timeout(self, flight: Flight, *, expired: bool) -> Ending:
+    def ending_of_timeout(self, flight: InflightRequest, *, expired: bool) -> Ending:
         """How an attempt ended whose time was over; ``expired``: that of the whole request."""
         if flight.called_back:
             self.problem = "its health checks fail"

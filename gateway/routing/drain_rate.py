@@ -10,7 +10,7 @@ _SEVERAL = 3
 """Requests from which on a further one can be compared with them."""
 
 
-class Pace:
+class DrainRate:
     """Tokens that left a queue lately.
 
     Args:

@@ -21,7 +21,7 @@ _MOST_PAST = 4096
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class WaitingRequest:
     """A request that waits.
 
     Attributes:
@@ -62,7 +62,7 @@ class _Tenant:
     start: float
     cost: int = 0
     at: dict[Target, int] = field(default_factory=dict)
-    waiting: dict[int, Waiting] = field(default_factory=dict)
+    waiting: dict[int, WaitingRequest] = field(default_factory=dict)
 
 
 class FairOrder:
@@ -86,7 +86,7 @@ class FairOrder:
         """Targets that anybody waits for."""
         return self._wanted.keys()
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: WaitingRequest) -> None:
         """One more, behind those of its tenant; in front of them if it comes again."""
         self._numbers += 1
         waiting.number = self._numbers
@@ -102,7 +102,7 @@ class FairOrder:
         self._length += 1
         self._count(tenant, waiting, 1)
 
-    def remove(self, waiting: Waiting) -> bool:
+    def remove(self, waiting: WaitingRequest) -> bool:
         """One less; returns whether it was there."""
         tenant = self._tenants.get(waiting.tenant)
         if tenant is None or tenant.waiting.pop(waiting.number, None) is None:
@@ -118,21 +118,23 @@ class FairOrder:
                 self._past = dict(nlargest(_MOST_PAST // 2, self._past.items(), key=itemgetter(1)))
         return True
 
-    def serve(self, waiting: Waiting) -> None:
+    def serve(self, waiting: WaitingRequest) -> None:
         """It is sent now: take it out, and count it."""
         tenant = self._tenants[waiting.tenant]
         self._time = max(tenant.start, self._time)
         tenant.start = self._time + (0 if waiting.again else waiting.cost / tenant.share)
         self.remove(waiting)
 
-    def move(self, waiting: Waiting, target: Target, tokens: int) -> None:
+    def move(self, waiting: WaitingRequest, target: Target, tokens: int) -> None:
         """It was placed anew."""
         tenant = self._tenants[waiting.tenant]
         self._count(tenant, waiting, -1)
         waiting.target, waiting.tokens = target, tokens
         self._count(tenant, waiting, 1)
 
-    def in_turn(self, wanted: Callable[[Waiting], bool]) -> Iterator[tuple[Waiting, Mapping[Target, int]]]:
+    def in_turn(
+        self, wanted: Callable[[WaitingRequest], bool]
+    ) -> Iterator[tuple[WaitingRequest, Mapping[Target, int]]]:
         """Requests in the order in which they should go, with the tokens that wait in front of each, by target.
 
         Those that come may be moved meanwhile, but once one was taken out, ask anew.
@@ -154,7 +156,7 @@ class FairOrder:
         own = self._tenants.get(tenant)
         return self._in_front(own, own.at, own.cost) if own is not None else {}
 
-    def cost_ahead(self, waiting: Waiting) -> float:
+    def cost_ahead(self, waiting: WaitingRequest) -> float:
         """What should be served before the newest request of a tenant is done, all that waits of the tenant included.
 
         Args:
@@ -164,7 +166,7 @@ class FairOrder:
         per_share = own.cost / own.share if own is not None else waiting.cost / waiting.share
         return sum(min(tenant.cost, per_share * tenant.share) for tenant in self._tenants.values())
 
-    def newest_of_heaviest(self) -> Waiting:
+    def newest_of_heaviest(self) -> WaitingRequest:
         """Who is refused if somebody has to be: the newest request of the tenant with most waiting for its share."""
         heaviest = max(
             self._tenants.values(), key=lambda tenant: (tenant.cost / tenant.share, next(reversed(tenant.waiting)))
@@ -184,7 +186,7 @@ class FairOrder:
                 found[target] = found.get(target, 0) + round(part * tokens)
         return found
 
-    def _count(self, tenant: _Tenant, waiting: Waiting, sign: int) -> None:
+    def _count(self, tenant: _Tenant, waiting: WaitingRequest, sign: int) -> None:
         tenant.cost += sign * waiting.cost
         _add(tenant.at, waiting.target, sign * waiting.tokens)
         _add(self._wanted, waiting.target, sign)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from gateway.core.errors import Overloaded
 from gateway.core.ids import ReplicaId, Target
 from gateway.core.tenant import Tenant
-from gateway.routing.fair_order import FairOrder, Waiting
+from gateway.routing.fair_order import FairOrder, WaitingRequest
 
 LARGE_BYTES = 256 * 1024
 """A job of more than this is large. Encoding 256 KiB of text that was never seen before takes about 25 ms."""
@@ -40,7 +40,7 @@ class _Job:
         large: Whether it must not use the last thread.
     """
 
-    waiting: Waiting
+    waiting: WaitingRequest
     call: Callable[[], Any]
     done: asyncio.Future[Any]
     large: bool
@@ -71,7 +71,7 @@ class FairThreads:
         """Call a function in a thread; see ``ports.LongTexts``."""
         if self._closed:
             raise RuntimeError("the gateway is shutting down")
-        waiting = Waiting(str(tenant.id), tenant.share, _THREADS, size)
+        waiting = WaitingRequest(str(tenant.id), tenant.share, _THREADS, size)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         job = _Job(waiting, partial(function, *arguments), done, size > self._large_bytes)
         self._add(job)

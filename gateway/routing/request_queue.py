@@ -10,8 +10,8 @@ from gateway.core.errors import Overloaded
 from gateway.core.ids import ModelId, Target
 from gateway.core.ports import QueueObserver
 from gateway.core.tenant import Tenant
-from gateway.routing.drain_rate import Pace
-from gateway.routing.fair_order import FairOrder, Waiting
+from gateway.routing.drain_rate import DrainRate
+from gateway.routing.fair_order import FairOrder, WaitingRequest
 
 _TRIES = 16
 """Requests that are placed anew at a time; each costs about what the first placing did."""
@@ -31,7 +31,7 @@ _NOTHING: Ahead = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Placement:
     """Where a request would be sent now.
 
     Attributes:
@@ -46,7 +46,7 @@ class Wish:
 
 
 @dataclass(slots=True, eq=False)
-class _Guest:
+class _QueuedRequest:
     """Somebody who waits.
 
     Attributes:
@@ -56,14 +56,14 @@ class _Guest:
         turn: Done when it may be sent; with what it should raise instead.
     """
 
-    waiting: Waiting
+    waiting: WaitingRequest
     tenant: Tenant
-    place: Callable[[Ahead], Wish]
+    place: Callable[[Ahead], Placement]
     turn: asyncio.Future[BaseException | None]
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
+class _ModelQueue:
     """One model's queue; lives as long as somebody waits.
 
     Attributes:
@@ -80,10 +80,10 @@ class _Line:
     """
 
     model: ModelId
-    pace: Pace
+    pace: DrainRate
     expected: float
     order: FairOrder = field(default_factory=FairOrder)
-    guests: dict[int, _Guest] = field(default_factory=dict)
+    guests: dict[int, _QueuedRequest] = field(default_factory=dict)
     empty: asyncio.Event = field(default_factory=asyncio.Event)
     stale: set[int] = field(default_factory=set)
     free: set[Target] = field(default_factory=set)
@@ -91,7 +91,7 @@ class _Line:
     timer: asyncio.TimerHandle | None = None
 
 
-class Lines:
+class RequestQueue:
     """All queues.
 
     Args:
@@ -106,7 +106,7 @@ class Lines:
         self._settings = settings
         self._busy = busy
         self._observer = observer
-        self._lines: dict[ModelId, _Line] = {}
+        self._lines: dict[ModelId, _ModelQueue] = {}
 
     def waits(self, model: ModelId) -> bool:
         """Whether anybody waits for a model."""
@@ -127,8 +127,8 @@ class Lines:
         self,
         model: ModelId,
         tenant: Tenant,
-        wish: Wish,
-        place: Callable[[Ahead], Wish],
+        wish: Placement,
+        place: Callable[[Ahead], Placement],
         *,
         again: bool,
         until: float,
@@ -153,8 +153,8 @@ class Lines:
         began = loop.time()
         line = self._lines.get(model) or self._open(model, began)
         line.expected = expected
-        waiting = Waiting(tenant.id, tenant.share, wish.target, wish.tokens, again)
-        guest = _Guest(waiting, tenant, place, loop.create_future())
+        waiting = WaitingRequest(tenant.id, tenant.share, wish.target, wish.tokens, again)
+        guest = _QueuedRequest(waiting, tenant, place, loop.create_future())
         line.order.add(waiting)
         line.guests[waiting.number] = guest
         self._observer.on_queue_length(model, len(line.order))
@@ -191,24 +191,24 @@ class Lines:
         except TimeoutError:
             raise _overloaded(model, self._settings.max_seconds) from None
 
-    def _open(self, model: ModelId, now: float) -> _Line:
-        line = self._lines[model] = _Line(model, Pace(now), 1.0)
+    def _open(self, model: ModelId, now: float) -> _ModelQueue:
+        line = self._lines[model] = _ModelQueue(model, DrainRate(now), 1.0)
         line.timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look, line)
         return line
 
-    def _look(self, line: _Line) -> None:
+    def _look(self, line: _ModelQueue) -> None:
         """Nobody said that anything is free. See whether it is, and whether those who wait still want what they did."""
         line.timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look, line)
         line.stale.update(itertools.islice(line.guests, _TRIES))  # those that were placed longest ago
         self._stir_soon(line)
 
-    def _stir_soon(self, line: _Line) -> None:
+    def _stir_soon(self, line: _ModelQueue) -> None:
         # Only once all that happens at this moment has happened.
         if not line.stirring:
             line.stirring = True
             asyncio.get_running_loop().call_soon(self._stir, line)
 
-    def _stir(self, line: _Line) -> None:
+    def _stir(self, line: _ModelQueue) -> None:
         """Let the next one go that can; whoever finds its target busy lets others go before."""
         line.stirring = False
         busy = self._busy(line.model)
@@ -219,7 +219,7 @@ class Lines:
             line.free = free
             return
 
-        def worth_a_try(waiting: Waiting) -> bool:
+        def worth_a_try(waiting: WaitingRequest) -> bool:
             nonlocal first
             if waiting.number in line.stale or not busy.get(waiting.target, False):
                 return True
@@ -237,7 +237,7 @@ class Lines:
                 return
         line.free = free
 
-    def _went(self, line: _Line, waiting: Waiting, ahead: Ahead) -> bool:
+    def _went(self, line: _ModelQueue, waiting: WaitingRequest, ahead: Ahead) -> bool:
         """Whether a request leaves the queue, because it can be sent, or because it never can."""
         guest = line.guests.pop(waiting.number)
         line.guests[waiting.number] = guest
@@ -257,21 +257,21 @@ class Lines:
         _tell(guest, None)
         return True
 
-    def _refuse(self, line: _Line, guest: _Guest, reason: str) -> None:
+    def _refuse(self, line: _ModelQueue, guest: _QueuedRequest, reason: str) -> None:
         refusal = self._refusal(line, guest, reason)
         self._take_out(line, guest.waiting)
         _tell(guest, refusal)
 
-    def _refusal(self, line: _Line, guest: _Guest, reason: str) -> Overloaded:
+    def _refusal(self, line: _ModelQueue, guest: _QueuedRequest, reason: str) -> Overloaded:
         self._observer.on_shed(line.model, guest.tenant, reason)
         now = asyncio.get_running_loop().time()
         return _overloaded(line.model, line.pace.seconds(now, line.order.cost_ahead(guest.waiting), line.expected))
 
-    def _take_out(self, line: _Line, waiting: Waiting) -> None:
+    def _take_out(self, line: _ModelQueue, waiting: WaitingRequest) -> None:
         if line.order.remove(waiting):
             self._left(line, waiting)
 
-    def _left(self, line: _Line, waiting: Waiting) -> None:
+    def _left(self, line: _ModelQueue, waiting: WaitingRequest) -> None:
         """Somebody is not in the order any more."""
         del line.guests[waiting.number]
         line.stale.discard(waiting.number)
@@ -283,7 +283,7 @@ class Lines:
                 line.timer.cancel()
 
 
-def _tell(guest: _Guest, failure: BaseException | None) -> None:
+def _tell(guest: _QueuedRequest, failure: BaseException | None) -> None:
     if not guest.turn.done():
         guest.turn.set_result(failure)
 

@@ -22,10 +22,10 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.api.cors import Cors
-from gateway.api.error_responses import NoRoom, RequestTimeout, problem_body, problem_headers
+from gateway.api.error_responses import RequestTimeout, TooManyConnections, problem_body, problem_headers
 from gateway.core.errors import BadRequest, GatewayError, HeadersTooLarge
 from gateway.server.half_closed import HalfClosed
-from gateway.server.open_files import Room
+from gateway.server.open_files import FileLimits
 
 _log = structlog.get_logger("gateway.api")
 
@@ -49,7 +49,7 @@ _STATUS_LINES = {
 
 
 def limited_protocol(
-    max_header_bytes: int, receive_seconds: float = 60.0, room: Room | None = None, cors: Cors | None = None
+    max_header_bytes: int, receive_seconds: float = 60.0, room: FileLimits | None = None, cors: Cors | None = None
 ) -> type[HttpToolsProtocol]:
     """A protocol class for ``uvicorn.Config(http=...)``.
 
@@ -64,7 +64,7 @@ def limited_protocol(
     limits = {
         "max_header_bytes": max_header_bytes,
         "receive_seconds": receive_seconds,
-        "room": room or Room.endless(),
+        "room": room or FileLimits.endless(),
         "cors": cors or Cors(()),
     }
     return type("LimitedProtocol", (_LimitedProtocol,), limits)
@@ -96,7 +96,7 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     max_header_bytes: int
     receive_seconds: float
-    room: Room
+    room: FileLimits
     cors: Cors
 
     _framing_bytes = 0
@@ -136,7 +136,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         if files < self.room.served:
             self._wait_for_more(self.receive_seconds)
             return
-        self._problem = NoRoom()
+        self._problem = TooManyConnections()
         if files < self.room.refused:
             self._refuse(self._problem)
         else:

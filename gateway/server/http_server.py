@@ -12,8 +12,8 @@ from gateway.api.cors import Cors
 from gateway.config.settings import Settings
 from gateway.core.errors import ConfigInvalid
 from gateway.server.http_protocol import limited_protocol
-from gateway.server.open_files import Room, open_files
-from gateway.server.slow_clients import Leaving
+from gateway.server.open_files import FileLimits, open_files
+from gateway.server.slow_clients import SlowClients
 
 _LAST_WORDS_SECONDS = 1
 """After the grace period: time for the last words of open answers, before their connections are cut."""
@@ -40,7 +40,9 @@ class HttpServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 uds=uds,
-                http=limited_protocol(server.max_header_bytes, server.receive_seconds, Room.of(open_files()), cors),
+                http=limited_protocol(
+                    server.max_header_bytes, server.receive_seconds, FileLimits.of(open_files()), cors
+                ),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -53,7 +55,7 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._listening = asyncio.Event()
-        self._leaving = Leaving()
+        self._leaving = SlowClients()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""

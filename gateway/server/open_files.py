@@ -10,7 +10,7 @@ _MOST = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FileLimits:
     """Up to how many open files a new connection is served. What is left is for the connections to replicas.
 
     Attributes:
@@ -22,12 +22,12 @@ class Room:
     refused: float
 
     @classmethod
-    def of(cls, open_files: float) -> "Room":
+    def of(cls, open_files: float) -> "FileLimits":
         """That of a process that may have so many files open."""
         return cls(open_files * 3 // 4, open_files * 7 // 8)
 
     @classmethod
-    def endless(cls) -> "Room":
+    def endless(cls) -> "FileLimits":
         """For any number."""
         return cls(math.inf, math.inf)
 

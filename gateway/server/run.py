@@ -53,7 +53,7 @@ away, so that a request waits that long several times while threads search or en
 up to 50 ms and more."""
 
 
-class Orders:
+class ServeOptions:
     """What a serving process is told.
 
     Args:
@@ -99,7 +99,7 @@ class Part:
 
     place: WorkerPlace
     public: socket.socket
-    listen: Callable[[Orders], None]
+    listen: Callable[[ServeOptions], None]
 
 
 def serve(
@@ -152,7 +152,7 @@ async def _serve(
         reloader = Reloader(config, settings, gateway.reload, gateway.reload_refused)
         await gateway.start()
         _relax_garbage_collection()
-        orders = Orders(reloader.ask, gateway.take_order)
+        orders = ServeOptions(reloader.ask, gateway.take_order)
         (part.listen if part else _listen_to_signals)(orders)
         loop = asyncio.get_running_loop()
         running = [
@@ -204,7 +204,7 @@ def _sockets(settings: Settings, part: Part | None) -> list[socket.socket]:
         raise
 
 
-def _listen_to_signals(orders: Orders) -> None:
+def _listen_to_signals(orders: ServeOptions) -> None:
     def signalled(*, drain: bool) -> None:
         if orders.ending.is_set():
             orders.end_now()  # asked twice

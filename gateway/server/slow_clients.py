@@ -19,7 +19,7 @@ _LINGER_SECONDS = 10.0
 _log = structlog.get_logger("gateway.api")
 
 
-class Connected(Protocol):
+class OpenConnection(Protocol):
     """A connection."""
 
     @property
@@ -28,20 +28,20 @@ class Connected(Protocol):
         ...
 
 
-class Leaving:
+class SlowClients:
     """Cuts closed connections whose clients do not read."""
 
     def __init__(self) -> None:
-        self._left: dict[Connected, tuple[int, float]] = {}
+        self._left: dict[OpenConnection, tuple[int, float]] = {}
 
-    def look(self, connections: Iterable[Connected], now: float) -> None:
+    def look(self, connections: Iterable[OpenConnection], now: float) -> None:
         """Look at all of them, again and again.
 
         Args:
             connections: Those of the server.
             now: Monotonic seconds.
         """
-        left: dict[Connected, tuple[int, float]] = {}
+        left: dict[OpenConnection, tuple[int, float]] = {}
         for connection in connections:
             transport = connection.transport
             if not transport.is_closing():

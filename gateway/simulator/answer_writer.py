@@ -23,7 +23,7 @@ class ConnectionCutError(Exception):
     """The fault closed the connection; nothing more can be sent."""
 
 
-class Reply:
+class ReplyWriter:
     """The answer to one HTTP request.
 
     Args:

@@ -47,7 +47,7 @@ class ToolChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class AnswerRequest:
     """What the request says about its answer.
 
     Attributes:
@@ -70,7 +70,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GeneratedAnswer:
     """One generated answer.
 
     Attributes:
@@ -106,7 +106,7 @@ class Author:
         self._words = self._single(f" {word}" for word in _WORDS)
         ((self._full_stop, _),) = self._single(["."])
 
-    def write(self, prompt: bytes, place: int, wish: Wish) -> Answer:
+    def write(self, prompt: bytes, place: int, wish: AnswerRequest) -> GeneratedAnswer:
         """The answer to a prompt; ``place`` counts the ``n`` answers from 0."""
         digest = hashlib.blake2b(prompt, digest_size=8, salt=f"{place}/{wish.seed}".encode()[:16]).digest()
         rng = random.Random(digest)  # noqa: S311 - has to be foreseeable
@@ -123,7 +123,7 @@ class Author:
             chosen[index] = (self._full_stop, ".")
         return self._cut([token for token, _ in chosen], [piece for _, piece in chosen], wish)
 
-    def alternatives(self, answer: Answer, index: int, count: int) -> list[tuple[int, str, float]]:
+    def alternatives(self, answer: GeneratedAnswer, index: int, count: int) -> list[tuple[int, str, float]]:
         """The token at ``index`` and the ``count - 1`` likeliest others: id, text, log probability, likeliest first."""
         rng = random.Random(answer.ids[index] * 8191 + index)  # noqa: S311 - has to be foreseeable
         best = -0.5 * rng.random()
@@ -145,7 +145,7 @@ class Author:
         ends.append(len(text))
         return ids, [text[start:end] for start, end in itertools.pairwise(ends)]
 
-    def go_on(self, prompt: bytes, text: str, place: int, wish: Wish) -> Answer | None:
+    def go_on(self, prompt: bytes, text: str, place: int, wish: AnswerRequest) -> GeneratedAnswer | None:
         """The rest of the answer to a prompt of which the client has ``text``; None if that is not how it begins.
 
         It is the same as if the answer had never been interrupted.
@@ -163,7 +163,7 @@ class Author:
             whole = self.write(prompt, place, _longer(wish, known))
         return self._rest(whole, known)
 
-    def go_on_in(self, prompt: bytes, place: int, wish: Wish) -> Answer | None:
+    def go_on_in(self, prompt: bytes, place: int, wish: AnswerRequest) -> GeneratedAnswer | None:
         """The same for a prompt that ends with the beginning of the answer to the prompt before it."""
         ids = list(memoryview(prompt).cast("I"))
         openers = {token for token, _ in self._openers}
@@ -176,11 +176,11 @@ class Author:
         return None
 
     @staticmethod
-    def _rest(whole: Answer, known: int) -> Answer | None:
+    def _rest(whole: GeneratedAnswer, known: int) -> GeneratedAnswer | None:
         ids, pieces = whole.ids[known:], whole.pieces[known:]
-        return Answer(ids, pieces, whole.finish_reason, whole.stop_reason) if ids else None
+        return GeneratedAnswer(ids, pieces, whole.finish_reason, whole.stop_reason) if ids else None
 
-    def _call(self, tool: ToolChoice, rng: random.Random, wish: Wish) -> Answer:
+    def _call(self, tool: ToolChoice, rng: random.Random, wish: AnswerRequest) -> GeneratedAnswer:
         """A tool call in the notation of the chat template; only its arguments are shown."""
         arguments = json.dumps(example(tool.schema, rng), ensure_ascii=False)
         before = f'<tool_call>\n{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "arguments": '
@@ -192,9 +192,9 @@ class Author:
             shown.append(arguments[max(start, 0) : max(end, 0)])
             at += len(piece)
         answer = self._cut(ids, shown, wish)
-        return Answer(answer.ids, answer.pieces, answer.finish_reason, answer.stop_reason, tool.name)
+        return GeneratedAnswer(answer.ids, answer.pieces, answer.finish_reason, answer.stop_reason, tool.name)
 
-    def _cut(self, ids: list[int], pieces: list[str], wish: Wish) -> Answer:
+    def _cut(self, ids: list[int], pieces: list[str], wish: AnswerRequest) -> GeneratedAnswer:
         """End the answer where a stop text, the limit or the end of the turn comes first."""
         cut, met = _first_stop("".join(pieces[: wish.max_tokens]), wish.stop)
         if met is not None:
@@ -205,13 +205,13 @@ class Author:
                 at += len(piece)
                 if at >= cut + len(met):
                     break
-            return Answer(tuple(ids[: len(kept)]), tuple(kept), "stop", met)
+            return GeneratedAnswer(tuple(ids[: len(kept)]), tuple(kept), "stop", met)
         if len(ids) >= wish.max_tokens:
-            return Answer(tuple(ids[: wish.max_tokens]), tuple(pieces[: wish.max_tokens]), "length")
-        return Answer((*ids, self._end), (*pieces, ""), "stop")
+            return GeneratedAnswer(tuple(ids[: wish.max_tokens]), tuple(pieces[: wish.max_tokens]), "length")
+        return GeneratedAnswer((*ids, self._end), (*pieces, ""), "stop")
 
 
-def _longer(wish: Wish, tokens: int) -> Wish:
+def _longer(wish: AnswerRequest, tokens: int) -> AnswerRequest:
     """What was wished for when an answer began of which so many tokens are known."""
     least = wish.min_tokens and wish.min_tokens + tokens
     return dataclasses.replace(wish, max_tokens=wish.max_tokens + tokens, min_tokens=least)

@@ -33,7 +33,7 @@ class Block:
 
 
 @dataclass(slots=True, eq=False)
-class BlockTable:
+class SequenceBlocks:
     """The tokens of one sequence and the blocks that hold them.
 
     Attributes:
@@ -110,9 +110,9 @@ class BlockCache:
         events, self._journal = self._journal or [], None if self._journal is None else []
         return events
 
-    def table(self, tokens: bytes, salt: str = "", adapter: str = "") -> BlockTable:
+    def table(self, tokens: bytes, salt: str = "", adapter: str = "") -> SequenceBlocks:
         """A table for a sequence that starts with these tokens. Different salts or adapters never share a block."""
-        table = BlockTable(tokens=bytearray(tokens), salt=salt, adapter=adapter, life=self._life)
+        table = SequenceBlocks(tokens=bytearray(tokens), salt=salt, adapter=adapter, life=self._life)
         self._name_full_blocks(table)
         return table
 
@@ -120,7 +120,7 @@ class BlockCache:
         """Blocks that so many tokens take up."""
         return -(-tokens // self.block_size)
 
-    def begin(self, table: BlockTable, *, reuse: bool = True, spare: int = 0) -> bool:
+    def begin(self, table: SequenceBlocks, *, reuse: bool = True, spare: int = 0) -> bool:
         """Take the blocks of a new sequence, from the cache as far as it goes.
 
         Its full blocks can be hit by others at once, although their content is computed only now: the engine computes
@@ -146,7 +146,7 @@ class BlockCache:
         self._publish(table, len(hits))
         return True
 
-    def append(self, table: BlockTable, token: int) -> None:
+    def append(self, table: SequenceBlocks, token: int) -> None:
         """Add a decoded token to a begun sequence. Its block can be hit as soon as it is full.
 
         Raises:
@@ -160,7 +160,7 @@ class BlockCache:
         if self._name_full_blocks(table):
             self._publish(table, len(table.prefixes) - 1)
 
-    def end(self, table: BlockTable) -> None:
+    def end(self, table: SequenceBlocks) -> None:
         """Give back the blocks of a sequence; what they hold stays cached until they are taken again."""
         for block in reversed(table.blocks):
             self._release(block)
@@ -188,7 +188,7 @@ class BlockCache:
                 block.prefix = None
         self._cached.clear()
 
-    def _name_full_blocks(self, table: BlockTable) -> bool:
+    def _name_full_blocks(self, table: SequenceBlocks) -> bool:
         """Name the blocks that have become full. Returns whether there was one."""
         size = self.block_size * TOKEN_BYTES
         before = len(table.prefixes)
@@ -198,7 +198,7 @@ class BlockCache:
             table.prefixes.append(parent)
         return len(table.prefixes) > before
 
-    def _find(self, table: BlockTable) -> list[Block]:
+    def _find(self, table: SequenceBlocks) -> list[Block]:
         """The longest cached prefix. The last token is always computed, so its block is never a hit."""
         hits: list[Block] = []
         for prefix in table.prefixes[: (table.length - 1) // self.block_size]:
@@ -232,7 +232,7 @@ class BlockCache:
         block.users = 1
         return block
 
-    def _publish(self, table: BlockTable, first: int) -> None:
+    def _publish(self, table: SequenceBlocks, first: int) -> None:
         """Make the full blocks of a sequence from the ``first`` on available to others."""
         if not self.caching or table.life != self._life:
             return
@@ -251,7 +251,7 @@ class BlockCache:
             run.append(prefix)
         self._note_run(run)
 
-    def _share(self, table: BlockTable, index: int, block: Block) -> None:
+    def _share(self, table: SequenceBlocks, index: int, block: Block) -> None:
         """Let a sequence use a cached block in place of its own, which is given back."""
         self._hold(block)
         self._release(table.blocks[index])

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from gateway.simulator.answer_writer import Reply
+from gateway.simulator.answer_writer import ReplyWriter
 from gateway.simulator.engine_errors import EngineError
 
 
@@ -26,7 +26,7 @@ class Call:
     headers: Mapping[bytes, bytes]
     query: bytes
     body: bytes
-    reply: Reply
+    reply: ReplyWriter
     request_id: str
 
     def fields(self) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gateway.core.engine_facts import EngineKind
 from gateway.simulator.event_encoder import EventEncoding, EventHashes
 from gateway.simulator.faults import FaultSpec
-from gateway.simulator.zmq_endpoints import Endpoint
+from gateway.simulator.zmq_endpoints import ZmqEndpoint
 
 DEFAULT_CONTEXT = 32768
 """Context limit in tokens where none is given and the cache is large enough."""
@@ -138,7 +138,7 @@ class EngineConfig:
         for name, text in (("events", self.events), ("replay", self.replay)):
             if not text:
                 continue
-            endpoint = Endpoint.parse(text)
+            endpoint = ZmqEndpoint.parse(text)
             if name == "events" and not endpoint.port and not endpoint.binds(self.flavor):
                 raise ValueError(f"{name} needs a port: the engine connects to {text}, it does not listen there")
             for rank in range(self.data_parallel_size if endpoint.port else 0):

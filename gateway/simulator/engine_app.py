@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.core.engine_facts import EngineKind
 from gateway.core.request import Endpoint
-from gateway.simulator.answer_writer import ConnectionCutError, Reply
+from gateway.simulator.answer_writer import ConnectionCutError, ReplyWriter
 from gateway.simulator.answers import Author
 from gateway.simulator.call import Call, Routes
 from gateway.simulator.config import EngineConfig
@@ -136,7 +136,7 @@ class EngineApp:
         if scope["method"] == "POST" and path not in _CONTROLS:
             self.requests.append(RecordedRequest(path, tuple(scope["headers"]), body))
         fault = self._faults.draw(path) if path not in _CONTROLS else None
-        reply = Reply(send, transport, request_id, fault, self._surface.error)
+        reply = ReplyWriter(send, transport, request_id, fault, self._surface.error)
         call = Call(dict(scope["headers"]), scope["query_string"], body, reply, request_id)
         work = asyncio.ensure_future(self._answer(scope, call, fault))
         gone = asyncio.ensure_future(_until_gone(receive))
@@ -239,7 +239,7 @@ class EngineApp:
         )
 
 
-async def _show(fault: FaultSpec, reply: Reply) -> None:
+async def _show(fault: FaultSpec, reply: ReplyWriter) -> None:
     """Show those faults that come before any work."""
     match fault.fault:
         case Fault.HANG | Fault.CONNECT_HANG:

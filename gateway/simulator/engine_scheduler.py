@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.simulator.block_cache import BlockCache, BlockTable
+from gateway.simulator.block_cache import BlockCache, SequenceBlocks
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +34,7 @@ class Sequence:
 
 
 @dataclass(slots=True)
-class Totals:
+class SchedulerTotals:
     """What has been counted since the start, in tokens and sequences."""
 
     queries: int = 0
@@ -50,7 +50,7 @@ class _Turn:
     """A sequence on its way through the engine."""
 
     sequence: Sequence
-    table: BlockTable
+    table: SequenceBlocks
     arrived: float
     prefilled_at: asyncio.Future[float]
     final_blocks: int
@@ -92,7 +92,7 @@ class Scheduler:
         self._held_up = False
         self._on_step = on_step
         self._step_ending = False
-        self.totals = Totals()
+        self.totals = SchedulerTotals()
 
     @property
     def running(self) -> int:

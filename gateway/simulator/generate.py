@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Iterator
 
 from gateway.core.request import Endpoint
-from gateway.simulator.answer_writer import Reply
-from gateway.simulator.answers import Answer, Author
+from gateway.simulator.answer_writer import ReplyWriter
+from gateway.simulator.answers import Author, GeneratedAnswer
 from gateway.simulator.engine_scheduler import Sequence
 from gateway.simulator.ranks import Ranks
 from gateway.simulator.requests import Generation
 from gateway.simulator.surface import Surface
-from gateway.simulator.wire import Json, Shape, shape_for, usage
+from gateway.simulator.wire import Json, WireShape, shape_for, usage
 
 
 class Generator:
@@ -28,7 +28,7 @@ class Generator:
         self._ranks = ranks
         self._surface = surface
 
-    async def answer(self, request: Generation, reply: Reply, request_id: str, rank: int | None) -> None:
+    async def answer(self, request: Generation, reply: ReplyWriter, request_id: str, rank: int | None) -> None:
         """Compute and send. Cancelling it aborts every sequence of the request.
 
         Args:
@@ -61,7 +61,7 @@ class Generator:
         told = None if reply.usage_missing else usage(request, total, self._surface.cached_tokens(sequences, request.n))
         await reply.json(shape.whole(answers, told))
 
-    def _written(self, request: Generation, prompt: bytes, place: int) -> Answer:
+    def _written(self, request: Generation, prompt: bytes, place: int) -> GeneratedAnswer:
         """An answer; where the prompt ends with the beginning of one, its rest."""
         rest = None
         if request.continues is not None:
@@ -73,9 +73,9 @@ class Generator:
     async def _stream(
         self,
         request: Generation,
-        reply: Reply,
-        shape: Shape,
-        answers: list[Answer],
+        reply: ReplyWriter,
+        shape: WireShape,
+        answers: list[GeneratedAnswer],
         sequences: list[Sequence],
         *,
         rank: int | None,
@@ -111,7 +111,7 @@ class Generator:
         await reply.close_stream()
 
     @staticmethod
-    def _chunks(shape: Shape, index: int, answer: Answer, count: int) -> Iterator[Json]:
+    def _chunks(shape: WireShape, index: int, answer: GeneratedAnswer, count: int) -> Iterator[Json]:
         if count == 1 and (opening := shape.opening(index)) is not None:
             yield opening
         if (chunk := shape.chunk(index, answer, count)) is not None:

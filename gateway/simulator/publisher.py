@@ -12,7 +12,7 @@ import zmq
 
 from gateway.core.engine_facts import EngineKind
 from gateway.simulator.faults import Fault, FaultSpec, Rhythm
-from gateway.simulator.zmq_endpoints import Endpoint, bind
+from gateway.simulator.zmq_endpoints import ZmqEndpoint, bind
 
 HIGH_WATER_MARK = 100_000
 """Batches kept for a subscriber that does not read, before more are dropped."""
@@ -37,7 +37,7 @@ class EventPublisher:
     """
 
     def __init__(
-        self, events: Endpoint, replay: Endpoint | None, *, host: str, topic: str, buffer: int, flavor: EngineKind
+        self, events: ZmqEndpoint, replay: ZmqEndpoint | None, *, host: str, topic: str, buffer: int, flavor: EngineKind
     ) -> None:
         self.events = events
         self.replay = replay

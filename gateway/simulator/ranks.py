@@ -12,7 +12,7 @@ from gateway.simulator.engine_scheduler import Scheduler, Sequence
 from gateway.simulator.event_encoder import EventEncoder, Name
 from gateway.simulator.faults import Fault, FaultSpec
 from gateway.simulator.publisher import EventPublisher
-from gateway.simulator.zmq_endpoints import Endpoint
+from gateway.simulator.zmq_endpoints import ZmqEndpoint
 
 
 class CachedBlock(NamedTuple):
@@ -62,8 +62,8 @@ class Rank:
         self.publisher: EventPublisher | None = None
         if config.events:
             self.publisher = EventPublisher(
-                Endpoint.parse(config.events).of_rank(number),
-                Endpoint.parse(config.replay).of_rank(number) if config.replay else None,
+                ZmqEndpoint.parse(config.events).of_rank(number),
+                ZmqEndpoint.parse(config.replay).of_rank(number) if config.replay else None,
                 host=config.host,
                 topic=config.event_topic,
                 buffer=config.replay_buffer,

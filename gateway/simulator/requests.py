@@ -7,7 +7,7 @@ from typing import Any
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import Endpoint
-from gateway.simulator.answers import ToolChoice, Wish
+from gateway.simulator.answers import AnswerRequest, ToolChoice
 from gateway.simulator.engine_errors import EngineError
 from gateway.simulator.identity import Identity
 from gateway.tokenize import LocalEncoder
@@ -46,7 +46,7 @@ class Generation:
     adapter: str
     prompts: tuple[bytes, ...]
     n: int
-    wish: Wish
+    wish: AnswerRequest
     named_tool: bool
     stream: bool
     include_usage: bool
@@ -138,7 +138,7 @@ class RequestReader:
             adapter=adapter,
             prompts=prompts,
             n=n,
-            wish=Wish(
+            wish=AnswerRequest(
                 max_tokens=self._max_tokens(fields, longest, continues, called=tool is not None),
                 min_tokens=_count(fields, "min_tokens", 0) or 0,
                 ignore_eos=_flag(fields, "ignore_eos"),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from gateway.core.request import Endpoint
-from gateway.simulator.answers import Answer, Author
+from gateway.simulator.answers import Author, GeneratedAnswer
 from gateway.simulator.requests import Generation
 
 Json = dict[str, Any]
@@ -29,10 +29,10 @@ def usage(request: Generation, generated: int, cached: int | None) -> Json:
     return body
 
 
-class Shape(Protocol):
+class WireShape(Protocol):
     """One API's way to put answers into JSON. Answers are numbered prompt by prompt, ``n`` each."""
 
-    def whole(self, answers: Sequence[Answer], usage: Json | None) -> Json:
+    def whole(self, answers: Sequence[GeneratedAnswer], usage: Json | None) -> Json:
         """The body of an answer that is not streamed."""
         ...
 
@@ -40,7 +40,7 @@ class Shape(Protocol):
         """The chunk before the first token of an answer, or None."""
         ...
 
-    def chunk(self, index: int, answer: Answer, count: int) -> Json | None:
+    def chunk(self, index: int, answer: GeneratedAnswer, count: int) -> Json | None:
         """The chunk of the ``count``-th token of an answer; None where that token adds nothing to tell."""
         ...
 
@@ -49,7 +49,7 @@ class Shape(Protocol):
         ...
 
 
-def shape_for(request: Generation, author: Author, identity: str, created: int) -> Shape:
+def shape_for(request: Generation, author: Author, identity: str, created: int) -> WireShape:
     """The shape of the API that was called. ``identity`` is the request id, ``created`` Unix seconds."""
     if request.endpoint is Endpoint.CHAT:
         return _Chat(request, author, f"chatcmpl-{identity}", created)
@@ -62,7 +62,7 @@ class _Chat:
         self._author = author
         self._head = {"id": identity, "created": created, "model": request.model}
 
-    def whole(self, answers: Sequence[Answer], usage: Json | None) -> Json:
+    def whole(self, answers: Sequence[GeneratedAnswer], usage: Json | None) -> Json:
         request = self._request
         body: Json = {**self._head, "object": "chat.completion", "choices": []}
         for index, answer in enumerate(answers):
@@ -96,7 +96,7 @@ class _Chat:
             body["prompt_token_ids"] = ids_of(self._request.prompts[0])
         return body
 
-    def chunk(self, index: int, answer: Answer, count: int) -> Json | None:
+    def chunk(self, index: int, answer: GeneratedAnswer, count: int) -> Json | None:
         piece = answer.pieces[count - 1]
         last = count == len(answer.ids)
         delta: Json = {"content": piece}
@@ -124,7 +124,7 @@ class _Chat:
     def closing(self, usage: Json) -> Json:
         return {**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage}
 
-    def _message(self, index: int, answer: Answer) -> Json:
+    def _message(self, index: int, answer: GeneratedAnswer) -> Json:
         if answer.tool is None:
             return {"role": "assistant", "content": answer.text, "tool_calls": []}
         function = {"name": answer.tool, "arguments": answer.text}
@@ -134,11 +134,11 @@ class _Chat:
     def _call_id(self, index: int) -> str:
         return f"call-{self._head['id']}-{index}"
 
-    def _finish_reason(self, answer: Answer) -> str:
+    def _finish_reason(self, answer: GeneratedAnswer) -> str:
         called = answer.tool is not None and answer.finish_reason == "stop" and not self._request.named_tool
         return "tool_calls" if called else answer.finish_reason
 
-    def _logprobs(self, answer: Answer, span: range) -> Json | None:
+    def _logprobs(self, answer: GeneratedAnswer, span: range) -> Json | None:
         wanted = self._request.logprobs
         if wanted is None:
             return None
@@ -158,7 +158,7 @@ class _Completion:
         self._author = author
         self._head = {"id": identity, "object": "text_completion", "created": created, "model": request.model}
 
-    def whole(self, answers: Sequence[Answer], usage: Json | None) -> Json:
+    def whole(self, answers: Sequence[GeneratedAnswer], usage: Json | None) -> Json:
         request = self._request
         body: Json = {**self._head, "choices": []}
         for index, answer in enumerate(answers):
@@ -178,7 +178,7 @@ class _Completion:
         del index
         return None
 
-    def chunk(self, index: int, answer: Answer, count: int) -> Json:
+    def chunk(self, index: int, answer: GeneratedAnswer, count: int) -> Json:
         choice = self._choice(index, answer, range(count - 1, count), answer.pieces[count - 1])
         if count == len(answer.ids):
             choice |= {"finish_reason": answer.finish_reason, "stop_reason": answer.stop_reason}
@@ -189,7 +189,7 @@ class _Completion:
     def closing(self, usage: Json) -> Json:
         return {**self._head, "choices": [], "usage": usage}
 
-    def _choice(self, index: int, answer: Answer, span: range, text: str) -> Json:
+    def _choice(self, index: int, answer: GeneratedAnswer, span: range, text: str) -> Json:
         choice: Json = {
             "index": index,
             "text": text,
@@ -201,7 +201,7 @@ class _Completion:
             choice["token_ids"] = [answer.ids[at] for at in span]
         return choice
 
-    def _logprobs(self, answer: Answer, span: range) -> Json | None:
+    def _logprobs(self, answer: GeneratedAnswer, span: range) -> Json | None:
         wanted = self._request.logprobs
         if wanted is None:
             return None

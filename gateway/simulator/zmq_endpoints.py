@@ -19,7 +19,7 @@ _TRIES = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ZmqEndpoint:
     """``tcp://HOST:PORT``.
 
     Attributes:
@@ -41,11 +41,11 @@ class Endpoint:
     def __str__(self) -> str:
         return f"tcp://{self.host}:{self.port}"
 
-    def of_rank(self, rank: int) -> "Endpoint":
+    def of_rank(self, rank: int) -> "ZmqEndpoint":
         """Where a data-parallel rank has its socket: that many ports further."""
-        return Endpoint(self.host, self.port + rank if self.port else 0)
+        return ZmqEndpoint(self.host, self.port + rank if self.port else 0)
 
-    def listening_at(self, host: str) -> "Endpoint":
+    def listening_at(self, host: str) -> "ZmqEndpoint":
         """Where the socket of a wildcard listens, for an engine that serves HTTP at ``host``.
 
         vLLM and SGLang listen on every interface for a wildcard. A simulated engine is started on laptops: it
@@ -60,20 +60,20 @@ class Endpoint:
             address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
         except OSError as error:
             raise ListenError(f"cannot listen on {host}: {error.strerror}") from error
-        return Endpoint(f"[{address}]" if ":" in str(address) else str(address), self.port)
+        return ZmqEndpoint(f"[{address}]" if ":" in str(address) else str(address), self.port)
 
     def binds(self, flavor: EngineKind) -> bool:
         """Whether the engine listens there. It connects to whatever does not look like a wildcard."""
         return "*" in self.host or "::" in self.host or (flavor == EngineKind.SGLANG and self.host == "0.0.0.0")  # noqa: S104
 
 
-async def bind(opened: zmq.Socket[bytes], endpoint: Endpoint, host: str) -> Endpoint:
+async def bind(opened: zmq.Socket[bytes], endpoint: ZmqEndpoint, host: str) -> ZmqEndpoint:
     """Listen, and return the endpoint with the port that was found. Raises ListenError.
 
     Args:
         opened: The socket.
         endpoint: Where the engine was told to listen.
-        host: Where it serves HTTP; see ``Endpoint.listening_at``.
+        host: Where it serves HTTP; see ``ZmqEndpoint.listening_at``.
     """
     address = endpoint.listening_at(host)
     opened.setsockopt(zmq.IPV6, int(address.host.startswith("[")))
@@ -88,4 +88,4 @@ async def bind(opened: zmq.Socket[bytes], endpoint: Endpoint, host: str) -> Endp
             await asyncio.sleep(_WAIT_SECONDS)
     found = opened.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(found, bytes)
-    return Endpoint(endpoint.host, int(found.rstrip(b"\0").rpartition(b":")[2]))
+    return ZmqEndpoint(endpoint.host, int(found.rstrip(b"\0").rpartition(b":")[2]))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from gateway.core.space import ResetCause, SpaceSelection
-from gateway.spaces.space_epoch import Life
+from gateway.spaces.space_epoch import SpaceEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Reset:
 
 
 @dataclass(slots=True)
-class Changes:
+class EpochChanges:
     """What happened here and is not yet told.
 
     Attributes:
@@ -42,8 +42,8 @@ class Changes:
         raised: Resets of others that reach further than they were told: they ended lives of a later number here.
     """
 
-    begun: list[Life] = field(default_factory=list)
-    used: set[Life] = field(default_factory=set)
-    ended: list[Life] = field(default_factory=list)
+    begun: list[SpaceEpoch] = field(default_factory=list)
+    used: set[SpaceEpoch] = field(default_factory=set)
+    ended: list[SpaceEpoch] = field(default_factory=list)
     resets: list[Reset] = field(default_factory=list)
     raised: list[Reset] = field(default_factory=list)

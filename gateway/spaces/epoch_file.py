@@ -12,7 +12,7 @@ import orjson
 _VERSION = 1
 
 
-class SpacesFile:
+class EpochFile:
     """Reads and writes the file. All of it blocks; call it from a thread.
 
     Args:

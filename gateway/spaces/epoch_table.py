@@ -4,54 +4,54 @@ from collections import Counter, deque
 from collections.abc import Collection, Sequence
 
 from gateway.core.space import PrefixSpace, ResetCause
-from gateway.spaces.space_epoch import Life
+from gateway.spaces.space_epoch import SpaceEpoch
 
 _ENDED_KEPT = 500
 """Ended lives whose figures stay readable."""
 
-Key = tuple[str, str, str, str, str, str, int, str]
+SpaceEpochKey = tuple[str, str, str, str, str, str, int, str]
 """A space without its epoch: the other attributes of ``PrefixSpace``, in their order."""
 
 
-class Lives:
+class EpochTable:
     """No space has two that last."""
 
     def __init__(self) -> None:
         # Least recently used first.
-        self._alive: dict[Key, Life] = {}
-        self._by_id: dict[str, Life] = {}
-        self._ended: deque[Life] = deque()
+        self._alive: dict[SpaceEpochKey, SpaceEpoch] = {}
+        self._by_id: dict[str, SpaceEpoch] = {}
+        self._ended: deque[SpaceEpoch] = deque()
 
     def __len__(self) -> int:
         return len(self._alive)
 
     @property
-    def alive(self) -> Sequence[Life]:
+    def alive(self) -> Sequence[SpaceEpoch]:
         """Those that last, least recently used first."""
         return list(self._alive.values())
 
     @property
-    def ended(self) -> Sequence[Life]:
+    def ended(self) -> Sequence[SpaceEpoch]:
         """Those that ended and are still known, latest last."""
         return list(self._ended)
 
-    def find(self, key: Key) -> Life | None:
+    def find(self, key: SpaceEpochKey) -> SpaceEpoch | None:
         """The life of a space that lasts."""
         return self._alive.get(key)
 
-    def named(self, life_id: str) -> Life | None:
+    def named(self, life_id: str) -> SpaceEpoch | None:
         """A life by its id, also one that ended."""
         return self._by_id.get(life_id)
 
-    def put(self, key: Key, life: Life) -> None:
+    def put(self, key: SpaceEpochKey, life: SpaceEpoch) -> None:
         """It lasts, and was used last of all."""
         self._alive[key] = self._by_id[life.id] = life
 
-    def take(self, key: Key) -> Life | None:
+    def take(self, key: SpaceEpochKey) -> SpaceEpoch | None:
         """The life of a space that lasts, which then does not stand here any more: to be put back, or ended."""
         return self._alive.pop(key, None)
 
-    def end(self, life: Life, cause: ResetCause, now: float) -> None:
+    def end(self, life: SpaceEpoch, cause: ResetCause, now: float) -> None:
         """One that was taken has ended."""
         life.ended_at, life.cause = now, cause
         life.salts.clear()
@@ -62,18 +62,18 @@ class Lives:
                 del self._by_id[forgotten.id]
         self._ended.append(life)
 
-    def one_too_many(self) -> Life:
+    def one_too_many(self) -> SpaceEpoch:
         """The one that lasts and makes room for another."""
         return _of_the_most_numerous(self._alive.values())
 
-    def restore(self, alive: Sequence[Life], ended: Sequence[Life]) -> None:
+    def restore(self, alive: Sequence[SpaceEpoch], ended: Sequence[SpaceEpoch]) -> None:
         """Go on from what another process left."""
         self._alive = {key_of(life.space): life for life in alive}
         self._ended = deque(ended[-_ENDED_KEPT:])
         self._by_id = {life.id: life for life in [*self._ended, *alive]}
 
 
-def key_of(space: PrefixSpace) -> Key:
+def key_of(space: PrefixSpace) -> SpaceEpochKey:
     """By which the life of a space is found."""
     return (
         space.model_id,
@@ -87,7 +87,7 @@ def key_of(space: PrefixSpace) -> Key:
     )
 
 
-def _of_the_most_numerous(lives: Collection[Life]) -> Life:
+def _of_the_most_numerous(lives: Collection[SpaceEpoch]) -> SpaceEpoch:
     """The first of the lives of whoever has most: nobody is crowded out by somebody else's many."""
     owners = Counter(life.space.tenant for life in lives)
     owner = max(owners, key=owners.__getitem__)

@@ -13,10 +13,10 @@ from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.space import ResetCause, SpaceEnd, SpaceSelection
 from gateway.core.tenant import Tenant
 from gateway.spaces.engine_identity import EngineIdentities, EngineIdentity
-from gateway.spaces.epoch_file import SpacesFile
+from gateway.spaces.epoch_file import EpochFile
 from gateway.spaces.prefix_spaces import PrefixSpaces
-from gateway.spaces.replicated_spaces import SharedSpaces
-from gateway.spaces.space_epoch import Life, parts_of
+from gateway.spaces.replicated_spaces import ReplicatedSpaces
+from gateway.spaces.space_epoch import SpaceEpoch, parts_of
 from gateway.tasks import TaskGroupOwner
 
 _SWEEP_SECONDS = 1.0
@@ -41,7 +41,7 @@ class SpaceKeeper:
     def __init__(
         self,
         spaces: PrefixSpaces,
-        file: SpacesFile | None,
+        file: EpochFile | None,
         *,
         models: Mapping[ReplicaId, ModelId],
         served: Collection[ModelId] = (),
@@ -58,7 +58,7 @@ class SpaceKeeper:
         self._tasks = TaskGroupOwner()
         self._writing = asyncio.Lock()
         self._failing = False
-        self.shared: SharedSpaces | None = None
+        self.shared: ReplicatedSpaces | None = None
         """Tells other gateways; None where there are none."""
 
     def load(self) -> None:
@@ -216,7 +216,7 @@ class SpaceKeeper:
         return True
 
 
-def _shown(life: Life, alive: bool) -> dict[str, object]:
+def _shown(life: SpaceEpoch, alive: bool) -> dict[str, object]:
     figures = life.figures
     return (
         {"id": life.id, "state": "alive" if alive else "ended", "cause": life.cause}

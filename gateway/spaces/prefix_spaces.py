@@ -7,16 +7,16 @@ from typing import Any
 
 from gateway.core.ports import SpaceObserver
 from gateway.core.settlement import Settlement
-from gateway.core.space import ModelVersion, PrefixSpace, ResetCause, SpaceEnd, SpacePass, SpaceSelection
+from gateway.core.space import ModelVersion, PrefixSpace, ResetCause, SpaceEnd, SpaceGrant, SpaceSelection
 from gateway.core.tenant import Caller, Tenant
-from gateway.spaces.epoch_changes import Changes, Reset
-from gateway.spaces.epoch_table import Key, Lives, key_of
+from gateway.spaces.epoch_changes import EpochChanges, Reset
+from gateway.spaces.epoch_table import EpochTable, SpaceEpochKey, key_of
 from gateway.spaces.permitted_fields import check_permitted
-from gateway.spaces.resets import Floors, Resets
+from gateway.spaces.resets import EpochFloors, Resets
 from gateway.spaces.rules import SpaceRules
 from gateway.spaces.salt import client_salt, client_salt_name, engine_salt
 from gateway.spaces.selections import matches, outdated
-from gateway.spaces.space_epoch import Life, check_number, check_types, life_id, load_life
+from gateway.spaces.space_epoch import SpaceEpoch, check_number, check_types, life_id, load_life
 
 
 class PrefixSpaces:
@@ -37,13 +37,13 @@ class PrefixSpaces:
     def __init__(self, rules: SpaceRules, observers: Sequence[SpaceObserver] = ()) -> None:
         self._rules = rules
         self._observers = observers
-        self._lives = Lives()
-        self._floors = Floors()
+        self._lives = EpochTable()
+        self._floors = EpochFloors()
         self._resets = Resets()
         self._last_epoch = 0
         self.changed = False
         """Whether anything is not yet in the file; the one who writes it sets it back."""
-        self.changes: Changes | None = None
+        self.changes: EpochChanges | None = None
         """What is not yet told to other gateways; None where there are none. The one who tells takes it out."""
 
     def configure(self, rules: SpaceRules, now: float) -> None:
@@ -53,7 +53,7 @@ class PrefixSpaces:
                 self._drop(life, ResetCause.CONFIGURATION, "", now)
         self._rules = rules
 
-    def enter(self, caller: Caller, model: ModelVersion, fields: Mapping[str, Any], now: float) -> SpacePass:
+    def enter(self, caller: Caller, model: ModelVersion, fields: Mapping[str, Any], now: float) -> SpaceGrant:
         """The space of a request, and the salt that binds it.
 
         Args:
@@ -83,12 +83,12 @@ class PrefixSpaces:
             self.changes.used.add(life)
         space = life.space
         if not (space.tenant or space.scope or space.epoch or model.template_label or narrowed_by):
-            return SpacePass(life.id, None, space)
+            return SpaceGrant(life.id, None, space)
         salt = life.salts.get(narrowed_by)
         if salt is None:
             salt = engine_salt(self._rules.secret, space, narrowed_by)
             life.remember_salt(narrowed_by, salt)
-        return SpacePass(life.id, salt, space, client_salt_name(self._rules.secret, narrowed_by))
+        return SpaceGrant(life.id, salt, space, client_salt_name(self._rules.secret, narrowed_by))
 
     def reset(
         self, selection: SpaceSelection, cause: ResetCause, now: float, *, by: str = "", tenant: Tenant | None = None
@@ -142,7 +142,7 @@ class PrefixSpaces:
         """Whether spaces tell this tenant apart from others at all."""
         return bool(self._rules.owner(tenant))
 
-    def shown(self) -> Iterator[tuple[Life, bool]]:
+    def shown(self) -> Iterator[tuple[SpaceEpoch, bool]]:
         """Every living space, most recently used first, then those that ended, latest first; and whether it lives."""
         alive, ended = self._lives.alive, self._lives.ended
         for life in reversed(alive):
@@ -153,7 +153,7 @@ class PrefixSpaces:
     # With other gateways
 
     @property
-    def lives(self) -> Sequence[Life]:
+    def lives(self) -> Sequence[SpaceEpoch]:
         """Those alive."""
         return self._lives.alive
 
@@ -162,7 +162,7 @@ class PrefixSpaces:
         """Those that are remembered, this gateway's and others'."""
         return self._resets.known
 
-    def adopt(self, life: Life, now: float) -> bool:
+    def adopt(self, life: SpaceEpoch, now: float) -> bool:
         """Another gateway leads requests into a life: go on with it, unless the one here is newer.
 
         Returns:
@@ -277,17 +277,17 @@ class PrefixSpaces:
         for selection in floors:
             check_types(selection)
         self._last_epoch = max([last_epoch, *(life.space.epoch for life in lives), *floors.values()])
-        self._floors = Floors(floors)
+        self._floors = EpochFloors(floors)
         self._lives.restore(lives, ended)
         self.expire(now)
 
-    def _begin(self, key: Key, tenant: Tenant, now: float) -> Life:
+    def _begin(self, key: SpaceEpochKey, tenant: Tenant, now: float) -> SpaceEpoch:
         if len(self._lives) >= self._rules.max_spaces:
             self._drop(self._lives.one_too_many(), ResetCause.CROWDED_OUT, "", now)
         space = PrefixSpace(*key, epoch=0)
         epoch = self._next_epoch(now) if self._rules.isolated else self._floors.under(space)
         space = dataclasses.replace(space, epoch=epoch)
-        life = Life(space=space, id=life_id(space), born_at=now, used_at=now)
+        life = SpaceEpoch(space=space, id=life_id(space), born_at=now, used_at=now)
         self._rules.set_times(life, tenant)
         if self.changes is not None:
             self.changes.begun.append(life)
@@ -297,11 +297,11 @@ class PrefixSpaces:
         self._last_epoch = max(self._last_epoch + 1, int(now * 1e6))
         return self._last_epoch
 
-    def _drop(self, life: Life, cause: ResetCause, by: str, now: float) -> SpaceEnd:
+    def _drop(self, life: SpaceEpoch, cause: ResetCause, by: str, now: float) -> SpaceEnd:
         self._lives.take(key_of(life.space))
         return self._end(life, cause, by, now)
 
-    def _end(self, life: Life, cause: ResetCause, by: str, now: float) -> SpaceEnd:
+    def _end(self, life: SpaceEpoch, cause: ResetCause, by: str, now: float) -> SpaceEnd:
         self._lives.end(life, cause, now)
         self.changed = True
         if self.changes is not None:

@@ -7,10 +7,10 @@ import msgspec
 from gateway.core.space import PrefixSpace, ResetCause, SpaceSelection
 from gateway.spaces.epoch_changes import Reset
 from gateway.spaces.epoch_table import key_of
-from gateway.spaces.space_epoch import Life, check_number, life_id
+from gateway.spaces.space_epoch import SpaceEpoch, check_number, life_id
 
 
-class ToldLife(msgspec.Struct, array_like=True):
+class EpochMessage(msgspec.Struct, array_like=True):
     """A life, without what came of it: every gateway counts its own requests."""
 
     model_id: str
@@ -28,7 +28,7 @@ class ToldLife(msgspec.Struct, array_like=True):
     max_age_seconds: float | None
 
 
-class ToldReset(msgspec.Struct, array_like=True):
+class ResetMessage(msgspec.Struct, array_like=True):
     """A reset."""
 
     model: str | None
@@ -41,7 +41,7 @@ class ToldReset(msgspec.Struct, array_like=True):
     by: str
 
 
-class ToldUpdate(msgspec.Struct, array_like=True):
+class ModelUpdateMessage(msgspec.Struct, array_like=True):
     """What an engine was found to run, which ended its model's spaces."""
 
     replica: str
@@ -49,7 +49,7 @@ class ToldUpdate(msgspec.Struct, array_like=True):
     version: str
 
 
-class Told(msgspec.Struct, array_like=True):
+class SpacesMessage(msgspec.Struct, array_like=True):
     """One message.
 
     Attributes:
@@ -60,16 +60,16 @@ class Told(msgspec.Struct, array_like=True):
         updates: What engines were found to run.
     """
 
-    begun: list[ToldLife] = []
+    begun: list[EpochMessage] = []
     used: dict[str, float] = {}
-    fresh: list[ToldReset] = []
-    resets: list[ToldReset] = []
-    updates: list[ToldUpdate] = []
+    fresh: list[ResetMessage] = []
+    resets: list[ResetMessage] = []
+    updates: list[ModelUpdateMessage] = []
 
 
-def told_life(life: Life) -> ToldLife:
+def told_life(life: SpaceEpoch) -> EpochMessage:
     """A life to be told."""
-    return ToldLife(
+    return EpochMessage(
         *key_of(life.space),
         life.space.epoch,
         life.born_at,
@@ -79,7 +79,7 @@ def told_life(life: Life) -> ToldLife:
     )
 
 
-def heard_life(told: ToldLife) -> Life:
+def heard_life(told: EpochMessage) -> SpaceEpoch:
     """A life that was told.
 
     Raises:
@@ -97,7 +97,7 @@ def heard_life(told: ToldLife) -> Life:
         told.region,
         told.epoch,
     )
-    return Life(
+    return SpaceEpoch(
         space=space,
         id=life_id(space),
         born_at=told.born_at,
@@ -107,10 +107,10 @@ def heard_life(told: ToldLife) -> Life:
     )
 
 
-def told_reset(reset: Reset) -> ToldReset:
+def told_reset(reset: Reset) -> ResetMessage:
     """A reset to be told."""
     chosen = reset.selection
-    return ToldReset(
+    return ResetMessage(
         chosen.model,
         chosen.tenant,
         chosen.template_version,
@@ -122,7 +122,7 @@ def told_reset(reset: Reset) -> ToldReset:
     )
 
 
-def heard_reset(told: ToldReset) -> Reset:
+def heard_reset(told: ResetMessage) -> Reset:
     """A reset that was told.
 
     Raises:
@@ -137,6 +137,6 @@ def reset_name(reset: Reset) -> str:
     return f"reset:{hashlib.sha256(repr(reset.key).encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
-def life_name(life: Life) -> str:
+def life_name(life: SpaceEpoch) -> str:
     """What a life is written down as."""
     return f"life:{life.id}"

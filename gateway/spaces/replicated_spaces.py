@@ -1,8 +1,8 @@
 """The spaces that several gateways lead requests into together: one life for all, and one end.
 
-What begins, is used and is reset is told to the others at once, through ``Shared``. So that it outlives them, and
-reaches those that could not hear it, it is written down as ``Records`` as well. Of two lives of one space that two
-gateways began on their own, the later one is kept: nothing that was reset before can come back by it.
+What begins, is used and is reset is told to the others at once, through ``Replicated``. So that it outlives them, and
+reaches those that could not receive it, it is stored as ``SharedRecords`` as well. Of two epochs of one space that two
+gateways begin independently, the later one is kept, so that nothing that was reset before is valid again.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ import msgspec
 import structlog
 
 from gateway.core.ids import ReplicaId
-from gateway.core.ports import Records
+from gateway.core.ports import SharedRecords
 from gateway.core.space import ResetCause
-from gateway.spaces.epoch_changes import Changes, Reset
+from gateway.spaces.epoch_changes import EpochChanges, Reset
 from gateway.spaces.prefix_spaces import PrefixSpaces
 from gateway.spaces.replicated_messages import (
-    Told,
-    ToldLife,
-    ToldReset,
-    ToldUpdate,
+    EpochMessage,
+    ModelUpdateMessage,
+    ResetMessage,
+    SpacesMessage,
     heard_life,
     heard_reset,
     life_name,
@@ -30,7 +30,7 @@ from gateway.spaces.replicated_messages import (
     told_life,
     told_reset,
 )
-from gateway.spaces.space_epoch import Life
+from gateway.spaces.space_epoch import SpaceEpoch
 from gateway.tasks import TaskGroupOwner
 
 _ROUND_SECONDS = 1.0
@@ -51,14 +51,14 @@ _STALE_SHARE = 0.1
 
 _AT_ONCE = 100
 
-_life_decoder = msgspec.msgpack.Decoder(ToldLife)
-_reset_decoder = msgspec.msgpack.Decoder(ToldReset)
-_told_decoder = msgspec.msgpack.Decoder(Told)
+_life_decoder = msgspec.msgpack.Decoder(EpochMessage)
+_reset_decoder = msgspec.msgpack.Decoder(ResetMessage)
+_told_decoder = msgspec.msgpack.Decoder(SpacesMessage)
 _log = structlog.get_logger("gateway.spaces")
 
 
-class SharedSpaces:
-    """A ``Shared``, and the background work that writes down and reads.
+class ReplicatedSpaces:
+    """A ``Replicated``, and the background work that writes down and reads.
 
     Args:
         spaces: The spaces of this gateway.
@@ -70,7 +70,7 @@ class SharedSpaces:
     def __init__(
         self,
         spaces: PrefixSpaces,
-        records: Records,
+        records: SharedRecords,
         *,
         on_update: Callable[[ReplicaId, str, str], None],
         wall: Callable[[], float] = time.time,
@@ -79,17 +79,17 @@ class SharedSpaces:
         self._records = records
         self._on_update = on_update
         self._wall = wall
-        spaces.changes = Changes()
+        spaces.changes = EpochChanges()
         # To be told.
-        self._begun: list[Life] = []
+        self._begun: list[SpaceEpoch] = []
         self._used: dict[str, float] = {}
         self._used_told_at = 0.0
         self._fresh: list[Reset] = []
         self._raised: list[Reset] = []
         self._recent: list[tuple[float, Reset]] = []
-        self._updates: list[ToldUpdate] = []
+        self._updates: list[ModelUpdateMessage] = []
         # To be written down.
-        self._unwritten: dict[str, Life | Reset | None] = {}
+        self._unwritten: dict[str, SpaceEpoch | Reset | None] = {}
         self._written_used: dict[str, float] = {}
         self._syncs = 1
         self._writing = asyncio.Lock()
@@ -113,7 +113,7 @@ class SharedSpaces:
 
     def engine_updated(self, replica: ReplicaId, root: str, version: str) -> None:
         """An engine was found to run something else, for which spaces were reset."""
-        self._updates.append(ToldUpdate(replica, root, version))
+        self._updates.append(ModelUpdateMessage(replica, root, version))
 
     async def write(self) -> bool:
         """Write down what is not yet. Whether that worked; if not it is tried again."""
@@ -124,9 +124,9 @@ class SharedSpaces:
     # Shared
 
     def tell(self, now: float, *, everything: bool) -> bytes | None:
-        """See ``Shared``."""
+        """See ``Replicated``."""
         self._collect()
-        told = Told()
+        told = SpacesMessage()
         if self._used and (now - self._used_told_at >= _USED_SECONDS or everything):
             told.used, self._used, self._used_told_at = self._used, {}, now
         if everything:
@@ -138,10 +138,10 @@ class SharedSpaces:
         told.updates = self._updates
         self._recent += ((now, reset) for reset in (*self._fresh, *self._raised))
         self._begun, self._fresh, self._raised, self._updates = [], [], [], []
-        return msgspec.msgpack.encode(told) if told != Told() else None
+        return msgspec.msgpack.encode(told) if told != SpacesMessage() else None
 
     def heard(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002
-        """See ``Shared``."""
+        """See ``Replicated``."""
         message, wall = _told_decoder.decode(told), self._wall()
         for update in message.updates:
             self._on_update(ReplicaId(update.replica), update.root, update.version)
@@ -156,11 +156,11 @@ class SharedSpaces:
             self._spaces.used_elsewhere(name, used_at, wall)
 
     def missed(self, peer: str, now: float) -> None:  # noqa: ARG002
-        """See ``Shared``."""
+        """See ``Replicated``."""
         self._syncs = _SYNCS_AFTER_LOSS
 
     def gone(self, peer: str, now: float) -> None:
-        """See ``Shared``."""
+        """See ``Replicated``."""
 
     # Records
 
@@ -205,7 +205,7 @@ class SharedSpaces:
 
     def _collect(self) -> None:
         """Take what happened since it was asked last."""
-        changes, self._spaces.changes = self._spaces.changes, Changes()
+        changes, self._spaces.changes = self._spaces.changes, EpochChanges()
         assert changes is not None
         for life in changes.begun:
             if life.space.tenant:  # others have an epoch of their own only by a reset
@@ -240,14 +240,14 @@ class SharedSpaces:
                 raise
             return False
         for change in changes.values():
-            if isinstance(change, Life) and change.ended_at is None:
+            if isinstance(change, SpaceEpoch) and change.ended_at is None:
                 self._written_used[change.id] = change.used_at
         if not there:
             self._all_unwritten()  # it is empty, or was emptied
         return True
 
 
-def _written(change: Life | Reset | None) -> bytes | None:
-    if isinstance(change, Life):
+def _written(change: SpaceEpoch | Reset | None) -> bytes | None:
+    if isinstance(change, SpaceEpoch):
         return None if change.ended_at is not None else msgspec.msgpack.encode(told_life(change))
     return None if change is None else msgspec.msgpack.encode(told_reset(change))

@@ -47,7 +47,7 @@ class Resets:
         )
 
 
-class Floors:
+class EpochFloors:
     """Epochs below which no life of some spaces may begin, where without isolation all would begin with 0."""
 
     def __init__(self, floors: Mapping[SpaceSelection, int] | None = None) -> None:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from gateway.core.space import ModelVersion
 from gateway.core.tenant import Caller, Tenant
-from gateway.spaces.epoch_table import Key
-from gateway.spaces.space_epoch import Life
+from gateway.spaces.epoch_table import SpaceEpochKey
+from gateway.spaces.space_epoch import SpaceEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class SpaceRules:
         """Whether anybody is kept apart from anybody."""
         return self.isolation != "none"
 
-    def key(self, caller: Caller, model: ModelVersion) -> Key:
+    def key(self, caller: Caller, model: ModelVersion) -> SpaceEpochKey:
         """By which the space of a request is found."""
         tenant = caller.tenant
         return (
@@ -53,7 +53,7 @@ class SpaceRules:
             return f"group:{tenant.group}"
         return f"tenant:{tenant.id}"
 
-    def set_times(self, life: Life, tenant: Tenant) -> None:
+    def set_times(self, life: SpaceEpoch, tenant: Tenant) -> None:
         """How long a life lasts."""
         if self.isolated:
             life.idle_ttl_seconds = tenant.idle_ttl_seconds or self.idle_ttl_seconds

@@ -14,7 +14,7 @@ _SALTS_KEPT = 64
 
 
 @dataclass(slots=True)
-class Figures:
+class EpochTotals:
     """What was asked within a life.
 
     Attributes:
@@ -31,7 +31,7 @@ class Figures:
 
 
 @dataclass(slots=True, eq=False)
-class Life:
+class SpaceEpoch:
     """From the first request in a space to its end. Times are Unix seconds.
 
     Attributes:
@@ -55,7 +55,7 @@ class Life:
     max_age_seconds: float | None = None
     ended_at: float | None = None
     cause: ResetCause | None = None
-    figures: Figures = field(default_factory=Figures)
+    figures: EpochTotals = field(default_factory=EpochTotals)
     salts: dict[str, str] = field(default_factory=dict)
 
     def over(self, now: float) -> ResetCause | None:
@@ -115,15 +115,15 @@ def life_id(space: PrefixSpace) -> str:
     return hashlib.sha256(repr(parts_of(space)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def load_life(dumped: dict[str, Any]) -> Life:
-    """A life from what ``Life.dump`` gave.
+def load_life(dumped: dict[str, Any]) -> SpaceEpoch:
+    """A life from what ``SpaceEpoch.dump`` gave.
 
     Raises:
         KeyError, TypeError, ValueError: it is something else.
     """
     space = PrefixSpace(**dumped["space"])
     check_types(space)
-    return Life(
+    return SpaceEpoch(
         space=space,
         id=life_id(space),
         idle_ttl_seconds=_seconds(dumped["idle_ttl_seconds"]),
@@ -136,8 +136,8 @@ def load_life(dumped: dict[str, Any]) -> Life:
     )
 
 
-def _figures(**numbers: Any) -> Figures:
-    figures = Figures(**numbers)
+def _figures(**numbers: Any) -> EpochTotals:
+    figures = EpochTotals(**numbers)
     for value in asdict(figures).values():
         check_number(int(value))
     return figures

@@ -1,10 +1,10 @@
 """What was explained: added up over time, and kept in detail for the last requests.
 
-``Journal.add`` takes every explanation; ``Journal.answer`` gives what the admin port shows. Memory is bounded whatever
+``Stats.add`` takes every explanation; ``Stats.answer`` gives what the admin port shows. Memory is bounded whatever
 comes in; it holds no text but masked windows.
 """
 
-from gateway.stats.journal import FamiliesShown, Journal
-from gateway.stats.stats_limits import JournalLimits, Price
+from gateway.stats.journal import FamiliesShown, Stats
+from gateway.stats.stats_limits import ComputePrice, StatsLimits
 
-__all__ = ["FamiliesShown", "Journal", "JournalLimits", "Price"]
+__all__ = ["ComputePrice", "FamiliesShown", "Stats", "StatsLimits"]

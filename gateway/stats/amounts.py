@@ -1,6 +1,6 @@
 """Amounts of computing in words."""
 
-from gateway.stats.stats_limits import Price
+from gateway.stats.stats_limits import ComputePrice
 
 DAY_SECONDS = 86400.0
 
@@ -21,7 +21,7 @@ def gpu_time(gpu_seconds: float) -> str:
     return f"{_number(gpu_seconds)} GPU seconds"
 
 
-def costs(gpu_seconds: float, covered_seconds: float, price: Price) -> str:
+def costs(gpu_seconds: float, covered_seconds: float, price: ComputePrice) -> str:
     """What something costs a day, or has cost where too little time is covered to say."""
     daily = per_day(gpu_seconds, covered_seconds)
     shown = gpu_seconds if daily is None else daily

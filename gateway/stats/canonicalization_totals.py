@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gateway.core.canonical import ALL_RULES, RuleMode
-from gateway.stats.counters import Sums
-from gateway.stats.entries import Entry
+from gateway.stats.counters import SelectionTotals
+from gateway.stats.entries import RequestEntry
 from gateway.stats.figures import seconds
-from gateway.stats.stats_limits import Price
+from gateway.stats.stats_limits import ComputePrice
 
 
-def rules_summed(sums: Sums, price: Price) -> dict[str, object]:
+def rules_summed(sums: SelectionTotals, price: ComputePrice) -> dict[str, object]:
     """What rules bring over all requests of a selection, the most first.
 
     Args:
@@ -46,7 +46,7 @@ def rules_summed(sums: Sums, price: Price) -> dict[str, object]:
     return {"looked_at": {"requests": requests, "prompt_tokens": tokens}, "rules": rules}
 
 
-def request_rules(entry: Entry) -> dict[str, object]:
+def request_rules(entry: RequestEntry) -> dict[str, object]:
     """What rules did to one request, or would have done."""
     explanation = entry.explanation
     observed = [each for each in explanation.canonical if each.mode is RuleMode.OBSERVE and each.rule != ALL_RULES]

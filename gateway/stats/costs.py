@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import nlargest
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from gateway.stats.time_buckets import Resolution, Ring
+from gateway.stats.time_buckets import Resolution, TimeBuckets
 
 _OPEN_FACTOR = 4
 """How many times as many are told apart while a bucket is open: the large ones are known only at its end."""
 
 
-class Addable(Protocol):
+class AddableCost(Protocol):
     """A toll."""
 
     def add(self, other: Self) -> None:
@@ -19,10 +19,10 @@ class Addable(Protocol):
 
 
 C = TypeVar("C")
-T = TypeVar("T", bound=Addable)
+T = TypeVar("T", bound=AddableCost)
 
 
-class Packing(Generic[C, T]):
+class CostPacking(Generic[C, T]):
     """How tolls are kept.
 
     Args:
@@ -49,10 +49,10 @@ class Packing(Generic[C, T]):
         return nlargest(most, tolls, key=lambda each: self.size(each[1]))
 
 
-class TollBucket(Generic[C, T]):
+class CostBucket(Generic[C, T]):
     """The tolls of one stretch of time; packed while nothing is added."""
 
-    def __init__(self, packing: Packing[C, T]) -> None:
+    def __init__(self, packing: CostPacking[C, T]) -> None:
         self._packing = packing
         self._open: dict[C, T] = {}
         self._packed = b""
@@ -74,7 +74,7 @@ class TollBucket(Generic[C, T]):
         return self._packing.unpack(self._packed) if self._packed else self._open.items()
 
 
-class TollRing(Generic[C, T]):
+class CostBuckets(Generic[C, T]):
     """One resolution. The bucket that was written last is open.
 
     Args:
@@ -85,9 +85,9 @@ class TollRing(Generic[C, T]):
         ring: The buckets.
     """
 
-    def __init__(self, resolution: Resolution, packing: Packing[C, T]) -> None:
-        self.ring: Ring[TollBucket[C, T]] = Ring(resolution, lambda: TollBucket(packing))
-        self._open: TollBucket[C, T] = TollBucket(packing)
+    def __init__(self, resolution: Resolution, packing: CostPacking[C, T]) -> None:
+        self.ring: TimeBuckets[CostBucket[C, T]] = TimeBuckets(resolution, lambda: CostBucket(packing))
+        self._open: CostBucket[C, T] = CostBucket(packing)
 
     def add(self, cause: C, at: float, toll: T, most: int) -> None:
         """Count a toll at its time."""

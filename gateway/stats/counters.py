@@ -7,18 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.stats.columns import SECTIONS, SERIES, Row
-from gateway.stats.frames import Frame, Table
-from gateway.stats.label_limiter import OTHER, Key
+from gateway.stats.frames import PackedRows, RowTable
+from gateway.stats.label_limiter import OTHER, StatsKey
 from gateway.stats.query_arguments import Part, Selection
 from gateway.stats.row import add_to
-from gateway.stats.time_buckets import COUNTS, Resolution, Ring, fewest
-from gateway.stats.totals import Cell
+from gateway.stats.time_buckets import COUNTS, Resolution, TimeBuckets, fewest
+from gateway.stats.totals import Totals
 
 _MOST_KEYS = 1000
 """Told apart in one sum. More come up only where clients take new names again and again."""
 
 
-class Sums:
+class SelectionTotals:
     """What a selection adds up to.
 
     Args:
@@ -30,32 +30,32 @@ class Sums:
         figures: Likewise.
     """
 
-    def __init__(self, keys: Sequence[Key], figures: NDArray[np.float64]) -> None:
+    def __init__(self, keys: Sequence[StatsKey], figures: NDArray[np.float64]) -> None:
         self.keys = keys
         self.figures = figures
 
     @property
-    def total(self) -> Cell:
+    def total(self) -> Totals:
         """All of it."""
-        return Cell(self.figures.sum(axis=0).tolist())
+        return Totals(self.figures.sum(axis=0).tolist())
 
-    def by(self, part: Part) -> dict[str, Cell]:
+    def by(self, part: Part) -> dict[str, Totals]:
         """The sums by one part of the keys."""
         numbers: dict[str, int] = {}
         places = [numbers.setdefault(getattr(key, part), len(numbers)) for key in self.keys]
         figures = np.zeros((len(numbers), self.figures.shape[1]))
         np.add.at(figures, np.array(places, np.int64), self.figures)
-        return {name: Cell(figures[number].tolist()) for name, number in numbers.items()}
+        return {name: Totals(figures[number].tolist()) for name, number in numbers.items()}
 
-    def and_those(self, others: Sequence["Sums"]) -> "Sums":
+    def and_those(self, others: Sequence["SelectionTotals"]) -> "SelectionTotals":
         """All of it and what others add up to."""
         if not others:
             return self
         keys = [key for sums in (self, *others) for key in sums.keys]
-        return Sums(keys, np.concatenate([sums.figures for sums in (self, *others)]))
+        return SelectionTotals(keys, np.concatenate([sums.figures for sums in (self, *others)]))
 
 
-class Counts:
+class Counters:
     """Figures by time and key."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Counts:
         """Memory of the figures that are packed: of all but the buckets that are being written."""
         return sum(ring.nbytes for ring in self._rings)
 
-    def add(self, key: Key, at: float, row: Row) -> None:
+    def add(self, key: StatsKey, at: float, row: Row) -> None:
         """Count what ended at ``at``."""
         for ring in self._rings:
             ring.add(key, at, row)
@@ -79,7 +79,7 @@ class Counts:
         """When the first bucket of the selection's window begins."""
         return self._rings[selection.window.ring].ring.first_start(now, selection.window.seconds)
 
-    def sums(self, selection: Selection, now: float, sections: int = len(SECTIONS)) -> Sums:
+    def sums(self, selection: Selection, now: float, sections: int = len(SECTIONS)) -> SelectionTotals:
         """What a selection adds up to. Of very many keys, those that are there least are counted together.
 
         Args:
@@ -92,17 +92,17 @@ class Counts:
         frames = [frame for bucket in buckets for frame in bucket.frames(sections)]
         times = Counter(key for frame in frames for key in frame.keys if selection.takes(*key))
         kept = {key for key, _ in times.most_common(_MOST_KEYS)}
-        numbers: dict[Key, int] = {}
+        numbers: dict[StatsKey, int] = {}
         for key in times:
             numbers.setdefault(_folded(key, kept), len(numbers))
         grouping = _Grouping(lambda key: numbers[_folded(key, kept)] if key in times else -1)
-        table = Table(len(numbers), sections)
+        table = RowTable(len(numbers), sections)
         for frame in frames:
             table.add(frame, grouping.groups(frame))
-        return Sums(list(numbers), table.sums())
+        return SelectionTotals(list(numbers), table.sums())
 
     def series(
-        self, selection: Selection, now: float, names: Sequence[str], name_of: Callable[[Key], str]
+        self, selection: Selection, now: float, names: Sequence[str], name_of: Callable[[StatsKey], str]
     ) -> tuple[Sequence[int], NDArray[np.float64]]:
         """What a selection adds up to, step by step; only the columns that series need.
 
@@ -119,7 +119,7 @@ class Counts:
         buckets = list(ring.between(now, selection.window.seconds))
         numbers = {name: number for number, name in enumerate(names)}
         grouping = _Grouping(lambda key: numbers[name_of(key)] if selection.takes(*key) else -1)
-        table = Table(len(buckets) * len(names), sections=1)
+        table = RowTable(len(buckets) * len(names), sections=1)
         for number, (_, bucket) in enumerate(buckets):
             for frame in bucket.frames(sections=1):
                 groups = grouping.groups(frame)
@@ -127,7 +127,7 @@ class Counts:
         return [start for start, _ in buckets], table.sums().reshape(len(buckets), len(names), SERIES)
 
 
-def _folded(key: Key, kept: Set[Key]) -> Key:
+def _folded(key: StatsKey, kept: Set[StatsKey]) -> StatsKey:
     return key if key in kept else key._replace(tenant=OTHER, source=OTHER)
 
 
@@ -138,12 +138,12 @@ class _Grouping:
         number_of: The number of a key's group; -1 for one that is left out.
     """
 
-    def __init__(self, number_of: Callable[[Key], int]) -> None:
+    def __init__(self, number_of: Callable[[StatsKey], int]) -> None:
         self._number_of = number_of
         # Most buckets have the same keys, and then the same object for them; held on to, so that its id stays its own.
-        self._done: dict[int, tuple[Sequence[Key], NDArray[np.int64]]] = {}
+        self._done: dict[int, tuple[Sequence[StatsKey], NDArray[np.int64]]] = {}
 
-    def groups(self, frame: Frame) -> NDArray[np.int64]:
+    def groups(self, frame: PackedRows) -> NDArray[np.int64]:
         """Of each row, the number of its group."""
         keys = frame.keys
         if id(keys) not in self._done:
@@ -157,43 +157,43 @@ class _Bucket:
     __slots__ = ("frame", "rows")
 
     def __init__(self) -> None:
-        self.frame: Frame | None = None
-        self.rows: dict[Key, Row] = {}
+        self.frame: PackedRows | None = None
+        self.rows: dict[StatsKey, Row] = {}
 
-    def frames(self, sections: int) -> Iterator[Frame]:
+    def frames(self, sections: int) -> Iterator[PackedRows]:
         if self.frame is not None:
             yield self.frame
         if self.rows:
-            yield Frame(self.rows, sections=sections)
+            yield PackedRows(self.rows, sections=sections)
 
-    def add(self, key: Key, row: Row) -> None:
+    def add(self, key: StatsKey, row: Row) -> None:
         total = self.rows.get(key)
         if total is None:
             self.rows[key] = row.copy()
         else:
             add_to(total, row)
 
-    def pack(self, known: Sequence[Key]) -> None:
+    def pack(self, known: Sequence[StatsKey]) -> None:
         rows, self.rows = self.rows, {}
         if self.frame is not None:
             for key, row in self.frame.rows().items():
                 add_to(rows.setdefault(key, {}), row)
-        self.frame = Frame(rows, known)
+        self.frame = PackedRows(rows, known)
 
 
 class _CountRing:
     """One resolution. Buckets that were added to are packed as soon as a new one is begun."""
 
     def __init__(self, resolution: Resolution) -> None:
-        self.ring = Ring(resolution, _Bucket)
+        self.ring = TimeBuckets(resolution, _Bucket)
         self._open: list[_Bucket] = []
-        self._keys: Sequence[Key] = ()
+        self._keys: Sequence[StatsKey] = ()
 
     @property
     def nbytes(self) -> int:
         return sum(bucket.frame.nbytes for bucket in self.ring.all() if bucket.frame is not None)
 
-    def add(self, key: Key, at: float, row: Row) -> None:
+    def add(self, key: StatsKey, at: float, row: Row) -> None:
         bucket = self.ring.bucket(at)
         if bucket is None:
             return

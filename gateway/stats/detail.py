@@ -4,17 +4,17 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gateway.core.explanation import Attribution, Difference, Explanation, Finished, ReferenceShown
+from gateway.core.explanation import Attribution, Difference, Explanation, ReferenceShown, RequestRecord
 from gateway.core.reasons import REASONS, Rung
 from gateway.stats.canonicalization_totals import request_rules
-from gateway.stats.entries import Entry
+from gateway.stats.entries import RequestEntry
 from gateway.stats.figures import seconds
 from gateway.stats.phrases import COMPARED_BY, EVIDENCE, PREDICTED_HITS, RUNGS, iso_time
 from gateway.stats.request_text import told
-from gateway.stats.stats_limits import Price
+from gateway.stats.stats_limits import ComputePrice
 
 
-def request_shown(entry: Entry, price: Price) -> dict[str, object]:
+def request_shown(entry: RequestEntry, price: ComputePrice) -> dict[str, object]:
     """The request, with ``told`` first: that is all a person has to read."""
     finished, explanation = entry.finished, entry.explanation
     return {
@@ -64,7 +64,7 @@ def request_shown(entry: Entry, price: Price) -> dict[str, object]:
     }
 
 
-def _missed_shown(missed: Attribution, entry: Entry, price: Price) -> dict[str, object]:
+def _missed_shown(missed: Attribution, entry: RequestEntry, price: ComputePrice) -> dict[str, object]:
     text = REASONS[missed.reason]
     return {
         "reason": missed.reason,
@@ -77,7 +77,7 @@ def _missed_shown(missed: Attribution, entry: Entry, price: Price) -> dict[str, 
     } | _worth(missed.tokens, entry, price)
 
 
-def _worth(tokens: int, entry: Entry, price: Price) -> dict[str, object]:
+def _worth(tokens: int, entry: RequestEntry, price: ComputePrice) -> dict[str, object]:
     gpu_seconds = tokens * entry.finished.prefill_seconds_per_token * entry.gpus
     return {"gpu_seconds": seconds(gpu_seconds), "money": price.of(gpu_seconds)}
 
@@ -110,7 +110,7 @@ def _difference(difference: Difference | None) -> Mapping[str, object] | None:
     return None if difference is None else msgspec.structs.asdict(difference)
 
 
-def _decision(finished: Finished) -> dict[str, object]:
+def _decision(finished: RequestRecord) -> dict[str, object]:
     chosen = (finished.replica, finished.rank)
     return {
         "kind": finished.decision,

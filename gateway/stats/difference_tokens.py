@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.stats.entries import Entry
+from gateway.stats.entries import RequestEntry
 
 
-def tokens_shown(entry: Entry | None) -> Mapping[str, object] | None:
+def tokens_shown(entry: RequestEntry | None) -> Mapping[str, object] | None:
     """Both windows, JSON-ready; None if there are none."""
     if entry is None or entry.explanation.tokens is None or entry.explanation.reference is None:
         return None

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 import msgspec
 
 from gateway.core.canonical import Canonicalized
-from gateway.core.explanation import Explanation, Finished
+from gateway.core.explanation import Explanation, RequestRecord
 from gateway.core.reasons import Reason
-from gateway.stats.stats_limits import JournalLimits
+from gateway.stats.stats_limits import StatsLimits
 
 _OVERHEAD_BYTES = 600
 """What an entry takes besides its packed form: the strings it is found by, and its places in memory."""
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RequestEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One request. Holds no text but the masked windows of the difference, and the token ids around it.
 
     Attributes:
@@ -23,12 +23,12 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
         gpus: GPUs of a replica.
     """
 
-    finished: Finished
+    finished: RequestRecord
     explanation: Explanation
     gpus: float
 
 
-class _Kept(msgspec.Struct, frozen=True, gc=False):
+class _PackedEntry(msgspec.Struct, frozen=True, gc=False):
     at: float
     model: str
     tenant: str
@@ -40,19 +40,19 @@ class _Kept(msgspec.Struct, frozen=True, gc=False):
 
 
 _pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder(Entry).decode
+_unpack = msgspec.msgpack.Decoder(RequestEntry).decode
 
 
-class Entries:
+class RequestEntries:
     """Requests by id; of several with the same id, the last one.
 
     Args:
         limits: The bounds.
     """
 
-    def __init__(self, limits: JournalLimits) -> None:
+    def __init__(self, limits: StatsLimits) -> None:
         self._limits = limits
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _PackedEntry] = OrderedDict()
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -63,16 +63,16 @@ class Entries:
         """Memory that entries take, about."""
         return self._bytes
 
-    def configure(self, limits: JournalLimits, now: float) -> None:
+    def configure(self, limits: StatsLimits, now: float) -> None:
         """Go by other bounds from now on."""
         self._limits = limits
         self.expire(now)
 
-    def add(self, finished: Finished, explanation: Explanation, gpus: float) -> None:
+    def add(self, finished: RequestRecord, explanation: Explanation, gpus: float) -> None:
         """Keep a request."""
         canonical = Canonicalized(context_lost=finished.canonical.context_lost)
         bare = msgspec.structs.replace(finished, body=b"", parts=(), replies=(), canonical=canonical)
-        kept = _Kept(
+        kept = _PackedEntry(
             at=finished.at,
             model=finished.model,
             tenant=finished.tenant,
@@ -80,7 +80,7 @@ class Entries:
             template=finished.where.template,
             session=finished.session,
             reasons=frozenset(each.reason for each in explanation.missed if each.tokens),
-            packed=_pack(Entry(bare, explanation, gpus)),
+            packed=_pack(RequestEntry(bare, explanation, gpus)),
         )
         if (old := self._kept.pop(finished.request_id, None)) is not None:
             self._bytes -= _size(old)
@@ -101,7 +101,7 @@ class Entries:
                 break
             self._bytes -= _size(self._kept.popitem(last=False)[1])
 
-    def get(self, request_id: str) -> Entry | None:
+    def get(self, request_id: str) -> RequestEntry | None:
         """The last request of an id; None if it is not kept, or no more."""
         kept = self._kept.get(request_id)
         return None if kept is None else _unpack(kept.packed)
@@ -115,7 +115,7 @@ class Entries:
         template: str | None = None,
         session: str | None = None,
         reason: Reason | None = None,
-    ) -> Iterator[Entry]:
+    ) -> Iterator[RequestEntry]:
         """Requests that pass the filters, newest first; None lets any pass."""
         for kept in reversed(self._kept.values()):
             if (
@@ -129,5 +129,5 @@ class Entries:
                 yield _unpack(kept.packed)
 
 
-def _size(kept: _Kept) -> int:
+def _size(kept: _PackedEntry) -> int:
     return len(kept.packed) + _OVERHEAD_BYTES

@@ -6,8 +6,8 @@ from gateway.core.reasons import REASONS, RUNGS, Reason, Remedy, Rung
 from gateway.stats.columns import TURNS
 from gateway.stats.histogram import Bins, percentiles
 from gateway.stats.query_arguments import Part
-from gateway.stats.stats_limits import Price
-from gateway.stats.totals import Cell
+from gateway.stats.stats_limits import ComputePrice
+from gateway.stats.totals import Totals
 
 _AVOIDABLE = (Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY)
 _SECONDS_DIGITS = 6
@@ -23,7 +23,7 @@ def seconds(value: float) -> float:
     return round(float(value), _SECONDS_DIGITS)
 
 
-def totals(cell: Cell) -> dict[str, object]:
+def totals(cell: Totals) -> dict[str, object]:
     """Requests, tokens and hits."""
     return {
         "requests": cell.requests,
@@ -36,7 +36,7 @@ def totals(cell: Cell) -> dict[str, object]:
     }
 
 
-def ladder(cell: Cell) -> list[dict[str, object]]:
+def ladder(cell: Totals) -> list[dict[str, object]]:
     """The rungs, and how many tokens each has more than the one below."""
     below = 0
     shown: list[dict[str, object]] = []
@@ -46,7 +46,7 @@ def ladder(cell: Cell) -> list[dict[str, object]]:
     return shown
 
 
-def reasons(cell: Cell, price: Price) -> list[dict[str, object]]:
+def reasons(cell: Totals, price: ComputePrice) -> list[dict[str, object]]:
     """What was missed, most tokens first."""
     return [
         {
@@ -63,12 +63,12 @@ def reasons(cell: Cell, price: Price) -> list[dict[str, object]]:
     ]
 
 
-def first_tokens(cell: Cell) -> dict[str, object]:
+def first_tokens(cell: Totals) -> dict[str, object]:
     """Times to first token, of requests of which at least half was reused and of all others."""
     return {"cold": _spread(cell.cold), "warm": _spread(cell.warm)}
 
 
-def value(cell: Cell, price: Price) -> dict[str, object]:
+def value(cell: Totals, price: ComputePrice) -> dict[str, object]:
     """What hits saved, what misses cost, and what of that somebody can do something about."""
     missed = cell.missed
     avoidable = {
@@ -83,7 +83,7 @@ def value(cell: Cell, price: Price) -> dict[str, object]:
     }
 
 
-def turns(cell: Cell) -> list[dict[str, object]]:
+def turns(cell: Totals) -> list[dict[str, object]]:
     """Hit rate by the turn of the conversation."""
     return [
         {
@@ -96,17 +96,17 @@ def turns(cell: Cell) -> list[dict[str, object]]:
     ]
 
 
-def rounding_tokens(cell: Cell) -> int:
+def rounding_tokens(cell: Totals) -> int:
     """Tokens lost because engines reuse whole blocks only."""
     return cell.tokens_of(Reason.BLOCK_BOUNDARY, Reason.TOO_SHORT)
 
 
-def rerendered_tokens(cell: Cell) -> int:
+def rerendered_tokens(cell: Totals) -> int:
     """Tokens lost because answers come back in another form."""
     return cell.tokens_of(Reason.REPLY_RERENDERED)
 
 
-def apart(cells: Mapping[str, Cell], part: Part, price: Price) -> list[dict[str, object]]:
+def apart(cells: Mapping[str, Totals], part: Part, price: ComputePrice) -> list[dict[str, object]]:
     """Sums by a part of their keys, most prompt tokens first."""
     return [
         {part: name}
@@ -122,10 +122,10 @@ def _spread(bins: Bins) -> dict[str, object]:
     return {"requests": sum(bins.values()), "p50": p50, "p90": p90, "p95": p95, "p99": p99}
 
 
-def _worth(tokens: int, gpu_seconds: float, price: Price) -> dict[str, object]:
+def _worth(tokens: int, gpu_seconds: float, price: ComputePrice) -> dict[str, object]:
     return {"tokens": tokens, "gpu_seconds": seconds(gpu_seconds), "money": price.of(gpu_seconds)}
 
 
-def _worth_of(missed: Iterable[tuple[int, float]], price: Price) -> dict[str, object]:
+def _worth_of(missed: Iterable[tuple[int, float]], price: ComputePrice) -> dict[str, object]:
     every = list(missed)
     return _worth(sum(tokens for tokens, _ in every), sum(lost for _, lost in every), price)

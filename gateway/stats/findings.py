@@ -12,11 +12,11 @@ import msgspec
 from gateway.core.explanation import Attribution, Difference, Explanation
 from gateway.core.reasons import REASONS, Reason, Remedy
 from gateway.stats.amounts import costs, per_day
-from gateway.stats.costs import Packing, TollRing
+from gateway.stats.costs import CostBuckets, CostPacking
 from gateway.stats.figures import share
-from gateway.stats.label_limiter import Key
+from gateway.stats.label_limiter import StatsKey
 from gateway.stats.query_arguments import Selection
-from gateway.stats.stats_limits import JournalLimits, Price
+from gateway.stats.stats_limits import ComputePrice, StatsLimits
 from gateway.stats.time_buckets import FINDINGS, fewest
 
 _SHOWN = 20
@@ -44,7 +44,7 @@ _SUBJECTS: Mapping[Reason, str] = {
 }
 
 
-class Cause(NamedTuple):
+class CostKey(NamedTuple):
     """What is counted together.
 
     Attributes:
@@ -55,14 +55,14 @@ class Cause(NamedTuple):
         line: Likewise; 0 if it says nothing.
     """
 
-    key: Key
+    key: StatsKey
     reason: Reason
     detail: str
     path: str
     line: int
 
 
-class Toll(msgspec.Struct, array_like=True):
+class Cost(msgspec.Struct, array_like=True):
     """What a cause has cost, and an example.
 
     Attributes:
@@ -79,7 +79,7 @@ class Toll(msgspec.Struct, array_like=True):
     example: str = ""
     said: str = ""
 
-    def add(self, other: "Toll") -> None:
+    def add(self, other: "Cost") -> None:
         """Count another one, whose example is newer."""
         self.tokens += other.tokens
         self.gpu_seconds += other.gpu_seconds
@@ -87,42 +87,44 @@ class Toll(msgspec.Struct, array_like=True):
         self.example, self.said = other.example, other.said
 
 
-_PACKING = Packing(
+_PACKING = CostPacking(
     msgspec.msgpack.Encoder().encode,
-    msgspec.msgpack.Decoder(list[tuple[Cause, Toll]]).decode,
-    Toll,
+    msgspec.msgpack.Decoder(list[tuple[CostKey, Cost]]).decode,
+    Cost,
     lambda toll: (toll.gpu_seconds, toll.tokens),
 )
 
 
-class Findings:
+class TopCauses:
     """Tolls by time and cause.
 
     Args:
         limits: How many causes are told apart in one bucket of time. The largest stay.
     """
 
-    def __init__(self, limits: JournalLimits) -> None:
+    def __init__(self, limits: StatsLimits) -> None:
         self._limits = limits
-        self._rings = tuple(TollRing(resolution, _PACKING) for resolution in FINDINGS)
+        self._rings = tuple(CostBuckets(resolution, _PACKING) for resolution in FINDINGS)
 
-    def configure(self, limits: JournalLimits) -> None:
+    def configure(self, limits: StatsLimits) -> None:
         """Go by other bounds from now on."""
         self._limits = limits
 
-    def add(self, key: Key, request_id: str, at: float, explanation: Explanation, gpu_seconds_per_token: float) -> None:
+    def add(
+        self, key: StatsKey, request_id: str, at: float, explanation: Explanation, gpu_seconds_per_token: float
+    ) -> None:
         """Count one request's causes."""
         for missed in explanation.missed:
             found = _cause(key, missed, explanation.difference)
             if found is None or not missed.tokens:
                 continue
             cause, said = found
-            toll = Toll(missed.tokens, missed.tokens * gpu_seconds_per_token, 1, request_id, said)
+            toll = Cost(missed.tokens, missed.tokens * gpu_seconds_per_token, 1, request_id, said)
             for ring in self._rings:
                 ring.add(cause, at, toll, self._limits.findings)
 
     def shown(
-        self, selection: Selection, now: float, *, since: float, prompt_tokens: int, price: Price
+        self, selection: Selection, now: float, *, since: float, prompt_tokens: int, price: ComputePrice
     ) -> list[dict[str, object]]:
         """The causes that cost most in a window, JSON-ready.
 
@@ -135,11 +137,11 @@ class Findings:
         """
         rings = [each.ring for each in self._rings[selection.window.ring :]]
         covered_seconds = max(now - max(rings[0].first_start(now, selection.window.seconds), since), 0.0)
-        totals: dict[Cause, Toll] = {}
+        totals: dict[CostKey, Cost] = {}
         for bucket in fewest(rings, now, selection.window.seconds):
             for cause, toll in bucket.items():
                 if selection.takes(*cause.key):
-                    totals.setdefault(cause, Toll()).add(toll)
+                    totals.setdefault(cause, Cost()).add(toll)
         top = _PACKING.largest(totals.items(), _SHOWN)
         return [
             _shown(cause, toll, covered_seconds, price) | {"share": share(toll.tokens, prompt_tokens)}
@@ -147,7 +149,7 @@ class Findings:
         ]
 
 
-def _cause(key: Key, missed: Attribution, difference: Difference | None) -> tuple[Cause, str] | None:
+def _cause(key: StatsKey, missed: Attribution, difference: Difference | None) -> tuple[CostKey, str] | None:
     """The cause of what was missed and what is said of it; None if nobody can do anything about it."""
     reason = missed.reason
     if difference is not None and difference.reason is reason:
@@ -155,13 +157,13 @@ def _cause(key: Key, missed: Attribution, difference: Difference | None) -> tupl
         if reason in _MOVING:
             path, line = _INDEX.sub("[…]", path), 0
         said = difference.said or REASONS[reason].meaning
-        return Cause(key, reason, difference.detail, path[:_LONGEST_PATH], line), said[:_LONGEST_SAID]
+        return CostKey(key, reason, difference.detail, path[:_LONGEST_PATH], line), said[:_LONGEST_SAID]
     if REASONS[reason].remedy is Remedy.NOBODY:
         return None
-    return Cause(key, reason, "", "", 0), (missed.note or REASONS[reason].meaning)[:_LONGEST_SAID]
+    return CostKey(key, reason, "", "", 0), (missed.note or REASONS[reason].meaning)[:_LONGEST_SAID]
 
 
-def _shown(cause: Cause, toll: Toll, covered_seconds: float, price: Price) -> dict[str, object]:
+def _shown(cause: CostKey, toll: Cost, covered_seconds: float, price: ComputePrice) -> dict[str, object]:
     text = REASONS[cause.reason]
     daily = per_day(toll.gpu_seconds, covered_seconds)
     return {
@@ -189,7 +191,7 @@ def _shown(cause: Cause, toll: Toll, covered_seconds: float, price: Price) -> di
     }
 
 
-def _subject(cause: Cause) -> str:
+def _subject(cause: CostKey) -> str:
     place = f"{cause.path}, line {cause.line}" if cause.line else cause.path
     if not place:
         return f"“{REASONS[cause.reason].title}”"

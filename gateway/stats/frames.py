@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.stats.columns import SECTIONS, WIDTH, Row
-from gateway.stats.label_limiter import Key
+from gateway.stats.label_limiter import StatsKey
 
 _AT_ONCE = 1 << 19
 """Figures that are added up in one go: more would take much memory for a moment."""
@@ -36,7 +36,7 @@ class _Section(NamedTuple):
     figures: NDArray[Any]
 
 
-class Frame:
+class PackedRows:
     """Packed rows.
 
     Args:
@@ -50,9 +50,11 @@ class Frame:
 
     __slots__ = ("_sections", "keys")
 
-    def __init__(self, rows: Mapping[Key, Row], known: Sequence[Key] = (), sections: int = len(SECTIONS)) -> None:
+    def __init__(
+        self, rows: Mapping[StatsKey, Row], known: Sequence[StatsKey] = (), sections: int = len(SECTIONS)
+    ) -> None:
         keys = tuple(sorted(rows))
-        self.keys: Sequence[Key] = known if keys == known else keys
+        self.keys: Sequence[StatsKey] = known if keys == known else keys
         ordered = [rows[key] for key in keys]
         columns = np.fromiter(chain.from_iterable(ordered), np.uint16)
         figures = np.fromiter(chain.from_iterable(row.values() for row in ordered), np.float64)
@@ -72,9 +74,9 @@ class Frame:
         """Memory of the figures."""
         return sum(part.nbytes for section in self._sections for part in section)
 
-    def rows(self) -> dict[Key, Row]:
+    def rows(self) -> dict[StatsKey, Row]:
         """The rows, unpacked."""
-        rows: dict[Key, Row] = {key: {} for key in self.keys}
+        rows: dict[StatsKey, Row] = {key: {} for key in self.keys}
         for section in self._sections:
             columns = np.repeat(section.columns, section.counts).tolist()
             for column, place, figure in zip(columns, section.places.tolist(), section.figures.tolist(), strict=True):
@@ -98,7 +100,7 @@ class Frame:
         return codes, part.figures
 
 
-class Table:
+class RowTable:
     """Figures of frames, added up by group.
 
     Args:
@@ -114,8 +116,8 @@ class Table:
         self._waiting: list[tuple[_Numbers, _Figures]] = []
         self._count = 0
 
-    def add(self, frame: Frame, groups: _Numbers) -> None:
-        """Add a frame; ``groups`` as in ``Frame.codes``."""
+    def add(self, frame: PackedRows, groups: _Numbers) -> None:
+        """Add a frame; ``groups`` as in ``PackedRows.codes``."""
         for section in range(self._sections):
             codes, figures = frame.codes(section, groups, self._width)
             self._waiting.append((codes, figures))

@@ -6,24 +6,24 @@ from typing import Protocol
 import orjson
 
 from gateway.core.errors import NotFound
-from gateway.core.explanation import Explanation, Finished
-from gateway.stats.counters import Counts
+from gateway.core.explanation import Explanation, RequestRecord
+from gateway.stats.counters import Counters
 from gateway.stats.detail import request_shown
 from gateway.stats.difference_tokens import tokens_shown
-from gateway.stats.entries import Entries
-from gateway.stats.findings import Findings
-from gateway.stats.label_limiter import KeyBook
+from gateway.stats.entries import RequestEntries
+from gateway.stats.findings import TopCauses
+from gateway.stats.label_limiter import LabelLimiter
 from gateway.stats.listing import requests_shown
-from gateway.stats.peer_totals import Elsewhere, tell_figures
+from gateway.stats.peer_totals import PeerTotals, tell_figures
 from gateway.stats.query_arguments import PARTS, read_gateways, read_names, read_part, read_reason, read_selection
 from gateway.stats.row import row_left_out, row_of
 from gateway.stats.series import series_shown
-from gateway.stats.stats_limits import JournalLimits, Price
+from gateway.stats.stats_limits import ComputePrice, StatsLimits
 from gateway.stats.suggestions import Suggestions
 from gateway.stats.summary import summary_shown
 
 _SHOWN_CHARS = 200
-_NO_PRICE = Price()
+_NO_PRICE = ComputePrice()
 
 
 class FamiliesShown(Protocol):
@@ -44,7 +44,7 @@ def _no_families(
     return ()
 
 
-class Journal:
+class Stats:
     """Everything that was explained, as far as it is kept. All times are Unix seconds.
 
     Args:
@@ -58,23 +58,23 @@ class Journal:
     def __init__(
         self,
         since: float,
-        limits: JournalLimits | None = None,
-        price: Price = _NO_PRICE,
+        limits: StatsLimits | None = None,
+        price: ComputePrice = _NO_PRICE,
         families: FamiliesShown = _no_families,
         name: bytes = b"",
     ) -> None:
         self._name = name
-        limits = limits or JournalLimits()
+        limits = limits or StatsLimits()
         self._since = since
         self._price = price
         self._families = families
-        self._keys = KeyBook(limits)
-        self._counts = Counts()
-        self._findings = Findings(limits)
+        self._keys = LabelLimiter(limits)
+        self._counts = Counters()
+        self._findings = TopCauses(limits)
         self._suggestions = Suggestions(limits)
-        self._entries = Entries(limits)
+        self._entries = RequestEntries(limits)
 
-    def configure(self, limits: JournalLimits, price: Price, now: float) -> None:
+    def configure(self, limits: StatsLimits, price: ComputePrice, now: float) -> None:
         """Go by other limits and another price from now on."""
         self._price = price
         self._keys.configure(limits)
@@ -82,7 +82,7 @@ class Journal:
         self._suggestions.configure(limits)
         self._entries.configure(limits, now)
 
-    def add(self, finished: Finished, explanation: Explanation, gpus: float) -> None:
+    def add(self, finished: RequestRecord, explanation: Explanation, gpus: float) -> None:
         """Take one request. One that was sent to fill a cache is left out.
 
         Args:
@@ -119,10 +119,10 @@ class Journal:
 
         Args:
             at: When the last of them was over.
-            model: As in ``Finished``, for all of them.
+            model: As in ``RequestRecord``, for all of them.
             tenant: Likewise.
             source: Likewise.
-            template: As ``Finished.where.template``, likewise.
+            template: As ``RequestRecord.where.template``, likewise.
             requests: How many.
             prompt_tokens: Of all.
             hits: Of those, how many were not computed again.
@@ -180,7 +180,7 @@ class Journal:
             since=self._since,
             price=self._price,
             families=list(self._families(now, model=selection.model, tenant=selection.tenant)),
-            elsewhere=Elsewhere(others, self._name) if read_gateways(given) else None,
+            elsewhere=PeerTotals(others, self._name) if read_gateways(given) else None,
         )
 
     def _series(self, given: Mapping[str, str], now: float) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from gateway.stats.stats_limits import JournalLimits
+from gateway.stats.stats_limits import StatsLimits
 
 OTHER = "(other)"
 """Stands for every source, tenant or template version beyond the bound."""
@@ -12,8 +12,8 @@ _REPLACED_SECONDS = 60.0
 _CLEAN_SECONDS = 60.0
 
 
-class Key(NamedTuple):
-    """Whose figures: each part as in ``Finished``, or ``OTHER``; ``template`` is that of ``Finished.where``."""
+class StatsKey(NamedTuple):
+    """The labels of totals: each as in ``RequestRecord``, or ``OTHER``; ``template`` is that of its space."""
 
     model: str
     tenant: str
@@ -21,7 +21,7 @@ class Key(NamedTuple):
     template: str
 
 
-class KeyBook:
+class LabelLimiter:
     """Gives every request the key it is counted under.
 
     A key stays as long as it is used at least once an hour, so whoever was there first is not pushed out by a flood of
@@ -34,18 +34,18 @@ class KeyBook:
         limits: The bounds. With what is folded there are at most twice as many keys.
     """
 
-    def __init__(self, limits: JournalLimits) -> None:
+    def __init__(self, limits: StatsLimits) -> None:
         self._limits = limits
-        self._used: dict[Key, float] = {}
+        self._used: dict[StatsKey, float] = {}
         self._cleaned_at = 0.0
 
-    def configure(self, limits: JournalLimits) -> None:
+    def configure(self, limits: StatsLimits) -> None:
         """Go by other bounds from now on."""
         self._limits = limits
 
-    def key(self, model: str, tenant: str, source: str, template: str, at: float) -> Key:
+    def key(self, model: str, tenant: str, source: str, template: str, at: float) -> StatsKey:
         """The key of a request that was over at ``at``."""
-        wanted = Key(model, tenant, source, template)
+        wanted = StatsKey(model, tenant, source, template)
         if wanted in self._used:
             self._used[wanted] = at
             return wanted
@@ -59,23 +59,23 @@ class KeyBook:
             chosen = wanted
         else:
             folded = (
-                (Key(model, tenant, OTHER, template), bound + bound // 2),
-                (Key(model, OTHER, OTHER, template), bound + bound * 3 // 4),
-                (Key(model, OTHER, OTHER, OTHER), 2 * bound - 1),
+                (StatsKey(model, tenant, OTHER, template), bound + bound // 2),
+                (StatsKey(model, OTHER, OTHER, template), bound + bound * 3 // 4),
+                (StatsKey(model, OTHER, OTHER, OTHER), 2 * bound - 1),
             )
             chosen = next(
                 (key for key, most in folded if key in self._used or len(self._used) < most),
-                Key(OTHER, OTHER, OTHER, OTHER),
+                StatsKey(OTHER, OTHER, OTHER, OTHER),
             )
         self._used[chosen] = at
         return chosen
 
-    def _give_way(self, wanted: Key, at: float) -> None:
+    def _give_way(self, wanted: StatsKey, at: float) -> None:
         for key, used in self._used.items():
             if key[:3] == wanted[:3] and at - used >= _REPLACED_SECONDS:
                 del self._used[key]
                 return
 
-    def _sources(self, wanted: Key) -> int:
+    def _sources(self, wanted: StatsKey) -> int:
         """Sources of the same tenant, model and template version."""
         return sum(key[:2] == wanted[:2] and key.template == wanted.template for key in self._used)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from itertools import islice
 
-from gateway.stats.entries import Entries, Entry
+from gateway.stats.entries import RequestEntries, RequestEntry
 from gateway.stats.phrases import EVIDENCE, iso_time
 from gateway.stats.query_arguments import read_limit, read_reason
 
 
-def requests_shown(entries: Entries, given: Mapping[str, str]) -> dict[str, object]:
+def requests_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[str, object]:
     """Those that pass the filters, newest first.
 
     Raises:
@@ -27,7 +27,7 @@ def requests_shown(entries: Entries, given: Mapping[str, str]) -> dict[str, obje
     return {"requests": shown, "more": len(shown) == limit and next(found, None) is not None}
 
 
-def _line(entry: Entry) -> dict[str, object]:
+def _line(entry: RequestEntry) -> dict[str, object]:
     finished, explanation = entry.finished, entry.explanation
     top = max(explanation.missed, key=lambda each: each.tokens, default=None)
     return {

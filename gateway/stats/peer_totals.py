@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 
 from gateway.stats import columns
-from gateway.stats.counters import Counts, Sums
-from gateway.stats.label_limiter import Key
+from gateway.stats.counters import Counters, SelectionTotals
+from gateway.stats.label_limiter import StatsKey
 from gateway.stats.query_arguments import Selection
 from gateway.stats.time_buckets import WINDOWS
 
@@ -20,7 +20,7 @@ _PLACES = np.dtype("<u4")
 _FIGURES = np.dtype("<f8")
 
 
-class _Told(msgspec.Struct, frozen=True, array_like=True):
+class _TotalsMessage(msgspec.Struct, frozen=True, array_like=True):
     """The sums of a window, of which only those are told that are not zero.
 
     Attributes:
@@ -29,12 +29,12 @@ class _Told(msgspec.Struct, frozen=True, array_like=True):
         figures: They.
     """
 
-    keys: list[Key]
+    keys: list[StatsKey]
     places: bytes
     figures: bytes
 
 
-class FiguresTold(msgspec.Struct, frozen=True, array_like=True):
+class TotalsPublisher(msgspec.Struct, frozen=True, array_like=True):
     """What one journal tells.
 
     Attributes:
@@ -47,21 +47,21 @@ class FiguresTold(msgspec.Struct, frozen=True, array_like=True):
     teller: bytes
     layout: int
     since: float
-    windows: dict[str, _Told]
+    windows: dict[str, _TotalsMessage]
 
-    def sums(self, selection: Selection) -> Sums:
+    def sums(self, selection: Selection) -> SelectionTotals:
         """What it has of a selection."""
         told = self.windows[selection.window.name]
         figures = np.zeros(len(told.keys) * columns.WIDTH)
         figures[np.frombuffer(told.places, _PLACES)] = np.frombuffer(told.figures, _FIGURES)
         taken = [number for number, key in enumerate(told.keys) if selection.takes(*key)]
-        return Sums([told.keys[number] for number in taken], figures.reshape(-1, columns.WIDTH)[taken])
+        return SelectionTotals([told.keys[number] for number in taken], figures.reshape(-1, columns.WIDTH)[taken])
 
 
-_decoder = msgspec.msgpack.Decoder(FiguresTold)
+_decoder = msgspec.msgpack.Decoder(TotalsPublisher)
 
 
-def tell_figures(counts: Counts, now: float, *, teller: bytes, since: float) -> bytes:
+def tell_figures(counts: Counters, now: float, *, teller: bytes, since: float) -> bytes:
     """What a journal has counted, for other gateways.
 
     Args:
@@ -71,10 +71,10 @@ def tell_figures(counts: Counts, now: float, *, teller: bytes, since: float) -> 
         since: When the journal began.
     """
     windows = {name: _told(counts.sums(Selection(window), now)) for name, window in WINDOWS.items()}
-    return zlib.compress(msgspec.msgpack.encode(FiguresTold(teller, _LAYOUT, since, windows)), _QUICK)
+    return zlib.compress(msgspec.msgpack.encode(TotalsPublisher(teller, _LAYOUT, since, windows)), _QUICK)
 
 
-class Elsewhere:
+class PeerTotals:
     """What other gateways have counted.
 
     Args:
@@ -84,7 +84,7 @@ class Elsewhere:
 
     def __init__(self, told: Sequence[bytes] | None, teller: bytes) -> None:
         self._missing = told is None
-        self._figures: list[FiguresTold] = []
+        self._figures: list[TotalsPublisher] = []
         for data in told or ():
             figures = _read(data)
             if figures is None:
@@ -102,18 +102,18 @@ class Elsewhere:
         """How many gateways are in the figures, JSON-ready."""
         return {"counted": 1 + len(self._figures), "missing": self._missing}
 
-    def sums(self, selection: Selection) -> list[Sums]:
+    def sums(self, selection: Selection) -> list[SelectionTotals]:
         """What each has of a selection."""
         return [figures.sums(selection) for figures in self._figures]
 
 
-def _told(sums: Sums) -> _Told:
+def _told(sums: SelectionTotals) -> _TotalsMessage:
     figures = sums.figures.reshape(-1)
     places = np.flatnonzero(figures)
-    return _Told(list(sums.keys), places.astype(_PLACES).tobytes(), figures[places].astype(_FIGURES).tobytes())
+    return _TotalsMessage(list(sums.keys), places.astype(_PLACES).tobytes(), figures[places].astype(_FIGURES).tobytes())
 
 
-def _read(data: bytes) -> FiguresTold | None:
+def _read(data: bytes) -> TotalsPublisher | None:
     try:
         figures = _decoder.decode(zlib.decompress(data))
     except (zlib.error, msgspec.MsgspecError):

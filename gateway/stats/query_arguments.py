@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from gateway.core.errors import BadRequest
 from gateway.core.reasons import Reason
-from gateway.stats.time_buckets import DEFAULT_WINDOW, WINDOWS, Window
+from gateway.stats.time_buckets import DEFAULT_WINDOW, WINDOWS, TimeWindow
 
 DEFAULT_LIMIT = 100
 LARGEST_LIMIT = 1000
@@ -30,7 +30,7 @@ class Selection:
         template: Version of the template.
     """
 
-    window: Window
+    window: TimeWindow
     model: str | None = None
     tenant: str | None = None
     source: str | None = None

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from gateway.core.explanation import Attribution, Holder
+from gateway.core.explanation import Attribution, ReplicaPrefix
 from gateway.core.reasons import REASONS, Reason, Remedy
-from gateway.stats.entries import Entry
+from gateway.stats.entries import RequestEntry
 from gateway.stats.phrases import COMPARED_BY, ago, iso_time, one_line
-from gateway.stats.stats_limits import Price
+from gateway.stats.stats_limits import ComputePrice
 
 LINES = 25
 """Most lines."""
@@ -22,13 +22,13 @@ _LONGEST = 2 * WIDTH - 20
 _NAME = 60
 
 
-def told(entry: Entry, price: Price) -> list[str]:
+def told(entry: RequestEntry, price: ComputePrice) -> list[str]:
     """The lines: what was reused, what not and why, where the first difference is, what to do."""
     lines = [*_head(entry), *_missed(entry, price), *_compared(entry), *_advice(entry)]
     return [line[:WIDTH] for line in lines[:LINES]]
 
 
-def _head(entry: Entry) -> Iterator[str]:
+def _head(entry: RequestEntry) -> Iterator[str]:
     finished, explanation = entry.finished, entry.explanation
     yield from _lines(
         f"{iso_time(finished.at)}  {_name(finished.model)} for {_name(finished.tenant)}, by {_name(finished.source)}"
@@ -43,7 +43,7 @@ def _head(entry: Entry) -> Iterator[str]:
     yield from _lines(_routed(entry))
 
 
-def _routed(entry: Entry) -> str:
+def _routed(entry: RequestEntry) -> str:
     finished = entry.finished
     where = f"Sent to {_name(finished.replica)}" + (f", rank {finished.rank}" if finished.rank else "")
     where += f" ({finished.decision}), believed to hold {finished.predicted_tokens:,} of them"
@@ -54,7 +54,7 @@ def _routed(entry: Entry) -> str:
     return f"{where}; {_name(best.replica)} held {best.held_tokens:,}, {_passed_over(best, finished.holders)}."
 
 
-def _passed_over(best: Holder, holders: Sequence[Holder]) -> str:
+def _passed_over(best: ReplicaPrefix, holders: Sequence[ReplicaPrefix]) -> str:
     match best.barred:
         case "unavailable":
             return "but was not available"
@@ -66,7 +66,7 @@ def _passed_over(best: Holder, holders: Sequence[Holder]) -> str:
     return f"but would have cost {best.cost_seconds:.3f} s, the least is {costs[0]:.3f} s"
 
 
-def _missed(entry: Entry, price: Price) -> Iterator[str]:
+def _missed(entry: RequestEntry, price: ComputePrice) -> Iterator[str]:
     explanation = entry.explanation
     missed = sorted((each for each in explanation.missed if each.tokens), key=lambda each: -each.tokens)
     if not missed:
@@ -84,7 +84,7 @@ def _missed(entry: Entry, price: Price) -> Iterator[str]:
         yield f"{sum(each.tokens for each in rest):>9,}  for {len(rest)} more reasons: see `missed`"
 
 
-def _compared(entry: Entry) -> Iterator[str]:
+def _compared(entry: RequestEntry) -> Iterator[str]:
     explanation = entry.explanation
     reference, difference = explanation.reference, explanation.difference
     if explanation.was_skipped:
@@ -108,7 +108,7 @@ def _compared(entry: Entry) -> Iterator[str]:
         yield from _lines(f"  now:    {difference.after}", most=1)
 
 
-def _advice(entry: Entry) -> Iterator[str]:
+def _advice(entry: RequestEntry) -> Iterator[str]:
     for reason in _worth_advice(entry.explanation.missed)[:_ADVICES]:
         yield from _lines(f"What to do ({reason}): {REASONS[reason].advice}", indent=2)
 

@@ -6,7 +6,7 @@ In every row, and so in every sum of rows, prompt tokens are hits plus the token
 from collections.abc import Sequence
 
 from gateway.core.decision import is_warm
-from gateway.core.explanation import Explanation, Finished
+from gateway.core.explanation import Explanation, RequestRecord
 from gateway.core.reasons import REASONS, Reason
 from gateway.stats import columns
 from gateway.stats.columns import Row
@@ -16,7 +16,7 @@ _NUMBERS = {reason: number for number, reason in enumerate(columns.REASONS)}
 _RULES = {rule: number for number, rule in enumerate(columns.RULES)}
 
 
-def row_of(finished: Finished, explanation: Explanation, gpus: float) -> Row:
+def row_of(finished: RequestRecord, explanation: Explanation, gpus: float) -> Row:
     """One request's figures."""
     row = _counted(
         explanation.prompt_tokens,

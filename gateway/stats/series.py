@@ -7,20 +7,20 @@ from numpy.typing import NDArray
 
 from gateway.core.reasons import Reason
 from gateway.stats.columns import CONFIRMED, MISSED, PREDICTED, PROMPT_TOKENS, REASONS, SERIES
-from gateway.stats.counters import Counts
-from gateway.stats.label_limiter import OTHER, Key
+from gateway.stats.counters import Counters
+from gateway.stats.label_limiter import OTHER, StatsKey
 from gateway.stats.query_arguments import Part, Selection
 from gateway.stats.reason_catalog import catalog, rungs
-from gateway.stats.totals import Cell
+from gateway.stats.totals import Totals
 
 _GROUPS = 7
 """Told apart; what misses less is told together."""
 
-_NOTHING = Cell([0] * SERIES)
+_NOTHING = Totals([0] * SERIES)
 
 
 def series_shown(
-    counts: Counts, selection: Selection, now: float, *, since: float, only: Reason | None, by: Part | None
+    counts: Counters, selection: Selection, now: float, *, since: float, only: Reason | None, by: Part | None
 ) -> dict[str, object]:
     """The series of a selection.
 
@@ -40,7 +40,8 @@ def series_shown(
         start: _bucket(start, _NOTHING, only) for start in range(first, int(now) + 1, step) if start + step > since
     }
     buckets |= {
-        start: _bucket(start, Cell(row), only) for start, row in zip(starts, figures.sum(axis=1).tolist(), strict=True)
+        start: _bucket(start, Totals(row), only)
+        for start, row in zip(starts, figures.sum(axis=1).tolist(), strict=True)
     }
     if groups:
         nothing = dict.fromkeys(groups, _group(0, 0, 0))
@@ -60,20 +61,20 @@ def series_shown(
     }
 
 
-def _largest(counts: Counts, selection: Selection, now: float, by: Part, only: Reason | None) -> list[str]:
+def _largest(counts: Counters, selection: Selection, now: float, by: Part, only: Reason | None) -> list[str]:
     """The names that miss most, and ``OTHER`` if there are more."""
     missed = {name: _missed(cell, only) for name, cell in counts.sums(selection, now, sections=1).by(by).items()}
     ranked = sorted(missed.keys() - {OTHER}, key=lambda name: (-missed[name], name))
     return ranked[:_GROUPS] + ([OTHER] if len(missed) > len(ranked[:_GROUPS]) else [])
 
 
-def _name_of(by: Part | None, names: Sequence[str]) -> Callable[[Key], str]:
+def _name_of(by: Part | None, names: Sequence[str]) -> Callable[[StatsKey], str]:
     """What a key is told under: its own name, or with all others the last one."""
     last, apart = names[-1], frozenset(names)
     return lambda key: name if by is not None and (name := getattr(key, by)) in apart else last
 
 
-def _bucket(start: int, cell: Cell, only: Reason | None) -> dict[str, object]:
+def _bucket(start: int, cell: Totals, only: Reason | None) -> dict[str, object]:
     return {
         "start": start,
         "requests": cell.requests,
@@ -97,5 +98,5 @@ def _group(prompt_tokens: int, hits: int, missed: int) -> Mapping[str, int]:
     return {"prompt_tokens": prompt_tokens, "hits": hits, "missed": missed}
 
 
-def _missed(cell: Cell, only: Reason | None) -> int:
+def _missed(cell: Totals, only: Reason | None) -> int:
     return cell.prompt_tokens - cell.hits if only is None else cell.tokens_of(only)

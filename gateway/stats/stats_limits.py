@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class JournalLimits:
+class StatsLimits:
     """Bounds of what is kept.
 
     Attributes:
@@ -28,7 +28,7 @@ class JournalLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class ComputePrice:
     """What computing costs.
 
     Attributes:

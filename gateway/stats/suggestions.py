@@ -10,20 +10,20 @@ import msgspec
 from gateway.core.explanation import Explanation
 from gateway.core.reasons import Reason
 from gateway.stats.canonicalization_totals import points
-from gateway.stats.costs import Packing, TollRing
-from gateway.stats.label_limiter import Key
+from gateway.stats.costs import CostBuckets, CostPacking
+from gateway.stats.label_limiter import StatsKey
 from gateway.stats.query_arguments import Selection
-from gateway.stats.stats_limits import JournalLimits
+from gateway.stats.stats_limits import StatsLimits
 from gateway.stats.time_buckets import FINDINGS, fewest
 
 _SHOWN = 20
 
 
-class Place(NamedTuple):
+class SlotPlace(NamedTuple):
     """What is counted together.
 
     Attributes:
-        model: Whose requests, as in ``Key``.
+        model: Whose requests, as in ``StatsKey``.
         tenant: Likewise.
         source: Likewise.
         template: Likewise.
@@ -39,7 +39,7 @@ class Place(NamedTuple):
     reason: Reason
 
 
-class Loss(msgspec.Struct, array_like=True):
+class SlotLoss(msgspec.Struct, array_like=True):
     """What a place has cost.
 
     Attributes:
@@ -57,7 +57,7 @@ class Loss(msgspec.Struct, array_like=True):
     changed: int = 0
     name: str = ""
 
-    def add(self, other: "Loss") -> None:
+    def add(self, other: "SlotLoss") -> None:
         """Count another one."""
         self.tokens += other.tokens
         self.requests += other.requests
@@ -66,10 +66,10 @@ class Loss(msgspec.Struct, array_like=True):
         self.name = other.name
 
 
-_PACKING = Packing(
+_PACKING = CostPacking(
     msgspec.msgpack.Encoder().encode,
-    msgspec.msgpack.Decoder(list[tuple[Place, Loss]]).decode,
-    Loss,
+    msgspec.msgpack.Decoder(list[tuple[SlotPlace, SlotLoss]]).decode,
+    SlotLoss,
     lambda loss: (loss.tokens, loss.requests),
 )
 
@@ -81,26 +81,26 @@ class Suggestions:
         limits: How many places are told apart in one bucket of time. The largest stay.
     """
 
-    def __init__(self, limits: JournalLimits) -> None:
+    def __init__(self, limits: StatsLimits) -> None:
         self._limits = limits
-        self._rings = tuple(TollRing(resolution, _PACKING) for resolution in FINDINGS)
+        self._rings = tuple(CostBuckets(resolution, _PACKING) for resolution in FINDINGS)
 
-    def configure(self, limits: JournalLimits) -> None:
+    def configure(self, limits: StatsLimits) -> None:
         """Go by other bounds from now on."""
         self._limits = limits
 
-    def add(self, key: Key, at: float, explanation: Explanation) -> None:
+    def add(self, key: StatsKey, at: float, explanation: Explanation) -> None:
         """Count one request's place, if there is one."""
         slot = explanation.slot
         if slot is None:
             return
         if slot.is_kept:
-            loss = Loss(kept=1, name=slot.name)
+            loss = SlotLoss(kept=1, name=slot.name)
         else:
             tokens = next((each.tokens for each in explanation.missed if each.reason is slot.reason), 0)
             within = explanation.reference is not None and explanation.reference.chosen_by == "session"
-            loss = Loss(tokens, 1, 0, int(within), slot.name)
-        place = Place(*key, slot.regex, slot.reason)
+            loss = SlotLoss(tokens, 1, 0, int(within), slot.name)
+        place = SlotPlace(*key, slot.regex, slot.reason)
         for ring in self._rings:
             ring.add(place, at, loss, self._limits.suggestions)
 
@@ -113,20 +113,20 @@ class Suggestions:
             prompt_tokens: Of all requests that were looked at.
         """
         rings = [each.ring for each in self._rings[selection.window.ring :]]
-        totals: dict[Place, Loss] = {}
-        reasons: dict[Place, Counter[Reason]] = {}
+        totals: dict[SlotPlace, SlotLoss] = {}
+        reasons: dict[SlotPlace, Counter[Reason]] = {}
         for bucket in fewest(rings, now, selection.window.seconds):
             for place, loss in bucket.items():
                 if selection.takes(place.model, place.tenant, place.source, place.template):
                     # One suggestion for all versions of a template, whatever the values looked like.
                     same = place._replace(template="", reason=Reason.UNCLASSIFIED)
-                    totals.setdefault(same, Loss()).add(loss)
+                    totals.setdefault(same, SlotLoss()).add(loss)
                     reasons.setdefault(same, Counter())[place.reason] += max(loss.tokens, 1)
         found = [(place, loss) for place, loss in totals.items() if loss.tokens]
         return [_shown(place, loss, reasons[place], prompt_tokens) for place, loss in _PACKING.largest(found, _SHOWN)]
 
 
-def _shown(place: Place, loss: Loss, reasons: Counter[Reason], prompt_tokens: int) -> dict[str, object]:
+def _shown(place: SlotPlace, loss: SlotLoss, reasons: Counter[Reason], prompt_tokens: int) -> dict[str, object]:
     # Only what was seen changing within conversations is no part of them: else one customer's value might come back in
     # the conversation of another one.
     varies = "conversation" if loss.kept or not loss.changed or Reason.USER_DATA in reasons else "request"

@@ -4,25 +4,25 @@ from collections.abc import Mapping, Sequence
 
 from gateway.stats import figures
 from gateway.stats.canonicalization_totals import rules_summed
-from gateway.stats.counters import Counts
-from gateway.stats.findings import Findings
-from gateway.stats.peer_totals import Elsewhere
+from gateway.stats.counters import Counters
+from gateway.stats.findings import TopCauses
+from gateway.stats.peer_totals import PeerTotals
 from gateway.stats.query_arguments import PARTS, Selection
-from gateway.stats.stats_limits import Price
+from gateway.stats.stats_limits import ComputePrice
 from gateway.stats.suggestions import Suggestions
 
 
 def summary_shown(
-    counts: Counts,
-    findings: Findings,
+    counts: Counters,
+    findings: TopCauses,
     suggestions: Suggestions,
     selection: Selection,
     now: float,
     *,
     since: float,
-    price: Price,
+    price: ComputePrice,
     families: Sequence[Mapping[str, object]],
-    elsewhere: Elsewhere | None = None,
+    elsewhere: PeerTotals | None = None,
 ) -> dict[str, object]:
     """The summary of a selection.
 

@@ -27,7 +27,7 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TimeWindow:
     """A stretch of time up to now.
 
     Attributes:
@@ -54,16 +54,16 @@ FINDINGS = (Resolution(_MINUTE, _HOUR), Resolution(15 * _MINUTE, _DAY), Resoluti
 WINDOWS = {
     window.name: window
     for window in (
-        Window("15m", 15 * _MINUTE, 0),
-        Window("1h", _HOUR, 0),
-        Window("24h", _DAY, 1),
-        Window("7d", 7 * _DAY, 2),
+        TimeWindow("15m", 15 * _MINUTE, 0),
+        TimeWindow("1h", _HOUR, 0),
+        TimeWindow("24h", _DAY, 1),
+        TimeWindow("7d", 7 * _DAY, 2),
     )
 }
 DEFAULT_WINDOW = "15m"
 
 
-class Ring(Generic[T]):
+class TimeBuckets(Generic[T]):
     """Buckets of one resolution; a new one takes the place of the one that is too old.
 
     Args:
@@ -114,7 +114,7 @@ class Ring(Generic[T]):
                 yield start, bucket
 
 
-def fewest(rings: Sequence[Ring[T]], now: float, seconds: float) -> Iterator[T]:
+def fewest(rings: Sequence[TimeBuckets[T]], now: float, seconds: float) -> Iterator[T]:
     """The buckets that a window is the sum of, as few as possible, oldest first.
 
     Args:

@@ -10,7 +10,7 @@ from gateway.stats.histogram import BINS, Bins
 _NUMBERS = {reason: number for number, reason in enumerate(columns.REASONS)}
 
 
-class Cell:
+class Totals:
     """Sums over requests. Prompt tokens are hits plus the tokens of all reasons.
 
     Args:

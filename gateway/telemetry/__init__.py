@@ -1,7 +1,7 @@
 """Metrics, logs, the audit log and traces."""
 
 from gateway.telemetry.audit import AuditLog, check_writable
-from gateway.telemetry.catalog import Catalog
+from gateway.telemetry.catalog import MetricCatalog
 from gateway.telemetry.logs import configure_logs
 from gateway.telemetry.metrics import MetricsObserver, ReplicaGauges, set_replica_gauges
 from gateway.telemetry.predictions import RecentPredictions
@@ -10,7 +10,7 @@ from gateway.telemetry.tracing.sampling import Tracing, start_tracing
 
 __all__ = [
     "AuditLog",
-    "Catalog",
+    "MetricCatalog",
     "MetricsObserver",
     "RecentPredictions",
     "ReplicaGauges",

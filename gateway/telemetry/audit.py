@@ -27,7 +27,7 @@ from pathlib import Path
 from gateway.config.logging_settings import AuditSettings
 from gateway.core.audit_event import AuditEvent
 from gateway.core.errors import ConfigInvalid
-from gateway.core.personal_findings import Finding
+from gateway.core.personal_findings import PersonalFinding
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Refusal, Settlement
 from gateway.core.space import SpaceEnd
@@ -126,7 +126,9 @@ class AuditLog:
     def on_personal_data_skipped(self, tenant: Tenant) -> None:
         """See ``PersonalDataObserver``: a metric counts them."""
 
-    def on_personal_data(self, request: ChatRequest, space: str, finding: Finding, *, shared: bool, new: bool) -> None:
+    def on_personal_data(
+        self, request: ChatRequest, space: str, finding: PersonalFinding, *, shared: bool, new: bool
+    ) -> None:
         """See ``PersonalDataObserver``."""
         if not new:
             return

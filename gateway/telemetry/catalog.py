@@ -7,7 +7,7 @@ REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 _STAGE_SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 
 
-class Catalog:
+class MetricCatalog:
     """The metrics, on a registry of their own. Label values are bounded: configured names and closed sets only."""
 
     def __init__(self) -> None:

@@ -11,14 +11,14 @@ from gateway.core.canonical import ALL_RULES, RuleMode
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.kv_events import IndexSource
 from gateway.core.outcome import Ending, FailureStage
-from gateway.core.personal_findings import Finding
+from gateway.core.personal_findings import PersonalFinding
 from gateway.core.reasons import Reason
 from gateway.core.replica_state import ReplicaState
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Refusal, Settlement
 from gateway.core.space import ResetCause, SpaceEnd
 from gateway.core.tenant import Tenant
-from gateway.telemetry.catalog import REQUEST_SECONDS, Catalog
+from gateway.telemetry.catalog import REQUEST_SECONDS, MetricCatalog
 from gateway.telemetry.exemplars import ExemplarHistogram
 
 _UNKNOWN = "unknown"
@@ -51,7 +51,7 @@ class MetricsObserver:
         catalog: The metrics.
     """
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: MetricCatalog) -> None:
         self._catalog = catalog
         # Finding a labelled child costs more than counting; label values are few, so every child is kept.
         self._counter = functools.cache(_counter_child)
@@ -146,7 +146,7 @@ class MetricsObserver:
         self,
         request: ChatRequest,
         space: str,  # noqa: ARG002
-        finding: Finding,
+        finding: PersonalFinding,
         *,
         shared: bool,
         new: bool,  # noqa: ARG002
@@ -222,7 +222,7 @@ def _exemplar_child(metric: Histogram, *labels: str) -> ExemplarHistogram:
     return ExemplarHistogram(metric.labels(*labels), REQUEST_SECONDS)
 
 
-def set_replica_gauges(catalog: Catalog, states: Iterable[ReplicaGauges]) -> None:
+def set_replica_gauges(catalog: MetricCatalog, states: Iterable[ReplicaGauges]) -> None:
     """Bring the replica gauges up to date; called when the metrics are scraped.
 
     What is counted for replicas and their models begins with 0, so that the first increase can be seen.

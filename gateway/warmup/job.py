@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from gateway.core.ids import ReplicaId
-from gateway.warmup.warmup_plan import Step
+from gateway.warmup.warmup_plan import WarmupStep
 
 _MOST_FAILURES = 50
 """Failures a job tells one by one; the others are only counted."""
@@ -61,7 +61,7 @@ class Job:
         """A request was answered."""
         self.done += 1
 
-    def step_failed(self, step: Step, status: int | None, message: str) -> None:
+    def step_failed(self, step: WarmupStep, status: int | None, message: str) -> None:
         """A request was not; ``status`` is None where there was no answer."""
         self.failed += 1
         if len(self._failures) < _MOST_FAILURES:

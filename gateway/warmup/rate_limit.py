@@ -16,7 +16,7 @@ Sleep = Callable[[float], Awaitable[object]]
 """Waits so many seconds."""
 
 
-class Pace:
+class RateLimit:
     """Keeps events apart. Time that was not used is not made up for: there are no bursts.
 
     Args:
@@ -41,7 +41,7 @@ class Pace:
         self._next = self._clock() + self._apart
 
 
-class Slots:
+class ReplicaSlots:
     """Bounds what is in flight at each replica, over everything that shares this object."""
 
     def __init__(self) -> None:

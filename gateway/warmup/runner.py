@@ -13,14 +13,14 @@ from gateway.core.ids import ReplicaId, RequestId
 from gateway.core.ports import Grant, Sink
 from gateway.core.request import ChatRequest
 from gateway.warmup.job import Job
-from gateway.warmup.rate_limit import Clock, Pace, Sleep, Slots
-from gateway.warmup.warmup_plan import Step
+from gateway.warmup.rate_limit import Clock, RateLimit, ReplicaSlots, Sleep
+from gateway.warmup.warmup_plan import WarmupStep
 from gateway.warmup.warmup_request import Discarded, Unlimited, warm_request
 
 _log = structlog.get_logger("gateway.warmup")
 
 
-class Service(Protocol):
+class WarmupService(Protocol):
     """What answers generation requests."""
 
     async def serve(self, request: ChatRequest, sink: Sink, grant: Grant) -> None:
@@ -37,18 +37,18 @@ class Runner:
         sleep: Waits.
     """
 
-    def __init__(self, service: Service, clock: Clock, sleep: Sleep) -> None:
+    def __init__(self, service: WarmupService, clock: Clock, sleep: Sleep) -> None:
         self._service = service
         self._clock = clock
         self._sleep = sleep
-        self._slots = Slots()
+        self._slots = ReplicaSlots()
 
-    async def run(self, job: Job, steps: Sequence[Step], per_second: float) -> None:
+    async def run(self, job: Job, steps: Sequence[WarmupStep], per_second: float) -> None:
         """Send everything and wait for the answers. No failure ends it; cancelling it ends what is in flight."""
-        waiting: dict[ReplicaId, deque[Step]] = {}
+        waiting: dict[ReplicaId, deque[WarmupStep]] = {}
         for step in steps:
             waiting.setdefault(step.target.replica, deque()).append(step)
-        pace = Pace(per_second, self._clock, self._sleep)
+        pace = RateLimit(per_second, self._clock, self._sleep)
         number = 0
         async with asyncio.TaskGroup() as in_flight:
             while waiting:
@@ -61,7 +61,7 @@ class Runner:
                 # A task that is cancelled before its first step never gets to a `finally` of its own.
                 task.add_done_callback(functools.partial(self._sent, step.target.replica))
 
-    async def _next(self, waiting: dict[ReplicaId, deque[Step]]) -> Step:
+    async def _next(self, waiting: dict[ReplicaId, deque[WarmupStep]]) -> WarmupStep:
         """Take the next step, and a slot for it; replicas take turns, and none waits for a slower one."""
         while True:
             freed = self._slots.freed()
@@ -77,7 +77,7 @@ class Runner:
     def _sent(self, replica: ReplicaId, _task: asyncio.Task[None]) -> None:
         self._slots.free(replica)
 
-    async def _send(self, job: Job, step: Step, request_id: RequestId) -> None:
+    async def _send(self, job: Job, step: WarmupStep, request_id: RequestId) -> None:
         sink = Discarded()
         request = warm_request(step, request_id, self._clock())
         try:

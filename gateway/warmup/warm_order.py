@@ -12,7 +12,7 @@ _KEYS = ("prefixes", "declared", "replicas", "requests_per_second")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WarmOrder:
     """What an operator wants sent.
 
     Attributes:
@@ -26,7 +26,7 @@ class Order:
     requests_per_second: float | None
 
 
-def parse_order(body: Mapping[str, object]) -> Order:
+def parse_order(body: Mapping[str, object]) -> WarmOrder:
     """Check an order as far as that goes without knowing the gateway.
 
     Raises:
@@ -35,7 +35,7 @@ def parse_order(body: Mapping[str, object]) -> Order:
     for key in body:
         if key not in _KEYS:
             raise Malformed((key,), f"unknown key, expected one of {', '.join(_KEYS)}", "unknown_parameter")
-    return Order(
+    return WarmOrder(
         _prefixes(body), replica_ids(body.get("replicas"), ("replicas",)), _rate(body.get("requests_per_second"))
     )
 

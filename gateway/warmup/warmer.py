@@ -18,9 +18,9 @@ from gateway.warmup.declared import Declared, Location, Malformed
 from gateway.warmup.document import read_prefixes
 from gateway.warmup.job import Job, JobState
 from gateway.warmup.rate_limit import Clock, Sleep
-from gateway.warmup.runner import Runner, Service
+from gateway.warmup.runner import Runner, WarmupService
 from gateway.warmup.warm_order import parse_order
-from gateway.warmup.warmup_plan import Planner, Step, Tenants, WarmFleet
+from gateway.warmup.warmup_plan import Planner, WarmFleet, WarmupStep, WarmupTenants
 
 _KEPT_JOBS = 32
 _MOST_ORDERS = 32
@@ -66,9 +66,9 @@ class Warmer:
 
     def __init__(
         self,
-        service: Service,
+        service: WarmupService,
         fleet: WarmFleet,
-        tenants: Tenants,
+        tenants: WarmupTenants,
         *,
         isolated: Callable[[], bool],
         hold: Callable[[ReplicaId, bool], None],
@@ -222,7 +222,7 @@ class Warmer:
         filling.task.add_done_callback(functools.partial(self._filled, replica, filling))
         return True
 
-    async def _run(self, job: Job, steps: Sequence[Step], rate: float, max_seconds: float | None) -> None:
+    async def _run(self, job: Job, steps: Sequence[WarmupStep], rate: float, max_seconds: float | None) -> None:
         _log.info("warming_started", job=job.id, requests=job.total, requests_per_second=rate, joined=job.joined)
         try:
             async with asyncio.timeout(max_seconds):

@@ -55,7 +55,7 @@ class WarmFleet(Protocol):
         ...
 
 
-class Tenants(Protocol):
+class WarmupTenants(Protocol):
     """Who can have prefixes; the part of ``Gate`` that matters here."""
 
     def tenant(self, tenant: str) -> Tenant | None:
@@ -64,7 +64,7 @@ class Tenants(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WarmupStep:
     """One request to send.
 
     Attributes:
@@ -81,7 +81,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WarmupPlan:
     """What an order comes down to.
 
     Attributes:
@@ -89,7 +89,7 @@ class Plan:
         down: Replicas that are left out because they are down or drain.
     """
 
-    steps: Sequence[Step]
+    steps: Sequence[WarmupStep]
     down: Sequence[ReplicaId]
 
 
@@ -106,7 +106,7 @@ class Planner:
     def __init__(
         self,
         fleet: WarmFleet,
-        tenants: Tenants,
+        tenants: WarmupTenants,
         isolated: Callable[[], bool],
         discovered: Callable[[], Collection[ModelId]] = tuple,
     ) -> None:
@@ -137,7 +137,7 @@ class Planner:
                 raise Malformed(("replicas",), message, "region_not_allowed")
         return caller
 
-    def order(self, prefixes: Sequence[Declared], only: frozenset[ReplicaId] | None) -> Plan:
+    def order(self, prefixes: Sequence[Declared], only: frozenset[ReplicaId] | None) -> WarmupPlan:
         """What an operator asks for.
 
         Args:
@@ -148,7 +148,7 @@ class Planner:
             Malformed: something does not exist or is down, or there is nothing to send; with the location in the order.
         """
         self._check_known(only)
-        steps: list[Step] = []
+        steps: list[WarmupStep] = []
         down: dict[ReplicaId, None] = {}
         for index, prefix in enumerate(prefixes):
             try:
@@ -159,7 +159,7 @@ class Planner:
             named = only is not None or prefix.replicas is not None
             for replica in chosen:
                 if _takes(replica):
-                    steps += [Step(index, prefix, caller, target) for target in replica.targets()]
+                    steps += [WarmupStep(index, prefix, caller, target) for target in replica.targets()]
                 elif named:
                     where = ("replicas",) if only is not None else ("prefixes", index, "replicas")
                     raise _left_out(replica, where)
@@ -170,9 +170,9 @@ class Planner:
                 raise Malformed(("prefixes", index, "model"), message, "no_replica")
         if not steps:
             raise Malformed(("replicas",), "none of them serves the model of any of the prefixes.", "nothing_to_send")
-        return Plan(steps, list(down))
+        return WarmupPlan(steps, list(down))
 
-    def declared(self, prefixes: Sequence[Declared], only: frozenset[ReplicaId] | None) -> Plan:
+    def declared(self, prefixes: Sequence[Declared], only: frozenset[ReplicaId] | None) -> WarmupPlan:
         """What an operator asks for who wants everything sent that the configuration declares.
 
         As for a replica that joins, what cannot be sent any more is left out.
@@ -188,7 +188,7 @@ class Planner:
             message = "nothing is declared: name a file of prefixes as warm.file in the configuration"
             raise Malformed(("declared",), message, "nothing_declared")
         self._check_known(only)
-        steps: list[Step] = []
+        steps: list[WarmupStep] = []
         down: list[ReplicaId] = []
         for replica in self._fleet.replicas:
             if only is not None and replica.id not in only:
@@ -202,12 +202,12 @@ class Planner:
                 down.append(replica.id)
         if not steps:
             raise Malformed(("declared",), "no replica is up that any of it could be sent to.", "nothing_to_send")
-        return Plan(steps, down)
+        return WarmupPlan(steps, down)
 
-    def joined(self, prefixes: Sequence[Declared], replica_id: ReplicaId) -> Sequence[Step]:
+    def joined(self, prefixes: Sequence[Declared], replica_id: ReplicaId) -> Sequence[WarmupStep]:
         """What a replica gets that has just come up. Prefixes that cannot be sent any more are logged and left out."""
         replica = next((replica for replica in self._fleet.replicas if replica.id == replica_id), None)
-        steps: list[Step] = []
+        steps: list[WarmupStep] = []
         for index, prefix in enumerate(prefixes):
             if replica is None or prefix.model != replica.model:
                 continue
@@ -219,7 +219,7 @@ class Planner:
                 _log.warning("warming_prefix_left_out", index=index, problem=error.message)
                 continue
             if _admits(caller.tenant, replica):
-                steps += [Step(index, prefix, caller, target) for target in replica.targets()]
+                steps += [WarmupStep(index, prefix, caller, target) for target in replica.targets()]
         return steps
 
     def _caller(self, prefix: Declared) -> Caller:

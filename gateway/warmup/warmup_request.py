@@ -7,13 +7,13 @@ import orjson
 from gateway.core.ids import RequestId
 from gateway.core.request import ChatRequest
 from gateway.core.tenant import Caller
-from gateway.warmup.warmup_plan import Step
+from gateway.warmup.warmup_plan import WarmupStep
 
 _KEPT_BYTES = 65536
 _SHOWN_CHARS = 300
 
 
-def warm_request(step: Step, request_id: RequestId, now: float) -> ChatRequest:
+def warm_request(step: WarmupStep, request_id: RequestId, now: float) -> ChatRequest:
     """The request of a step; ``now`` is monotonic seconds."""
     prefix = step.prefix
     return ChatRequest(

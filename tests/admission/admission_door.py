@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.admission import Gatekeeper
+from gateway.admission import Authenticator
 from gateway.config.tenants_settings import AdmissionSettings, TenantSettings
 from gateway.core.errors import GatewayError
 
@@ -16,7 +16,7 @@ class Door:
     """A gate with the configuration's own shapes at its front, and a clock that only moves when told."""
 
     def __init__(self, tenants: list[dict[str, Any]], **admission: Any) -> None:
-        self.gate = Gatekeeper(*configured(tenants, **admission))
+        self.gate = Authenticator(*configured(tenants, **admission))
         self.now = 1000.0
 
     def replace(self, tenants: list[dict[str, Any]], **admission: Any) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from admission_door import WALL, Door, configured, request
 
-from gateway.admission import Gatekeeper
+from gateway.admission import Authenticator
 from gateway.core.api_keys import hash_key, new_key
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, Unauthorized
 from gateway.core.tenant import EVERYBODY, PersonalDataMode
@@ -338,7 +338,7 @@ def test_a_tenant_can_be_asked_for_by_name(acme):
 
 def test_tenants_that_choose_no_mode_for_personal_data_have_the_common_one(key, acme):
     door = Door([])
-    gate = Gatekeeper(*configured([acme()]), personal_data=PersonalDataMode.BLOCK)
+    gate = Authenticator(*configured([acme()]), personal_data=PersonalDataMode.BLOCK)
     assert gate.identify(request(key), "", WALL).tenant.personal_data is PersonalDataMode.BLOCK
     gate.replace(*configured([acme()]), personal_data=PersonalDataMode.OFF)
     assert gate.identify(request(key), "", WALL).tenant.personal_data is PersonalDataMode.OFF

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.admission.all_limits import AllLimits
-from gateway.admission.replicated_limits import SharedLimits
+from gateway.admission.replicated_limits import ReplicatedLimits
 from gateway.admission.tenant_limits import Limits
 from gateway.core.errors import RateLimited
 
@@ -15,7 +15,7 @@ class Door:
 
     def __init__(self, listed=None, unlisted=None, **limits):
         self.all = AllLimits(listed if listed is not None else {"a": Limits(**limits)}, unlisted)
-        self.shared = SharedLimits(self.all)
+        self.shared = ReplicatedLimits(self.all)
 
     def hear(self, other, now=0.0, *, everything=False):
         told = other.shared.tell(now, everything=everything)
@@ -141,7 +141,7 @@ def test_nothing_is_kept_for_telling_where_nobody_asks_nor_beyond_a_bound():
     for number in range(50):
         door.all.release(f"t{number}", door.admits(name=f"t{number}"))
     assert door.all.touched is None
-    SharedLimits(door.all).tell(0.0, everything=False)
+    ReplicatedLimits(door.all).tell(0.0, everything=False)
     for number in range(50):
         door.all.release(f"t{number}", door.admits(name=f"t{number}"))
     assert len(door.all.touched) == 5

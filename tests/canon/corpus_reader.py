@@ -1,7 +1,7 @@
 """The corpus of prompts: one request body a file, and beside each what is expected of canonicalization.
 
 Folders are kinds of applications, and file names begin with the language. ``NAME.json`` is the body,
-``NAME.expect.json`` the expectation: see ``Prompt``.
+``NAME.expect.json`` the expectation: see ``FormBlocks``.
 """
 
 import copy

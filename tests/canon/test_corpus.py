@@ -12,7 +12,7 @@ import pytest
 from corpus_reader import LEADING, corpus, count, last_heard, leading, prompt_of, strings
 
 from gateway.canon.building import rulebook
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 from gateway.config.canon_settings import CanonSettings, DynamicSuffixSettings
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
@@ -38,7 +38,7 @@ each_prompt = pytest.mark.parametrize("prompt", PROMPTS, ids=name_of)
 
 def canonical(prompt, names, body=None, now=None, recall=None):
     book = rulebook(CanonSettings.model_validate(prompt.settings))
-    given = Given(now=prompt.now if now is None else now, endpoint=Endpoint(prompt.endpoint), owner="acme")
+    given = RuleContext(now=prompt.now if now is None else now, endpoint=Endpoint(prompt.endpoint), owner="acme")
     if recall is not None:
         given = replace(given, recall=recall)
     return book.canonical(prompt.body if body is None else body, names, given)

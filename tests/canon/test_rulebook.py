@@ -4,13 +4,13 @@ import itertools
 
 from gateway.canon.building import rulebook
 from gateway.canon.edits import Edit
-from gateway.canon.rule import Detected, Given
+from gateway.canon.rule import Detected, RuleContext
 from gateway.canon.rulebook import Rulebook
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleName
 
 NOW = 1795255320.0  # 2026-11-21 10:02 UTC
-GIVEN = Given(now=NOW, count_tokens=lambda text: len(text) // 4, context_limit=1000)
+GIVEN = RuleContext(now=NOW, count_tokens=lambda text: len(text) // 4, context_limit=1000)
 
 FAULTS = {
     "messages": [

@@ -10,7 +10,7 @@ from requests_at_random import chats, completions
 
 from gateway.canon.building import rulebook
 from gateway.canon.rewrite import rewritten
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
@@ -33,7 +33,7 @@ limits = st.sampled_from([0, 40, 200, 100_000])
 
 def canonical(fields, names, which=("none", False), limit=0):
     endpoint = Endpoint.CHAT if "messages" in fields else Endpoint.COMPLETIONS
-    context = Given(
+    context = RuleContext(
         now=NOW, endpoint=endpoint, owner="acme", count_tokens=lambda text: len(text) // 3, context_limit=limit
     )
     return RULEBOOKS[which].canonical(fields, names, context)

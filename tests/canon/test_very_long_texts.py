@@ -8,9 +8,9 @@ import pytest
 from cpu_limit import cpu_seconds
 
 from gateway.canon.building import rulebook
-from gateway.canon.raw import Raw
-from gateway.canon.rule import Given
-from gateway.canon.rules.dynamic.operator_slots import Slots
+from gateway.canon.raw import RawJson
+from gateway.canon.rule import RuleContext
+from gateway.canon.rules.dynamic.operator_slots import OperatorSlots
 from gateway.config.canon_settings import CanonSettings, SlotSettings
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
@@ -20,7 +20,7 @@ MIB = 2**20
 
 def changed(text, *rules, role="system", **settings):
     fields = {"messages": [{"role": role, "content": text}, {"role": "user", "content": "x"}]}
-    given = Given(now=1_793_268_000.0, endpoint=Endpoint.CHAT, owner="a", tenant="t", recall=lambda key: None)
+    given = RuleContext(now=1_793_268_000.0, endpoint=Endpoint.CHAT, owner="a", tenant="t", recall=lambda key: None)
     return rulebook(CanonSettings(**settings)).canonical(fields, rules, given).fields != fields
 
 
@@ -48,7 +48,7 @@ def test_the_longest_texts_that_are_changed(rule, unit):
 
 def test_a_line_with_very_many_slots():
     # What stood in front of each on the line was copied for each.
-    slots = Slots([SlotSettings(name="n", regex="No [0-9]")])
+    slots = OperatorSlots([SlotSettings(name="n", regex="No [0-9]")])
     text = ("No 1 " + "x" * 35) * 300_000 + "No 1"
     with cpu_seconds(60):
         assert sum(1 for _ in slots.find(text, "m", re.compile("pointer"))) == 300_001
@@ -63,6 +63,6 @@ def test_strings_that_reach_over_the_ends_of_portions(filler, shift):
     name = "a" + "x" * shift
     document = f'{{"{name}": "{long}", "b": [{short}, {{"c": "{long}{long}\\\\"}}], "d": 1}}'.encode()
     parsed = orjson.loads(document)
-    raw = Raw(document)
+    raw = RawJson(document)
     members = raw.members(raw.root().value)
     assert {member.name: orjson.loads(document[member.value : member.end]) for member in members} == parsed

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from gateway.demo import demo_view as view
 from gateway.demo.applications import APPLICATIONS
-from gateway.demo.demo_client import Answer
+from gateway.demo.demo_client import StreamedAnswer
 from gateway.demo.demo_summary import as_json, gains
 from gateway.demo.score import Score, Times
 
@@ -18,7 +18,7 @@ def score(*answers, name="RAG"):
     """A score of answers given as (seconds to the first token, prompt tokens, cached tokens)."""
     made = Score.of(NAMES)
     for seconds, prompt, cached in answers:
-        made.add(name, Answer({}, "replica-1", seconds, prompt, cached))
+        made.add(name, StreamedAnswer({}, "replica-1", seconds, prompt, cached))
     return made
 
 

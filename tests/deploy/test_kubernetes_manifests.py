@@ -13,7 +13,7 @@ from manifests import KUBERNETES, SECRET_VALUES, SECRETS, accepted, by_name, rea
 from prometheus_client.metrics import MetricWrapperBase
 
 from gateway.core.api_keys import hash_key
-from gateway.telemetry import Catalog
+from gateway.telemetry import MetricCatalog
 
 KUSTOMIZATIONS = [KUBERNETES, KUBERNETES / "monitoring", KUBERNETES / "autoscaling"]
 FILES = [
@@ -143,7 +143,7 @@ def test_autoscaling_goes_by_a_metric_that_the_gateway_has():
     (metric,) = ALL["HorizontalPodAutoscaler", "prefix-gateway"]["spec"]["metrics"]
     (rule,) = yaml.safe_load((KUBERNETES / "autoscaling" / "prometheus-adapter.yaml").read_text())["rules"]["custom"]
     assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
-    known = {each._name for each in vars(Catalog()).values() if isinstance(each, MetricWrapperBase)}
+    known = {each._name for each in vars(MetricCatalog()).values() if isinstance(each, MetricWrapperBase)}
     assert re.match(r"\w+", rule["seriesQuery"])[0] in known
 
 

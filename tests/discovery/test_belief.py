@@ -6,23 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.replica_settings import ReplicaSettings
-from gateway.discovery.discovered import Condition, Found
-from gateway.discovery.empty_guard import Belief
+from gateway.discovery.discovered import Condition, DiscoveredReplica
+from gateway.discovery.empty_guard import EmptyGuard
 
-A, B = (Found(ReplicaSettings(url=f"http://{name}:8000")) for name in "ab")
-LEAVING = Found(A.replica, Condition.LEAVING)
-PAUSED = Found(A.replica, Condition.NOT_READY)
+A, B = (DiscoveredReplica(ReplicaSettings(url=f"http://{name}:8000")) for name in "ab")
+LEAVING = DiscoveredReplica(A.replica, Condition.LEAVING)
+PAUSED = DiscoveredReplica(A.replica, Condition.NOT_READY)
 
 
 def test_what_is_found_is_believed_at_once():
-    belief = Belief(30)
+    belief = EmptyGuard(30)
     assert belief.answered([A, B], 0) == [A, B]
     assert belief.answered([B], 1) == [B]
     assert belief.due == math.inf
 
 
 def test_nothing_is_believed_once_it_has_lasted():
-    belief = Belief(30)
+    belief = EmptyGuard(30)
     belief.answered([A], 0)
     assert belief.answered([], 10) == [A]
     assert belief.due == 40
@@ -33,14 +33,14 @@ def test_nothing_is_believed_once_it_has_lasted():
 
 
 def test_a_gateway_that_knows_none_believes_that_there_is_none():
-    belief = Belief(30)
+    belief = EmptyGuard(30)
     assert belief.answered([], 0) == []
     assert belief.due == math.inf
     assert belief.answered([A], 1) == [A]
 
 
 def test_none_ready_is_as_good_as_none():
-    belief = Belief(30)
+    belief = EmptyGuard(30)
     belief.answered([A, B], 0)
     assert belief.answered([LEAVING], 1) == [A, B]
     assert belief.answered([PAUSED], 20) == [A, B]
@@ -48,13 +48,13 @@ def test_none_ready_is_as_good_as_none():
 
 
 def test_one_that_is_ready_is_enough_to_believe_the_rest():
-    belief = Belief(30)
+    belief = EmptyGuard(30)
     belief.answered([A, B], 0)
     assert belief.answered([LEAVING, B], 1) == [LEAVING, B]
 
 
 def test_a_source_that_fails_in_between_has_to_say_it_anew():
-    belief = Belief(30)
+    belief = EmptyGuard(30)
     belief.answered([A], 0)
     belief.answered([], 1)
     belief.failed()
@@ -64,7 +64,7 @@ def test_a_source_that_fails_in_between_has_to_say_it_anew():
 
 
 def test_what_comes_back_in_time_was_never_away():
-    belief = Belief(30)
+    belief = EmptyGuard(30)
     belief.answered([A], 0)
     belief.answered([], 1)
     assert belief.answered([A], 2) == [A]
@@ -72,7 +72,7 @@ def test_what_comes_back_in_time_was_never_away():
 
 
 def test_with_no_time_at_all_everything_is_believed():
-    belief = Belief(0)
+    belief = EmptyGuard(0)
     belief.answered([A], 0)
     assert belief.answered([], 1) == []
 
@@ -84,7 +84,7 @@ def test_with_no_time_at_all_everything_is_believed():
     patience=st.floats(1, 60),
 )
 def test_ready_replicas_are_never_given_up_sooner_than_told(steps, patience):
-    belief = Belief(patience)
+    belief = EmptyGuard(patience)
     answers = {"none": [], "a": [A], "b": [B], "leaving": [LEAVING]}
     now, last_ready = 0.0, None
     for step, pause in steps:

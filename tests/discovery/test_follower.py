@@ -10,11 +10,11 @@ from gateway.config.discovery_settings import DiscoverSettings
 from gateway.config.replica_settings import ReplicaSettings
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.discovery import follower
-from gateway.discovery.discovered import Found, SourceFailed
+from gateway.discovery.discovered import DiscoveredReplica, SourceFailed
 from gateway.discovery.follower import Follower
-from gateway.telemetry import Catalog, MetricsObserver
+from gateway.telemetry import MetricCatalog, MetricsObserver
 
-A = Found(ReplicaSettings(url="http://a:1"))
+A = DiscoveredReplica(ReplicaSettings(url="http://a:1"))
 PATIENCE = 0.2
 
 
@@ -86,7 +86,7 @@ async def test_failures_are_counted_and_logged_once(followed):
 
 
 def test_the_series_of_a_replica_that_left_are_gone_and_begin_anew():
-    catalog = Catalog()
+    catalog = MetricCatalog()
     observer = MetricsObserver(catalog)
     for replica in ("r0", "r1"):
         for _ in range(2):

@@ -6,7 +6,7 @@ from pathlib import Path
 from prometheus_client import Counter
 from prometheus_client.metrics import MetricWrapperBase
 
-from gateway.telemetry import Catalog
+from gateway.telemetry import MetricCatalog
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -17,7 +17,7 @@ def test_every_metric_is_on_its_page_with_its_labels_and_none_else_is():
         if match := re.match(r"\| `(gateway_\w+)` \| ([\w, ]*) \|", line):
             told[match[1]] = tuple(label.strip() for label in match[2].split(",") if label.strip())
     declared = {}
-    for metric in vars(Catalog()).values():
+    for metric in vars(MetricCatalog()).values():
         if isinstance(metric, MetricWrapperBase):
             name = metric._name + ("_total" if isinstance(metric, Counter) else "")
             declared[name] = metric._labelnames

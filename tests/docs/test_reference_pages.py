@@ -15,10 +15,10 @@ from docs.generate.reasons_page import page
 from gateway.admin import AdminAccess, AdminState, build_admin
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import EditShown, RuleMode, RuleOutcome
-from gateway.core.explanation import Attribution, Difference, Explanation, ReferenceShown, VaryingSlot, Where
+from gateway.core.explanation import Attribution, Difference, Explanation, ReferenceShown, SpaceKey, VaryingSlot
 from gateway.core.reasons import REASONS, Reason, Remedy, Rung
-from gateway.stats import Journal
-from gateway.telemetry import Catalog, MetricsObserver
+from gateway.stats import Stats
+from gateway.telemetry import MetricCatalog, MetricsObserver
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 NOON = 1_795_262_400.0
@@ -91,7 +91,7 @@ def test_every_title_is_one_reasons_only():
 
 
 def test_the_metrics_label_values_are_the_codes():
-    catalog = Catalog()
+    catalog = MetricCatalog()
     observer = MetricsObserver(catalog)
     for reason in Reason:
         observer.on_missed("m", "acme", reason, 1)
@@ -127,14 +127,14 @@ def test_every_example_is_json():
             orjson.loads(example)
 
 
-def journal() -> Journal:
+def journal() -> Stats:
     """A journal with one request, of which everything is known."""
-    made = Journal(NOON - 600)
+    made = Stats(NOON - 600)
     finished = answered(
         request_id="r1",
         at=NOON,
         model="m",
-        where=Where(model="m"),
+        where=SpaceKey(model="m"),
         predicted_tokens=32,
         cached_tokens=32,
         completion_tokens=1,

@@ -18,7 +18,7 @@ import httpx
 
 from gateway.canon.building import rulebook
 from gateway.canon.rewrite import rewritten
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
@@ -254,7 +254,7 @@ async def _corpus(replicas: Sequence[Process]) -> Finding:
 def _canonical_body(prompt: Prompt, body: bytes) -> bytes:
     fields = json.loads(body)
     settings = CanonSettings.model_validate(dict(prompt.settings))
-    given = Given(now=prompt.now, endpoint=Endpoint(prompt.endpoint), context_limit=_CONTEXT_TOKENS)
+    given = RuleContext(now=prompt.now, endpoint=Endpoint(prompt.endpoint), context_limit=_CONTEXT_TOKENS)
     found = rulebook(settings).canonical(fields, set(RuleName), given)
     return rewritten(body, fields, found.fields) if found.fields is not fields else body
 

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from space_world import MODEL, Ends, caller, spaces, tenant
 
 from gateway.core.space import ResetCause, SpaceSelection
-from gateway.spaces import SharedSpaces
+from gateway.spaces import ReplicatedSpaces
 
 MANUAL = ResetCause.MANUAL
 
 
 class Book:
-    """``Records`` in memory."""
+    """``SharedRecords`` in memory."""
 
     def __init__(self):
         self.kept: dict[str, bytes] = {}
@@ -48,7 +48,7 @@ class Side:
         self.ahead = ahead
         self.now = 1000.0
         self.updates = []
-        self.shared = SharedSpaces(
+        self.shared = ReplicatedSpaces(
             self.spaces, book, on_update=lambda *update: self.updates.append(update), wall=lambda: self.wall
         )
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config.explain_settings import ExplainSettings
-from gateway.explain.worker.explain_messages import CanonTerms
-from gateway.explain.worker.explain_supervisor import Patience
-from gateway.explain.worker.front import ExplainFront
+from gateway.explain.worker.explain_messages import CanonOptions
+from gateway.explain.worker.explain_supervisor import ExplainTimeouts
+from gateway.explain.worker.front import ExplainClient
 
 STAND_IN = Path(__file__).parent / "stand_in.py"
-QUICK = Patience(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=0.05, answer_seconds=10)
+QUICK = ExplainTimeouts(
+    tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=0.05, answer_seconds=10
+)
 """A process that is silent for a second hangs."""
 
 
@@ -52,15 +54,15 @@ class World:
         self,
         folder: Path,
         *,
-        patience: Patience = QUICK,
+        patience: ExplainTimeouts = QUICK,
         command: list[str] | None = None,
-        canon: CanonTerms | None = None,
+        canon: CanonOptions | None = None,
         **fields: Any,
     ):
         self.counts = Counts()
         self.log_file = folder / "told.jsonl"
         self.settings = ExplainSettings(**fields)
-        self.front = ExplainFront(
+        self.front = ExplainClient(
             self.settings,
             self.counts,
             {"demo": 2},

@@ -5,14 +5,14 @@ from typing import Any
 import msgspec
 from answered_requests import answered
 
-from gateway.core.explanation import Finished, Where
+from gateway.core.explanation import RequestRecord, SpaceKey
 
 PLAIN = answered(
     request_id="req-1",
     at=1_790_000_000.0,
     tenant="shop",
     tenant_label="shop",
-    where=Where("demo", "tok", "tpl", "tenant:shop"),
+    where=SpaceKey("demo", "tok", "tpl", "tenant:shop"),
     predicted_tokens=32,
     cached_tokens=32,
     decision="warm",
@@ -20,7 +20,7 @@ PLAIN = answered(
 """A request without text and tokens: 100 prompt tokens, 32 of them hits."""
 
 
-def request(text: str | None = "Hello.", **fields: Any) -> Finished:
+def request(text: str | None = "Hello.", **fields: Any) -> RequestRecord:
     """An answered request with this text; None leaves text and tokens out."""
     if text is None:
         return msgspec.structs.replace(PLAIN, **fields)

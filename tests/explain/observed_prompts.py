@@ -14,16 +14,16 @@ from gateway.canon.rulebook import Rulebook
 from gateway.canon.texts import texts
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import Canonicalized, RuleMode, RuleName
-from gateway.core.explanation import Explanation, Finished, Where
+from gateway.core.explanation import Explanation, RequestRecord, SpaceKey
 from gateway.core.request import Endpoint
-from gateway.explain.whatif.whatif import Shadow
-from gateway.explain.worker.explain_messages import CanonTerms, ModelTerms
+from gateway.explain.whatif.whatif import WhatIf
+from gateway.explain.worker.explain_messages import CanonOptions, ModelOptions
 from gateway.tokenize import load_local
 from gateway.tokenize.block_hashes import ChainHasher
 
 ENCODER = load_local("builtin:demo")
-TERMS = CanonTerms(CanonSettings().model_dump_json().encode(), {"demo": ModelTerms("builtin:demo")})
-WHERE = Where("demo", ENCODER.tokenizer_id, "v1")
+TERMS = CanonOptions(CanonSettings().model_dump_json().encode(), {"demo": ModelOptions("builtin:demo")})
+WHERE = SpaceKey("demo", ENCODER.tokenizer_id, "v1")
 LONG = " ".join(f"Rule {n}: be kind about topic {n * 7}." for n in range(60))
 
 
@@ -101,7 +101,7 @@ def common(one: bytes, other: bytes) -> int:
     return min(equal, len(second) - 1) // 16 * 16
 
 
-def request(sent: bytes, asked: bytes = b"", lost: bool = False, owner: str = "acme", **fields: Any) -> Finished:
+def request(sent: bytes, asked: bytes = b"", lost: bool = False, owner: str = "acme", **fields: Any) -> RequestRecord:
     """An answered request; ``observe`` and ``apply`` name the rules of a mode."""
     given = dict.fromkeys(fields.pop("observe", ()), "observe") | dict.fromkeys(fields.pop("apply", ()), "apply")
     base = answered(
@@ -118,7 +118,7 @@ class Observer:
     """A shadow whose tokenizer is loaded."""
 
     def __init__(self, load=lambda terms: ENCODER, wait: bool = True) -> None:
-        self.shadow = Shadow(
+        self.shadow = WhatIf(
             TERMS, ChainHasher(), seen_blocks=100_000, ttl_seconds=3600, load=load, build=lambda _: Rulebook(BUILT)
         )
         self.at = 1000.0
@@ -129,12 +129,12 @@ class Observer:
                 assert time.monotonic() < until
                 time.sleep(0.005)
 
-    def observed(self, finished: Finished, seconds: float = 1.0) -> Explanation:
+    def observed(self, finished: RequestRecord, seconds: float = 1.0) -> Explanation:
         self.at += seconds
         finished = msgspec.structs.replace(finished, at=self.at)
         return self.shadow.observed(finished, Explanation(finished.prompt_tokens, 0, True, (), ()))
 
-    def told(self, finished: Finished, seconds: float = 1.0) -> dict[str, tuple[int, int, int]]:
+    def told(self, finished: RequestRecord, seconds: float = 1.0) -> dict[str, tuple[int, int, int]]:
         """Edits, saved and lost tokens by rule."""
         explanation = self.observed(finished, seconds)
         assert explanation.observed

@@ -15,7 +15,7 @@ from gateway.core.canonical import RuleMode, RuleOutcome
 from gateway.core.errors import BadRequest, NotFound
 from gateway.core.explanation import Attribution, Explanation
 from gateway.core.reasons import Reason
-from gateway.explain.worker.explain_worker import Office
+from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.explain.worker.process import run
 
 LOG = sys.argv[1]
@@ -91,4 +91,4 @@ class StandIn:
             log.write(json.dumps({"kind": kind, "pid": os.getpid()} | fields) + "\n")
 
 
-run(int(sys.argv[2]), Office(StandIn))
+run(int(sys.argv[2]), ExplainWorker(StandIn))

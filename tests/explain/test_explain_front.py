@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 
 from gateway.config.explain_settings import ExplainSettings
 from gateway.core.errors import BadRequest, GatewayError, NotFound
-from gateway.core.explanation import Happened, Past
-from gateway.explain.worker import ExplainFront
-from gateway.explain.worker.explain_supervisor import Patience
+from gateway.core.explanation import CacheEvent, CacheHistory
+from gateway.explain.worker import ExplainClient
+from gateway.explain.worker.explain_supervisor import ExplainTimeouts
 
 
 async def test_every_missed_token_is_counted_and_answers_know_of_all_requests_before(tmp_path):
@@ -130,9 +130,9 @@ async def test_what_cannot_be_sent_is_unclassified(tmp_path):
 
 async def test_events_arrive_in_their_order(tmp_path):
     async with World(tmp_path) as world:
-        world.front.happened(Happened(Past.LEFT, 1.0, "r0"))
-        world.front.happened(Happened(Past.RETURNED, 2.0, "r0"))
-        world.front.happened(Happened(Past.LIFE_ENDED, 3.0, "a1b2", "request"))
+        world.front.happened(CacheEvent(CacheHistory.LEFT, 1.0, "r0"))
+        world.front.happened(CacheEvent(CacheHistory.RETURNED, 2.0, "r0"))
+        world.front.happened(CacheEvent(CacheHistory.LIFE_ENDED, 3.0, "a1b2", "request"))
         await world.summary()
         assert [each["what"] for each in world.told("happened")][-3:] == ["left", "returned", "life_ended"]
 
@@ -140,7 +140,7 @@ async def test_events_arrive_in_their_order(tmp_path):
 async def test_turned_off_nothing_is_started(tmp_path):
     async with World(tmp_path, enabled=False) as world:
         world.front.finished(request("Hello."))
-        world.front.happened(Happened(Past.LEFT, 1.0, "r0"))
+        world.front.happened(CacheEvent(CacheHistory.LEFT, 1.0, "r0"))
         assert not world.front.wants_text
         with pytest.raises(NotFound) as off:
             await world.front.ask("summary", {})
@@ -233,7 +233,7 @@ def test_settings_have_bounds():
 
 async def test_the_real_process_explains_and_shows_what_it_explained(tmp_path):
     world = World(tmp_path, gpu_hour_price=3.6)
-    world.front = ExplainFront(world.settings, world.counts, {"demo": 2})
+    world.front = ExplainClient(world.settings, world.counts, {"demo": 2})
     async with world:
         for number in range(4):
             world.front.finished(request("Hello." * number, request_id=f"req-{number}", at=time.time()))
@@ -255,7 +255,7 @@ async def test_the_real_process_explains_and_shows_what_it_explained(tmp_path):
 
 async def test_a_reload_of_bounds_keeps_the_journal(tmp_path):
     world = World(tmp_path)
-    world.front = ExplainFront(world.settings, world.counts, {"demo": 2})
+    world.front = ExplainClient(world.settings, world.counts, {"demo": 2})
     async with world:
         world.front.finished(request("Hello.", request_id="req-0", at=time.time()))
         assert (await world.summary())["requests"] == 1
@@ -269,9 +269,9 @@ async def test_a_reload_of_bounds_keeps_the_journal(tmp_path):
 
 
 async def test_what_was_lost_stands_in_the_next_journal_as_a_sum(tmp_path):
-    patience = Patience(tick_seconds=0.05, silent_ticks=40, starting_ticks=600, first_pause_seconds=0.05)
+    patience = ExplainTimeouts(tick_seconds=0.05, silent_ticks=40, starting_ticks=600, first_pause_seconds=0.05)
     world = World(tmp_path)
-    world.front = ExplainFront(world.settings, world.counts, {"demo": 2}, patience=patience)
+    world.front = ExplainClient(world.settings, world.counts, {"demo": 2}, patience=patience)
     async with world:
         await world.front.ask("summary", {})
         keeper = world.front._keeper

@@ -16,10 +16,10 @@ from explained_requests import request
 from structlog.testing import capture_logs
 
 from gateway.core.errors import GatewayError
-from gateway.core.explanation import Happened, Past
-from gateway.explain.worker.explain_supervisor import Patience
+from gateway.core.explanation import CacheEvent, CacheHistory
+from gateway.explain.worker.explain_supervisor import ExplainTimeouts
 
-UNHURRIED = Patience(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=3600)
+UNHURRIED = ExplainTimeouts(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=3600)
 """One that is lost does not come back."""
 
 
@@ -106,7 +106,7 @@ async def test_questions_are_refused_while_it_is_gone(tmp_path):
 
 
 async def test_a_question_to_a_process_that_does_not_answer_is_refused_in_time(tmp_path):
-    patience = Patience(tick_seconds=0.05, silent_ticks=600, starting_ticks=600, answer_seconds=0.3)
+    patience = ExplainTimeouts(tick_seconds=0.05, silent_ticks=600, starting_ticks=600, answer_seconds=0.3)
     async with World(tmp_path, patience=patience) as world:
         await asyncio.sleep(0)
         while True:
@@ -135,16 +135,16 @@ async def test_a_question_does_not_wait_behind_all_the_work(tmp_path):
 async def test_a_new_process_is_told_what_still_holds(tmp_path):
     async with World(tmp_path) as world:
         for what, name in [
-            (Past.LEFT, "r1"),
-            (Past.LEFT, "r2"),
-            (Past.RETURNED, "r2"),
-            (Past.RESTARTED, "r4"),
+            (CacheHistory.LEFT, "r1"),
+            (CacheHistory.LEFT, "r2"),
+            (CacheHistory.RETURNED, "r2"),
+            (CacheHistory.RESTARTED, "r4"),
         ]:
-            world.front.happened(Happened(what, 1.0, name))
+            world.front.happened(CacheEvent(what, 1.0, name))
         pid = await world.pid()
         os.kill(pid, signal.SIGKILL)
         await eventually(lambda: not world.front.wants_text)
-        world.front.happened(Happened(Past.LEFT, 2.0, "r5"))
+        world.front.happened(CacheEvent(CacheHistory.LEFT, 2.0, "r5"))
         await eventually(lambda: world.front.wants_text)
         again = await world.pid()
         told = [(each["what"], each["name"]) for each in world.told("happened") if each["pid"] == again]
@@ -152,7 +152,7 @@ async def test_a_new_process_is_told_what_still_holds(tmp_path):
 
 
 async def test_what_comes_while_it_is_gone_waits_without_text(tmp_path):
-    patience = Patience(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=1)
+    patience = ExplainTimeouts(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=1)
     async with World(tmp_path, patience=patience) as world:
         os.kill(await world.pid(), signal.SIGKILL)
         await eventually(lambda: not world.front.wants_text)
@@ -194,7 +194,7 @@ async def test_when_it_is_behind_memory_is_bounded_and_every_token_counted(tmp_p
 
 
 async def test_memory_is_bounded_when_nothing_is_taken_any_more(tmp_path):
-    patience = Patience(silent_ticks=600)
+    patience = ExplainTimeouts(silent_ticks=600)
     async with World(tmp_path, patience=patience, max_waiting_mib=2) as world:
         os.kill(await world.pid(), signal.SIGSTOP)
         tracemalloc.start()

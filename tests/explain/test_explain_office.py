@@ -8,13 +8,22 @@ from hypothesis import strategies as st
 
 from gateway.core.canonical import RuleMode, RuleOutcome
 from gateway.core.errors import BadRequest
-from gateway.core.explanation import Attribution, Explanation, Happened, Past, VaryingSlot, Where
+from gateway.core.explanation import Attribution, CacheEvent, CacheHistory, Explanation, SpaceKey, VaryingSlot
 from gateway.core.reasons import Reason, Rung
-from gateway.explain.worker.explain_messages import Answer, Frames, LeftOut, Notice, Question, Ready, Terms, pack
-from gateway.explain.worker.explain_worker import Office
-from gateway.explain.worker.skipped_totals import Sums, share_of
+from gateway.explain.worker.explain_messages import (
+    MessageSplitter,
+    Notice,
+    Question,
+    QuestionAnswer,
+    Ready,
+    SkippedTotals,
+    WorkerOptions,
+    pack,
+)
+from gateway.explain.worker.explain_worker import ExplainWorker
+from gateway.explain.worker.skipped_totals import SkippedSums, share_of
 
-TERMS = Terms(1_000_000, 10, 60.0, 1_000_000, 60.0, 1000, None, "USD", {"demo": 8})
+TERMS = WorkerOptions(1_000_000, 10, 60.0, 1_000_000, 60.0, 1000, None, "USD", {"demo": 8})
 
 
 class Staff:
@@ -77,7 +86,7 @@ class Staff:
 
 
 def opened(staff, clock=lambda: 0.0):
-    office = Office(lambda terms, now: staff, clock)
+    office = ExplainWorker(lambda terms, now: staff, clock)
     assert office.handle(TERMS) == [Ready()]
     return office
 
@@ -151,7 +160,7 @@ def test_work_that_fails_is_told_by_type_and_place_and_the_rest_goes_on(step):
     office = opened(staff)
     replies = [
         *office.handle(request("Hello.")),
-        *office.handle(Happened(Past.LEFT, 1.0, "r0")),
+        *office.handle(CacheEvent(CacheHistory.LEFT, 1.0, "r0")),
         *office.handle(share_of(request("Hello."))),
     ]
     [notice] = replies
@@ -199,10 +208,10 @@ def test_what_is_left_out_is_written_down_and_not_counted_again():
 
 def test_answers_and_refusals():
     office = opened(Staff())
-    assert office.handle(Question(7, "summary", {})) == [Answer(7, 200, b"{}")]
-    assert office.handle(Question(8, "wrong", {})) == [Answer(8, 400, b"", "No.", "window", "unknown_window")]
+    assert office.handle(Question(7, "summary", {})) == [QuestionAnswer(7, 200, b"{}")]
+    assert office.handle(Question(8, "wrong", {})) == [QuestionAnswer(8, 400, b"", "No.", "window", "unknown_window")]
     answer, notice = opened(Staff(fails={"answer"})).handle(Question(9, "summary", {}))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, QuestionAnswer)
     assert (answer.number, answer.status, answer.code) == (9, 500, "explain_failed")
     assert isinstance(notice, Notice)
 
@@ -229,14 +238,14 @@ def test_hits_and_missed_of_what_is_left_out_are_the_prompt(prompt, own, predict
 
 
 def test_sums_tell_template_versions_apart():
-    sums = Sums()
+    sums = SkippedSums()
     for version in ("v3", "v4", "v4"):
-        sums.add(share_of(request(None, where=Where("demo", template=version))))
+        sums.add(share_of(request(None, where=SpaceKey("demo", template=version))))
     assert {each.template: each.requests for each in sums.take()} == {"v3": 1, "v4": 2}
 
 
 def test_sums_lose_nothing_however_many_sources_there_are():
-    sums = Sums(most=10)
+    sums = SkippedSums(most=10)
     for number in range(1000):
         sums.add(share_of(request(None, tenant=f"t{number % 7}", source=f"app-{number}", at=float(number))))
     taken = sums.take()
@@ -255,11 +264,11 @@ MESSAGES = [
     TERMS,
     request("Hello, wörld 🙂"),
     request(None, cached_tokens=None, ttft_seconds=0.25),
-    Happened(Past.LIFE_ENDED, 1.0, "a1b2", "request"),
+    CacheEvent(CacheHistory.LIFE_ENDED, 1.0, "a1b2", "request"),
     share_of(request(None)),
     Question(1, "summary", {"window": "15m"}),
     Ready(),
-    Answer(1, 200, b"{}"),
+    QuestionAnswer(1, 200, b"{}"),
     Notice("explain_failed", {"error": "ValueError"}),
 ]
 
@@ -269,7 +278,7 @@ def test_messages_arrive_as_they_were_sent_wherever_the_stream_is_cut(cuts):
     stream = bytearray()
     sizes = [pack(message, stream) for message in MESSAGES]
     assert sum(sizes) == len(stream)
-    frames, arrived, at = Frames(), [], 0
+    frames, arrived, at = MessageSplitter(), [], 0
     while at < len(stream):
         step = cuts[len(arrived) % len(cuts)]
         arrived += frames.feed(bytes(stream[at : at + step]))
@@ -279,8 +288,8 @@ def test_messages_arrive_as_they_were_sent_wherever_the_stream_is_cut(cuts):
     assert [type(frame.message()) for frame in arrived if frame.is_question] == [Question]
     assert {type(frame.message()) for frame in arrived if frame.is_work} == {
         type(request(None)),
-        Happened,
-        LeftOut,
+        CacheEvent,
+        SkippedTotals,
     }
 
 

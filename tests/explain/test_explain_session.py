@@ -6,9 +6,9 @@ from itertools import count
 import pytest
 from explained_requests import request
 
-from gateway.core.explanation import Finished
-from gateway.explain.worker.explain_messages import Question, Terms, pack
-from gateway.explain.worker.process import Gone, Session
+from gateway.core.explanation import RequestRecord
+from gateway.explain.worker.explain_messages import Question, WorkerOptions, pack
+from gateway.explain.worker.process import ConnectionClosed, Session
 
 
 class Office:
@@ -21,11 +21,11 @@ class Office:
         self.is_behind = False
 
     def handle(self, message):
-        if isinstance(message, Finished):
+        if isinstance(message, RequestRecord):
             self.behind.append(self.is_behind)
-        self.handled.append("request" if isinstance(message, Finished) else "question")
+        self.handled.append("request" if isinstance(message, RequestRecord) else "question")
         if len(self.handled) == self.messages:
-            raise Gone
+            raise ConnectionClosed
         return []
 
     def counted(self):
@@ -42,7 +42,7 @@ def handled_before_a_question(requests, worked=lambda: 0.0):
     office = Office(requests + 1)
     with ours, theirs:
         ours.sendall(sent)
-        with pytest.raises(Gone):
+        with pytest.raises(ConnectionClosed):
             Session(theirs, office, worked=worked).run()
     assert len(office.handled) == requests + 1
     return office.handled.index("question")
@@ -64,7 +64,7 @@ def test_a_question_does_not_wait_for_long():
 
 def test_only_while_much_waits_is_the_work_behind():
     sent = bytearray()
-    pack(Terms(80_000, 10, 60.0, 1000, 60.0, 1000, None, "USD", {}), sent)
+    pack(WorkerOptions(80_000, 10, 60.0, 1000, 60.0, 1000, None, "USD", {}), sent)
     for number in range(10):
         pack(request("x" * 3000, request_id=str(number)), sent)
     size = len(sent) / 10
@@ -72,7 +72,7 @@ def test_only_while_much_waits_is_the_work_behind():
     office = Office(11)
     with ours, theirs:
         ours.sendall(sent)
-        with pytest.raises(Gone):
+        with pytest.raises(ConnectionClosed):
             Session(theirs, office).run()
     # Behind with more than an eighth of what may wait: 10 kB behind the one that is at hand.
     assert office.behind == [(9 - number) * size > 10_000 for number in range(10)]

@@ -16,7 +16,7 @@ from explained_requests import request
 
 from gateway.config.explain_settings import ExplainSettings
 from gateway.core.errors import GatewayError
-from gateway.explain.worker.front import SHARED_COMMAND, ExplainFront
+from gateway.explain.worker.front import SHARED_COMMAND, ExplainClient
 
 SETTINGS = ExplainSettings()
 
@@ -40,8 +40,8 @@ class Fronts:
         self.host = self._front(0, command=SHARED_COMMAND, door=sock.fileno())
         self.gateways = [self._front(number, at=path) for number in (1, 2)]
 
-    def _front(self, number, **how) -> ExplainFront:
-        return ExplainFront(SETTINGS, self.counts[number], {}, patience=QUICK, **how)
+    def _front(self, number, **how) -> ExplainClient:
+        return ExplainClient(SETTINGS, self.counts[number], {}, patience=QUICK, **how)
 
     async def __aenter__(self) -> "Fronts":
         for front in (self.host, *self.gateways):
@@ -57,17 +57,17 @@ def answered(text: str, **fields):
     return request(text, at=time.time(), **fields)
 
 
-async def asked(front: ExplainFront, question: str = "summary", **arguments: str):
+async def asked(front: ExplainClient, question: str = "summary", **arguments: str):
     return json.loads(await front.ask(question, arguments))
 
 
-async def requests_known(front: ExplainFront) -> int:
+async def requests_known(front: ExplainClient) -> int:
     with contextlib.suppress(GatewayError):
         return int((await asked(front))["requests"])
     return -1
 
 
-async def eventually_known(front: ExplainFront, requests: int) -> None:
+async def eventually_known(front: ExplainClient, requests: int) -> None:
     async with asyncio.timeout(30):
         while await requests_known(front) != requests:
             await asyncio.sleep(0.05)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.context import ServedModel, Trip
+from gateway.context import RequestContext, ServedModel
 from gateway.core.decision import Decision, DecisionKind
 from gateway.core.engine_facts import EngineFacts
 from gateway.core.ids import ModelId, ReplicaId, RequestId, Target
@@ -24,7 +24,7 @@ def answered_trip(*stages):
         Endpoint.CHAT, b"", b"{}", {}, [], ModelId("m"), False, False, RequestId("r"), None, received_at=10.0
     )
     model = ServedModel(ModelId("m"), SimpleNamespace(), lambda salt, variant: 0, SimpleNamespace)
-    return Trip(
+    return RequestContext(
         request,
         request,
         model,

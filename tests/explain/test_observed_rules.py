@@ -8,8 +8,8 @@ from answered_requests import answered
 from observed_prompts import ENCODER, LONG, TERMS, WHERE, Observer, body, common, ids, request, tokens
 
 from gateway.core.canonical import Canonicalized, RuleMode
-from gateway.core.explanation import Reply
-from gateway.explain.worker.explain_messages import CanonTerms
+from gateway.core.explanation import ReplyChoice
+from gateway.explain.worker.explain_messages import CanonOptions
 
 
 def test_a_rule_saves_what_it_makes_equal():
@@ -92,7 +92,7 @@ def test_what_was_generated_is_there_for_the_next_turn_in_every_form():
     first = body(f"#1{LONG}", "Hi.")
     # As the template prints a reply that comes back: between the prompt and the next message.
     behind = ids(body(*turns))[len(ids(body(LONG, "Hi."))) :]
-    observer.told(request(first, observe=["whitespace"], replies=(Reply(reply, behind),)))
+    observer.told(request(first, observe=["whitespace"], replies=(ReplyChoice(reply, behind),)))
     told = observer.told(request(body(f"#2{LONG}", *turns[1:]), observe=["whitespace"]))
     assert told["whitespace"] == (1, (tokens(body(*turns)) - 1) // 16 * 16, 0)
 
@@ -237,5 +237,5 @@ def test_other_rules_take_over_at_once_and_what_was_sent_stays_known():
     observer.told(request(body(f"#1{LONG}", "Hi."), observe=["whitespace"]))
     settings = TERMS.settings.replace(b'"memory_mib":64', b'"memory_mib":32')
     assert settings != TERMS.settings
-    observer.shadow.configure(CanonTerms(settings, TERMS.models))
+    observer.shadow.configure(CanonOptions(settings, TERMS.models))
     assert observer.told(request(body(f"#2{LONG}", "Hi."), observe=["whitespace"]))["whitespace"][1] > 500

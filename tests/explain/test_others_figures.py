@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.explain.worker.peer_figures import WRITTEN_SECONDS, OthersFigures
+from gateway.explain.worker.peer_figures import WRITTEN_SECONDS, PeerFigures
 
 
 class Records:
@@ -45,7 +45,7 @@ class Group:
         async def own():
             return figures
 
-        return OthersFigures(self.records, own, lambda: self.peers, wall=lambda: self.now, write_seconds=0.01, **how)
+        return PeerFigures(self.records, own, lambda: self.peers, wall=lambda: self.now, write_seconds=0.01, **how)
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from explain_world import QUICK, Counts, eventually
 from explained_requests import request
 
 from gateway.config.explain_settings import ExplainSettings
-from gateway.core.explanation import Happened, Past
-from gateway.explain.worker.front import ExplainFront
-from gateway.explain.worker.replicated_seen import SharedPast
+from gateway.core.explanation import CacheEvent, CacheHistory
+from gateway.explain.worker.front import ExplainClient
+from gateway.explain.worker.replicated_seen import ReplicatedSeen
 from gateway.explain.worker.standing_facts import StandingFacts
 
 
@@ -22,8 +22,8 @@ class Pair:
         self.one = self._front(tells=True)
         self.other = self._front(**{"tells": True} | other)
 
-    def _front(self, **how) -> ExplainFront:
-        return ExplainFront(ExplainSettings(), Counts(), {}, patience=QUICK, **how)
+    def _front(self, **how) -> ExplainClient:
+        return ExplainClient(ExplainSettings(), Counts(), {}, patience=QUICK, **how)
 
     async def __aenter__(self) -> "Pair":
         for front in (self.one, self.other):
@@ -46,7 +46,7 @@ def answered(**fields):
     return request("Hello.", at=time.time(), predicted_tokens=0, cached_tokens=0, holders=(), **fields)
 
 
-async def reasons(front: ExplainFront, request_id: str) -> set[str]:
+async def reasons(front: ExplainClient, request_id: str) -> set[str]:
     found = {}
 
     async def there() -> bool:
@@ -101,7 +101,7 @@ async def test_what_makes_no_sense_to_the_process_costs_no_request():
 
 def test_what_cannot_be_told_is_bounded_and_the_oldest_goes_first():
     heard = []
-    past = SharedPast(heard.append)
+    past = ReplicatedSeen(heard.append)
     for number in range(100):
         past.add(bytes([number]) * 10_000)
     told = past.tell(0.0, everything=False)
@@ -117,7 +117,7 @@ def test_what_cannot_be_told_is_bounded_and_the_oldest_goes_first():
 
 def test_what_could_not_be_told_is_told_with_what_comes_next():
     heard = []
-    past = SharedPast(heard.append)
+    past = ReplicatedSeen(heard.append)
     past.add(b"one")
     assert past.tell(0.0, everything=False) is not None
     past.add(b"two")
@@ -131,6 +131,6 @@ def test_what_could_not_be_told_is_told_with_what_comes_next():
 def test_replicas_that_left_are_not_told_for_ever():
     facts = StandingFacts()
     for number in range(20_000):
-        facts.note(Happened(Past.LEFT, float(number), f"pod-{number}"))
+        facts.note(CacheEvent(CacheHistory.LEFT, float(number), f"pod-{number}"))
     assert len(facts.events()) == 10_000
     assert facts.events()[-1].name == "pod-19999"

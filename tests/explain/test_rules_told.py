@@ -11,10 +11,17 @@ from observed_prompts import LONG, TERMS, body, request
 
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import Canonicalized, RuleMode
-from gateway.explain.worker.build import ExplainStaff
-from gateway.explain.worker.explain_messages import Answer, CanonTerms, Frames, Question, Terms, pack
-from gateway.explain.worker.explain_supervisor import Patience
-from gateway.explain.worker.explain_worker import Office
+from gateway.explain.worker.build import ExplainParts
+from gateway.explain.worker.explain_messages import (
+    CanonOptions,
+    MessageSplitter,
+    Question,
+    QuestionAnswer,
+    WorkerOptions,
+    pack,
+)
+from gateway.explain.worker.explain_supervisor import ExplainTimeouts
+from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.explain.worker.front import COMMAND
 
 OBSERVED = (RuleMode.OBSERVE,) * 8
@@ -22,15 +29,15 @@ NOW = 1_795_262_400.0
 """2026-11-21 12:00 UTC."""
 
 
-def terms(canon: CanonTerms | None = TERMS, **fields) -> Terms:
-    return Terms(1 << 26, 1000, 3600.0, 1 << 26, 3600.0, 100_000, None, "USD", {}, canon, **fields)
+def terms(canon: CanonOptions | None = TERMS, **fields) -> WorkerOptions:
+    return WorkerOptions(1 << 26, 1000, 3600.0, 1 << 26, 3600.0, 100_000, None, "USD", {}, canon, **fields)
 
 
 class Desk:
     """An office with the real staff, whose tokenizer is loaded."""
 
-    def __init__(self, canon: CanonTerms | None = TERMS) -> None:
-        self.office = Office(ExplainStaff, lambda: NOW)
+    def __init__(self, canon: CanonOptions | None = TERMS) -> None:
+        self.office = ExplainWorker(ExplainParts, lambda: NOW)
         self.office.handle(terms(canon))
         self.number = 0
         until = time.monotonic() + 20
@@ -51,12 +58,12 @@ class Desk:
         finished = msgspec.structs.replace(finished, **({"canonical": canonical, "session": ""} | fields))
         frame = bytearray()
         pack(finished, frame)
-        [arrived] = Frames().feed(bytes(frame))
+        [arrived] = MessageSplitter().feed(bytes(frame))
         assert not self.office.handle(arrived.message())
 
     def ask(self, question: str, **arguments: str) -> dict:
         [answer] = self.office.handle(Question(1, question, arguments))
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, QuestionAnswer)
         assert answer.status == 200, answer
         return json.loads(answer.document)
 
@@ -89,7 +96,7 @@ def test_a_place_that_no_rule_finds_is_suggested_and_found_when_it_is_set():
     assert (found["regex"], found["varies"], found["requests"]) == ("^Customer: (.+)$", "conversation", 4)
     assert "dynamic-suffix" not in desk.rules()
     settings = CanonSettings.model_validate(yaml.safe_load(found["yaml"])["canon"])
-    desk.office.handle(terms(CanonTerms(settings.model_dump_json().encode(), TERMS.models)))
+    desk.office.handle(terms(CanonOptions(settings.model_dump_json().encode(), TERMS.models)))
     for name in ("Finn Ros", "Gita Rao", "Hugo Lima", "Ines Paz", "Jan Vos"):
         desk.send(body(f"You help people.\nCustomer: {name}\n{LONG}", "Hello."))
     assert desk.rules()["dynamic-suffix"]["saved_tokens"] > 4 * 500
@@ -121,8 +128,8 @@ def test_without_terms_nothing_is_observed_and_nothing_suggested():
 
 
 def test_rules_that_cannot_be_built_cost_no_reasons():
-    office = Office(ExplainStaff, lambda: NOW)
-    office.handle(terms(CanonTerms(b'{"unknown": 1}', {})))
+    office = ExplainWorker(ExplainParts, lambda: NOW)
+    office.handle(terms(CanonOptions(b'{"unknown": 1}', {})))
     [notice] = office.expire()
     assert notice.event == "canon_not_observed"
     assert not office.handle(request(body(LONG, "Hi.")))
@@ -131,7 +138,7 @@ def test_rules_that_cannot_be_built_cost_no_reasons():
 
 @pytest.mark.parametrize("before", [0, 14])
 async def test_what_was_asked_is_left_out_first_when_much_waits(tmp_path, before):
-    patience = Patience(tick_seconds=0.1, silent_ticks=600, starting_ticks=600, answer_seconds=60)
+    patience = ExplainTimeouts(tick_seconds=0.1, silent_ticks=600, starting_ticks=600, answer_seconds=60)
     async with World(tmp_path, patience=patience, command=list(COMMAND), canon=TERMS, max_waiting_mib=1) as world:
         await world.summary()
         front = world.front

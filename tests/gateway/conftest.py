@@ -18,9 +18,9 @@ from scripted_engine import ScriptedEngine
 from serving import COMMAND, Serving
 from tenancy import SECRET
 
-from gateway.context import Trip
+from gateway.context import RequestContext
 from gateway.core.request import ChatRequest
-from gateway.proxy.response import Answer
+from gateway.proxy.response import ResponseRelay
 from gateway.server.event_loop import Loop
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.simulated_engine import SimulatedEngine
@@ -218,7 +218,9 @@ def cyclic():
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         gc.set_debug(0)
-        return Counter(type(each).__name__ for each in gc.garbage if isinstance(each, Trip | ChatRequest | Answer))
+        return Counter(
+            type(each).__name__ for each in gc.garbage if isinstance(each, RequestContext | ChatRequest | ResponseRelay)
+        )
 
     yield found
     gc.garbage.clear()

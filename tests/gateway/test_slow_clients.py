@@ -310,7 +310,7 @@ class Pipe:
 
 
 def test_who_reads_slowly_gets_the_rest_and_who_does_not_read_is_cut():
-    looks = leaving.Leaving()
+    looks = leaving.SlowClients()
     reads, stops, stays = Pipe(100), Pipe(100), Pipe(100)
     for second in range(0, 60, 5):
         looks.look([reads, stops, stays], second)

@@ -1,7 +1,7 @@
 import pickle
 
 from gateway.core.ids import ReplicaId, Target
-from gateway.index.inflight import FreshBlocks
+from gateway.index.inflight import InflightBlocks
 
 A, B = Target(ReplicaId("a")), Target(ReplicaId("b"))
 HASHES = [10, 20, 30, 40]
@@ -12,7 +12,7 @@ def reach(fresh, depth=0, limit=4, target=A):
 
 
 def test_blocks_on_their_way_extend_what_is_held_at_their_target_alone():
-    fresh = FreshBlocks()
+    fresh = InflightBlocks()
     fresh.add(A, HASHES[1:3])
     assert reach(fresh, depth=0) == 0
     assert reach(fresh, depth=1) == 3
@@ -21,7 +21,7 @@ def test_blocks_on_their_way_extend_what_is_held_at_their_target_alone():
 
 
 def test_blocks_count_until_the_last_request_that_brings_them_is_gone():
-    fresh = FreshBlocks()
+    fresh = InflightBlocks()
     fresh.add(A, HASHES)
     fresh.add(A, HASHES[:2])
     fresh.remove(A, HASHES)
@@ -31,7 +31,7 @@ def test_blocks_count_until_the_last_request_that_brings_them_is_gone():
 
 
 def test_blocks_of_an_answered_request_linger_for_two_seconds():
-    fresh = FreshBlocks()
+    fresh = InflightBlocks()
     fresh.add(A, HASHES)
     fresh.leave(A, HASHES, now=100.0)
     fresh.expire(101.9)
@@ -41,7 +41,7 @@ def test_blocks_of_an_answered_request_linger_for_two_seconds():
 
 
 def test_requests_end_their_lingering_each_at_its_own_time():
-    fresh = FreshBlocks()
+    fresh = InflightBlocks()
     fresh.add(A, HASHES)
     fresh.add(B, HASHES)
     fresh.leave(A, HASHES, now=100.0)
@@ -53,7 +53,7 @@ def test_requests_end_their_lingering_each_at_its_own_time():
 
 
 def test_block_that_an_event_took_away_is_gone_whoever_brought_it():
-    fresh = FreshBlocks()
+    fresh = InflightBlocks()
     fresh.add(A, HASHES)
     fresh.add(A, HASHES)
     fresh.add(B, HASHES)
@@ -64,7 +64,7 @@ def test_block_that_an_event_took_away_is_gone_whoever_brought_it():
 
 
 def test_cleared_target_has_nothing_fresh_and_late_ends_do_no_harm():
-    fresh = FreshBlocks()
+    fresh = InflightBlocks()
     fresh.add(A, HASHES)
     fresh.add(B, HASHES)
     fresh.clear(A)
@@ -77,7 +77,7 @@ def test_cleared_target_has_nothing_fresh_and_late_ends_do_no_harm():
 
 
 def test_lingering_ends_also_where_nobody_looks_because_all_requests_are_other_gateways():
-    fresh = FreshBlocks()
+    fresh = InflightBlocks()
     for second in range(200):
         hashes = [1000 * second + number for number in range(4)]
         fresh.add(A, hashes)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.core.ids import ModelId, ReplicaId, Target
 from gateway.core.kv_events import FeedState, Medium
-from gateway.index import ReplicaIndex, SharedIndex
+from gateway.index import ReplicaIndex, ReplicatedIndex
 from gateway.index import replicated_index as shared_module
 from gateway.tokenize.block_hashes import ChainHasher
 
@@ -32,7 +32,7 @@ class Side:
         self.inner = ReplicaIndex(
             HASHER, lambda _: ModelId("m"), {Medium.GPU: 1.0}, default_blocks=60, speculative_ttl_seconds=30.0
         )
-        self.index = SharedIndex(self.inner, lambda target: target in TARGETS)
+        self.index = ReplicatedIndex(self.inner, lambda target: target in TARGETS)
         if feed is not None:
             for target in TARGETS:
                 self.inner.set_feed(target, feed)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.kv_events import Medium
-from gateway.index.holders import HOLDERS, Shelf
+from gateway.index.holders import HOLDERS, Holders
 
 # A tree of prefixes: block n of a path is named by the path up to it.
 paths = st.lists(st.integers(0, 2), min_size=1, max_size=12)
@@ -25,7 +25,7 @@ def chain(path):
     data=st.data(),
 )
 def test_depths_equal_a_count_by_hand_for_any_whole_prefixes(held, dropped, questions, wanted, data):
-    shelf, model = Shelf(), {}
+    shelf, model = Holders(), {}
     bits = [shelf.take_bit() for _ in range(8)]
     assert len(set(bits)) == 8
     prefixes = []
@@ -69,7 +69,7 @@ def test_depths_equal_a_count_by_hand_for_any_whole_prefixes(held, dropped, ques
     )
 )
 def test_media_of_blocks_equal_a_dictionary_whatever_comes_and_goes(order):
-    shelf = Shelf()
+    shelf = Holders()
     bits = [shelf.take_bit() for _ in range(2)]
     blocks = [2**63 + 7 * n for n in range(3)]
     model = {}
@@ -95,7 +95,7 @@ def test_media_of_blocks_equal_a_dictionary_whatever_comes_and_goes(order):
 
 
 def test_block_that_comes_back_is_on_the_fastest_medium_again():
-    shelf = Shelf()
+    shelf = Holders()
     one, other = shelf.take_bit(), shelf.take_bit()
     for bit in (one, other):
         shelf.put(7, bit)
@@ -107,7 +107,7 @@ def test_block_that_comes_back_is_on_the_fastest_medium_again():
 
 
 def test_there_is_a_bit_for_each_of_64_holders_and_returned_ones_are_given_out_again():
-    shelf = Shelf()
+    shelf = Holders()
     bits = [shelf.take_bit() for _ in range(HOLDERS)]
     assert sorted(bits) == [1 << n for n in range(HOLDERS)]
     assert shelf.take_bit() is None
@@ -118,7 +118,7 @@ def test_there_is_a_bit_for_each_of_64_holders_and_returned_ones_are_given_out_a
 
 def test_blocks_that_come_and_go_leave_nothing_behind():
     rng = random.Random()
-    shelf = Shelf()
+    shelf = Holders()
     bits = [shelf.take_bit() for _ in range(3)]
     size = None
     for _ in range(4):

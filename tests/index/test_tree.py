@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.index.radix_tree import PrefixTree
+from gateway.index.radix_tree import RadixTree
 
 
 def chain(*names):
@@ -68,7 +68,7 @@ paths = st.lists(st.integers(0, 2), min_size=1, max_size=9).map(tuple)
     questions=st.lists(paths, min_size=5, max_size=10),
 )
 def test_any_order_of_requests_leaves_the_tree_equal_to_the_model(operations, capacity, questions):
-    tree, model = PrefixTree(capacity, 30.0), Model(capacity)
+    tree, model = RadixTree(capacity, 30.0), Model(capacity)
     running = []
     for start, path in operations:
         if start or not running:
@@ -86,7 +86,7 @@ def test_any_order_of_requests_leaves_the_tree_equal_to_the_model(operations, ca
 
 
 def test_prefix_is_found_up_to_the_first_difference():
-    tree = PrefixTree(100, 30.0)
+    tree = RadixTree(100, 30.0)
     run(tree, "abcdef")
     run(tree, "abcxyz")
     assert held(tree, *"abcdef") == 6
@@ -98,7 +98,7 @@ def test_prefix_is_found_up_to_the_first_difference():
 
 
 def test_end_of_the_oldest_prompt_goes_first():
-    tree = PrefixTree(8, 30.0)
+    tree = RadixTree(8, 30.0)
     run(tree, "abcd")
     run(tree, "wxyz")
     run(tree, "mn")
@@ -107,7 +107,7 @@ def test_end_of_the_oldest_prompt_goes_first():
 
 
 def test_a_hit_makes_its_blocks_young_again():
-    tree = PrefixTree(8, 30.0)
+    tree = RadixTree(8, 30.0)
     run(tree, "abcd")
     run(tree, "wxyz")
     run(tree, "ab")
@@ -119,7 +119,7 @@ def test_a_hit_makes_its_blocks_young_again():
 
 
 def test_blocks_of_running_requests_are_not_evicted():
-    tree = PrefixTree(4, 30.0)
+    tree = RadixTree(4, 30.0)
     node = tree.insert(chain(*"abcd"), 0.0)
     run(tree, "wxyz")
     assert held(tree, *"abcd") == 4
@@ -130,7 +130,7 @@ def test_blocks_of_running_requests_are_not_evicted():
 
 
 def test_speculative_blocks_count_only_for_a_while():
-    tree = PrefixTree(100, 30.0)
+    tree = RadixTree(100, 30.0)
     tree.insert(chain(*"abc"), now=0.0)
     assert held(tree, *"abc", now=30.0) == 3
     assert held(tree, *"abc", now=30.1) == 0
@@ -139,7 +139,7 @@ def test_speculative_blocks_count_only_for_a_while():
 
 
 def test_withdrawn_request_takes_only_what_it_alone_brought():
-    tree = PrefixTree(100, 30.0)
+    tree = RadixTree(100, 30.0)
     run(tree, "ab")
     first = tree.insert(chain(*"abcd"), 0.0)
     second = tree.insert(chain(*"abcdef"), 0.0)
@@ -151,7 +151,7 @@ def test_withdrawn_request_takes_only_what_it_alone_brought():
 
 
 def test_withdrawn_request_leaves_what_a_later_one_computed():
-    tree = PrefixTree(100, 30.0)
+    tree = RadixTree(100, 30.0)
     first = tree.insert(chain(*"abcd"), 0.0)
     second = tree.insert(chain(*"abcdef"), 0.0)
     tree.computed(second)
@@ -160,7 +160,7 @@ def test_withdrawn_request_leaves_what_a_later_one_computed():
 
 
 def test_forgetting_by_age_spares_younger_and_running_blocks():
-    tree = PrefixTree(100, 30.0)
+    tree = RadixTree(100, 30.0)
     run(tree, "abcd")
     run(tree, "wxyz")
     old = tree.clock
@@ -174,14 +174,14 @@ def test_forgetting_by_age_spares_younger_and_running_blocks():
 
 
 def test_smaller_capacity_takes_effect_at_once():
-    tree = PrefixTree(100, 30.0)
+    tree = RadixTree(100, 30.0)
     run(tree, "abcdefgh")
     tree.resize(3)
     assert held(tree, *"abcdefgh") == 3
 
 
 def test_list_of_leaves_stays_short_when_nothing_is_ever_evicted():
-    tree = PrefixTree(10_000, 30.0)
+    tree = RadixTree(10_000, 30.0)
     for turn in range(5000):
         run(tree, ("a", turn % 7))
     assert len(tree._leaves) < 200

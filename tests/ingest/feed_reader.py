@@ -13,7 +13,7 @@ from gateway.core.ids import ReplicaId, Target
 from gateway.core.kv_events import EventSource, FeedState
 from gateway.index import ReplicaIndex
 from gateway.kv_events.feed import Feed
-from gateway.kv_events.work_scheduler import Pump
+from gateway.kv_events.work_scheduler import WorkScheduler
 
 LIVE, REBUILDING, CONNECTING, SILENT = FeedState.LIVE, FeedState.REBUILDING, FeedState.CONNECTING, FeedState.SILENT
 TARGET = Target(ReplicaId("engine"))
@@ -40,7 +40,7 @@ class Reader:
 
     def __init__(self, source, index=None, pump=None, settings=SETTINGS):
         self.context = zmq.Context()
-        self.pump = pump or Pump()
+        self.pump = pump or WorkScheduler()
         self.counts = Counts()
         self.index = index or ReplicaIndex(
             HASHER, lambda replica: MODEL, WORTH, default_blocks=1000, speculative_ttl_seconds=30.0

@@ -1,6 +1,6 @@
 import asyncio
 
-from gateway.kv_events.work_scheduler import Pump
+from gateway.kv_events.work_scheduler import WorkScheduler
 
 
 class Steps:
@@ -35,7 +35,7 @@ async def turns_until(done, turns):
 
 def test_much_work_is_spread_over_many_turns(run):
     async def body():
-        pump, turns = Pump(), [0]
+        pump, turns = WorkScheduler(), [0]
         worker = Steps(pump, 20_000, turns)
         pump.wake(worker)
         await turns_until(lambda: not worker.left, turns)
@@ -47,7 +47,7 @@ def test_much_work_is_spread_over_many_turns(run):
 
 def test_workers_take_turns(run):
     async def body():
-        pump, turns = Pump(), [0]
+        pump, turns = WorkScheduler(), [0]
         workers = [Steps(pump, 3000, turns) for _ in range(3)]
         for worker in workers:
             pump.wake(worker)
@@ -59,7 +59,7 @@ def test_workers_take_turns(run):
 
 def test_idle_worker_is_woken_again(run):
     async def body():
-        pump, turns = Pump(), [0]
+        pump, turns = WorkScheduler(), [0]
         worker = Steps(pump, 1, turns)
         pump.wake(worker)
         await asyncio.sleep(0.01)
@@ -75,7 +75,7 @@ def test_idle_worker_is_woken_again(run):
 
 def test_forgotten_worker_is_not_asked_again(run):
     async def body():
-        pump, turns = Pump(), [0]
+        pump, turns = WorkScheduler(), [0]
         worker = Steps(pump, 5, turns)
         pump.wake(worker)
         pump.forget(worker)

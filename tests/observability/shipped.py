@@ -11,7 +11,7 @@ import yaml
 from prometheus_client import Counter, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
-from gateway.telemetry import Catalog
+from gateway.telemetry import MetricCatalog
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -76,5 +76,5 @@ def recorded_in(text: str) -> set[str]:
 
 def exposed() -> set[str]:
     """Every sample name of the catalog."""
-    metrics = [each for each in vars(Catalog()).values() if isinstance(each, MetricWrapperBase)]
+    metrics = [each for each in vars(MetricCatalog()).values() if isinstance(each, MetricWrapperBase)]
     return {metric._name + suffix for metric in metrics for suffix in _SUFFIXES.get(type(metric), ("",))}

@@ -8,7 +8,7 @@ from gateway.core.replica_state import DrainCause
 from gateway.core.target_load import Rates
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
-from gateway.overload import Busyness
+from gateway.overload import BusyReplicas
 from gateway.routing import Chooser, LearnedRates
 
 MODEL = ModelId("m")
@@ -22,7 +22,7 @@ def replica(name="r"):
 
 
 def busyness(*replicas, slots=256):
-    return Busyness(Fleet(replicas), Chooser("expected_ttft", 2.0, 0.05, slots), 0.5)
+    return BusyReplicas(Fleet(replicas), Chooser("expected_ttft", 2.0, 0.05, slots), 0.5)
 
 
 def look(one, *ranks):

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.ids import ReplicaId, Target
-from gateway.routing.fair_order import SEQUENCE_TOKENS, FairOrder, Waiting
+from gateway.routing.fair_order import SEQUENCE_TOKENS, FairOrder, WaitingRequest
 
 A, B = Target(ReplicaId("a")), Target(ReplicaId("b"))
 
 
 def waiting(tenant, tokens=100, *, target=A, share=1.0, again=False):
-    return Waiting(tenant, share, target, tokens, again)
+    return WaitingRequest(tenant, share, target, tokens, again)
 
 
 def order_of(*requests):

@@ -2,15 +2,15 @@
 
 import pytest
 
-from gateway.routing.drain_rate import Pace
+from gateway.routing.drain_rate import DrainRate
 
 
 def test_before_anything_is_known_what_is_believed_of_the_replicas_counts():
-    assert Pace(100.0).seconds(100.1, 6000, 2000.0) == 3.0
+    assert DrainRate(100.0).seconds(100.1, 6000, 2000.0) == 3.0
 
 
 def test_what_left_lately_tells_how_fast_it_goes():
-    pace = Pace(100.0)
+    pace = DrainRate(100.0)
     for second in range(1, 31):
         pace.left(100.0 + second, 500)
     assert pace.seconds(130.0, 5000, 99999.0) == pytest.approx(10, rel=0.1)
@@ -20,19 +20,19 @@ def test_what_left_lately_tells_how_fast_it_goes():
 
 
 def test_one_that_left_at_the_first_moment_says_nothing():
-    pace = Pace(100.0)
+    pace = DrainRate(100.0)
     pace.left(100.01, 500)
     assert pace.seconds(100.02, 2000, 1000.0) == 2.0
 
 
 def test_what_stands_still_is_not_called_fast():
-    pace = Pace(100.0)
+    pace = DrainRate(100.0)
     pace.left(101.0, 500)
     assert pace.seconds(125.0, 10, 1000.0) >= 10
 
 
 def test_one_huge_request_changes_the_pace_by_no_more_than_a_factor_of_two():
-    pace = Pace(100.0)
+    pace = DrainRate(100.0)
     for second in range(1, 21):
         pace.left(100.0 + second, 500)
     before = pace.seconds(120.0, 5000, 1.0)

@@ -9,7 +9,7 @@ from gateway.config.queue_settings import QueueSettings
 from gateway.core.errors import NoReplica, Overloaded
 from gateway.core.ids import ModelId, ReplicaId, Target, TenantId
 from gateway.core.tenant import Tenant
-from gateway.routing.request_queue import Lines, Wish
+from gateway.routing.request_queue import Placement, RequestQueue
 
 MODEL = ModelId("m")
 A, B = Target(ReplicaId("a")), Target(ReplicaId("b"))
@@ -20,7 +20,9 @@ class World:
 
     def __init__(self, places, **settings):
         self.places = dict(places)
-        self.lines = Lines(QueueSettings(**settings), lambda _: {t: n <= 0 for t, n in self.places.items()}, self)
+        self.lines = RequestQueue(
+            QueueSettings(**settings), lambda _: {t: n <= 0 for t, n in self.places.items()}, self
+        )
         self.sent = []
         self.lengths, self.waited, self.shed = [], [], []
         self.tasks = []
@@ -43,7 +45,7 @@ class World:
             nonlocal target
             self.placings += 1
             target = wants(ahead) if wants else max(self.places, key=self.places.__getitem__)
-            return Wish(target, tokens, self.places[target] > 0)
+            return Placement(target, tokens, self.places[target] > 0)
 
         wish = place(self.lines.ahead(MODEL, Tenant(TenantId(tenant))))
         if not wish.free or self.lines.waits(MODEL):

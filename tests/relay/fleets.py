@@ -4,7 +4,7 @@ from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.target_load import Rates
 from gateway.fleet.breaker import BreakerLimits
 from gateway.fleet.fleet import Fleet
-from gateway.fleet.inflight_request import Flight
+from gateway.fleet.inflight_request import InflightRequest
 from gateway.fleet.replica import Replica
 from gateway.routing import LearnedRates
 
@@ -41,7 +41,7 @@ def fail(of, names, at=NOW):
 
 def send(at, sent_at):
     """A request is on its way to a replica, and nothing has come back."""
-    flight = Flight(None, sent_at)
+    flight = InflightRequest(None, sent_at)
     at.flights.add(flight)
     ticket = at.dispatch(0, 100)
     return flight, ticket

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from gateway.fleet.inflight_request import Flight
+from gateway.fleet.inflight_request import InflightRequest
 
 
 async def flying(timeout_seconds, meanwhile):
     """How an attempt ends that hears nothing, with what happens in the meantime."""
     now = asyncio.get_running_loop().time()
     timeout = asyncio.timeout_at(now + timeout_seconds)
-    flight = Flight(timeout, now)
+    flight = InflightRequest(timeout, now)
     task = asyncio.create_task(meanwhile(flight))
     try:
         async with timeout:

@@ -5,7 +5,7 @@ from fleets import NOW, fleet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cluster.replicated_load import SharedLoads
+from gateway.cluster.replicated_load import ReplicatedLoads
 from gateway.core.engine_facts import EngineFacts, RankFacts
 
 
@@ -17,7 +17,7 @@ def look(replica, running=0, waiting=0, between=lambda: None):
 
 
 def shared(of, freed=lambda model: None):
-    return SharedLoads(of, freed)
+    return ReplicatedLoads(of, freed)
 
 
 def tell(ours, theirs, name="peer", **options):

@@ -6,7 +6,7 @@ from fleets import NOW, fleet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cluster.replicated_drains import SharedDrains
+from gateway.cluster.replicated_drains import ReplicatedDrains
 from gateway.core.replica_state import DrainCause
 from gateway.fleet.drains import DrainOrder, Drains
 
@@ -19,7 +19,7 @@ class Desk:
         self.fleet = fleet(names)
         self.changed = []
         self.drains = Drains(self.fleet, self._changed, everywhere=True, clock=lambda: self.time)
-        self.shared = SharedDrains(self.drains)
+        self.shared = ReplicatedDrains(self.drains)
 
     def _changed(self, replica):
         self.changed.append((replica.id, replica.draining))

@@ -9,10 +9,10 @@ from socket import AF_UNIX, socket
 import pytest
 import uvloop
 
-from gateway.explain.worker.build import ExplainStaff
-from gateway.explain.worker.child_process import Child
-from gateway.explain.worker.explain_worker import Office
-from gateway.explain.worker.process import Gone, Session
+from gateway.explain.worker.build import ExplainParts
+from gateway.explain.worker.child_process import ExplainProcess
+from gateway.explain.worker.explain_worker import ExplainWorker
+from gateway.explain.worker.process import ConnectionClosed, Session
 
 # The gateway, the engines and the tenants are started as in the gateway's own tests.
 sys.path.append(str(Path(__file__).parent.parent / "gateway"))
@@ -29,7 +29,7 @@ def explained_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="explain-") as folder:
         place = Path(folder) / "line"
 
-        async def start(child: Child, command: Sequence[str], door: int | None = None) -> None:
+        async def start(child: ExplainProcess, command: Sequence[str], door: int | None = None) -> None:
             assert command
             assert door is None
             place.unlink(missing_ok=True)
@@ -40,13 +40,13 @@ def explained_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                 connection, _ = listener.accept()
             threading.Thread(target=_explain, args=(connection,), name="explain", daemon=True).start()
 
-        monkeypatch.setattr(Child, "start", start)
+        monkeypatch.setattr(ExplainProcess, "start", start)
         yield
 
 
 def _explain(connection: socket) -> None:
     with connection:
         try:
-            Session(connection, Office(ExplainStaff), worked=time.thread_time).run()
-        except Gone:
+            Session(connection, ExplainWorker(ExplainParts), worked=time.thread_time).run()
+        except ConnectionClosed:
             return

@@ -19,7 +19,7 @@ from typing import Any
 from scenario_file import Scenario, load, name_of
 
 from gateway.core.request import Endpoint
-from gateway.simulator.answers import Author, Wish
+from gateway.simulator.answers import AnswerRequest, Author
 from gateway.tokenize import LocalEncoder, load_local
 
 BLOCK = 16
@@ -107,7 +107,7 @@ def count(scenario: Scenario) -> dict[str, Counted]:
         body = scenario.body(send, answers)
         ids = prompt_ids(body, scenario.template(name))
         packed = b"".join(each.to_bytes(4, "little") for each in ids)
-        answer = _author().write(packed, 0, Wish(max_tokens=body["max_tokens"], seed=body.get("seed")))
+        answer = _author().write(packed, 0, AnswerRequest(max_tokens=body["max_tokens"], seed=body.get("seed")))
         answers[name] = answer.text
         spoken = memoryview(encoder().encode_text(answer.text)).cast("I").tolist()
         counted[name] = Counted(ids, spoken, len(ids) + len(answer.ids) - 1, answer.text)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.canonical import Canonicalized
-from gateway.core.explanation import Happened, Holder, Past, Reply, Where
+from gateway.core.explanation import CacheEvent, CacheHistory, ReplicaPrefix, ReplyChoice, SpaceKey
 from gateway.core.reasons import Reason, Rung
 from gateway.explain.diff import find_difference
 from gateway.explain.explainer import Explainer
@@ -39,7 +39,7 @@ def chat(*texts, roles=("system", "user", "assistant", "user"), **fields):
 
 def asked(tokens, body=b"", at=0.0, cached=0, held=0, **about):
     tokens = list(tokens)
-    about.setdefault("holders", (Holder("r0", 0, held),))
+    about.setdefault("holders", (ReplicaPrefix("r0", 0, held),))
     return request(
         parts=(ids(tokens),),
         body=body or chat("Be brief.", "Hello"),
@@ -75,7 +75,9 @@ def test_prompt_below_one_block_is_too_short_whatever_was_sent(explainer):
 
 
 def test_newest_message_is_new_content(explainer):
-    first = asked(SYSTEM + QUESTION, chat("Be brief.", "Hello"), session="s", replies=(Reply("Hi", ids([7, 8]), 3),))
+    first = asked(
+        SYSTEM + QUESTION, chat("Be brief.", "Hello"), session="s", replies=(ReplyChoice("Hi", ids([7, 8]), 3),)
+    )
     explainer.explain(first)
     grown = SYSTEM + QUESTION + [7, 8, 9, *range(3000, 3020)]
     explanation = explainer.explain(
@@ -129,7 +131,7 @@ def test_sixteen_equal_tokens_are_kept_in_front(explainer):
 def test_where_nothing_differs_or_ids_cannot_be_compared_no_tokens_are_kept(explainer):
     first = explainer.explain(asked(SYSTEM + QUESTION))
     again = explainer.explain(asked(SYSTEM + QUESTION, at=1))
-    other = Where("demo", "another tokenizer", "v1")
+    other = SpaceKey("demo", "another tokenizer", "v1")
     retokenized = explainer.explain(asked(range(7000, 7060), at=2, where=other))
     assert retokenized.difference.reason is Reason.TOKENIZER_CHANGED
     assert [first.tokens, again.tokens, retokenized.tokens] == [None, None, None]
@@ -195,7 +197,7 @@ def test_engine_that_has_lost_what_it_was_believed_to_hold_makes_the_index_stale
 )
 def test_another_replica_that_held_it_and_was_not_chosen_says_why(explainer, barred, reason):
     explainer.explain(asked(SYSTEM + QUESTION))
-    holders = (Holder("r0", 0, 0), Holder("r1", 0, 48, barred=barred))
+    holders = (ReplicaPrefix("r0", 0, 0), ReplicaPrefix("r1", 0, 48, barred=barred))
     explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1, holders=holders))
     assert missed(explanation) == {reason: 48, Reason.BLOCK_BOUNDARY: 12}
     assert "r1" in explanation.missed[0].note
@@ -205,14 +207,14 @@ def test_what_was_computed_and_is_held_by_nobody_was_evicted_or_lost_with_its_re
     explainer.explain(asked(SYSTEM + QUESTION))
     explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1))
     assert missed(explanation) == {Reason.EVICTED: 48, Reason.BLOCK_BOUNDARY: 12}
-    explainer.happened(Happened(Past.RESTARTED, 1005.0, "r0"))
+    explainer.happened(CacheEvent(CacheHistory.RESTARTED, 1005.0, "r0"))
     explanation = explainer.explain(asked(SYSTEM + QUESTION, at=10))
     assert missed(explanation) == {Reason.REPLICA_RESTARTED: 48, Reason.BLOCK_BOUNDARY: 12}
 
 
 def test_what_another_tenant_computed_is_kept_apart(explainer):
-    explainer.explain(asked(SYSTEM + QUESTION, tenant="globex", where=Where("demo", "t", "v", "tenant:globex")))
-    explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1, where=Where("demo", "t", "v", "tenant:acme")))
+    explainer.explain(asked(SYSTEM + QUESTION, tenant="globex", where=SpaceKey("demo", "t", "v", "tenant:globex")))
+    explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1, where=SpaceKey("demo", "t", "v", "tenant:acme")))
     assert missed(explanation) == {Reason.TENANT_ISOLATED: 48, Reason.NEW_CONTENT: 12}
     assert explanation.reference is None
 
@@ -304,7 +306,7 @@ def test_prompt_given_as_token_ids_is_compared_and_not_classified():
 
 
 def test_request_without_text_is_counted_as_far_as_it_is_known(explainer):
-    light = request(prompt_tokens=200, cached_tokens=48, predicted_tokens=64, holders=(Holder("r0", 0, 64),))
+    light = request(prompt_tokens=200, cached_tokens=48, predicted_tokens=64, holders=(ReplicaPrefix("r0", 0, 64),))
     explanation = explainer.explain(light)
     assert explanation.was_skipped
     assert missed(explanation) == {Reason.STALE_INDEX: 16, Reason.UNCLASSIFIED: 136}
@@ -316,7 +318,7 @@ def test_reply_that_was_taken_apart_costs_what_was_generated(explainer):
     messages = [{"role": "user", "content": "Look"}]
     body = orjson.dumps({"model": "demo", "messages": messages})
     explainer.explain(
-        asked(SYSTEM, body, session="s", replies=(Reply(None, None, 13, has_calls=True),), completion_tokens=13)
+        asked(SYSTEM, body, session="s", replies=(ReplyChoice(None, None, 13, has_calls=True),), completion_tokens=13)
     )
     messages += [
         {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -337,15 +339,15 @@ def test_template_that_prints_the_time_is_named_where_the_texts_are_equal(explai
 
 def test_other_tokenizer_makes_other_tokens_of_the_same_text(explainer):
     body = chat("Be brief and kind to everybody who asks.", "Hello there")
-    explainer.explain(asked(SYSTEM, body, session="s", where=Where("demo", "one", "v")))
-    explanation = explainer.explain(asked(QUESTION, body, 1, session="s", where=Where("demo", "two", "v")))
+    explainer.explain(asked(SYSTEM, body, session="s", where=SpaceKey("demo", "one", "v")))
+    explanation = explainer.explain(asked(QUESTION, body, 1, session="s", where=SpaceKey("demo", "two", "v")))
     assert missed(explanation) == {Reason.TOKENIZER_CHANGED: 20}
 
 
 def test_conversation_that_goes_on_with_another_model_is_computed_again(explainer):
-    explainer.explain(asked(SYSTEM + QUESTION, session="s", where=Where("demo", "t", "v")))
+    explainer.explain(asked(SYSTEM + QUESTION, session="s", where=SpaceKey("demo", "t", "v")))
     explanation = explainer.explain(
-        asked([*SYSTEM, *QUESTION, 1, 2], at=1, session="s", model="big", where=Where("big", "t", "v"))
+        asked([*SYSTEM, *QUESTION, 1, 2], at=1, session="s", model="big", where=SpaceKey("big", "t", "v"))
     )
     assert missed(explanation) == {Reason.MODEL_CHANGED: 48, Reason.BLOCK_BOUNDARY: 12, Reason.NEW_CONTENT: 2}
 
@@ -366,13 +368,17 @@ def finished_requests(draw):
         session=draw(st.sampled_from(["", "s"])),
         life=draw(st.sampled_from("ab")),
         replica=draw(st.sampled_from(["r0", "r1"])),
-        where=Where(draw(st.sampled_from(["demo", "big"])), owner=draw(st.sampled_from(["", "tenant:acme"]))),
+        where=SpaceKey(draw(st.sampled_from(["demo", "big"])), owner=draw(st.sampled_from(["", "tenant:acme"]))),
         prompt_tokens=draw(st.one_of(st.just(own), st.integers(0, 500))),
         own_tokens=own,
         predicted_tokens=draw(HELD),
         cached_tokens=draw(st.one_of(st.none(), HELD)),
-        holders=tuple(Holder(f"r{n}", 0, draw(HELD), barred=draw(st.sampled_from(["", "failed"]))) for n in range(2)),
-        replies=tuple(Reply(None, draw(st.one_of(st.none(), st.just(ids([9] * 20)))), 30, has_calls=True) for _ in "x"),
+        holders=tuple(
+            ReplicaPrefix(f"r{n}", 0, draw(HELD), barred=draw(st.sampled_from(["", "failed"]))) for n in range(2)
+        ),
+        replies=tuple(
+            ReplyChoice(None, draw(st.one_of(st.none(), st.just(ids([9] * 20)))), 30, has_calls=True) for _ in "x"
+        ),
         bypasses_cache=draw(st.booleans()),
         is_blind=draw(st.booleans()),
         block_size=draw(st.sampled_from([1, 16, 32])),

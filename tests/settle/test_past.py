@@ -6,24 +6,24 @@ import pytest
 from answered_requests import answered as request
 from answered_requests import ids
 
-from gateway.core.explanation import Happened, Past, Where
+from gateway.core.explanation import CacheEvent, CacheHistory, SpaceKey
 from gateway.core.reasons import Reason
 from gateway.core.space import ResetCause
-from gateway.explain.seen import Fates, Memory
+from gateway.explain.seen import LossCauses, SeenPrompts
 from gateway.explain.seen.block_table import BlockTable
 from gateway.tokenize.block_hashes import ChainHasher
 
-WHERE = Where("demo", "tok", "v1", "tenant:acme")
+WHERE = SpaceKey("demo", "tok", "v1", "tenant:acme")
 
 
 @pytest.fixture
 def fates():
-    return Fates()
+    return LossCauses()
 
 
 @pytest.fixture
 def memory(fates):
-    return Memory(ChainHasher(), fates, 10_000)
+    return SeenPrompts(ChainHasher(), fates, 10_000)
 
 
 def asked(at=0.0, life="a", replica="r0", where=WHERE):
@@ -48,7 +48,7 @@ def test_whole_blocks_of_a_prompts_beginning_are_known_and_the_last_token_never_
 
 def test_what_a_restarted_replica_had_computed_is_lost_by_that(memory, fates):
     memory.remember(asked(), ids(range(64)))
-    fates.take(Happened(Past.RESTARTED, 1010.0, "r0"))
+    fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
     assert seen(memory, range(100), at=20) == ([Reason.REPLICA_RESTARTED] * 4, [])
     memory.remember(asked(at=40), ids(range(64)))
     assert seen(memory, range(100), at=50) == ([Reason.EVICTED] * 4, [])
@@ -56,16 +56,16 @@ def test_what_a_restarted_replica_had_computed_is_lost_by_that(memory, fates):
 
 def test_what_a_replica_that_is_gone_had_computed_is_lost_by_that_until_it_is_back(memory, fates):
     memory.remember(asked(), ids(range(32)))
-    fates.take(Happened(Past.LEFT, 1010.0, "r0"))
+    fates.take(CacheEvent(CacheHistory.LEFT, 1010.0, "r0"))
     assert seen(memory, range(100), at=20) == ([Reason.REPLICA_LEFT] * 2, [])
-    fates.take(Happened(Past.RETURNED, 1030.0, "r0"))
+    fates.take(CacheEvent(CacheHistory.RETURNED, 1030.0, "r0"))
     assert seen(memory, range(100), at=40) == ([Reason.EVICTED] * 2, [])
 
 
 @pytest.mark.parametrize("cause", [ResetCause.IDLE_TTL, ResetCause.MAX_AGE, ResetCause.CROWDED_OUT])
 def test_what_was_computed_in_a_life_whose_time_is_over_is_expired(memory, fates, cause):
     memory.remember(asked(life="a"), ids(range(32)))
-    fates.take(Happened(Past.LIFE_ENDED, 1010.0, "a", cause))
+    fates.take(CacheEvent(CacheHistory.LIFE_ENDED, 1010.0, "a", cause))
     assert seen(memory, range(100), life="b") == ([Reason.EXPIRED] * 2, [])
 
 
@@ -80,14 +80,14 @@ def test_what_was_computed_in_a_life_whose_time_is_over_is_expired(memory, fates
 )
 def test_what_was_computed_before_a_reset_is_seen_but_not_here(memory, fates, cause, reason):
     memory.remember(asked(life="a"), ids(range(48)))
-    fates.take(Happened(Past.LIFE_ENDED, 1010.0, "a", cause))
+    fates.take(CacheEvent(CacheHistory.LIFE_ENDED, 1010.0, "a", cause))
     assert seen(memory, range(100), life="b") == ([], [reason] * 3)
 
 
 def test_blocks_behind_those_of_a_former_life_are_not_counted_as_seen_here(memory, fates):
     memory.remember(asked(life="a"), ids(range(64)))
     memory.remember(asked(life="b"), ids(range(32)))
-    fates.take(Happened(Past.LIFE_ENDED, 1010.0, "a", ResetCause.MANUAL))
+    fates.take(CacheEvent(CacheHistory.LIFE_ENDED, 1010.0, "a", ResetCause.MANUAL))
     assert seen(memory, range(100), life="b") == ([Reason.EVICTED] * 2, [Reason.RESET] * 2)
 
 

@@ -9,28 +9,28 @@ from answered_requests import ids
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.explanation import Happened, Holder, Past, Reply, Where
+from gateway.core.explanation import CacheEvent, CacheHistory, ReplicaPrefix, ReplyChoice, SpaceKey
 from gateway.core.reasons import Reason
 from gateway.core.space import ResetCause
 from gateway.explain.diff import find_difference
 from gateway.explain.explainer import Explainer
 from gateway.explain.reference import Families, References
-from gateway.explain.seen import Fates, Memory, Teller
+from gateway.explain.seen import LossCauses, SeenPrompts, SeenPublisher
 from gateway.explain.seen import seen_prompts as memory
 from gateway.explain.seen.block_table import BlockTable
 from gateway.explain.seen.seen_messages import read_told
 from gateway.tokenize.block_hashes import ChainHasher
 
-WHERE = Where("demo", "tok", "v1", "tenant:acme")
+WHERE = SpaceKey("demo", "tok", "v1", "tenant:acme")
 
 
 class Gateway:
     """What one gateway remembers."""
 
     def __init__(self, name):
-        self.teller = Teller(name.encode())
-        self.fates = Fates()
-        self.memory = Memory(ChainHasher(), self.fates, 10_000, self.teller)
+        self.teller = SeenPublisher(name.encode())
+        self.fates = LossCauses()
+        self.memory = SeenPrompts(ChainHasher(), self.fates, 10_000, self.teller)
 
     def computed(self, tokens, at=0.0, **about):
         self.memory.remember(asked(at, **about), ids(tokens))
@@ -75,9 +75,9 @@ def test_what_became_of_it_is_known_here(one, other):
     other.computed(range(500, 564), replica="r1")
     other.computed(range(700, 764), life="old")
     one.hears(other)
-    one.fates.take(Happened(Past.RESTARTED, 1010.0, "r0"))
-    one.fates.take(Happened(Past.LEFT, 1010.0, "r1"))
-    one.fates.take(Happened(Past.LIFE_ENDED, 1010.0, "old", ResetCause.MANUAL))
+    one.fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
+    one.fates.take(CacheEvent(CacheHistory.LEFT, 1010.0, "r1"))
+    one.fates.take(CacheEvent(CacheHistory.LIFE_ENDED, 1010.0, "old", ResetCause.MANUAL))
     assert one.seen(range(65), at=20) == ([Reason.REPLICA_RESTARTED] * 4, [])
     assert one.seen(range(500, 565), at=20) == ([Reason.REPLICA_LEFT] * 4, [])
     assert one.seen(range(700, 765), at=20) == ([], [Reason.RESET] * 4)
@@ -106,7 +106,7 @@ def test_stand_ins_of_another_gateway_are_never_compared_with_token_ids(one, oth
 
 def test_what_came_later_here_is_not_replaced_by_what_is_heard_late(one, other):
     other.computed(range(64), at=5)
-    one.fates.take(Happened(Past.RESTARTED, 1010.0, "r0"))
+    one.fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
     one.computed(range(64), at=20)
     one.hears(other, now=1021.0)
     assert one.seen(range(65), at=30) == ([Reason.EVICTED] * 4, [])
@@ -114,7 +114,7 @@ def test_what_came_later_here_is_not_replaced_by_what_is_heard_late(one, other):
 
 def test_what_came_later_elsewhere_replaces_what_was_known_here(one, other):
     one.computed(range(64), at=5)
-    one.fates.take(Happened(Past.RESTARTED, 1010.0, "r0"))
+    one.fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
     other.computed(range(64), at=20)
     one.hears(other, now=1021.0)
     assert one.seen(range(65), at=30) == ([Reason.EVICTED] * 4, [])
@@ -123,7 +123,7 @@ def test_what_came_later_elsewhere_replaces_what_was_known_here(one, other):
 def test_a_gateway_whose_clock_is_ahead_computed_nothing_in_the_future(one, other):
     other.computed(range(64), at=500)
     one.hears(other, now=1000.0)
-    one.fates.take(Happened(Past.RESTARTED, 1010.0, "r0"))
+    one.fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
     assert one.seen(range(65), at=20) == ([Reason.REPLICA_RESTARTED] * 4, [])
 
 
@@ -246,7 +246,7 @@ def prompt(tokens, text, at=0.0, held=0, **about):
         at=1000.0 + at,
         cached_tokens=held,
         predicted_tokens=held,
-        holders=(Holder("r0", 0, held),),
+        holders=(ReplicaPrefix("r0", 0, held),),
         **about,
     )
 
@@ -256,7 +256,7 @@ def missed(explanation):
 
 
 def test_a_token_that_was_computed_elsewhere_was_not_never_seen():
-    teller = Teller(b"other")
+    teller = SeenPublisher(b"other")
     here, there = explainer(), explainer(teller)
     there.explain(prompt(range(60), "Hello"))
     assert missed(here.explain(prompt(range(500, 560), "Other"))) == {Reason.FIRST_SEEN: 60}
@@ -268,10 +268,10 @@ def test_a_token_that_was_computed_elsewhere_was_not_never_seen():
 
 
 def test_what_was_generated_elsewhere_is_known_as_well():
-    teller = Teller(b"other")
+    teller = SeenPublisher(b"other")
     here, there = explainer(), explainer(teller)
     reply = list(range(900, 940))
-    there.explain(prompt(range(60), "Hello", replies=(Reply("Hi", ids(reply), 41),)))
+    there.explain(prompt(range(60), "Hello", replies=(ReplyChoice("Hi", ids(reply), 41),)))
     here.hear(teller.take(), 1000.0)
     explanation = here.explain(prompt([*range(60), *reply, *range(20)], "Next", at=1))
     assert missed(explanation) == {Reason.EVICTED: 96, Reason.NEW_CONTENT: 24}
@@ -284,11 +284,11 @@ def test_what_was_generated_elsewhere_is_known_as_well():
     st.integers(0, 120),
 )
 def test_the_ladder_only_rises_whatever_was_heard(heard, start, blocks, held):
-    teller = Teller(b"other")
+    teller = SeenPublisher(b"other")
     here, there = explainer(), explainer(teller)
     tokens = [*range(start * 100, start * 100 + 16 * blocks), *range(9000, 9030)]
     for number, (begin, length, is_other) in enumerate(heard):
-        where = Where("demo", "tok", "v1", "tenant:other" if is_other else "")
+        where = SpaceKey("demo", "tok", "v1", "tenant:other" if is_other else "")
         computed = prompt(range(begin * 100, begin * 100 + 16 * length + 5), f"T{number}", at=number, where=where)
         there.explain(computed)
     if told := teller.take():
@@ -300,10 +300,10 @@ def test_the_ladder_only_rises_whatever_was_heard(heard, start, blocks, held):
 
 
 def test_replicas_that_left_are_forgotten_in_the_end():
-    fates = Fates()
+    fates = LossCauses()
     for number in range(30_000):
-        fates.take(Happened(Past.LEFT, float(number), f"pod-{number}"))
-        fates.take(Happened(Past.RESTARTED, float(number), f"pod-{number}"))
+        fates.take(CacheEvent(CacheHistory.LEFT, float(number), f"pod-{number}"))
+        fates.take(CacheEvent(CacheHistory.RESTARTED, float(number), f"pod-{number}"))
     assert len(fates._left) == len(fates._restarted) == 10_000
     assert fates.of_replica("pod-29999", 0.0) is Reason.REPLICA_LEFT
     assert fates.of_replica("pod-0", 0.0) is Reason.EVICTED

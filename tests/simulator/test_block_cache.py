@@ -2,7 +2,7 @@ import struct
 
 import pytest
 
-from gateway.simulator.block_cache import BlockCache, BlockTable
+from gateway.simulator.block_cache import BlockCache, SequenceBlocks
 
 
 def ids(*numbers: int) -> bytes:
@@ -13,7 +13,7 @@ def prompt(first: int, length: int) -> bytes:
     return ids(*range(first, first + length))
 
 
-def begun(cache: BlockCache, tokens: bytes, **options) -> BlockTable:
+def begun(cache: BlockCache, tokens: bytes, **options) -> SequenceBlocks:
     table = cache.table(tokens, options.pop("salt", ""))
     assert cache.begin(table, **options)
     return table

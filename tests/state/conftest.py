@@ -12,7 +12,7 @@ from ears import Ear
 from pydantic import SecretStr
 from redis_server import PATIENT, SECRET, RedisServer
 
-from gateway.cluster import Exchange, RedisContextStore
+from gateway.cluster import PeerChannel, RedisContextStore
 
 
 class Clock:
@@ -82,12 +82,12 @@ def greeted(soon: Callable[[Callable[[], Any]], Awaitable[Any]]) -> Callable[[],
 
 
 @pytest.fixture
-async def exchange_at(errors: Errors) -> AsyncIterator[Callable[..., Exchange]]:
+async def exchange_at(errors: Errors) -> AsyncIterator[Callable[..., PeerChannel]]:
     """Opens exchanges, each that of one gateway with these parts, and closes them in the end."""
     async with AsyncExitStack() as stack:
 
-        def opened(url: str, *, secret: SecretStr = SECRET, **parts: Ear) -> Exchange:
-            exchange = Exchange(SecretStr(url), secret, parts, on_error=errors.append)
+        def opened(url: str, *, secret: SecretStr = SECRET, **parts: Ear) -> PeerChannel:
+            exchange = PeerChannel(SecretStr(url), secret, parts, on_error=errors.append)
             exchange.start()
             stack.push_async_callback(exchange.stop)
             return exchange

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gateway.config.redis_address import Address, Kind, read_address
+from gateway.config.redis_address import RedisAddress, RedisKind, read_address
 from gateway.config.state_settings import State
 
 
@@ -46,8 +46,8 @@ def test_urls_of_one_server(url):
     [
         (
             "redis+sentinel://:s3cret%40@h1:26380,h2/mymaster/3?sentinel_password=other",
-            Address(
-                Kind.SENTINEL,
+            RedisAddress(
+                RedisKind.SENTINEL,
                 [("h1", 26380), ("h2", 26379)],
                 password="s3cret@",
                 database=3,
@@ -55,14 +55,18 @@ def test_urls_of_one_server(url):
                 sentinel_login={"password": "other"},
             ),
         ),
-        ("redis+sentinel://h1/my.master", Address(Kind.SENTINEL, [("h1", 26379)], service="my.master")),
+        ("redis+sentinel://h1/my.master", RedisAddress(RedisKind.SENTINEL, [("h1", 26379)], service="my.master")),
         (
             "rediss+cluster://user:s3cret@h1:7000,[::1]:7001,h3",
-            Address(
-                Kind.CLUSTER, [("h1", 7000), ("::1", 7001), ("h3", 6379)], username="user", password="s3cret", tls=True
+            RedisAddress(
+                RedisKind.CLUSTER,
+                [("h1", 7000), ("::1", 7001), ("h3", 6379)],
+                username="user",
+                password="s3cret",
+                tls=True,
             ),
         ),
-        ("redis://h1/2", Address(Kind.SERVER, [("h1", 6379)], database=2)),
+        ("redis://h1/2", RedisAddress(RedisKind.SERVER, [("h1", 6379)], database=2)),
     ],
 )
 def test_the_ways_redis_is_run(url, address):

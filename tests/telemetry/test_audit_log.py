@@ -11,7 +11,7 @@ from records import ACME, lines_of, refusal, request, settlement, space_end
 from gateway.config.logging_settings import AuditSettings
 from gateway.core.audit_event import AuditEvent
 from gateway.core.errors import ConfigInvalid
-from gateway.core.personal_findings import Finding
+from gateway.core.personal_findings import PersonalFinding
 from gateway.core.space import ResetCause
 from gateway.telemetry import AuditLog, check_writable
 
@@ -158,7 +158,7 @@ async def test_an_ended_space_has_all_its_parts_and_its_cause(audit):
 
 
 async def test_personal_data_is_written_when_it_is_new_only(audit):
-    finding = Finding("email", "messages[0].content", 12, 20)
+    finding = PersonalFinding("email", "messages[0].content", 12, 20)
 
     def use(log: AuditLog) -> None:
         for shared, new in ((False, True), (False, False), (True, True)):

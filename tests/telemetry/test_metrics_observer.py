@@ -8,17 +8,17 @@ from gateway.core.canonical import RuleMode
 from gateway.core.decision import Decision, DecisionKind
 from gateway.core.ids import ReplicaId, Target, TenantId
 from gateway.core.outcome import Ending
-from gateway.core.personal_findings import Finding
+from gateway.core.personal_findings import PersonalFinding
 from gateway.core.space import ResetCause
 from gateway.core.tenant import Caller, Tenant
-from gateway.telemetry import Catalog, MetricsObserver
+from gateway.telemetry import MetricCatalog, MetricsObserver
 
 _AT_THE_START = {"gateway_config_last_reload_successful"}
 
 
 class Counted:
     def __init__(self) -> None:
-        self.catalog = Catalog()
+        self.catalog = MetricCatalog()
         self.observer = MetricsObserver(self.catalog)
 
     def value(self, name: str, **labels: str) -> float | None:
@@ -103,7 +103,7 @@ def test_ended_spaces_count_by_cause(counted):
 
 
 def test_personal_data_counts_in_every_request_that_has_it(counted):
-    finding = Finding("iban", "messages[0].content", 0, 22)
+    finding = PersonalFinding("iban", "messages[0].content", 0, 22)
     for new in (True, False):
         counted.observer.on_personal_data(request(), "k3v9", finding, shared=True, new=new)
     counted.observer.on_personal_data(request(), "k3v9", finding, shared=False, new=True)

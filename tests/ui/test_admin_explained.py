@@ -5,7 +5,7 @@ from admin_port import OPERATOR, PLAIN, READER, problem
 
 from gateway.core.api_keys import new_key
 from gateway.core.errors import BadRequest, GatewayError, NotFound
-from gateway.stats import Journal
+from gateway.stats import Stats
 
 PATHS = ("/admin/api/summary", "/admin/api/reasons", "/admin/api/requests", "/admin/api/requests/r1")
 
@@ -77,7 +77,7 @@ async def test_an_unknown_parameter_is_refused(unguarded, path, param):
     ],
 )
 async def test_what_the_port_lets_through_the_journal_knows(unguarded, path):
-    journal = Journal(0.0)
+    journal = Stats(0.0)
     await unguarded.get(f"/admin/api/{path}")
     ((question, arguments),) = unguarded.rooms.questions
     assert journal.answer(question, arguments, 1.0).startswith(b"{")

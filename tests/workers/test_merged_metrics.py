@@ -10,10 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families as read
 
 from gateway.core.replica_state import ReplicaState
 from gateway.server.workers.merged_metrics import ASK_FOR, GAUGES, MergedPages
-from gateway.telemetry import Catalog
+from gateway.telemetry import MetricCatalog
 
 
-def page(catalog: Catalog) -> str:
+def page(catalog: MetricCatalog) -> str:
     return openmetrics(catalog.registry).decode()
 
 
@@ -25,8 +25,8 @@ def values(merged: bytes) -> dict[tuple[str, frozenset[tuple[str, str]]], float]
     }
 
 
-def counted(requests: int, seconds: float = 0.2) -> Catalog:
-    catalog = Catalog()
+def counted(requests: int, seconds: float = 0.2) -> MetricCatalog:
+    catalog = MetricCatalog()
     for _ in range(requests):
         catalog.requests.labels("demo", "a", "/v1/chat/completions", "200").inc()
         catalog.request_seconds.labels("demo", "/v1/chat/completions").observe(seconds, {"request_id": f"r{seconds}"})
@@ -72,7 +72,7 @@ def restarts(pages: MergedPages, given: dict[int, str]) -> float:
 
 
 def test_how_often_workers_were_lost_is_counted_for_them():
-    pages, answers = MergedPages(2), {0: page(Catalog()), 1: page(Catalog())}
+    pages, answers = MergedPages(2), {0: page(MetricCatalog()), 1: page(MetricCatalog())}
     assert restarts(pages, answers) == 0
     pages.lost(1)
     assert restarts(pages, {0: answers[0]}) == 1
@@ -82,7 +82,7 @@ def test_how_often_workers_were_lost_is_counted_for_them():
     assert restarts(pages, {1: answers[1]}) == 4
 
 
-def gaps(catalog: Catalog, **counted: int) -> str:
+def gaps(catalog: MetricCatalog, **counted: int) -> str:
     """Its page, with what was counted of each replica that it has."""
     catalog.replica_up.clear()
     for replica, count in counted.items():
@@ -100,11 +100,11 @@ def test_what_a_lost_worker_counted_of_replicas_that_left_is_forgotten():
             dict(of)["replica"]: told for (name, of), told in found.items() if name == "gateway_kv_event_gaps_total"
         }
 
-    assert shown({0: gaps(Catalog(), r0=1, r1=2), 1: gaps(Catalog(), r0=3, r1=4)}) == {"r0": 4, "r1": 6}
+    assert shown({0: gaps(MetricCatalog(), r0=1, r1=2), 1: gaps(MetricCatalog(), r0=3, r1=4)}) == {"r0": 4, "r1": 6}
     pages.lost(0)
-    assert shown({1: gaps(Catalog(), r0=3, r1=4)}) == {"r0": 4, "r1": 6}
-    assert shown({0: gaps(Catalog(), r0=10, r2=1), 1: gaps(Catalog(), r0=3)}) == {"r0": 14, "r2": 1}
-    assert shown({0: gaps(Catalog(), r0=10, r1=1), 1: gaps(Catalog(), r0=3)}) == {"r0": 14, "r1": 1}
+    assert shown({1: gaps(MetricCatalog(), r0=3, r1=4)}) == {"r0": 4, "r1": 6}
+    assert shown({0: gaps(MetricCatalog(), r0=10, r2=1), 1: gaps(MetricCatalog(), r0=3)}) == {"r0": 14, "r2": 1}
+    assert shown({0: gaps(MetricCatalog(), r0=10, r1=1), 1: gaps(MetricCatalog(), r0=3)}) == {"r0": 14, "r1": 1}
 
 
 LIVES = st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["counts", "dies", "hangs"]), st.integers(0, 9)))
@@ -112,7 +112,7 @@ LIVES = st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["counts", "dies",
 
 @given(LIVES)
 def test_what_was_told_never_falls_whoever_dies(steps):
-    present = [Catalog(), Catalog()]
+    present = [MetricCatalog(), MetricCatalog()]
     pages = MergedPages(2)
     told = 0.0
     for worker, what, count in steps:
@@ -126,7 +126,7 @@ def test_what_was_told_never_falls_whoever_dies(steps):
         told = now
         if what == "dies":
             pages.lost(worker)
-            present[worker] = Catalog()
+            present[worker] = MetricCatalog()
     assert total(pages, {number: page(catalog) for number, catalog in enumerate(present)}) >= told
 
 
@@ -142,7 +142,7 @@ def test_what_a_lost_worker_had_told_is_counted_once():
 
 
 def test_gauges():
-    one, other = Catalog(), Catalog()
+    one, other = MetricCatalog(), MetricCatalog()
     for catalog, (up, inflight, blocks, reloaded) in ((one, (1, 3, 100, 1)), (other, (0, 4, 90, 0))):
         catalog.replica_up.labels("demo", "r0").set(up)
         catalog.replica_inflight.labels("r0").set(inflight)
@@ -163,7 +163,7 @@ def test_gauges():
 def test_a_replica_is_in_one_state(states, merged):
     pages = {}
     for number, present in enumerate(states):
-        catalog = Catalog()
+        catalog = MetricCatalog()
         for state in ReplicaState:
             catalog.replica_state.labels("demo", "r0", str(state)).set(state == present)
         pages[number] = page(catalog)
@@ -173,6 +173,6 @@ def test_a_replica_is_in_one_state(states, merged):
 
 
 def test_it_is_said_of_every_gauge_how_it_is_merged():
-    catalog = Catalog()
+    catalog = MetricCatalog()
     gauges = {gauge._name for gauge in vars(catalog).values() if isinstance(gauge, Gauge)}
     assert set(GAUGES) == gauges

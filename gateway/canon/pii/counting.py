@@ -15,7 +15,7 @@ from gateway.canon.pii.shared_prefixes import SharedPrefixes
 from gateway.canon.pii.tally import Tally
 from gateway.config.operator_patterns import TooSlow
 from gateway.core.errors import Overloaded
-from gateway.core.personal_findings import Finding
+from gateway.core.personal_findings import PersonalFinding
 from gateway.core.ports import PersonalDataObserver
 from gateway.core.request import ChatRequest, Endpoint
 
@@ -31,7 +31,7 @@ _PORTION = 100
 _log = structlog.get_logger("gateway.canon")
 
 
-class _Waiting(NamedTuple):
+class _PendingCount(NamedTuple):
     request: ChatRequest
     space: str
 
@@ -64,7 +64,7 @@ class Counting:
         self._tally = tally
         self._observer = observer
         self._seed = seed
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingCount] = deque()
         self._waiting_bytes = 0
         self._awake = asyncio.Event()
 
@@ -77,7 +77,7 @@ class Counting:
         if full and self._waiting:
             self._observer.on_personal_data_skipped(request.caller.tenant)
             return
-        self._waiting.append(_Waiting(request, space))
+        self._waiting.append(_PendingCount(request, space))
         self._waiting_bytes += request.size
         self._awake.set()
 
@@ -130,6 +130,6 @@ class Counting:
         return searched if sum(map(len, searched.values())) <= self.max_characters else None
 
     def _report(self, request: ChatRequest, space: str, passage: Passage, hit: Hit, *, shared: bool) -> None:
-        finding = Finding(hit.kind, passage.name, hit.start, hit.length)
+        finding = PersonalFinding(hit.kind, passage.name, hit.start, hit.length)
         news = self._tally.count(space, finding, shared=shared)
         self._observer.on_personal_data(request, space, finding, shared=shared, new=news)

@@ -8,7 +8,7 @@ from gateway.canon.pii.patterns import Hit
 _LARGEST_SHARE = 4
 
 
-class Memo:
+class FoundCache:
     """Least recently used texts are forgotten. Texts are kept in memory only.
 
     Args:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gateway.canon.pii.found_cache import Memo
+from gateway.canon.pii.found_cache import FoundCache
 from gateway.canon.pii.patterns import Hit, Patterns
 from gateway.core.ports import LongTexts
 from gateway.core.tenant import Tenant
@@ -25,7 +25,7 @@ class Scanner:
     def __init__(self, patterns: Patterns, threads: LongTexts) -> None:
         self._patterns = patterns
         self._threads = threads
-        self._memo = Memo(_MEMO_BYTES)
+        self._memo = FoundCache(_MEMO_BYTES)
 
     async def find(self, texts: Sequence[str], owner: Tenant) -> list[tuple[Hit, ...]]:
         """What is in each text. Returns without waiting if all are known, or searching the others is short work.

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.core.personal_findings import Finding, FindingReport
+from gateway.core.personal_findings import FindingReport, PersonalFinding
 
 
 @dataclass(slots=True)
@@ -24,13 +24,13 @@ class Tally:
     def __init__(self, max_findings_per_space: int, max_findings: int) -> None:
         self._max_per_space = max_findings_per_space
         self._max = max_findings
-        self._spaces: OrderedDict[str, OrderedDict[Finding, _Count]] = OrderedDict()
+        self._spaces: OrderedDict[str, OrderedDict[PersonalFinding, _Count]] = OrderedDict()
         self._findings = 0
 
     def __len__(self) -> int:
         return self._findings
 
-    def count(self, space: str, finding: Finding, *, shared: bool) -> bool:
+    def count(self, space: str, finding: PersonalFinding, *, shared: bool) -> bool:
         """One more request had a finding.
 
         Returns:
@@ -58,7 +58,7 @@ class Tally:
         reports = [FindingReport(finding, count.requests, count.shared) for finding, count in counts.items()]
         return sorted(reports, key=lambda report: (-report.requests, report.finding.path, report.finding.start))
 
-    def _make_room(self, findings: OrderedDict[Finding, _Count]) -> None:
+    def _make_room(self, findings: OrderedDict[PersonalFinding, _Count]) -> None:
         if len(findings) > self._max_per_space:
             findings.popitem(last=False)
             self._findings -= 1

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import orjson
 
 from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, Given
+from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
 from gateway.canon.texts import BLOCK_ROLES, leading_messages, messages
 from gateway.config.canon_settings import HistoryTrimSettings
 from gateway.core.canonical import RuleName
@@ -65,7 +65,7 @@ class HistoryTrim:
         # the cut in front of the user's last message, turn after turn another one.
         self._largest_step = max(0.5, min(0.9, settings.step / settings.start))
 
-    def detect(self, fields: Fields, given: Given) -> Detected:
+    def detect(self, fields: Fields, given: RuleContext) -> Detected:
         """What it changes; nothing where the limit is not known, or the prompt is far below it."""
         limit = max(given.context_limit, 0)
         # Many clients ask for all that the prompt leaves: that is no reason to cut it.

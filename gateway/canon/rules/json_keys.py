@@ -10,7 +10,7 @@ import orjson
 from gateway.canon.edits import Edit
 from gateway.canon.key_order import in_order, tool_in_order
 from gateway.canon.rewrite import rewritten, written_again
-from gateway.canon.rule import NOTHING, Detected, Fields, Given
+from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
 from gateway.canon.texts import messages
 from gateway.canon.tool_names import name_said
 from gateway.core.canonical import RuleName
@@ -33,7 +33,7 @@ class JsonKeys:
         # the time it saves tells that they were seen before.
         self._in_order: set[bytes | None] = set()
 
-    def detect(self, fields: Fields, given: Given) -> Detected:
+    def detect(self, fields: Fields, given: RuleContext) -> Detected:
         """See ``Rule``."""
         if given.endpoint is not Endpoint.CHAT:
             return NOTHING

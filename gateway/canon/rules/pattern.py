@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, Given
-from gateway.canon.rules.text_replacements import Piece, exchanged, text_edits, then
+from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
+from gateway.canon.rules.text_replacements import TextReplacement, exchanged, text_edits, then
 from gateway.canon.texts import Text, texts
 from gateway.config.canon_settings import OwnPatternSettings
 from gateway.config.operator_patterns import OwnRegex, TooSlow
@@ -32,7 +32,7 @@ class OwnPatterns:
             for role in dict.fromkeys(settings.roles):
                 self._by_role.setdefault(role, []).append(pattern)
 
-    def detect(self, fields: Fields, given: Given) -> Detected:  # noqa: ARG002 - the same whenever it is
+    def detect(self, fields: Fields, given: RuleContext) -> Detected:  # noqa: ARG002 - the same whenever it is
         """What is found in the messages of the patterns' roles."""
         if not self._by_role:
             return NOTHING
@@ -50,14 +50,14 @@ class _Pattern:
         # What it finds in its own replacement: found again, that stays.
         self._own = {(found.start, found.end) for found in self._regex.find(self._after)}
 
-    def pieces(self, text: str) -> list[Piece]:
+    def pieces(self, text: str) -> list[TextReplacement]:
         """What is to be replaced. Of what is empty, nothing.
 
         Raises:
             TooSlow: the text takes too long.
         """
         return [
-            Piece(start, end, self._after, self._name)
+            TextReplacement(start, end, self._after, self._name)
             for start, end, _ in self._regex.find(text)
             if text[start:end] not in ("", self._after) and not self._is_own(text, start, end)
         ]
@@ -78,7 +78,7 @@ def _all_or_none(text: Text, patterns: Sequence[_Pattern]) -> Sequence[Edit]:
 
 
 def _edits(text: Text, patterns: Sequence[_Pattern]) -> Iterator[Edit]:
-    pieces: list[Piece] = []
+    pieces: list[TextReplacement] = []
     now = text.text
     for _ in range(_MAX_ROUNDS):
         before = now

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from gateway.canon.code_spans import fenced, touched
 from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, Given
+from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
 from gateway.canon.texts import LEADING_ROLES, messages
 from gateway.config.canon_settings import RoleOrderSettings
 from gateway.core.canonical import RuleName
@@ -35,7 +35,7 @@ class RoleOrder:
         self._merge = settings.merge
         self._later = settings.later
 
-    def detect(self, fields: Fields, given: Given) -> Detected:
+    def detect(self, fields: Fields, given: RuleContext) -> Detected:
         """See ``Rule``."""
         if given.endpoint is not Endpoint.CHAT:
             return NOTHING

@@ -12,7 +12,7 @@ MAX_EDITS = 200
 """Of one text. Of more, neighbours are joined: each of them is kept, shown, and has its tokens counted."""
 
 
-class Piece(NamedTuple):
+class TextReplacement(NamedTuple):
     """A piece of a text, and what takes its place.
 
     Attributes:
@@ -41,7 +41,9 @@ def written_texts(fields: Fields) -> Iterator[Text]:
     )
 
 
-def text_edits(rule: RuleName, text: Text, pieces: Sequence[Piece], said: Callable[[str], str]) -> Iterator[Edit]:
+def text_edits(
+    rule: RuleName, text: Text, pieces: Sequence[TextReplacement], said: Callable[[str], str]
+) -> Iterator[Edit]:
     """The edits that exchange pieces of a text.
 
     Args:
@@ -59,7 +61,7 @@ def text_edits(rule: RuleName, text: Text, pieces: Sequence[Piece], said: Callab
         yield Edit(rule, what, text.path, before, after, start, said(what))
 
 
-def exchanged(text: str, pieces: Iterable[Piece], start: int = 0, end: int | None = None) -> str:
+def exchanged(text: str, pieces: Iterable[TextReplacement], start: int = 0, end: int | None = None) -> str:
     """A text, or what stands in it from ``start`` to before ``end``, with pieces of it exchanged."""
     out: list[str] = []
     for piece in pieces:
@@ -69,25 +71,27 @@ def exchanged(text: str, pieces: Iterable[Piece], start: int = 0, end: int | Non
     return "".join(out)
 
 
-def then(text: str, first: Sequence[Piece], second: Sequence[Piece]) -> list[Piece]:
+def then(text: str, first: Sequence[TextReplacement], second: Sequence[TextReplacement]) -> list[TextReplacement]:
     """Two exchanges as one: ``first`` of pieces of the text, ``second`` of pieces of what came out of it."""
     between = exchanged(text, first)
     # All pieces, as they stand in between: begin, end, by how much the first exchange moves what is behind.
-    pieces: list[tuple[int, int, int, Piece, bool]] = [(piece.start, piece.end, 0, piece, True) for piece in second]
+    pieces: list[tuple[int, int, int, TextReplacement, bool]] = [
+        (piece.start, piece.end, 0, piece, True) for piece in second
+    ]
     moved = 0
     for piece in first:
         begin, longer = piece.start + moved, len(piece.after) - (piece.end - piece.start)
         moved += longer
         pieces.append((begin, begin + len(piece.after), longer, piece, False))
     pieces.sort(key=lambda each: each[:2])
-    out: list[Piece] = []
+    out: list[TextReplacement] = []
     moved = number = 0
     while number < len(pieces):
         start, end, before, what = *pieces[number][:2], moved, pieces[number][3].what
-        late: list[Piece] = []
+        late: list[TextReplacement] = []
         while number < len(pieces) and pieces[number][0] <= end:
             _, last, longer, piece, is_late = pieces[number]
             end, moved, number = max(end, last), moved + longer, number + 1
             late += [piece] if is_late else []
-        out.append(Piece(start - before, end - moved, exchanged(between, late, start, end), what))
+        out.append(TextReplacement(start - before, end - moved, exchanged(between, late, start, end), what))
     return out

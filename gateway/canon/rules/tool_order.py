@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, Given
+from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
 from gateway.canon.tool_names import named, names_said
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
@@ -17,7 +17,7 @@ class ToolOrder:
 
     name: ClassVar[RuleName] = RuleName.TOOL_ORDER
 
-    def detect(self, fields: Fields, given: Given) -> Detected:
+    def detect(self, fields: Fields, given: RuleContext) -> Detected:
         """See ``Rule``."""
         tools = fields.get("tools")
         if given.endpoint is not Endpoint.CHAT or not isinstance(tools, list):

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from gateway.canon.code_spans import Ranges, fenced, touched
 from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, Given
-from gateway.canon.rules.text_replacements import MAX_EDITS, Piece, exchanged, text_edits, written_texts
+from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
+from gateway.canon.rules.text_replacements import MAX_EDITS, TextReplacement, exchanged, text_edits, written_texts
 from gateway.canon.texts import Text
 from gateway.core.canonical import RuleName
 
@@ -38,7 +38,7 @@ class Unicode:
 
     name: ClassVar[RuleName] = RuleName.UNICODE
 
-    def detect(self, fields: Fields, given: Given) -> Detected:  # noqa: ARG002 - the same whenever it is
+    def detect(self, fields: Fields, given: RuleContext) -> Detected:  # noqa: ARG002 - the same whenever it is
         """What is to be composed or taken out."""
         edits = [edit for text in written_texts(fields) for edit in _edits(text)]
         return Detected(edits) if edits else NOTHING
@@ -64,7 +64,7 @@ def _is_dirty(text: str) -> bool:
     return any(char in text for char in _UNSEEN) or not unicodedata.is_normalized("NFC", text)
 
 
-def _pieces(text: str) -> Iterator[Piece]:
+def _pieces(text: str) -> Iterator[TextReplacement]:
     for match in _PIECE.finditer(text):
         before = match[0]
         seen = before if before.isprintable() else before.translate(_TAKEN_OUT)
@@ -73,7 +73,7 @@ def _pieces(text: str) -> Iterator[Piece]:
         after = unicodedata.normalize("NFC", seen)
         if after != before:
             what = "composed" if seen == before else "unseen" if after == seen else RuleName.UNICODE.value
-            yield Piece(match.start(), match.end(), after, what)
+            yield TextReplacement(match.start(), match.end(), after, what)
 
 
 def _marks(text: str) -> int:
@@ -85,7 +85,7 @@ def _marks(text: str) -> int:
     return most
 
 
-def _outside(pieces: list[Piece], code: Ranges) -> Iterator[Piece]:
+def _outside(pieces: list[TextReplacement], code: Ranges) -> Iterator[TextReplacement]:
     moved = 0
     for piece in pieces:
         start = piece.start + moved
@@ -94,11 +94,11 @@ def _outside(pieces: list[Piece], code: Ranges) -> Iterator[Piece]:
             yield piece
 
 
-def _short(text: str, piece: Piece) -> Piece:
+def _short(text: str, piece: TextReplacement) -> TextReplacement:
     """The piece without what stays at its ends."""
     before, after = text[piece.start : piece.end], piece.after
     most = min(len(before), len(after))
     front = next((n for n in range(most) if before[n] != after[n]), most)
     most -= front
     back = next((n for n in range(most) if before[-1 - n] != after[-1 - n]), most)
-    return Piece(piece.start + front, piece.end - back, after[front : len(after) - back], piece.what)
+    return TextReplacement(piece.start + front, piece.end - back, after[front : len(after) - back], piece.what)

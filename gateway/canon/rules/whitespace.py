@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from gateway.canon.code_spans import fenced, touched
 from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, Given
-from gateway.canon.rules.text_replacements import Piece, text_edits, written_texts
+from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
+from gateway.canon.rules.text_replacements import TextReplacement, text_edits, written_texts
 from gateway.canon.texts import LEADING_ROLES, Text, messages
 from gateway.core.canonical import RuleName
 
@@ -37,7 +37,7 @@ class Whitespace:
 
     name: ClassVar[RuleName] = RuleName.WHITESPACE
 
-    def detect(self, fields: Fields, given: Given) -> Detected:  # noqa: ARG002 - the same whenever it is
+    def detect(self, fields: Fields, given: RuleContext) -> Detected:  # noqa: ARG002 - the same whenever it is
         """What is to be made alike."""
         edits = [edit for text in written_texts(fields) for edit in _edits(fields, text)]
         return Detected(edits) if edits else NOTHING
@@ -56,7 +56,7 @@ def _is_last(fields: Fields, text: Text) -> bool:
     return isinstance(content, str) or text.path[3] == len(content) - 1
 
 
-def _pieces(text: Text, ends: bool) -> Iterator[Piece]:
+def _pieces(text: Text, ends: bool) -> Iterator[TextReplacement]:
     said = text.text
     gaps = list(_gaps(said))
     end = len(said.rstrip(_SPACE))
@@ -75,7 +75,7 @@ def _pieces(text: Text, ends: bool) -> Iterator[Piece]:
         if changes or number in tables or (code and touched(code, start, stop)):
             pass
         elif ends and end and stop == len(said):
-            yield Piece(start, stop, "", "end")
+            yield TextReplacement(start, stop, "", "end")
         elif stop - start > 1 or said[start] != "\n":
             yield from _alike(said, line, start, stop)
         line = stop
@@ -92,7 +92,7 @@ def _gaps(said: str) -> Iterator[tuple[int, int]]:
         line = end
 
 
-def _alike(said: str, line: int, start: int, stop: int) -> Iterator[Piece]:
+def _alike(said: str, line: int, start: int, stop: int) -> Iterator[TextReplacement]:
     """What becomes of the gap behind a line."""
     gap = said[start:stop]
     count = kept = gap.count("\n") + gap.count("\r") - gap.count("\r\n")
@@ -101,7 +101,7 @@ def _alike(said: str, line: int, start: int, stop: int) -> Iterator[Piece]:
         kept = 2
     after = "\n" * kept
     if after != gap:
-        yield Piece(start, stop, after, _what(gap, kept < count))
+        yield TextReplacement(start, stop, after, _what(gap, kept < count))
 
 
 def _what(gap: str, fewer: bool) -> str:

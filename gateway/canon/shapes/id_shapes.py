@@ -6,7 +6,7 @@ A plain number is a ``counter`` only as an integer: a price, a share or a measur
 import re
 from collections.abc import Callable
 
-from gateway.canon.shapes.shape import Found, Shape
+from gateway.canon.shapes.shape import ShapedValue, ValueShape
 from gateway.canon.shapes.value_labels import ID_WORDS
 from gateway.core.reasons import Reason
 
@@ -18,7 +18,7 @@ _RANDOM_CHARS = 10
 _WORD_BEHIND = re.compile(r"[ \-]?[^\W\d_]{2}")
 
 
-def _has_digit_and_letter(one: Found, other: Found) -> bool:
+def _has_digit_and_letter(one: ShapedValue, other: ShapedValue) -> bool:
     """In one of both: a short hexadecimal number may happen to have digits only."""
     return any(_DIGIT.search(each.value) and not each.value.isdigit() for each in (one, other))
 
@@ -29,18 +29,18 @@ def _is_random(value: str) -> bool:
     return len(value) / len(pieces) < 3.5 and len(pieces) >= 4
 
 
-def _are_random(one: Found, other: Found) -> bool:
+def _are_random(one: ShapedValue, other: ShapedValue) -> bool:
     return _is_random(one.value) and _is_random(other.value)
 
 
-def _are_encoded(one: Found, other: Found) -> bool:
+def _are_encoded(one: ShapedValue, other: ShapedValue) -> bool:
     """Base64: all kinds of characters, mixed."""
     return all(
         _UPPER.search(each.value) and _LOWER.search(each.value) and _is_random(each.value) for each in (one, other)
     )
 
 
-def _have_one_prefix(one: Found, other: Found) -> bool:
+def _have_one_prefix(one: ShapedValue, other: ShapedValue) -> bool:
     """The same words in front of what differs, and enough behind them; or words that ids have in front of them."""
     prefix, other_prefix = (each.match["prefix"] for each in (one, other))
     if prefix != other_prefix or not all(_DIGIT.search(each.match["rest"]) for each in (one, other)):
@@ -49,7 +49,7 @@ def _have_one_prefix(one: Found, other: Found) -> bool:
     return bool(words & ID_WORDS) or all(len(each.match["rest"]) >= 4 for each in (one, other))
 
 
-def _has_ids_key(one: Found, other: Found) -> bool:
+def _has_ids_key(one: ShapedValue, other: ShapedValue) -> bool:
     """The key in front speaks of an id, and both values have digits, or are long."""
     label = one.window.label(one.start)
     words = set(re.split(r"[ _\-.]+", label))
@@ -57,16 +57,16 @@ def _has_ids_key(one: Found, other: Found) -> bool:
     return bool(words & ID_WORDS) and all(_DIGIT.search(each.value) or len(each.value) >= 12 for each in (one, other))
 
 
-def _are_addresses(one: Found, other: Found) -> bool:
+def _are_addresses(one: ShapedValue, other: ShapedValue) -> bool:
     return all(max(map(int, re.findall(r"\d+", each.match["ip"]))) <= 255 for each in (one, other))
 
 
-def _are_long_addresses(one: Found, other: Found) -> bool:
+def _are_long_addresses(one: ShapedValue, other: ShapedValue) -> bool:
     """Hexadecimal groups that are no time of day."""
     return all("::" in each.value or _HEX_LETTER.search(each.value) for each in (one, other))
 
 
-def _is_counter(one: Found, other: Found) -> bool:
+def _is_counter(one: ShapedValue, other: ShapedValue) -> bool:
     """Not the number of a product or a standard, as in ``utf-8``, nor one that is told of in a sentence (``at most 3
     words``), which is an instruction that somebody edited."""
     window = one.window
@@ -83,13 +83,13 @@ def _is_counter(one: Found, other: Found) -> bool:
 def _shape(
     detail: str,
     pattern: str,
-    fits: Callable[[Found, Found], bool] | None = None,
+    fits: Callable[[ShapedValue, ShapedValue], bool] | None = None,
     *,
     kind: str = "id",
     start: str = _START,
     end: str = _END,
-) -> Shape:
-    return Shape(Reason.DYNAMIC_ID, detail, kind, re.compile(f"{start}(?:{pattern}){end}"), False, fits)
+) -> ValueShape:
+    return ValueShape(Reason.DYNAMIC_ID, detail, kind, re.compile(f"{start}(?:{pattern}){end}"), False, fits)
 
 
 _HEX = "[0-9a-fA-F]"

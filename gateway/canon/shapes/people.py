@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from gateway.canon.shapes.shape import Found, Shape, Window
+from gateway.canon.shapes.shape import ShapedValue, TextWindow, ValueShape
 from gateway.canon.shapes.value_labels import ID_WORDS, LANGUAGE_NAMES, LOCALE_WORDS, PERSON_WORDS
 from gateway.core.reasons import Reason
 
@@ -15,7 +15,7 @@ _PHONE_WORDS = frozenset(
 )
 
 
-def _is_phone(one: Found, other: Found) -> bool:
+def _is_phone(one: ShapedValue, other: ShapedValue) -> bool:
     """Digits enough, and a sign of it: a plus, a leading zero, brackets, or a word in front."""
     words = {*one.window.label(one.start).split(), *one.window.words_before(one.start, 2)}
     if words & ID_WORDS - {"number", "no", "nummer", "call", "customer", "client", "user"}:
@@ -26,17 +26,19 @@ def _is_phone(one: Found, other: Found) -> bool:
     )
 
 
-def _is_locale(one: Found, other: Found) -> bool:
+def _is_locale(one: ShapedValue, other: ShapedValue) -> bool:
     words = {*one.window.label(one.start).split(), *one.window.words_before(one.start, 2)}
     return bool(words & LOCALE_WORDS) or all("-" in each.value or "_" in each.value for each in (one, other))
 
 
-def _are_languages(one: Found, other: Found) -> bool:
+def _are_languages(one: ShapedValue, other: ShapedValue) -> bool:
     return all(each.value.lower() in LANGUAGE_NAMES for each in (one, other))
 
 
-def _shape(detail: str, pattern: str, fits: Callable[[Found, Found], bool] | None = None, kind: str = "") -> Shape:
-    return Shape(Reason.USER_DATA, detail, kind or detail, re.compile(pattern), False, fits)
+def _shape(
+    detail: str, pattern: str, fits: Callable[[ShapedValue, ShapedValue], bool] | None = None, kind: str = ""
+) -> ValueShape:
+    return ValueShape(Reason.USER_DATA, detail, kind or detail, re.compile(pattern), False, fits)
 
 
 EMAIL = _shape(
@@ -68,7 +70,7 @@ _ARTICLES = frozenset("ein eine einen einem einer eines der die das den dem des 
 
 
 def template_value(
-    before: Window, after: Window, one: tuple[int, int], other: tuple[int, int]
+    before: TextWindow, after: TextWindow, one: tuple[int, int], other: tuple[int, int]
 ) -> tuple[str, str] | None:
     """What two spans with the same text around them hold, as (detail, kind): a name, a value; None for a plain edit.
 
@@ -104,16 +106,16 @@ def _has_capitals(value: str) -> bool:
     return 0 < len(words) <= 4 and all(word[0].isupper() for word in words) and not any(map(str.isdigit, value))
 
 
-def _is_within_a_line(window: Window, span: tuple[int, int]) -> bool:
+def _is_within_a_line(window: TextWindow, span: tuple[int, int]) -> bool:
     """Whether words stand in front of it in its sentence: the first word of one has a capital anyway."""
     sentence = re.split(r"[\n.!?]\s*", window.text[: span[0]])[-1]
     return bool(sentence.strip("\"'“‘«„*-# "))
 
 
-def _is_framed(window: Window, span: tuple[int, int]) -> bool:
+def _is_framed(window: TextWindow, span: tuple[int, int]) -> bool:
     start, end = span
     return start > 0 and end < len(window.text) and window.text[start - 1] in _OPENING and window.text[end] in _CLOSING
 
 
-def _ends_there(window: Window, span: tuple[int, int]) -> bool:
+def _ends_there(window: TextWindow, span: tuple[int, int]) -> bool:
     return bool(_LINE_END.match(window.text[span[1] : span[1] + 16].lstrip("\"'`*")))

@@ -14,7 +14,7 @@ _LABEL_CHARS = 48
 
 
 @dataclass(frozen=True)
-class Window:
+class TextWindow:
     """Some text around the first difference.
 
     Attributes:
@@ -42,7 +42,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ShapedValue:
     """A value at the first difference.
 
     Attributes:
@@ -54,7 +54,7 @@ class Found:
 
     value: str
     start: int
-    window: Window
+    window: TextWindow
     match: re.Match[str]
 
     @property
@@ -64,7 +64,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ValueShape:
     """A kind of value.
 
     Attributes:
@@ -81,9 +81,9 @@ class Shape:
     kind: str
     pattern: re.Pattern[str]
     is_marked: bool = False
-    fits: Callable[[Found, Found], bool] | None = None
+    fits: Callable[[ShapedValue, ShapedValue], bool] | None = None
 
-    def both(self, before: Window, after: Window) -> tuple[Found, Found] | None:
+    def both(self, before: TextWindow, after: TextWindow) -> tuple[ShapedValue, ShapedValue] | None:
         """The two values of the slot at the first difference, if both are of this kind and differ."""
         one = self._at(before)
         other = self._at(after) if one else None
@@ -91,10 +91,10 @@ class Shape:
             return None
         return (one, other) if self.fits is None or self.fits(one, other) else None
 
-    def _at(self, window: Window) -> Found | None:
+    def _at(self, window: TextWindow) -> ShapedValue | None:
         for match in self.pattern.finditer(window.marked if self.is_marked else window.text):
             if match.start() > window.at:
                 return None
             if match.end() >= window.at and match.end() > match.start():
-                return Found(window.text[match.start() : match.end()], match.start(), window, match)
+                return ShapedValue(window.text[match.start() : match.end()], match.start(), window, match)
         return None

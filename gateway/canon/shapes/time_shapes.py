@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from gateway.canon.shapes.calendar_words import HALF, MONTH, RELATIVE, SHORT_DAY, UNIT, WEEKDAY
-from gateway.canon.shapes.shape import Found, Shape
+from gateway.canon.shapes.shape import ShapedValue, ValueShape
 from gateway.canon.shapes.value_labels import ID_WORDS, TIME_WORDS
 from gateway.core.reasons import Reason
 
@@ -52,7 +52,7 @@ _SECONDS_FROM, _SECONDS_TO = 978_307_200, 4_133_980_800  # 2001..2100
 _UNITS_PER_SECOND = {10: 1, 13: 10**3, 16: 10**6, 19: 10**9}
 
 
-def _is_moment(one: Found, other: Found) -> bool:
+def _is_moment(one: ShapedValue, other: ShapedValue) -> bool:
     """Seconds since 1970 (or parts of them) of this century, and not what a key calls an id.
 
     Nanoseconds look like ids of many services, so they need a key that speaks of time.
@@ -70,27 +70,31 @@ def _is_moment(one: Found, other: Found) -> bool:
     return len(one.value.partition(".")[0]) < 19 or speaks_of_time
 
 
-def _is_compact_date(one: Found, other: Found) -> bool:
+def _is_compact_date(one: ShapedValue, other: ShapedValue) -> bool:
     return all(1 <= int(each.value[4:6]) <= 12 and 1 <= int(each.value[6:8]) <= 31 for each in (one, other))
 
 
-def _is_year(one: Found, _: Found) -> bool:
+def _is_year(one: ShapedValue, _: ShapedValue) -> bool:
     """A number that no key or word calls an id or a size."""
     words = one.window.words_before(one.start, 2)
     return not set(words) & ID_WORDS and (not one.window.label(one.start) or bool(set(words) & TIME_WORDS))
 
 
-def _is_told_as_a_name(one: Found, other: Found) -> bool:
+def _is_told_as_a_name(one: ShapedValue, other: ShapedValue) -> bool:
     """Long words, or such with a capital: ``sun`` and ``set`` are words, too."""
     return all(len(each.value) >= 4 or not each.value[0].isascii() or each.value[0].isupper() for each in (one, other))
 
 
-def _is_relative(one: Found, other: Found) -> bool:
+def _is_relative(one: ShapedValue, other: ShapedValue) -> bool:
     return any(each.match["ago"] or each.match["since"] or not each.match["span"] for each in (one, other))
 
 
-def _shape(detail: str, pattern: str, fits: Callable[[Found, Found], bool] | None = None, kind: str = "") -> Shape:
-    return Shape(Reason.DYNAMIC_TIME, detail, kind or detail, re.compile(f"{_START}(?:{pattern}){_END}"), True, fits)
+def _shape(
+    detail: str, pattern: str, fits: Callable[[ShapedValue, ShapedValue], bool] | None = None, kind: str = ""
+) -> ValueShape:
+    return ValueShape(
+        Reason.DYNAMIC_TIME, detail, kind or detail, re.compile(f"{_START}(?:{pattern}){_END}"), True, fits
+    )
 
 
 SHAPES = (
@@ -108,7 +112,7 @@ SHAPES = (
         rf"|\d{{1,2}}/{MONTH}{{2,14}}/\d{{4}}:\d{{2}}:\d{{2}}:\d{{2}}{_ZONE}",
         kind="date and time",
     ),
-    Shape(
+    ValueShape(
         Reason.DYNAMIC_TIME,
         "week",
         "week",
@@ -130,7 +134,7 @@ SHAPES = (
         "duration", rf"{_SPAN}|(?:\d{{1,6}}\s?[dhms]\s?){{2,4}}|P(?:\d{{1,4}}[YMWD])*T?(?:\d{{1,6}}(?:\.\d+)?[HMS])+"
     ),
     _shape("duration", rf"\d{{1,5}}\s?{UNIT}{{1,14}},?\s\d{{1,2}}:\d{{2}}(?::\d{{2}})?"),
-    Shape(
+    ValueShape(
         Reason.DYNAMIC_TIME,
         "time",
         "time",

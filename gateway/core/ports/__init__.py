@@ -29,7 +29,7 @@ from gateway.core.ports.prefix_index import (
     PrefixUse,
     PrefixUses,
 )
-from gateway.core.ports.replication import Records, Shared
+from gateway.core.ports.replication import Replicated, SharedRecords
 from gateway.core.ports.request_path import Gate, Grant, Sink, Trace, Tracer
 
 __all__ = [
@@ -61,9 +61,9 @@ __all__ = [
     "PrefixUses",
     "QueueObserver",
     "RateLearner",
-    "Records",
+    "Replicated",
     "Screen",
-    "Shared",
+    "SharedRecords",
     "Sink",
     "SpaceDesk",
     "SpaceObserver",

@@ -5,7 +5,7 @@ from typing import Protocol
 from gateway.core.audit_event import AuditEvent
 from gateway.core.canonical import RuleMode
 from gateway.core.ids import ModelId, ReplicaId
-from gateway.core.personal_findings import Finding
+from gateway.core.personal_findings import PersonalFinding
 from gateway.core.reasons import Reason
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Refusal, Settlement
@@ -40,7 +40,9 @@ class Observer(Protocol):
 class PersonalDataObserver(Protocol):
     """Somebody who wants to know of personal data found. Must not raise and must not wait."""
 
-    def on_personal_data(self, request: ChatRequest, space: str, finding: Finding, *, shared: bool, new: bool) -> None:
+    def on_personal_data(
+        self, request: ChatRequest, space: str, finding: PersonalFinding, *, shared: bool, new: bool
+    ) -> None:
         """Something was found in one more request.
 
         Args:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from gateway.core.explanation import Finished, Happened
+from gateway.core.explanation import CacheEvent, RequestRecord
 from gateway.core.space import SpaceEnd, SpaceSelection
 
 
@@ -73,14 +73,14 @@ class Explains(Protocol):
 
     @property
     def wants_text(self) -> bool:
-        """Whether body and tokens of a request can be taken at the moment; else ``Finished`` comes without them."""
+        """Whether body and tokens of a request can be stored; without them, ``RequestRecord`` has neither."""
         ...
 
-    def finished(self, finished: Finished) -> None:
+    def finished(self, finished: RequestRecord) -> None:
         """A request was answered."""
         ...
 
-    def happened(self, event: Happened) -> None:
+    def happened(self, event: CacheEvent) -> None:
         """Something happened to what is cached."""
         ...
 

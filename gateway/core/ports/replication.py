@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 
-class Shared(Protocol):
+class Replicated(Protocol):
     """A part of the gateway that tells its peers something, and hears the same from them.
 
     A peer is another gateway; its name is that of one process. Synchronous, without I/O; ``now`` is monotonic seconds.
@@ -36,7 +36,7 @@ class Shared(Protocol):
         ...
 
 
-class Records(Protocol):
+class SharedRecords(Protocol):
     """Some named values that several gateways keep together, and that outlive them."""
 
     async def read(self) -> Mapping[str, bytes]:

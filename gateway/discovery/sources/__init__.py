@@ -1,10 +1,10 @@
 """Where replicas are found: DNS, Kubernetes, a file."""
 
 from gateway.config.discovery_settings import DiscoverSettings
-from gateway.discovery.discovered import Source
+from gateway.discovery.discovered import ReplicaSource
 
 
-def source_of(settings: DiscoverSettings) -> Source:
+def source_of(settings: DiscoverSettings) -> ReplicaSource:
     """The source that a configuration means."""
     if settings.dns is not None:
         from gateway.discovery.sources.dns import DnsSource

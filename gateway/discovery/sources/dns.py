@@ -10,7 +10,7 @@ import dns.resolver
 
 from gateway.config.discovery_settings import DnsSettings, TemplateSettings, name_server
 from gateway.config.replica_settings import ReplicaSettings
-from gateway.discovery.discovered import Found, SourceFailed
+from gateway.discovery.discovered import DiscoveredReplica, SourceFailed
 from gateway.discovery.template import replica_at
 
 _LOOK_SECONDS = 5.0
@@ -33,11 +33,11 @@ class DnsSource:
         self._template = template
         self._addresses: dict[str, Sequence[str]] = {}
 
-    async def answers(self) -> AsyncGenerator[Sequence[Found], None]:
+    async def answers(self) -> AsyncGenerator[Sequence[DiscoveredReplica], None]:
         """See ``Source``."""
         while True:
             replicas, kept_seconds = await (self._services() if self._settings.srv else self._hosts())
-            yield [Found(replica) for replica in sorted(replicas, key=lambda replica: replica.id)]
+            yield [DiscoveredReplica(replica) for replica in sorted(replicas, key=lambda replica: replica.id)]
             await asyncio.sleep(max(min(kept_seconds, self._settings.interval_seconds), _SHORTEST_SECONDS))
 
     async def _hosts(self) -> tuple[list[ReplicaSettings], float]:

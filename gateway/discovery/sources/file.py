@@ -10,7 +10,7 @@ from gateway.config.config_file import named_files, read_list
 from gateway.config.file_stamp import Stamp, file_stamp
 from gateway.config.replica_settings import ReplicaSettings
 from gateway.core.errors import ConfigInvalid
-from gateway.discovery.discovered import Found, SourceFailed
+from gateway.discovery.discovered import DiscoveredReplica, SourceFailed
 
 _LOOK_SECONDS = 1.0
 """Time between two looks at the file. One that changed is read once two looks in a row show the same: whoever writes it
@@ -54,7 +54,7 @@ class FileSource:
         self._path = path
         self._read: _State | None = None
 
-    async def answers(self) -> AsyncGenerator[Sequence[Found], None]:
+    async def answers(self) -> AsyncGenerator[Sequence[DiscoveredReplica], None]:
         """See ``Source``."""
         seen = self._read
         while True:
@@ -65,9 +65,9 @@ class FileSource:
             seen = state
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _found(self) -> Sequence[Found]:
+    def _found(self) -> Sequence[DiscoveredReplica]:
         try:
-            return [Found(replica) for replica in read_replicas(self._path)]
+            return [DiscoveredReplica(replica) for replica in read_replicas(self._path)]
         except ConfigInvalid as invalid:
             raise SourceFailed("; ".join(invalid.problems)) from None
 

@@ -18,7 +18,7 @@ import httpx
 import orjson
 
 from gateway.config.discovery_settings import KubernetesSettings, TemplateSettings
-from gateway.discovery.discovered import Found, SourceFailed
+from gateway.discovery.discovered import DiscoveredReplica, SourceFailed
 from gateway.discovery.sources.slices import Slices, read_slice
 
 _WATCH_SECONDS = 60
@@ -65,7 +65,7 @@ class KubernetesSource:
         self._slices = Slices()
         self._version = ""
 
-    async def answers(self) -> AsyncGenerator[Sequence[Found], None]:
+    async def answers(self) -> AsyncGenerator[Sequence[DiscoveredReplica], None]:
         """See ``Source``."""
         async with await asyncio.to_thread(self._client) as client:
             path = f"/apis/discovery.k8s.io/v1/namespaces/{await asyncio.to_thread(self._namespace)}/endpointslices"

@@ -7,7 +7,7 @@ import msgspec
 
 from gateway.config.discovery_settings import KubernetesSettings, TemplateSettings
 from gateway.config.replica_settings import ReplicaSettings
-from gateway.discovery.discovered import Condition, Found, SourceFailed
+from gateway.discovery.discovered import Condition, DiscoveredReplica, SourceFailed
 from gateway.discovery.template import replica_at
 
 _ORDER = list(Condition)
@@ -95,7 +95,7 @@ class Slices:
             self._slices[changed.metadata.name] = changed
         return changed.metadata.resource_version
 
-    def found(self, settings: KubernetesSettings, template: TemplateSettings) -> Sequence[Found]:
+    def found(self, settings: KubernetesSettings, template: TemplateSettings) -> Sequence[DiscoveredReplica]:
         """The replicas.
 
         A pod that several slices tell of (it has addresses of both families, or is just being moved to another slice)
@@ -104,7 +104,7 @@ class Slices:
         Raises:
             SourceFailed: the service has not the port that is configured.
         """
-        found: dict[str, tuple[tuple[str, int], Found]] = {}
+        found: dict[str, tuple[tuple[str, int], DiscoveredReplica]] = {}
         portless = False
         before = self._made if self._made_by == (settings, template) else {}
         self._made, self._made_by = {}, (settings, template)
@@ -118,7 +118,7 @@ class Slices:
             for condition, made in _endpoints(each, port):
                 settled = before.get(made) or _replica(made, settings, template)
                 self._made[made] = settled
-                replica = Found(settled, condition)
+                replica = DiscoveredReplica(settled, condition)
                 rank = each.address_type, _ORDER.index(condition)
                 known = found.get(replica.replica.id)
                 if known is None or rank < known[0]:

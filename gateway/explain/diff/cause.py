@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from gateway.canon.shapes import id_shapes as ids
 from gateway.canon.shapes import people
 from gateway.canon.shapes import time_shapes as times
-from gateway.canon.shapes.shape import Shape
+from gateway.canon.shapes.shape import ValueShape
 from gateway.core.reasons import Reason
 from gateway.explain.diff.same_json import json_sameness
 from gateway.explain.diff.same_text import sameness
 from gateway.explain.diff.slot import Slot, common_length, slot_at, window_at
 
-_SHAPES: tuple[Shape, ...] = (
+_SHAPES: tuple[ValueShape, ...] = (
     people.EMAIL,
     *ids.SURE_SHAPES,
     *times.SHAPES,
@@ -24,7 +24,7 @@ _PLAIN_NUMBERS = frozenset({"counter", "number", "year", "duration", "version"})
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class DiffCause:
     """What the first difference of two texts is.
 
     Attributes:
@@ -42,7 +42,7 @@ class Cause:
     slot: Slot
 
 
-def text_cause(before: str, after: str, *, is_template: bool, own_words: bool = False) -> Cause:
+def text_cause(before: str, after: str, *, is_template: bool, own_words: bool = False) -> DiffCause:
     """What two different texts differ in first.
 
     Args:
@@ -56,18 +56,18 @@ def text_cause(before: str, after: str, *, is_template: bool, own_words: bool = 
     same = sameness(before, after, at)
     data = json_sameness(before, after, at)
     if data == "json_spacing" or same:
-        return Cause(Reason.WHITESPACE, data if data == "json_spacing" else same, "", at, slot)
+        return DiffCause(Reason.WHITESPACE, data if data == "json_spacing" else same, "", at, slot)
     if data:
-        return Cause(None, data, "", at, slot)
+        return DiffCause(None, data, "", at, slot)
     one, other = before[slot.start : slot.before_end], after[slot.start : slot.after_end]
     if one != other and (same := sameness(one, other, at - slot.start)):
         # Cut out, blanks between two words look like blanks at an end.
         ends = all(text[end : end + 1] in {"", "\n", "\r"} for text, end in _ends(before, after, slot))
-        return Cause(Reason.WHITESPACE, "blanks" if same == "trailing" and not ends else same, "", at, slot)
+        return DiffCause(Reason.WHITESPACE, "blanks" if same == "trailing" and not ends else same, "", at, slot)
     return (
         _shaped(before, after, at, is_template, own_words)
         or _valued(before, after, at, slot, is_template)
-        or (Cause(None, "edited", "", at, slot))
+        or (DiffCause(None, "edited", "", at, slot))
     )
 
 
@@ -75,7 +75,7 @@ def _ends(before: str, after: str, slot: Slot) -> tuple[tuple[str, int], tuple[s
     return (before, slot.before_end), (after, slot.after_end)
 
 
-def _shaped(before: str, after: str, at: int, is_template: bool, own_words: bool) -> Cause | None:
+def _shaped(before: str, after: str, at: int, is_template: bool, own_words: bool) -> DiffCause | None:
     """A cause by the shape of both values."""
     one, start = window_at(before, at)
     other, _ = window_at(after, at)
@@ -84,11 +84,11 @@ def _shaped(before: str, after: str, at: int, is_template: bool, own_words: bool
             continue
         if both := shape.both(one, other):
             slot = Slot(start + both[0].start, start + both[0].end, start + both[1].end)
-            return Cause(shape.reason, shape.detail, shape.kind, at, slot)
+            return DiffCause(shape.reason, shape.detail, shape.kind, at, slot)
     return None
 
 
-def _valued(before: str, after: str, at: int, slot: Slot, is_template: bool) -> Cause | None:
+def _valued(before: str, after: str, at: int, slot: Slot, is_template: bool) -> DiffCause | None:
     """A cause by the slot of a template."""
     if not is_template:
         return None
@@ -99,4 +99,4 @@ def _valued(before: str, after: str, at: int, slot: Slot, is_template: bool) -> 
     found = people.template_value(
         one, other, (slot.start - start, slot.before_end - start), (slot.start - start, slot.after_end - start)
     )
-    return Cause(Reason.USER_DATA, found[0], found[1], at, slot) if found else None
+    return DiffCause(Reason.USER_DATA, found[0], found[1], at, slot) if found else None

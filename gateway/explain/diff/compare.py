@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from gateway.core.explanation import Difference, Reply
-from gateway.explain.diff.given import Given
+from gateway.core.explanation import Difference, ReplyChoice
+from gateway.explain.diff.given import PromptPair
 from gateway.explain.diff.reply_differences import reply_difference
 from gateway.explain.diff.sequence import message_difference, trimming_difference
 from gateway.explain.diff.template_arguments import documents_difference, end_difference, front_difference
@@ -18,7 +18,7 @@ def find_difference(
     before_source: str,
     after_source: str,
     same_conversation: bool,
-    replies: Sequence[Reply],
+    replies: Sequence[ReplyChoice],
     tools_first: bool,
     equal_share: float = 1.0,
 ) -> Difference | None:
@@ -40,7 +40,7 @@ def find_difference(
     Returns:
         The first difference. None if the one prompt's texts are the other's beginning: appending is no difference.
     """
-    given = Given(before, after, before_source, after_source, same_conversation, replies)
+    given = PromptPair(before, after, before_source, after_source, same_conversation, replies)
     sure = _sure_difference(given, tools_first=tools_first) or reply_difference(given)
     for find in (front_difference, documents_difference, trimming_difference):
         found = find(given)
@@ -49,7 +49,7 @@ def find_difference(
     return sure or end_difference(given)
 
 
-def _sure_difference(given: Given, *, tools_first: bool) -> Difference | None:
+def _sure_difference(given: PromptPair, *, tools_first: bool) -> Difference | None:
     """The first difference in what every template prints."""
     tools = tools_difference(given)
     if tools and tools_first:
@@ -58,7 +58,7 @@ def _sure_difference(given: Given, *, tools_first: bool) -> Difference | None:
     return tools if tools and not (messages and _is_in_front_of_tools(given, messages)) else messages
 
 
-def _parts_in_front(given: Given, found: Difference, equal_share: float) -> bool:
+def _parts_in_front(given: PromptPair, found: Difference, equal_share: float) -> bool:
     """Whether the tokens part in front of a difference: much fewer are equal than there is text in front of it."""
     texts = [message.text for message in given.after.messages]
     whole = sum(map(len, texts)) + sum(len(tool.raw) for tool in given.after.tools)
@@ -66,6 +66,6 @@ def _parts_in_front(given: Given, found: Difference, equal_share: float) -> bool
     return equal_share < in_front / max(whole, 1) / 2
 
 
-def _is_in_front_of_tools(given: Given, found: Difference) -> bool:
+def _is_in_front_of_tools(given: PromptPair, found: Difference) -> bool:
     """Templates print tools into, or right behind, a first system message, else in front of all messages."""
     return found.message == 0 and bool(given.before.leading or given.after.leading)

@@ -2,7 +2,7 @@
 
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
-from gateway.explain.diff.cause import Cause
+from gateway.explain.diff.cause import DiffCause
 from gateway.explain.diff.masking import window
 from gateway.explain.diff.slot import line_and_column
 
@@ -22,7 +22,7 @@ _PHRASES = {
 
 
 def text_difference(
-    cause: Cause,
+    cause: DiffCause,
     reason: Reason,
     before: str,
     after: str,

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.core.explanation import Reply
+from gateway.core.explanation import ReplyChoice
 from gateway.explain.prompt_text import PromptText
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PromptPair:
     """Two prompts and what is known of them.
 
     Attributes:
@@ -25,7 +25,7 @@ class Given:
     before_source: str
     after_source: str
     same_conversation: bool
-    replies: Sequence[Reply]
+    replies: Sequence[ReplyChoice]
 
     @property
     def sources_differ(self) -> bool:

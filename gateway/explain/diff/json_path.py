@@ -11,7 +11,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][\w\-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JsonPlace:
     """Where and how two values differ first.
 
     Attributes:
@@ -27,7 +27,7 @@ class Place:
     after: Any = None
 
 
-def first_place(before: Any, after: Any, path: str = "", depth: int = 0) -> Place | None:
+def first_place(before: Any, after: Any, path: str = "", depth: int = 0) -> JsonPlace | None:
     """Where two values differ first, in the order in which they are written; None if they do not."""
     if depth < _DEPTH and isinstance(before, dict) and isinstance(after, dict):
         return _in_object(before, after, path, depth)
@@ -35,27 +35,27 @@ def first_place(before: Any, after: Any, path: str = "", depth: int = 0) -> Plac
         return _in_list(before, after, path, depth)
     if type(before) is type(after) and (depth >= _DEPTH or before == after):
         return None
-    return Place(path, "changed", before, after)
+    return JsonPlace(path, "changed", before, after)
 
 
-def _in_object(before: dict[str, Any], after: dict[str, Any], path: str, depth: int) -> Place | None:
+def _in_object(before: dict[str, Any], after: dict[str, Any], path: str, depth: int) -> JsonPlace | None:
     for one, other in zip(before, after, strict=False):
         if one != other:
             if one not in after:
-                return Place(path + step(one), "removed", before[one])
+                return JsonPlace(path + step(one), "removed", before[one])
             if other not in before:
-                return Place(path + step(other), "added", None, after[other])
-            return Place(path, "key_order", before, after)
+                return JsonPlace(path + step(other), "added", None, after[other])
+            return JsonPlace(path, "key_order", before, after)
         if place := first_place(before[one], after[one], path + step(one), depth + 1):
             return place
     for key in list(after)[len(before) :]:
-        return Place(path + step(key), "added", None, after[key])
+        return JsonPlace(path + step(key), "added", None, after[key])
     for key in list(before)[len(after) :]:
-        return Place(path + step(key), "removed", before[key])
+        return JsonPlace(path + step(key), "removed", before[key])
     return None
 
 
-def _in_list(before: list[Any], after: list[Any], path: str, depth: int) -> Place | None:
+def _in_list(before: list[Any], after: list[Any], path: str, depth: int) -> JsonPlace | None:
     for index, (one, other) in enumerate(zip(before, after, strict=False)):
         if place := first_place(one, other, f"{path}[{index}]", depth + 1):
             return place
@@ -63,8 +63,8 @@ def _in_list(before: list[Any], after: list[Any], path: str, depth: int) -> Plac
     if len(before) == len(after):
         return None
     if len(after) > shorter:
-        return Place(f"{path}[{shorter}]", "added", None, after[shorter])
-    return Place(f"{path}[{shorter}]", "removed", before[shorter])
+        return JsonPlace(f"{path}[{shorter}]", "added", None, after[shorter])
+    return JsonPlace(f"{path}[{shorter}]", "removed", before[shorter])
 
 
 def step(key: str) -> str:

@@ -4,7 +4,7 @@ from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
 from gateway.explain.diff.cause import text_cause
 from gateway.explain.diff.difference_text import text_difference
-from gateway.explain.diff.given import Given
+from gateway.explain.diff.given import PromptPair
 from gateway.explain.diff.likeness import are_alike
 from gateway.explain.diff.same_text import sameness
 from gateway.explain.diff.slot import common_length
@@ -28,7 +28,7 @@ _OF_THE_APPLICATION = ("system:", "context:", "assistant:", "system\n", "system|
 _LOOK_BACK_CHARS = 2000
 
 
-def path_of(given: Given, index: int) -> str:
+def path_of(given: PromptPair, index: int) -> str:
     """The path of a message's text in the body."""
     message = (given.after.messages[index : index + 1] or given.before.messages[index : index + 1])[0]
     if message.role != PROMPT_ROLE:
@@ -36,7 +36,7 @@ def path_of(given: Given, index: int) -> str:
     return "prompt" if max(len(given.before.messages), len(given.after.messages)) == 1 else f"prompt[{index}]"
 
 
-def fallback_reason(given: Given, role: str) -> tuple[Reason, str]:
+def fallback_reason(given: PromptPair, role: str) -> tuple[Reason, str]:
     """What a difference in a message of a role is if it is nothing in particular, and its detail."""
     if role in LEADING_ROLES or role == PROMPT_ROLE:
         return Reason.SYSTEM_CHANGED, "edited"
@@ -47,7 +47,7 @@ def fallback_reason(given: Given, role: str) -> tuple[Reason, str]:
     return Reason.USER_DATA, "words" if role == "user" else "conversation"
 
 
-def content_difference(given: Given, index: int, after_index: int | None = None) -> Difference:
+def content_difference(given: PromptPair, index: int, after_index: int | None = None) -> Difference:
     """How a message differs that stands in both prompts.
 
     Args:
@@ -70,7 +70,7 @@ def content_difference(given: Given, index: int, after_index: int | None = None)
     return _other_trimmings(given, before, after, place)
 
 
-def _other_text(given: Given, before: Message, after: Message, index: int, place: int) -> Difference:
+def _other_text(given: PromptPair, before: Message, after: Message, index: int, place: int) -> Difference:
     role = after.role
     reason, detail = fallback_reason(given, role)
     is_template = role in LEADING_ROLES or role == PROMPT_ROLE
@@ -102,7 +102,7 @@ def _other_text(given: Given, before: Message, after: Message, index: int, place
     )
 
 
-def _is_a_users_part(text: str, at: int, given: Given) -> bool:
+def _is_a_users_part(text: str, at: int, given: PromptPair) -> bool:
     """Whether what differs in a completion's prompt stands behind a mark such as ``Question:``."""
     if given.same_conversation:
         return False
@@ -111,11 +111,11 @@ def _is_a_users_part(text: str, at: int, given: Given) -> bool:
     return user >= 0 and user > max(map(lines.rfind, _OF_THE_APPLICATION))
 
 
-def _is_newest_of_both(given: Given, index: int, place: int) -> bool:
+def _is_newest_of_both(given: PromptPair, index: int, place: int) -> bool:
     return index == len(given.before.messages) - 1 and place == len(given.after.messages) - 1
 
 
-def _other_role(given: Given, before: Message, after: Message, place: int) -> Difference:
+def _other_role(given: PromptPair, before: Message, after: Message, place: int) -> Difference:
     """The same text from somebody else."""
     is_leading = before.role in LEADING_ROLES or after.role in LEADING_ROLES
     reason = Reason.SYSTEM_CHANGED if is_leading else fallback_reason(given, after.role)[0]
@@ -129,7 +129,7 @@ def _other_role(given: Given, before: Message, after: Message, place: int) -> Di
     )
 
 
-def _other_calls(given: Given, before: Message, after: Message, place: int) -> Difference:
+def _other_calls(given: PromptPair, before: Message, after: Message, place: int) -> Difference:
     index = next(
         (at for at, pair in enumerate(zip(before.calls, after.calls, strict=False)) if pair[0] != pair[1]),
         min(len(before.calls), len(after.calls)),
@@ -162,7 +162,7 @@ def _other_calls(given: Given, before: Message, after: Message, place: int) -> D
     )
 
 
-def _other_trimmings(given: Given, before: Message, after: Message, place: int) -> Difference:
+def _other_trimmings(given: PromptPair, before: Message, after: Message, place: int) -> Difference:
     """What many templates do not print: reasoning, names, ids of calls, the form of the content."""
     base = f"messages[{place}]"
     if before.reasoning != after.reasoning:
@@ -183,7 +183,7 @@ def _other_trimmings(given: Given, before: Message, after: Message, place: int) 
     return _plain(given, after.role, place, "content_form", path=path_of(given, place), said=_form_told(before, after))
 
 
-def _other_field(given: Given, role: str, place: int, *, field: str, one: str, other: str) -> Difference:
+def _other_field(given: PromptPair, role: str, place: int, *, field: str, one: str, other: str) -> Difference:
     cause = text_cause(one, other, is_template=False)
     reason, detail = fallback_reason(given, role)[0], field
     if field == "name" and one and other:
@@ -196,7 +196,7 @@ def _other_field(given: Given, role: str, place: int, *, field: str, one: str, o
     )
 
 
-def _plain(given: Given, role: str, place: int, detail: str, *, path: str, said: str) -> Difference:
+def _plain(given: PromptPair, role: str, place: int, detail: str, *, path: str, said: str) -> Difference:
     reason = fallback_reason(given, role)[0]
     if detail == "content_form" and reason is Reason.USER_DATA:
         reason = Reason.HISTORY_EDITED

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Sequence
 
-from gateway.core.explanation import Difference, Reply
+from gateway.core.explanation import Difference, ReplyChoice
 from gateway.core.reasons import Reason
-from gateway.explain.diff.cause import Cause, text_cause
+from gateway.explain.diff.cause import DiffCause, text_cause
 from gateway.explain.diff.difference_text import beginning, text_difference
-from gateway.explain.diff.given import Given
+from gateway.explain.diff.given import PromptPair
 from gateway.explain.diff.same_text import sameness
 from gateway.explain.diff.slot import common_length
 from gateway.explain.prompt_text import Message
@@ -28,7 +28,7 @@ _SAID = {
 }
 
 
-def reply_difference(given: Given) -> Difference | None:
+def reply_difference(given: PromptPair) -> Difference | None:
     """How the first message behind the earlier prompt differs from what was answered to that."""
     index = len(given.before.messages)
     if index >= len(given.after.messages):
@@ -41,7 +41,7 @@ def reply_difference(given: Given) -> Difference | None:
     return _unlike_all(given, message, index)
 
 
-def prompt_reply_difference(given: Given, index: int) -> Difference | None:
+def prompt_reply_difference(given: PromptPair, index: int) -> Difference | None:
     """The same for a completion whose prompt goes on with the answer, or a message that is to be continued."""
     before, after = given.before.messages[index], given.after.messages[index]
     rest = after.text[len(before.text) :]
@@ -54,7 +54,7 @@ def prompt_reply_difference(given: Given, index: int) -> Difference | None:
     return None
 
 
-def _unlike_all(given: Given, message: Message, index: int) -> Difference | None:
+def _unlike_all(given: PromptPair, message: Message, index: int) -> Difference | None:
     """None if any of the answers came back as it was; else how the nearest differs."""
     nearest: tuple[int, str, str] | None = None
     for reply in given.replies:
@@ -67,7 +67,7 @@ def _unlike_all(given: Given, message: Message, index: int) -> Difference | None
     return _told(given, message, index, nearest[1], nearest[2]) if nearest else None
 
 
-def _unlike(reply: Reply, message: Message) -> str:
+def _unlike(reply: ReplyChoice, message: Message) -> str:
     """How a message differs from an answer, as a code; empty if it is the same."""
     if reply.has_reasoning and not message.reasoning and not _THOUGHT.match(message.text[:200_000]):
         return "reasoning_dropped"
@@ -94,7 +94,7 @@ def _unlike_text(reply: str, text: str) -> str:
     return "truncated" if text.strip() and reply.startswith(text.rstrip()) else "edited"
 
 
-def _told(given: Given, message: Message, index: int, detail: str, reply: str) -> Difference:
+def _told(given: PromptPair, message: Message, index: int, detail: str, reply: str) -> Difference:
     path = f"messages[{index}].content" if message.role != "prompt" else "prompt"
     said = f"{_SAID[detail]}{given.between}"
     if not reply or reply == message.text:
@@ -111,9 +111,9 @@ def _told(given: Given, message: Message, index: int, detail: str, reply: str) -
             shown,
             said,
         )
-    cause: Cause = text_cause(reply, message.text, is_template=False)
+    cause: DiffCause = text_cause(reply, message.text, is_template=False)
     found = text_difference(
-        Cause(None, detail, "", cause.at, cause.slot),
+        DiffCause(None, detail, "", cause.at, cause.slot),
         Reason.REPLY_RERENDERED,
         reply,
         message.text,
@@ -131,7 +131,7 @@ def _role(message: Message) -> str:
     return message.role if message.role in {"assistant", "user", "system", "developer", "tool", "prompt"} else "other"
 
 
-def came_back(replies: Sequence[Reply], message: Message) -> bool:
+def came_back(replies: Sequence[ReplyChoice], message: Message) -> bool:
     """Whether a message is one of the answers, in whatever form."""
     return message.role == "assistant" and any(
         reply.text is not None and reply.text.strip() == message.text.strip() and bool(message.text.strip())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
 from gateway.explain.diff.difference_text import beginning
-from gateway.explain.diff.given import Given, counted, shown
+from gateway.explain.diff.given import PromptPair, counted, shown
 from gateway.explain.diff.likeness import are_alike
 from gateway.explain.diff.message import content_difference, fallback_reason, goes_on
 from gateway.explain.diff.opening import questions_in_front
@@ -18,7 +18,7 @@ _SUMMARY_MESSAGES = 2
 _LEAST_CUT = 2
 
 
-def message_difference(given: Given) -> Difference | None:
+def message_difference(given: PromptPair) -> Difference | None:
     """The first difference in what all templates print of messages; None if one prompt's are the other's beginning."""
     before, after = given.before.messages, given.after.messages
     one, other = _numbered(before, after)
@@ -43,7 +43,7 @@ def message_difference(given: Given) -> Difference | None:
     return found
 
 
-def trimming_difference(given: Given) -> Difference | None:
+def trimming_difference(given: PromptPair) -> Difference | None:
     """The first difference in what many templates do not print: reasoning, names, ids, the content's form."""
     for index, (one, other) in enumerate(zip(given.before.messages, given.after.messages, strict=False)):
         if one != other and (one.text, one.calls) == (other.text, other.calls):
@@ -66,7 +66,7 @@ def _first_unequal(one: list[int], other: list[int]) -> int:
     return next((index for index in range(shorter) if one[index] != other[index]), shorter)
 
 
-def _prompt_difference(given: Given, index: int) -> Difference | None:
+def _prompt_difference(given: PromptPair, index: int) -> Difference | None:
     """Of a completion's prompts, the first that is not the other's beginning."""
     for place in range(index, min(len(given.before.messages), len(given.after.messages))):
         before, after = given.before.messages[place], given.after.messages[place]
@@ -79,7 +79,7 @@ def _prompt_difference(given: Given, index: int) -> Difference | None:
     return None
 
 
-def _is_continued(given: Given, index: int) -> bool:
+def _is_continued(given: PromptPair, index: int) -> bool:
     """Whether the earlier prompt's last message was left open, and the later one's goes on from there."""
     before, after = given.before.messages, given.after.messages
     return (
@@ -90,19 +90,19 @@ def _is_continued(given: Given, index: int) -> bool:
     )
 
 
-def _is_leading(given: Given, index: int) -> bool:
+def _is_leading(given: PromptPair, index: int) -> bool:
     """Whether a place stands in, or right behind, the leading messages of one of both."""
     return index < max(len(given.before.leading), len(given.after.leading))
 
 
-def _same_but_for_role(given: Given, index: int) -> Difference | None:
+def _same_but_for_role(given: PromptPair, index: int) -> Difference | None:
     before, after = given.before.messages[index], given.after.messages[index]
     if before.role != after.role and before.text == after.text and before.text.strip():
         return content_difference(given, index)
     return None
 
 
-def _other_order(given: Given, one: list[int], other: list[int], index: int) -> Difference | None:
+def _other_order(given: PromptPair, one: list[int], other: list[int], index: int) -> Difference | None:
     """The same messages in another order, or a system message behind where it stood."""
     if not (_is_permuted(one, other, index) or _is_moved(given, index) or _is_moved(given, index, backwards=True)):
         return None
@@ -125,7 +125,7 @@ def _is_permuted(one: list[int], other: list[int], index: int) -> bool:
     return False
 
 
-def _is_moved(given: Given, index: int, *, backwards: bool = False) -> bool:
+def _is_moved(given: PromptPair, index: int, *, backwards: bool = False) -> bool:
     """Whether a leading message stands behind the conversation's first messages in one of both."""
     before, after = given.before.messages, given.after.messages
     if backwards:
@@ -139,7 +139,7 @@ def _is_moved(given: Given, index: int, *, backwards: bool = False) -> bool:
     )
 
 
-def _in_leading(given: Given, one: list[int], other: list[int], index: int) -> Difference:
+def _in_leading(given: PromptPair, one: list[int], other: list[int], index: int) -> Difference:
     before = [message.text for message in given.before.leading[index:]]
     after = [message.text for message in given.after.leading[index:]]
     if added := _shift(before, after, one[index:], other[index:]):
@@ -176,7 +176,7 @@ def _any_alike(before: list[str], after: list[str]) -> bool:
     return any(are_alike(one, other) for one in before[:_LEADING_COMPARED] for other in after[:_LEADING_COMPARED])
 
 
-def _more(given: Given, index: int, count: int) -> Difference:
+def _more(given: PromptPair, index: int, count: int) -> Difference:
     if given.sources_differ:
         source, than = shown(given.after_source), shown(given.before_source)
         said = f"{source} sends {counted(count, 'message')} more at position {index} than {than}"
@@ -185,7 +185,7 @@ def _more(given: Given, index: int, count: int) -> Difference:
     return _at(given, index, (Reason.SYSTEM_CHANGED, "message_added"), said, is_new=True)
 
 
-def _fewer(given: Given, index: int, count: int) -> Difference:
+def _fewer(given: PromptPair, index: int, count: int) -> Difference:
     if given.sources_differ:
         source, than = shown(given.after_source), shown(given.before_source)
         said = f"{source} sends {counted(count, 'message')} fewer at position {index} than {than}"
@@ -194,7 +194,7 @@ def _fewer(given: Given, index: int, count: int) -> Difference:
     return _at(given, index, (Reason.SYSTEM_CHANGED, "message_removed"), said)
 
 
-def _in_history(given: Given, one: list[int], other: list[int], index: int) -> Difference:
+def _in_history(given: PromptPair, one: list[int], other: list[int], index: int) -> Difference:
     rest, other_rest = one[index:], other[index:]
     if found := _hidden_in_front(given, index):
         return found
@@ -212,7 +212,7 @@ def _in_history(given: Given, one: list[int], other: list[int], index: int) -> D
     return _at(given, index, fallback_reason(given, after.role), said)
 
 
-def _hidden_in_front(given: Given, index: int) -> Difference | None:
+def _hidden_in_front(given: PromptPair, index: int) -> Difference | None:
     """Messages in the user's name that another client family puts in front of, or behind, the first question."""
     if given.same_conversation or not given.sources_differ:
         return None
@@ -224,7 +224,7 @@ def _hidden_in_front(given: Given, index: int) -> Difference | None:
     return _fewer(given, index, before - after) if before > after else None
 
 
-def _trimmed(given: Given, rest: list[int], other_rest: list[int], index: int) -> Difference | None:
+def _trimmed(given: PromptPair, rest: list[int], other_rest: list[int], index: int) -> Difference | None:
     """Messages cut off the front of the conversation, perhaps with a summary in their place."""
     if not given.same_conversation:
         return None
@@ -242,7 +242,7 @@ def _trimmed(given: Given, rest: list[int], other_rest: list[int], index: int) -
     return None
 
 
-def _trimmed_behind_kept(given: Given, rest: list[int], other_rest: list[int], index: int) -> Difference | None:
+def _trimmed_behind_kept(given: PromptPair, rest: list[int], other_rest: list[int], index: int) -> Difference | None:
     """Messages cut behind the first question, or behind its answer, which stay.
 
     A single message was taken out rather than cut; so was a turn behind the first one, if more is left than is gone.
@@ -270,7 +270,7 @@ def _cut(rest: list[int], other_rest: list[int]) -> int:
     return 0
 
 
-def _cut_told(given: Given, index: int, count: int, detail: str, place: str = "at the front") -> Difference:
+def _cut_told(given: PromptPair, index: int, count: int, detail: str, place: str = "at the front") -> Difference:
     what = "replaced by a summary" if detail == "summarized" else "cut"
     said = f"{counted(count, 'message')} {what} {place} of the conversation, from messages[{index}] on{given.between}"
     return _at(given, index, (Reason.HISTORY_TRIMMED, detail), said)
@@ -281,17 +281,17 @@ def _goes_on_at(longer: list[int], first: list[int]) -> int:
     return next((place for place in range(1, len(longer)) if longer[place] == first[0]), 0)
 
 
-def _put_in(given: Given, index: int, count: int) -> Difference:
+def _put_in(given: PromptPair, index: int, count: int) -> Difference:
     said = f"{counted(count, 'message')} put in at messages[{index}]{given.between}"
     return _at(given, index, (Reason.HISTORY_EDITED, "message_added"), said, is_new=True)
 
 
-def _taken_out(given: Given, index: int, count: int) -> Difference:
+def _taken_out(given: PromptPair, index: int, count: int) -> Difference:
     said = f"{counted(count, 'message')} taken out at messages[{index}]{given.between}"
     return _at(given, index, (Reason.HISTORY_EDITED, "message_removed"), said)
 
 
-def _at(given: Given, index: int, kind: tuple[Reason, str], said: str, *, is_new: bool = False) -> Difference:
+def _at(given: PromptPair, index: int, kind: tuple[Reason, str], said: str, *, is_new: bool = False) -> Difference:
     """A difference that is a whole message."""
     (reason, detail), after, before = kind, given.after.messages[index], given.before.messages[index : index + 1]
     role = after.role if fallback_reason(given, after.role)[0] is not Reason.UNCLASSIFIED else "other"

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from gateway.canon.shapes.shape import Window
+from gateway.canon.shapes.shape import TextWindow
 
 _BEHIND, _AHEAD = 160, 240
 _SLOT_AHEAD = 600
@@ -50,10 +50,10 @@ def line_and_column(text: str, at: int) -> tuple[int, int]:
     return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1
 
 
-def window_at(text: str, at: int) -> tuple[Window, int]:
+def window_at(text: str, at: int) -> tuple[TextWindow, int]:
     """What stands around a character, and where that begins in the text."""
     start = max(at - _BEHIND, 0)
-    return Window(text[start : at + _AHEAD], at - start), start
+    return TextWindow(text[start : at + _AHEAD], at - start), start
 
 
 def slot_at(before: str, after: str, at: int) -> Slot:

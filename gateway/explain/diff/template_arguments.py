@@ -9,7 +9,7 @@ from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
 from gateway.explain.diff.cause import text_cause
 from gateway.explain.diff.difference_text import text_difference
-from gateway.explain.diff.given import Given
+from gateway.explain.diff.given import PromptPair
 from gateway.explain.diff.json_path import first_place
 
 _FRONT = ("chat_template", "chat_template_kwargs", "add_special_tokens", "truncate_prompt_tokens", "reasoning_effort")
@@ -19,12 +19,12 @@ _END = ("add_generation_prompt", "continue_final_message")
 _DYNAMIC = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID})
 
 
-def front_difference(given: Given) -> Difference | None:
+def front_difference(given: PromptPair) -> Difference | None:
     """The first argument that differs and may change the prompt from its beginning on."""
     return _first(given, _FRONT)
 
 
-def end_difference(given: Given) -> Difference | None:
+def end_difference(given: PromptPair) -> Difference | None:
     """The first argument that differs and changes the prompt behind the last message, or takes its tools out."""
     if len(given.before.messages) == len(given.after.messages) and (found := _first(given, _END)):
         return found
@@ -32,7 +32,7 @@ def end_difference(given: Given) -> Difference | None:
     return _told(given, "tool_choice") if given.after.tools and choices.count('"none"') == 1 else None
 
 
-def documents_difference(given: Given) -> Difference | None:
+def documents_difference(given: PromptPair) -> Difference | None:
     """Whether other documents were given to be printed in the prompt: they are data of one user's question."""
     before, after = (prompt.arguments.get("documents", "") for prompt in (given.before, given.after))
     if before == after:
@@ -43,14 +43,14 @@ def documents_difference(given: Given) -> Difference | None:
     )
 
 
-def _first(given: Given, names: tuple[str, ...]) -> Difference | None:
+def _first(given: PromptPair, names: tuple[str, ...]) -> Difference | None:
     for name in names:
         if given.before.arguments.get(name) != given.after.arguments.get(name):
             return _told(given, name)
     return None
 
 
-def _told(given: Given, name: str) -> Difference:
+def _told(given: PromptPair, name: str) -> Difference:
     before, after = _value(given.before.arguments, name), _value(given.after.arguments, name)
     path = name
     if (

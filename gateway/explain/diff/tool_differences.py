@@ -9,16 +9,16 @@ import orjson
 
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
-from gateway.explain.diff.cause import Cause, text_cause
+from gateway.explain.diff.cause import DiffCause, text_cause
 from gateway.explain.diff.difference_text import text_difference
-from gateway.explain.diff.given import Given, counted, shown
-from gateway.explain.diff.json_path import Place, first_place
+from gateway.explain.diff.given import PromptPair, counted, shown
+from gateway.explain.diff.json_path import JsonPlace, first_place
 from gateway.explain.prompt_text import Tool
 
 _AS_ANYWHERE = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID, Reason.WHITESPACE})
 
 
-def tools_difference(given: Given) -> Difference | None:
+def tools_difference(given: PromptPair) -> Difference | None:
     """The first difference of two prompts' tools; None if they are the same to the letter."""
     before, after = given.before.tools, given.after.tools
     index = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0].raw != pair[1].raw), None)
@@ -37,7 +37,7 @@ def tools_difference(given: Given) -> Difference | None:
     return _at_one_place(before, after, index, given)
 
 
-def _at_one_place(before: Sequence[Tool], after: Sequence[Tool], index: int, given: Given) -> Difference:
+def _at_one_place(before: Sequence[Tool], after: Sequence[Tool], index: int, given: PromptPair) -> Difference:
     """Two unlike tools at the same place: the same one changed, or others between."""
     one, other = before[index], after[index]
     if one.name == other.name:
@@ -55,7 +55,7 @@ def _at_one_place(before: Sequence[Tool], after: Sequence[Tool], index: int, giv
     return _more_or_fewer(before, after, index, given)
 
 
-def _more_or_fewer(before: Sequence[Tool], after: Sequence[Tool], index: int, given: Given) -> Difference:
+def _more_or_fewer(before: Sequence[Tool], after: Sequence[Tool], index: int, given: PromptPair) -> Difference:
     added = list((Counter(map(_name, after)) - Counter(map(_name, before))).elements())
     removed = list((Counter(map(_name, before)) - Counter(map(_name, after))).elements())
     is_added = bool(added) and (
@@ -68,7 +68,7 @@ def _more_or_fewer(before: Sequence[Tool], after: Sequence[Tool], index: int, gi
     return _told(given, detail, None, index, f"{counted(len(names), 'tool')} {detail}: {listed}")
 
 
-def _reordered(one: Tool, other: Tool, index: int, given: Given) -> Difference:
+def _reordered(one: Tool, other: Tool, index: int, given: PromptPair) -> Difference:
     return Difference(
         Reason.TOOLS_REORDERED,
         "tool_order",
@@ -77,7 +77,7 @@ def _reordered(one: Tool, other: Tool, index: int, given: Given) -> Difference:
     )
 
 
-def _changed(one: Tool, other: Tool, index: int, given: Given) -> Difference:
+def _changed(one: Tool, other: Tool, index: int, given: PromptPair) -> Difference:
     """Where a tool differs from itself."""
     place = first_place(_loaded(one), _loaded(other))
     if place is None:
@@ -92,8 +92,8 @@ def _changed(one: Tool, other: Tool, index: int, given: Given) -> Difference:
     return _told(given, "changed", place, index, f"tool {_name(other)}: {field} {place.how}")
 
 
-def _other_text(before: str, after: str, path: str, subject: str, given: Given) -> Difference:
-    cause: Cause = text_cause(before, after, is_template=False)
+def _other_text(before: str, after: str, path: str, subject: str, given: PromptPair) -> Difference:
+    cause: DiffCause = text_cause(before, after, is_template=False)
     reason = cause.reason if cause.reason in _AS_ANYWHERE else None
     found = text_difference(
         cause,
@@ -109,13 +109,13 @@ def _other_text(before: str, after: str, path: str, subject: str, given: Given) 
     return msgspec.structs.replace(found, said=f"{subject} changed{given.between}")
 
 
-def _told(given: Given, detail: str, place: Place | None, index: int, said: str) -> Difference:
+def _told(given: PromptPair, detail: str, place: JsonPlace | None, index: int, said: str) -> Difference:
     return Difference(
         Reason.TOOLS_CHANGED, detail, f"tools[{index}]{place.path if place else ''}", said=said + given.between
     )
 
 
-def _renamed(one: Tool, other: Tool) -> Place | None:
+def _renamed(one: Tool, other: Tool) -> JsonPlace | None:
     """The place of the name, if that is all that differs."""
     before, after = _loaded(one), _loaded(other)
     place = first_place(before, after)

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from gateway.core.explanation import Difference, Reply
+from gateway.core.explanation import Difference, ReplyChoice
 from gateway.core.reasons import Reason
 from gateway.explain.diff.opening import questions_in_front
 from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText
-from gateway.explain.reference.family_variants import Matching, Sent, Source, Variant, likeness_of
+from gateway.explain.reference.family_variants import FamilyVariants, Matching, Variant, VariantCounts, likeness_of
 from gateway.explain.reference.frame import Frames
-from gateway.explain.reference.kept import Kept
+from gateway.explain.reference.kept import KeptRequest
 from gateway.explain.reference.shared_texts import text_bytes
 from gateway.explain.reference.wording import masked
 
@@ -52,7 +52,7 @@ class Describe(Protocol):
         before_source: str,
         after_source: str,
         same_conversation: bool,
-        replies: Sequence[Reply],
+        replies: Sequence[ReplyChoice],
         tools_first: bool,
     ) -> Difference | None:
         """The first difference."""
@@ -70,7 +70,7 @@ class Families:
         self._describe = describe
         self._frames = frames or Frames(max_bytes // _MEMO_PART)
         self._room = max_bytes - max_bytes // _MEMO_PART
-        self._sent: OrderedDict[_Key, Sent] = OrderedDict()
+        self._sent: OrderedDict[_Key, FamilyVariants] = OrderedDict()
         self._bytes = 0
 
     @property
@@ -78,7 +78,7 @@ class Families:
         """What all of it takes, about."""
         return self._bytes
 
-    def note(self, kept: Kept, now: float, *, tools_first: bool = False) -> None:
+    def note(self, kept: KeptRequest, now: float, *, tools_first: bool = False) -> None:
         """Count a request; one without leading messages and tools, or with huge ones, is not looked at.
 
         ``now`` is Unix seconds.
@@ -121,7 +121,7 @@ class Families:
         rows.sort(key=lambda row: (-row["requests"], row["tenant"], row["model"], row["source"], row["than"]))
         return rows[:_SHOWN]
 
-    def _differing(self, sent: Sent, since: int) -> list[dict[str, Any]]:
+    def _differing(self, sent: FamilyVariants, since: int) -> list[dict[str, Any]]:
         """One row for each family, larger family and difference: variants of one application that differ alike, as
         those with each user's name in them do, are one."""
         rows: list[tuple[Variant, dict[str, Any]]] = []
@@ -143,7 +143,9 @@ class Families:
                 rows.append((variant, row))
         return [row for _, row in rows]
 
-    def _difference(self, sent: Sent, before: tuple[str, int], after: tuple[str, int]) -> dict[str, Any] | None:
+    def _difference(
+        self, sent: FamilyVariants, before: tuple[str, int], after: tuple[str, int]
+    ) -> dict[str, Any] | None:
         """Of two families and their variants."""
         (than, other), (source, number) = before, after
         variant = sent.variants[number]
@@ -175,18 +177,18 @@ class Families:
             "after": found.after,
         }
 
-    def _sent_by(self, key: _Key) -> Sent:
+    def _sent_by(self, key: _Key) -> FamilyVariants:
         if key not in self._sent:
-            self._sent[key] = Sent()
+            self._sent[key] = FamilyVariants()
             self._bytes += _APPLICATION_BYTES
         self._sent.move_to_end(key)
         return self._sent[key]
 
-    def _count(self, sent: Sent, name: str, number: int, slot: int) -> None:
+    def _count(self, sent: FamilyVariants, name: str, number: int, slot: int) -> None:
         """One request more of a variant; what a family sent more than an hour ago, and what is too much, goes."""
         since = _since(slot)
         if name not in sent.sources:
-            sent.sources[name] = Source(slot)
+            sent.sources[name] = VariantCounts(slot)
             self._bytes += _SOURCE_BYTES
         source = sent.sources[name]
         if number not in source.counts:
@@ -208,7 +210,7 @@ class Families:
             for old in list(sent.sources[least].counts):
                 self._drop_count(sent, least, old)
 
-    def _drop_count(self, sent: Sent, name: str, number: int) -> None:
+    def _drop_count(self, sent: FamilyVariants, name: str, number: int) -> None:
         """Forget that a family sent a variant, with the family and the variant if that was all of them."""
         source, variant = sent.sources[name], sent.variants[number]
         del source.counts[number]
@@ -221,7 +223,7 @@ class Families:
             del sent.variants[number]
             self._bytes -= variant.size
 
-    def _drop_variant(self, sent: Sent, number: int) -> None:
+    def _drop_variant(self, sent: FamilyVariants, number: int) -> None:
         for name in list(sent.variants[number].senders):
             self._drop_count(sent, name, number)
 

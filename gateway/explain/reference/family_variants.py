@@ -38,7 +38,7 @@ class Variant:
 
 
 @dataclass(slots=True)
-class Source:
+class VariantCounts:
     """How often one family sends what: requests by variant and time slot. ``slot`` is that of the last request."""
 
     slot: int
@@ -54,11 +54,11 @@ class Source:
 
 
 @dataclass(slots=True)
-class Sent:
+class FamilyVariants:
     """What the families of a tenant send to a model; those sent least lately come first."""
 
     variants: OrderedDict[int, Variant] = field(default_factory=OrderedDict)
-    sources: dict[str, Source] = field(default_factory=dict)
+    sources: dict[str, VariantCounts] = field(default_factory=dict)
 
 
 Likeness = tuple[float, bool]
@@ -68,7 +68,7 @@ Likeness = tuple[float, bool]
 class Matching:
     """Which variants of two families are one application's."""
 
-    def __init__(self, sent: Sent, since: int) -> None:
+    def __init__(self, sent: FamilyVariants, since: int) -> None:
         self._variants = sent.variants
         self._requests: dict[str, dict[int, int]] = {}
         for name, source in sent.sources.items():

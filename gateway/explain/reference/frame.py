@@ -7,7 +7,7 @@ them, because a template may be in there; more is then asked of two prompts befo
 import heapq
 
 from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText
-from gateway.explain.reference.recent_cache import Memo
+from gateway.explain.reference.recent_cache import RecentCache
 from gateway.explain.reference.wording import Segment, Wording, digest
 
 _SAMPLED_MARKS = 48
@@ -38,7 +38,7 @@ class Frames:
     def __init__(self, max_bytes: int) -> None:
         """Remember frames, and the segments of others, of about ``max_bytes`` in all."""
         self._wording = Wording(max_bytes // 2)
-        self._frames: Memo[tuple[object, ...], Frame] = Memo(max_bytes // 2)
+        self._frames: RecentCache[tuple[object, ...], Frame] = RecentCache(max_bytes // 2)
 
     def of(self, text: PromptText) -> "Frame":
         """The frame of a prompt."""

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.core.explanation import Reply, Where
+from gateway.core.explanation import ReplyChoice, SpaceKey
 from gateway.explain.prompt_text import PromptText
 
 ChosenBy = Literal["session", "conversation", "skeleton", "similar"]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptRequest:
     """A request.
 
     Attributes:
@@ -32,14 +32,14 @@ class Kept:
     model: str
     source: str
     session: str
-    where: Where
+    where: SpaceKey
     text: PromptText
     ids: bytes
-    replies: tuple[Reply, ...] = ()
+    replies: tuple[ReplyChoice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ReferenceMatch:
     """The earlier request one is compared with.
 
     Attributes:
@@ -48,6 +48,6 @@ class Found:
         same_conversation: Whether one conversation holds both, so that its history may have been edited.
     """
 
-    reference: Kept
+    reference: KeptRequest
     chosen_by: ChosenBy
     same_conversation: bool

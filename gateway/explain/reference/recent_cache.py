@@ -7,7 +7,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
 
-class Memo(Generic[_Key, _Value]):
+class RecentCache(Generic[_Key, _Value]):
     """Values by key, bounded in bytes. What was not asked for while half of the room was filled is forgotten."""
 
     def __init__(self, max_bytes: int) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from gateway.explain.prompt_text import PROMPT_ROLE, PromptText
 from gateway.explain.reference.frame import Frame, Frames
 from gateway.explain.reference.groups import Groups
-from gateway.explain.reference.kept import ChosenBy, Found, Kept
+from gateway.explain.reference.kept import ChosenBy, KeptRequest, ReferenceMatch
 from gateway.explain.reference.overlap import common_tokens
 from gateway.explain.reference.postings import POSTING_BYTES, Postings
 from gateway.explain.reference.shared_texts import SharedTexts, text_bytes
@@ -37,7 +37,7 @@ _NUMBER_BYTES = 40
 
 
 @dataclass(slots=True)
-class _Entry:
+class _KeptEntry:
     """A kept request.
 
     Attributes:
@@ -49,7 +49,7 @@ class _Entry:
         size: What it takes itself, bytes.
     """
 
-    kept: Kept
+    kept: KeptRequest
     group: int | None
     keys: tuple[int, ...]
     digests: tuple[int, ...]
@@ -89,7 +89,7 @@ class References:
         memo_bytes = max_bytes // _MEMO_PART
         self._room = max_bytes - memo_bytes
         self._frames = frames or Frames(memo_bytes)
-        self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._entries: OrderedDict[int, _KeptEntry] = OrderedDict()
         self._entries_bytes = 0
         self._next = 0
         self._postings = Postings()
@@ -105,16 +105,16 @@ class References:
         """What the requests take, about; without the memo of masked lines, which takes up to a sixteenth more."""
         return self._entries_bytes + self._texts.held_bytes + self._groups.held_bytes
 
-    def find(self, kept: Kept, now: float) -> Found | None:
+    def find(self, kept: KeptRequest, now: float) -> ReferenceMatch | None:
         """The earlier request to compare one with; None if there is none like it. ``now`` is Unix seconds."""
         self.expire(now)
         reading = self._read(kept)
         number, chosen_by = self._choose(kept, reading)
         if number is None:
             return None
-        return Found(self._entries[number].kept, chosen_by, chosen_by in ("session", "conversation"))
+        return ReferenceMatch(self._entries[number].kept, chosen_by, chosen_by in ("session", "conversation"))
 
-    def keep(self, kept: Kept, now: float) -> None:
+    def keep(self, kept: KeptRequest, now: float) -> None:
         """Keep a request for later ones to be compared with. One larger than an eighth of the memory is not kept.
 
         Of a conversation's turns, the one before the last but one is let go: the later ones hold all of it.
@@ -132,7 +132,7 @@ class References:
             self._let_go_before(before, kept)
         number, self._next = self._next, self._next + 1
         shared = replace(kept, text=self._texts.share(kept.text))
-        self._entries[number] = _Entry(shared, reading.group, keys, reading.thread.digests, before, size)
+        self._entries[number] = _KeptEntry(shared, reading.group, keys, reading.thread.digests, before, size)
         self._entries_bytes += size
         for key in keys:
             self._postings.add(key, number)
@@ -141,7 +141,7 @@ class References:
         while self.held_bytes > self._room:
             self._drop(next(iter(self._entries)))
 
-    def _choose(self, kept: Kept, reading: _Reading) -> tuple[int | None, ChosenBy]:
+    def _choose(self, kept: KeptRequest, reading: _Reading) -> tuple[int | None, ChosenBy]:
         same_skeleton = self._of_group(kept, reading.group)
         number = self._of_session(kept, reading, instead=same_skeleton)
         if number is not None:
@@ -153,7 +153,7 @@ class References:
             return same_skeleton, "skeleton"
         return self._similar(kept, reading), "similar"
 
-    def _of_session(self, kept: Kept, reading: _Reading, instead: int | None) -> int | None:
+    def _of_session(self, kept: KeptRequest, reading: _Reading, instead: int | None) -> int | None:
         """The one of the last requests of the session with the longest beginning in common, the latest of several.
 
         None if they are of other applications than this one (agents call each other), where one is known that is not.
@@ -179,7 +179,7 @@ class References:
         entry = self._entries[number]
         return entry.group == reading.group or reading.thread.common_messages(entry.digests) > 0
 
-    def _of_conversation(self, kept: Kept, reading: _Reading) -> int | None:
+    def _of_conversation(self, kept: KeptRequest, reading: _Reading) -> int | None:
         """An earlier turn of the same conversation: one continued here, a branch of it, or one cut off in front."""
         thread = reading.thread
         if not thread.digests:
@@ -205,7 +205,7 @@ class References:
                 return number
         return None
 
-    def _continued(self, kept: Kept, reading: _Reading) -> int | None:
+    def _continued(self, kept: KeptRequest, reading: _Reading) -> int | None:
         """The turn that the last messages continue."""
         for length in range(len(reading.thread.digests) - 1, 0, -1):
             number = self._turn(kept, reading, length)
@@ -213,7 +213,7 @@ class References:
                 return number
         return None
 
-    def _turn(self, kept: Kept, reading: _Reading, length: int) -> int | None:
+    def _turn(self, kept: KeptRequest, reading: _Reading, length: int) -> int | None:
         """A request whose prompt, maybe with its reply, is the first ``length`` messages of this one."""
         thread = reading.thread
         is_telling = thread.is_telling(0, length)
@@ -224,18 +224,20 @@ class References:
             number = self._preferred(whole, kept)
         return number
 
-    def _of_same_application(self, numbers: list[int], kept: Kept, reading: _Reading, *, is_telling: bool) -> list[int]:
+    def _of_same_application(
+        self, numbers: list[int], kept: KeptRequest, reading: _Reading, *, is_telling: bool
+    ) -> list[int]:
         """Those that begin as this one does; others only if what they have in common is telling: the conversations of
         two applications may both be greetings so far."""
         alike = [number for number in numbers if self._begins_alike(self._entries[number].group, kept, reading)]
         return alike or (numbers if is_telling else [])
 
-    def _begins_alike(self, group: int | None, kept: Kept, reading: _Reading) -> bool:
+    def _begins_alike(self, group: int | None, kept: KeptRequest, reading: _Reading) -> bool:
         if group is None or group == reading.group:
             return group == reading.group
         return self._groups.is_similar(group, kept.tenant, reading.frame)
 
-    def _of_same_session(self, key: int, kept: Kept, reading: _Reading, *, is_telling: bool) -> list[int]:
+    def _of_same_session(self, key: int, kept: KeptRequest, reading: _Reading, *, is_telling: bool) -> list[int]:
         """The latest under a key without those of sessions known to be others, and of other applications."""
         latest = self._latest(key, kept, _CANDIDATES)
         numbers = self._of_same_application(latest, kept, reading, is_telling=is_telling)
@@ -243,7 +245,7 @@ class References:
             return numbers
         return [number for number in numbers if self._entries[number].kept.session in ("", kept.session)]
 
-    def _continued_prompt(self, kept: Kept, reading: _Reading) -> int | None:
+    def _continued_prompt(self, kept: KeptRequest, reading: _Reading) -> int | None:
         """Of completions: the one whose prompt is the longest beginning of this one's."""
         if not kept.text.messages or kept.text.messages[0].role != PROMPT_ROLE:
             return None
@@ -256,7 +258,7 @@ class References:
                 best, best_length = number, len(earlier)
         return best
 
-    def _of_group(self, kept: Kept, group: int | None) -> int | None:
+    def _of_group(self, kept: KeptRequest, group: int | None) -> int | None:
         """The last one of a group: of the same model and source, else of the same model, else of the same source."""
         if group is None:
             return None
@@ -266,7 +268,7 @@ class References:
                 return number
         return None
 
-    def _similar(self, kept: Kept, reading: _Reading) -> int | None:
+    def _similar(self, kept: KeptRequest, reading: _Reading) -> int | None:
         group = self._groups.most_similar(kept.tenant, reading.frame)
         if group is not None:
             return self._of_group(kept, group)
@@ -276,12 +278,12 @@ class References:
                 return number
         return None
 
-    def _latest(self, key: int, kept: Kept, count: int) -> list[int]:
+    def _latest(self, key: int, kept: KeptRequest, count: int) -> list[int]:
         """The last ones under a key, the latest first. That keys are numbers must not bring another tenant's prompt."""
         numbers = self._postings.latest(key, count)
         return numbers and [number for number in numbers if self._entries[number].kept.tenant == kept.tenant]
 
-    def _preferred(self, numbers: list[int], kept: Kept) -> int | None:
+    def _preferred(self, numbers: list[int], kept: KeptRequest) -> int | None:
         """Of the same model, then of the same source, then the latest."""
         if not numbers:
             return None
@@ -292,7 +294,7 @@ class References:
 
         return max(numbers, key=rank)
 
-    def _read(self, kept: Kept) -> _Reading:
+    def _read(self, kept: KeptRequest) -> _Reading:
         last = self._last_read
         # A request is looked for and then kept: its text is read once.
         if last is not None and last.text is kept.text and last.tenant == kept.tenant:
@@ -303,7 +305,7 @@ class References:
         self._last_read = _Reading(kept.text, kept.tenant, frame, thread, group)
         return self._last_read
 
-    def _keys(self, kept: Kept, reading: _Reading, *, continues: bool) -> Iterable[int]:
+    def _keys(self, kept: KeptRequest, reading: _Reading, *, continues: bool) -> Iterable[int]:
         if kept.session:
             yield _session_key(kept)
         yield from reading.thread.keys(kept, continues)
@@ -311,7 +313,7 @@ class References:
             yield from (*_narrower(reading.group, kept), reading.group)
         yield from _beginning_keys(kept.tenant, reading.frame)
 
-    def _let_go_before(self, number: int, kept: Kept) -> None:
+    def _let_go_before(self, number: int, kept: KeptRequest) -> None:
         last = self._entries[number]
         before = self._entries.get(last.before) if last.before is not None else None
         if before is None or last.before is None:
@@ -337,16 +339,16 @@ class References:
             self._groups.remove(entry.group)
 
 
-def _line(kept: Kept) -> tuple[str, str, str]:
+def _line(kept: KeptRequest) -> tuple[str, str, str]:
     """What the turns of one conversation share unless something changed that is to be seen."""
     return kept.session, kept.model, kept.source
 
 
-def _session_key(kept: Kept) -> int:
+def _session_key(kept: KeptRequest) -> int:
     return hash((kept.tenant, "session", kept.session))
 
 
-def _narrower(group: int, kept: Kept) -> tuple[int, int]:
+def _narrower(group: int, kept: KeptRequest) -> tuple[int, int]:
     return hash((group, kept.model, kept.source)), hash((group, kept.model))
 
 
@@ -354,7 +356,7 @@ def _beginning_keys(tenant: str, frame: Frame) -> Iterable[int]:
     return (hash((tenant, "beginning", each)) for each in frame.beginnings)
 
 
-def _own_bytes(kept: Kept) -> int:
+def _own_bytes(kept: KeptRequest) -> int:
     """What a request takes besides its text's parts."""
     replies = sum(2 * len(reply.text or "") + len(reply.ids or b"") + 200 for reply in kept.replies)
     arguments = sum(len(name) + 2 * len(value) + 100 for name, value in kept.text.arguments.items())

@@ -7,7 +7,7 @@ one process.
 from collections.abc import Hashable, Iterator
 
 from gateway.explain.prompt_text import LEADING_ROLES, PROMPT_ROLE, Message, PromptText
-from gateway.explain.reference.kept import Kept
+from gateway.explain.reference.kept import KeptRequest
 
 _TELLING_CHARACTERS = 32
 """A reply of this length is known again without the message in front of it."""
@@ -54,7 +54,7 @@ class Thread:
             count += 1
         return count
 
-    def keys(self, kept: Kept, continues: bool) -> Iterator[int]:
+    def keys(self, kept: KeptRequest, continues: bool) -> Iterator[int]:
         """Under what a request is kept. ``continues``: an earlier turn of its conversation is known."""
         count = len(self.digests)
         if not count:

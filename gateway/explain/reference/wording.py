@@ -12,7 +12,7 @@ from itertools import repeat
 
 import xxhash
 
-from gateway.explain.reference.recent_cache import Memo
+from gateway.explain.reference.recent_cache import RecentCache
 
 _TEXT_CHARACTERS = 65_536
 """As much of a text is looked at. What follows does not make another application of it."""
@@ -110,7 +110,7 @@ class Wording:
 
     def __init__(self, max_bytes: int) -> None:
         """Remember segments of about ``max_bytes`` in all."""
-        self._segments: Memo[tuple[str, bool], Segment] = Memo(max_bytes)
+        self._segments: RecentCache[tuple[str, bool], Segment] = RecentCache(max_bytes)
 
     def segments(self, text: str) -> list[Segment]:
         """The segments of a text that are not empty when masked."""

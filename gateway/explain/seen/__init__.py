@@ -1,7 +1,7 @@
 """What was computed before, and what became of it."""
 
-from gateway.explain.seen.loss_causes import Fates
-from gateway.explain.seen.seen_messages import Teller
-from gateway.explain.seen.seen_prompts import Chains, Memory, Seen
+from gateway.explain.seen.loss_causes import LossCauses
+from gateway.explain.seen.seen_messages import SeenPublisher
+from gateway.explain.seen.seen_prompts import PromptChains, Seen, SeenPrompts
 
-__all__ = ["Chains", "Fates", "Memory", "Seen", "Teller"]
+__all__ = ["LossCauses", "PromptChains", "Seen", "SeenPrompts", "SeenPublisher"]

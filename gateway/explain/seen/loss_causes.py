@@ -1,6 +1,6 @@
 """What happened to replicas, and to the lives of prefix spaces."""
 
-from gateway.core.explanation import Happened, Past
+from gateway.core.explanation import CacheEvent, CacheHistory
 from gateway.core.reasons import Reason
 from gateway.core.space import ResetCause
 
@@ -11,7 +11,7 @@ _REPLICAS_KEPT = 10_000
 _OF_TIME = frozenset({ResetCause.IDLE_TTL, ResetCause.MAX_AGE, ResetCause.CROWDED_OUT})
 
 
-class Fates:
+class LossCauses:
     """Takes what happened, and says what became of a block that was computed before.
 
     Events come in the order in which they happened, and before the requests that came after them.
@@ -22,16 +22,16 @@ class Fates:
         self._left: dict[str, float] = {}
         self._ends: dict[str, ResetCause] = {}
 
-    def take(self, event: Happened) -> None:
+    def take(self, event: CacheEvent) -> None:
         """Something happened."""
         match event.what:
-            case Past.RESTARTED:
+            case CacheHistory.RESTARTED:
                 _keep(self._restarted, event)
-            case Past.LEFT:
+            case CacheHistory.LEFT:
                 _keep(self._left, event)
-            case Past.RETURNED:
+            case CacheHistory.RETURNED:
                 self._left.pop(event.name, None)
-            case Past.LIFE_ENDED:
+            case CacheHistory.LIFE_ENDED:
                 if len(self._ends) >= _ENDS_KEPT:
                     del self._ends[next(iter(self._ends))]
                 self._ends[event.name] = ResetCause(event.cause)
@@ -53,7 +53,7 @@ class Fates:
         return Reason.MODEL_CHANGED if cause is ResetCause.MODEL_UPDATE else Reason.RESET
 
 
-def _keep(times: dict[str, float], event: Happened) -> None:
+def _keep(times: dict[str, float], event: CacheEvent) -> None:
     """Note when it happened to a replica; the one to which it happened longest ago is forgotten."""
     times.pop(event.name, None)
     if len(times) >= _REPLICAS_KEPT:

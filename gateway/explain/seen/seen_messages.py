@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 
-from gateway.core.explanation import Where
+from gateway.core.explanation import SpaceKey
 from gateway.explain.seen.block_table import Hashes
 
 _LITTLE = np.dtype("<u8")
@@ -15,12 +15,12 @@ _PROMPT_BYTES = 64
 """Of a prompt beside its hashes."""
 
 
-class ToldPrompt(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class SeenPromptMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A prompt that was computed, perhaps with what was generated behind it.
 
     Attributes:
-        where: Number of its prefix space in ``Told.wheres``.
-        life: As in ``Finished``.
+        where: Number of its prefix space in ``SeenMessage.wheres``.
+        life: As in ``RequestRecord``.
         replica: Likewise.
         at: Likewise.
         hashes: Its blocks, behind the root that all spaces have in common; little-endian u64. Those in front that were
@@ -42,7 +42,7 @@ class ToldPrompt(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return np.frombuffer(self.hashes, _LITTLE).astype(np.uint64, copy=False)
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class SeenMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is told at once.
 
     Attributes:
@@ -52,15 +52,15 @@ class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     teller: bytes
-    wheres: list[Where]
-    prompts: list[ToldPrompt]
+    wheres: list[SpaceKey]
+    prompts: list[SeenPromptMessage]
 
 
-_decoder = msgspec.msgpack.Decoder(Told)
+_decoder = msgspec.msgpack.Decoder(SeenMessage)
 
 
-def read_told(data: bytes) -> Told:
-    """What ``Teller.take`` gave.
+def read_told(data: bytes) -> SeenMessage:
+    """What ``SeenPublisher.take`` gave.
 
     Raises:
         msgspec.MsgspecError: it is something else.
@@ -68,7 +68,7 @@ def read_told(data: bytes) -> Told:
     return _decoder.decode(data)
 
 
-class Teller:
+class SeenPublisher:
     """Gathers what is to be told.
 
     Args:
@@ -80,25 +80,25 @@ class Teller:
 
     def __init__(self, name: bytes) -> None:
         self.name = name
-        self._wheres: dict[Where, int] = {}
-        self._prompts: list[ToldPrompt] = []
+        self._wheres: dict[SpaceKey, int] = {}
+        self._prompts: list[SeenPromptMessage] = []
         self._bytes = 0
 
-    def add(self, where: Where, life: str, replica: str, at: float, hashes: Hashes) -> None:
-        """A prompt was computed; see ``ToldPrompt``."""
+    def add(self, where: SpaceKey, life: str, replica: str, at: float, hashes: Hashes) -> None:
+        """A prompt was computed; see ``SeenPromptMessage``."""
         if not len(hashes):
             return
         packed = hashes.astype(_LITTLE, copy=False).tobytes()
         if self._bytes + len(packed) > _MOST_BYTES:
             return
         number = self._wheres.setdefault(where, len(self._wheres))
-        self._prompts.append(ToldPrompt(number, life, replica, at, packed))
+        self._prompts.append(SeenPromptMessage(number, life, replica, at, packed))
         self._bytes += len(packed) + _PROMPT_BYTES
 
     def take(self) -> bytes:
         """All that was gathered since this was last asked; empty for nothing."""
         if not self._prompts:
             return b""
-        told = msgspec.msgpack.encode(Told(self.name, list(self._wheres), self._prompts))
+        told = msgspec.msgpack.encode(SeenMessage(self.name, list(self._wheres), self._prompts))
         self._wheres, self._prompts, self._bytes = {}, [], 0
         return told

@@ -11,13 +11,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from gateway.core.block_chain import BlockChain
-from gateway.core.explanation import Finished, Where
+from gateway.core.explanation import RequestRecord, SpaceKey
 from gateway.core.ids import ModelId
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import Reason
 from gateway.explain.seen.block_table import BlockTable, Hashes
-from gateway.explain.seen.loss_causes import Fates
-from gateway.explain.seen.seen_messages import Teller, read_told
+from gateway.explain.seen.loss_causes import LossCauses
+from gateway.explain.seen.seen_messages import SeenPublisher, read_told
 
 _PLACES_KEPT = 50_000
 
@@ -28,7 +28,7 @@ _Pieces = list[tuple[Hashes, int, float]]
 """Blocks, the number of their place, and when they were computed."""
 
 
-class Chains(Protocol):
+class PromptChains(Protocol):
     """Hashes prompts."""
 
     def root(self, model: ModelId, adapter: str, salt: str) -> int:
@@ -53,12 +53,12 @@ class Seen(NamedTuple):
     anywhere: tuple[Reason, ...]
 
 
-class _Place(NamedTuple):
+class _SeenWhere(NamedTuple):
     life: str
     replica: str
 
 
-class Memory:
+class SeenPrompts:
     """Remembers which blocks were computed, and where.
 
     Args:
@@ -68,15 +68,17 @@ class Memory:
         teller: Gathers what other gateways are told; None if there are none.
     """
 
-    def __init__(self, chains: Chains, fates: Fates, blocks: int, teller: Teller | None = None) -> None:
+    def __init__(
+        self, chains: PromptChains, fates: LossCauses, blocks: int, teller: SeenPublisher | None = None
+    ) -> None:
         self._teller = teller
         self._chains = chains
         self._fates = fates
         self._here = BlockTable(blocks)
         self._anywhere = BlockTable(blocks)
-        self._places: list[_Place] = []
-        self._place_numbers: dict[_Place, int] = {}
-        self._wheres: list[Where] = []
+        self._places: list[_SeenWhere] = []
+        self._place_numbers: dict[_SeenWhere, int] = {}
+        self._wheres: list[SpaceKey] = []
         self._where_numbers: dict[tuple[object, ...], int] = {}
         self._began_at: float | None = None
 
@@ -85,7 +87,7 @@ class Memory:
         """Memory of the tables."""
         return self._here.nbytes + self._anywhere.nbytes
 
-    def seen(self, finished: Finished, tokens: bytes, held_tokens: int = 0) -> Seen:
+    def seen(self, finished: RequestRecord, tokens: bytes, held_tokens: int = 0) -> Seen:
         """What was computed before of one prompt of a request.
 
         Args:
@@ -116,7 +118,7 @@ class Memory:
                 known += len(records)
         return Seen(tuple(here), tuple(anywhere))
 
-    def remember(self, finished: Finished, tokens: bytes) -> None:
+    def remember(self, finished: RequestRecord, tokens: bytes) -> None:
         """A prompt, perhaps with what was generated behind it, was computed.
 
         Args:
@@ -139,7 +141,7 @@ class Memory:
         """Remember what another gateway tells that was computed for it.
 
         Args:
-            data: What its ``Teller`` gave.
+            data: What its ``SeenPublisher`` gave.
             now: Unix seconds; its clock may be ahead.
 
         Raises:
@@ -159,15 +161,15 @@ class Memory:
         self._here.put_all(here)
         self._anywhere.put_all(anywhere)
 
-    def _chain(self, finished: Finished, tokens: bytes) -> BlockChain:
+    def _chain(self, finished: RequestRecord, tokens: bytes) -> BlockChain:
         root = self._chains.root(ModelId(""), "", finished.where.variant)
         return self._chains.chain(root, tokens, finished.block_size)
 
-    def _numbers(self, where: Where, life: str, replica: str, at: float) -> tuple[int, int, float]:
+    def _numbers(self, where: SpaceKey, life: str, replica: str, at: float) -> tuple[int, int, float]:
         """Of a place and of its space, and how long after the tables' beginning it was."""
         if self._began_at is None:
             self._began_at = at
-        place = _Place(life, replica)
+        place = _SeenWhere(life, replica)
         key = _parts(where)
         number = self._where_numbers.get(key)
         if number is None:
@@ -175,19 +177,19 @@ class Memory:
             self._wheres.append(where)
         return _number(place, self._place_numbers, self._places), number, max(at - self._began_at, 0.0)
 
-    def _why_here(self, place: _Place, at: float, life: str) -> Reason | None:
+    def _why_here(self, place: _SeenWhere, at: float, life: str) -> Reason | None:
         """Why nobody holds a block of this space; None if that was before a reset."""
         if place.life == life:
             return self._fates.of_replica(place.replica, at + (self._began_at or 0.0))
         reason = self._fates.of_life(place.life)
         return reason if reason is Reason.EXPIRED else None
 
-    def _space_key(self, where: Where) -> np.uint64:
+    def _space_key(self, where: SpaceKey) -> np.uint64:
         """Makes of a block's hash that of a block in this space; all its bits are as good as random."""
         parts = "\0".join(map(str, _parts(where)))
         return np.uint64(self._chains.root(ModelId(where.model), where.adapter, parts))
 
-    def _common_keys(self, where: Where) -> list[np.uint64]:
+    def _common_keys(self, where: SpaceKey) -> list[np.uint64]:
         """As before, of the owner's spaces, and of everybody's; one alone where nobody is told apart."""
         everybodys = np.uint64(0)
         return [np.uint64(self._chains.root(ModelId(""), where.owner, "")), everybodys] if where.owner else [everybodys]
@@ -204,7 +206,7 @@ class Memory:
             each.clear()
 
 
-def _number(place: _Place, numbers: dict[_Place, int], places: list[_Place]) -> int:
+def _number(place: _SeenWhere, numbers: dict[_SeenWhere, int], places: list[_SeenWhere]) -> int:
     number = numbers.get(place)
     if number is None:
         number = numbers[place] = len(places)
@@ -212,11 +214,11 @@ def _number(place: _Place, numbers: dict[_Place, int], places: list[_Place]) -> 
     return number
 
 
-def _parts(where: Where) -> tuple[object, ...]:
+def _parts(where: SpaceKey) -> tuple[object, ...]:
     return tuple(getattr(where, name) for name in where.__struct_fields__)
 
 
-def changed(then: Where, now: Where) -> Reason | None:
+def changed(then: SpaceKey, now: SpaceKey) -> Reason | None:
     """By what two spaces differ, as far as it makes for other tokens or other keys and values; None if by nothing."""
     if then.tokenizer != now.tokenizer:
         return Reason.TOKENIZER_CHANGED
@@ -229,7 +231,7 @@ def changed(then: Where, now: Where) -> Reason | None:
     return Reason.MODEL_CHANGED if then.context_limit != now.context_limit else None
 
 
-def _why_not(then: Where, now: Where) -> Reason:
+def _why_not(then: SpaceKey, now: SpaceKey) -> Reason:
     """Why what was computed in some space does not help in another one."""
     if (reason := changed(then, now)) is not None:
         return reason

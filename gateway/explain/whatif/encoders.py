@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from gateway.core.explanation import Finished
+from gateway.core.explanation import RequestRecord
 from gateway.core.request import Endpoint
-from gateway.explain.worker.explain_messages import ModelTerms, Notice
+from gateway.explain.worker.explain_messages import ModelOptions, Notice
 
 _CACHE_MIB = 32
 _TRIALS = 3
@@ -32,7 +32,7 @@ class PromptEncoder(Protocol):
         ...
 
 
-Load = Callable[[ModelTerms], PromptEncoder]
+Load = Callable[[ModelOptions], PromptEncoder]
 
 
 class Encoders:
@@ -43,15 +43,15 @@ class Encoders:
         load: Loads one; called in a thread of its own.
     """
 
-    def __init__(self, models: Mapping[str, ModelTerms], load: Load) -> None:
+    def __init__(self, models: Mapping[str, ModelOptions], load: Load) -> None:
         self._load = load
         self._notices: list[Notice] = []
         self._models = models
-        self._loading: set[ModelTerms] = set()
-        self._loaded: dict[ModelTerms, PromptEncoder | None] = {}
-        self._trials: dict[tuple[ModelTerms, str, str], int] = {}
+        self._loading: set[ModelOptions] = set()
+        self._loaded: dict[ModelOptions, PromptEncoder | None] = {}
+        self._trials: dict[tuple[ModelOptions, str, str], int] = {}
 
-    def configure(self, models: Mapping[str, ModelTerms]) -> None:
+    def configure(self, models: Mapping[str, ModelOptions]) -> None:
         """Go by other terms from now on; what could not be loaded, or did not fit, is tried again."""
         self._models = models
         wanted = set(models.values())
@@ -70,7 +70,7 @@ class Encoders:
         terms = self._models.get(model)
         return None if terms is None else self._loaded.get(terms)
 
-    def wanting(self, finished: Finished) -> bool:
+    def wanting(self, finished: RequestRecord) -> bool:
         """Whether what rules bring to a request of this kind cannot be told if they change it: the tokenizer is being
         loaded, or cannot be used. Not before it was needed once."""
         terms = self._models.get(finished.model)
@@ -78,7 +78,7 @@ class Encoders:
             return True
         return self._trials.get(_trial(terms, finished), 0) >= _TRIALS
 
-    def of(self, finished: Finished, fields: Mapping[str, Any]) -> PromptEncoder | None:
+    def of(self, finished: RequestRecord, fields: Mapping[str, Any]) -> PromptEncoder | None:
         """The encoder of a request's model; None if there is none, or not yet, or it gives other tokens.
 
         Args:
@@ -96,7 +96,7 @@ class Encoders:
             return None
         return encoder if self._is_proved(finished, fields, terms, encoder) else None
 
-    def _begin(self, model: str, terms: ModelTerms) -> None:
+    def _begin(self, model: str, terms: ModelOptions) -> None:
         """Load it in a thread: meanwhile other requests are explained."""
         if terms in self._loading:
             return
@@ -114,7 +114,7 @@ class Encoders:
         threading.Thread(target=load, name=f"tokenizer-{model}", daemon=True).start()
 
     def _is_proved(
-        self, finished: Finished, fields: Mapping[str, Any], terms: ModelTerms, encoder: PromptEncoder
+        self, finished: RequestRecord, fields: Mapping[str, Any], terms: ModelOptions, encoder: PromptEncoder
     ) -> bool:
         """Whether it gives the tokens that the gateway has of this request, or gave them of an earlier one."""
         key = _trial(terms, finished)
@@ -137,11 +137,11 @@ class Encoders:
         self._notices.append(Notice("canon_not_observed", {"model": model, "problem": problem, "instead": instead}))
 
 
-def _trial(terms: ModelTerms, finished: Finished) -> tuple[ModelTerms, str, str]:
+def _trial(terms: ModelOptions, finished: RequestRecord) -> tuple[ModelOptions, str, str]:
     return terms, finished.where.tokenizer, finished.where.template
 
 
-def load_encoder(terms: ModelTerms) -> PromptEncoder:
+def load_encoder(terms: ModelOptions) -> PromptEncoder:
     """Load a model's tokenizer and chat template.
 
     Raises:

@@ -15,11 +15,11 @@ import orjson
 from gateway.canon.context_memory import ContextMemory
 from gateway.canon.edits import Edit
 from gateway.canon.hints import hinted
-from gateway.canon.rule import Fields, Given
+from gateway.canon.rule import Fields, RuleContext
 from gateway.canon.rulebook import Canonical, Rulebook
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import ALL_RULES, RuleMode, RuleName
-from gateway.core.explanation import Finished
+from gateway.core.explanation import RequestRecord
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.request import ChatRequest, Endpoint
 
@@ -69,7 +69,7 @@ class Forms:
         self._memory = memory
         self._strips = _STRIP in (settings.prompt_cache_key, settings.cache_control, settings.billing_header)
 
-    def of(self, finished: Finished, sent: Fields, count_tokens: Callable[[str], int] | None) -> list[Form]:
+    def of(self, finished: RequestRecord, sent: Fields, count_tokens: Callable[[str], int] | None) -> list[Form]:
         """The forms that differ from what was sent.
 
         Args:
@@ -85,7 +85,7 @@ class Forms:
             forms += self._without(finished, sent, given, applied)
         return forms + self._with(sent, given, modes)
 
-    def _with(self, sent: Fields, given: Given, modes: Sequence[RuleMode]) -> list[Form]:
+    def _with(self, sent: Fields, given: RuleContext, modes: Sequence[RuleMode]) -> list[Form]:
         """With each of the observed rules, and with all of them."""
         forms: list[Form] = []
         observed = [rule for rule, mode in zip(RULES, modes, strict=False) if mode is RuleMode.OBSERVE]
@@ -100,7 +100,9 @@ class Forms:
             forms.append(replace(forms[0], number=TOGETHER, rule=ALL_RULES))
         return forms
 
-    def _without(self, finished: Finished, sent: Fields, given: Given, applied: Collection[RuleName]) -> list[Form]:
+    def _without(
+        self, finished: RequestRecord, sent: Fields, given: RuleContext, applied: Collection[RuleName]
+    ) -> list[Form]:
         """Without each of the applied rules that changed something."""
         asked = self._asked(finished)
         if asked is None:
@@ -121,7 +123,7 @@ class Forms:
             forms.append(Form(number_of(rule), rule, RuleMode.APPLY, edits, without.fields if known else None))
         return forms
 
-    def _asked(self, finished: Finished) -> Fields | None:
+    def _asked(self, finished: RequestRecord) -> Fields | None:
         """What the client asked for, without the hints that are taken out of every request."""
         body = finished.canonical.asked
         asked = parsed(body)
@@ -133,7 +135,7 @@ class Forms:
         )  # fmt: skip
         return hinted(request, self._settings).request.fields
 
-    def _canonical(self, fields: Fields, names: Collection[RuleName], given: Given) -> Canonical:
+    def _canonical(self, fields: Fields, names: Collection[RuleName], given: RuleContext) -> Canonical:
         if not names:
             return Canonical(fields)
         found = self._rulebook.canonical(fields, names, given)
@@ -141,8 +143,8 @@ class Forms:
             self._memory.put(key, block, given.now)
         return found
 
-    def _given(self, finished: Finished, count_tokens: Callable[[str], int] | None) -> Given:
-        return Given(
+    def _given(self, finished: RequestRecord, count_tokens: Callable[[str], int] | None) -> RuleContext:
+        return RuleContext(
             now=finished.at,
             endpoint=Endpoint(finished.endpoint),
             owner=finished.canonical.owner,

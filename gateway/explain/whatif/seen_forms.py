@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gateway.core.explanation import Finished
+from gateway.core.explanation import RequestRecord
 from gateway.core.ids import ModelId
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.explain.seen.block_table import BlockTable, Hashes
@@ -15,7 +15,7 @@ from gateway.tokenize.block_hashes import ChainHasher
 _BITS = np.arange(FORMS, dtype=np.uint64)
 
 
-class Prompt(NamedTuple):
+class FormBlocks(NamedTuple):
     """A prompt in one form.
 
     Attributes:
@@ -47,7 +47,7 @@ class SeenForms:
         """Memory of the table."""
         return self._table.nbytes
 
-    def prompt(self, finished: Finished, ids: bytes) -> Prompt:
+    def prompt(self, finished: RequestRecord, ids: bytes) -> FormBlocks:
         """A prompt of a request.
 
         Args:
@@ -62,9 +62,9 @@ class SeenForms:
         replies = [reply.ids for reply in finished.replies if reply.ids] or [b""]
         computed = [np.array(self._chains.chain(root, ids + reply, size).hashes, np.uint64) ^ key for reply in replies]
         reusable = max(len(ids) // TOKEN_BYTES - 1, 0) // size
-        return Prompt(reusable, computed)
+        return FormBlocks(reusable, computed)
 
-    def take(self, prompt: Prompt, finished: Finished, forms: int) -> list[int]:
+    def take(self, prompt: FormBlocks, finished: RequestRecord, forms: int) -> list[int]:
         """Remember that a prompt was computed.
 
         Args:
@@ -86,7 +86,7 @@ class SeenForms:
         blocks: list[int] = ((ahead[:, None] >> _BITS) & np.uint64(1)).sum(0, dtype=np.int64).tolist()
         return [count * finished.block_size for count in blocks]
 
-    def _at(self, finished: Finished) -> float:
+    def _at(self, finished: RequestRecord) -> float:
         if self._began_at is None:
             self._began_at = finished.at
         return max(finished.at - self._began_at, 0.0)

@@ -15,22 +15,22 @@ from gateway.canon.rulebook import Rulebook
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import ALL_RULES, RuleMode, RuleOutcome
 from gateway.core.errors import TokenizerUnavailable
-from gateway.core.explanation import Explanation, Finished
+from gateway.core.explanation import Explanation, RequestRecord
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.core.request import Endpoint
 from gateway.explain.whatif.edits_shown import edits_shown
 from gateway.explain.whatif.encoders import Encoders, Load, PromptEncoder, load_encoder
 from gateway.explain.whatif.forms import FORMS, RULES, SENT, TOGETHER, Form, Forms, number_of, parsed
 from gateway.explain.whatif.open_slots import still_open
-from gateway.explain.whatif.seen_forms import Prompt, SeenForms
-from gateway.explain.worker.explain_messages import CanonTerms, Notice
+from gateway.explain.whatif.seen_forms import FormBlocks, SeenForms
+from gateway.explain.worker.explain_messages import CanonOptions, Notice
 from gateway.tokenize.block_hashes import ChainHasher
 
 _MEMORY_BYTES = 32 * 1024 * 1024
 _EVERY_FORM = (1 << FORMS) - 1
 
 
-class Shadow:
+class WhatIf:
     """Observes requests in the order in which they were answered.
 
     Args:
@@ -44,7 +44,7 @@ class Shadow:
 
     def __init__(
         self,
-        terms: CanonTerms,
+        terms: CanonOptions,
         chains: ChainHasher,
         *,
         seen_blocks: int,
@@ -59,7 +59,7 @@ class Shadow:
         self._seen = SeenForms(chains, seen_blocks, ttl_seconds)
         self._take_settings(terms)
 
-    def configure(self, terms: CanonTerms) -> None:
+    def configure(self, terms: CanonOptions) -> None:
         """Go by other rules from now on. What was sent before under others still counts as sent in their forms."""
         if terms.settings != self._terms.settings:
             self._take_settings(terms)
@@ -70,7 +70,7 @@ class Shadow:
         """What is to be logged since this was last asked."""
         return self._encoders.notices()
 
-    def observed(self, finished: Finished, explanation: Explanation) -> Explanation:
+    def observed(self, finished: RequestRecord, explanation: Explanation) -> Explanation:
         """The explanation with what rules did, or would have done; remembers the request for those after it."""
         modes = finished.canonical.modes
         if not modes or len(finished.parts) != 1 or finished.block_size < 1:
@@ -103,7 +103,7 @@ class Shadow:
         return msgspec.structs.replace(explanation, canonical=outcomes, observed=observed)
 
     def _outcomes(
-        self, finished: Finished, forms: Sequence[Form], prompts: Mapping[int, Prompt]
+        self, finished: RequestRecord, forms: Sequence[Form], prompts: Mapping[int, FormBlocks]
     ) -> tuple[RuleOutcome, ...]:
         """What every rule that is not off brings, where it brings anything; all prompts are remembered."""
         numbers: dict[int, int] = {}
@@ -126,13 +126,13 @@ class Shadow:
         return tuple(outcomes)
 
     def _prompts(
-        self, finished: Finished, forms: Sequence[Form], encoder: PromptEncoder | None
-    ) -> dict[int, Prompt] | None:
+        self, finished: RequestRecord, forms: Sequence[Form], encoder: PromptEncoder | None
+    ) -> dict[int, FormBlocks] | None:
         """The prompt as it was sent, and in every form that differs; None if one of them cannot be told."""
         if forms and encoder is None:
             return None
         prompts = {SENT: self._seen.prompt(finished, finished.parts[0])}
-        done: dict[int, Prompt] = {}
+        done: dict[int, FormBlocks] = {}
         for form in forms:
             if form.fields is None:
                 return None
@@ -148,11 +148,11 @@ class Shadow:
             prompts[form.number] = done[id(form.fields)]
         return prompts
 
-    def _counter(self, finished: Finished) -> Callable[[str], int] | None:
+    def _counter(self, finished: RequestRecord) -> Callable[[str], int] | None:
         encoder = self._encoders.loaded(finished.model)
         return None if encoder is None else lambda text: len(encoder.encode_text(text)) // TOKEN_BYTES
 
-    def _take_settings(self, terms: CanonTerms) -> None:
+    def _take_settings(self, terms: CanonOptions) -> None:
         settings = CanonSettings.model_validate_json(terms.settings)
         self._memory.ttl_seconds = settings.memory_ttl_seconds
         self._forms = Forms(settings, self._build(settings), self._memory)

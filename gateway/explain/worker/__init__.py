@@ -1,4 +1,4 @@
-"""Explanations, worked out in a process beside the gateway: ``ExplainFront`` starts it and talks to it.
+"""Explanations, worked out in a process beside the gateway: ``ExplainClient`` starts it and talks to it.
 
 The names are loaded when they are asked for: that process imports this package as well, and needs neither.
 """
@@ -6,16 +6,16 @@ The names are loaded when they are asked for: that process imports this package 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gateway.explain.worker.front import ExplainFront
+    from gateway.explain.worker.front import ExplainClient
 
 __all__ = [
-    "ExplainFront",
+    "ExplainClient",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ExplainFront":
-        from gateway.explain.worker.front import ExplainFront
+    if name == "ExplainClient":
+        from gateway.explain.worker.front import ExplainClient
 
-        return ExplainFront
+        return ExplainClient
     raise AttributeError(name)

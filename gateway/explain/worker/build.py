@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.core.explanation import Explanation, Finished, Happened
+from gateway.core.explanation import CacheEvent, Explanation, RequestRecord
 from gateway.explain.diff import find_difference
 from gateway.explain.explainer import Explainer
 from gateway.explain.reference import Families, Frames, References
-from gateway.explain.seen import Teller
-from gateway.explain.worker.explain_messages import CanonTerms, Elsewhere, LeftOut, Notice, Terms
-from gateway.stats import Journal, JournalLimits, Price
+from gateway.explain.seen import SeenPublisher
+from gateway.explain.worker.explain_messages import CanonOptions, Notice, PeerPrompts, SkippedTotals, WorkerOptions
+from gateway.stats import ComputePrice, Stats, StatsLimits
 from gateway.tokenize.block_hashes import ChainHasher
 
 if TYPE_CHECKING:
-    from gateway.explain.whatif.whatif import Shadow
+    from gateway.explain.whatif.whatif import WhatIf
 
 _FRAMES_BYTES = 16 * 1024 * 1024
 """Leading messages remembered in pieces."""
@@ -27,28 +27,28 @@ _REQUEST_BYTES = 12 * 1024
 """In the journal, of a request with many candidates; most take a quarter of it."""
 
 
-class ExplainStaff:
-    """A ``Staff``.
+class ExplainParts:
+    """A ``WorkerParts``.
 
     Args:
         terms: What it goes by.
         now: Unix seconds.
     """
 
-    def __init__(self, terms: Terms, now: float) -> None:
+    def __init__(self, terms: WorkerOptions, now: float) -> None:
         self._terms = terms
         self._chains = ChainHasher()
-        self._shadow: Shadow | None = None
+        self._shadow: WhatIf | None = None
         self._notices: list[Notice] = []
         name = os.urandom(_NAME_BYTES)
-        self._teller = Teller(name)
+        self._teller = SeenPublisher(name)
         self._frames = Frames(_FRAMES_BYTES)
         self._families = Families(find_difference, self._frames)
         self._begin(terms)
-        self._journal = Journal(now, _limits(terms), _price(terms), self._families.shown, name)
+        self._journal = Stats(now, _limits(terms), _price(terms), self._families.shown, name)
 
-    def configure(self, terms: Terms, now: float) -> None:
-        """See ``Staff``. Other bounds for what prompts are compared with begin with nothing."""
+    def configure(self, terms: WorkerOptions, now: float) -> None:
+        """See ``WorkerParts``. Other bounds for what prompts are compared with begin with nothing."""
         before, self._terms = self._terms, terms
         if _bounds(terms) != _bounds(before):
             self._begin(terms)
@@ -56,44 +56,44 @@ class ExplainStaff:
             self._observe_by(terms)
         self._journal.configure(_limits(terms), _price(terms), now)
 
-    def explain(self, finished: Finished) -> Explanation:
-        """See ``Staff``."""
+    def explain(self, finished: RequestRecord) -> Explanation:
+        """See ``WorkerParts``."""
         return self._explainer.explain(finished)
 
-    def observe(self, finished: Finished, explanation: Explanation) -> Explanation:
-        """See ``Staff``."""
+    def observe(self, finished: RequestRecord, explanation: Explanation) -> Explanation:
+        """See ``WorkerParts``."""
         if self._shadow is not None:
             return self._shadow.observed(finished, explanation)
         return explanation if explanation.slot is None else msgspec.structs.replace(explanation, slot=None)
 
     def notices(self) -> Sequence[Notice]:
-        """See ``Staff``."""
+        """See ``WorkerParts``."""
         notices, self._notices = self._notices, []
         return [*notices, *(self._shadow.notices() if self._shadow is not None else ())]
 
     def expire(self, now: float) -> None:
-        """See ``Staff``."""
+        """See ``WorkerParts``."""
         self._explainer.expire(now)
 
-    def happened(self, event: Happened) -> None:
-        """See ``Staff``."""
+    def happened(self, event: CacheEvent) -> None:
+        """See ``WorkerParts``."""
         self._explainer.happened(event)
 
-    def hear(self, elsewhere: Elsewhere) -> None:
-        """See ``Staff``."""
+    def hear(self, elsewhere: PeerPrompts) -> None:
+        """See ``WorkerParts``."""
         for told in elsewhere.told:
             self._explainer.hear(told, elsewhere.at)
 
     def told(self) -> bytes:
-        """See ``Staff``."""
+        """See ``WorkerParts``."""
         return self._teller.take()
 
-    def write_down(self, finished: Finished, explanation: Explanation, gpus: float) -> None:
-        """See ``Staff``."""
+    def write_down(self, finished: RequestRecord, explanation: Explanation, gpus: float) -> None:
+        """See ``WorkerParts``."""
         self._journal.add(finished, explanation, gpus)
 
-    def write_down_left_out(self, left_out: LeftOut, gpus: float) -> None:
-        """See ``Staff``."""
+    def write_down_left_out(self, left_out: SkippedTotals, gpus: float) -> None:
+        """See ``WorkerParts``."""
         self._journal.add_left_out(
             at=left_out.at,
             model=left_out.model,
@@ -109,17 +109,17 @@ class ExplainStaff:
         )
 
     def answer(self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> bytes:
-        """See ``Staff``."""
+        """See ``WorkerParts``."""
         return self._journal.answer(question, arguments, now, others)
 
-    def _begin(self, terms: Terms) -> None:
+    def _begin(self, terms: WorkerOptions) -> None:
         references = References(terms.reference_bytes, terms.reference_ttl_seconds, self._frames)
         teller = self._teller if terms.tells else None
         self._explainer = Explainer(self._chains, references, self._families, terms.seen_blocks, teller)
         self._shadow = None
         self._observe_by(terms)
 
-    def _observe_by(self, terms: Terms) -> None:
+    def _observe_by(self, terms: WorkerOptions) -> None:
         """Take other rules. Whatever is wrong with them, reasons are told."""
         try:
             self._shadow = None if terms.canon is None else self._observer(terms, terms.canon)
@@ -128,28 +128,28 @@ class ExplainStaff:
             told = {"problem": type(error).__name__, "instead": "what rules would save is not worked out"}
             self._notices.append(Notice("canon_not_observed", told))
 
-    def _observer(self, terms: Terms, canon: CanonTerms) -> "Shadow":
+    def _observer(self, terms: WorkerOptions, canon: CanonOptions) -> "WhatIf":
         if self._shadow is not None:
             # What was sent before still counts.
             self._shadow.configure(canon)
             return self._shadow
         # Takes a moment to load, which a process that observes nothing need not spend.
-        from gateway.explain.whatif.whatif import Shadow
+        from gateway.explain.whatif.whatif import WhatIf
 
-        return Shadow(canon, self._chains, seen_blocks=terms.seen_blocks, ttl_seconds=terms.reference_ttl_seconds)
+        return WhatIf(canon, self._chains, seen_blocks=terms.seen_blocks, ttl_seconds=terms.reference_ttl_seconds)
 
 
-def _bounds(terms: Terms) -> tuple[float, ...]:
+def _bounds(terms: WorkerOptions) -> tuple[float, ...]:
     return terms.reference_bytes, terms.reference_ttl_seconds, terms.seen_blocks
 
 
-def _limits(terms: Terms) -> JournalLimits:
-    return JournalLimits(
+def _limits(terms: WorkerOptions) -> StatsLimits:
+    return StatsLimits(
         requests=terms.journal_requests,
         ttl_seconds=terms.journal_ttl_seconds,
         request_bytes=terms.journal_requests * _REQUEST_BYTES,
     )
 
 
-def _price(terms: Terms) -> Price:
-    return Price(terms.gpu_hour_price, terms.currency)
+def _price(terms: WorkerOptions) -> ComputePrice:
+    return ComputePrice(terms.gpu_hour_price, terms.currency)

@@ -7,12 +7,12 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway.explain.worker.explain_messages import Frame, Frames
+from gateway.explain.worker.explain_messages import MessageSplitter, RawMessage
 
 _END_SECONDS = 2.0
 
 
-class Child:
+class ExplainProcess:
     """One such process. Its life hangs on a socket pair: it ends when the gateway's end is closed, by whatever.
 
     Args:
@@ -23,7 +23,7 @@ class Child:
             sentence about it.
     """
 
-    def __init__(self, received: Callable[[Frame], None]) -> None:
+    def __init__(self, received: Callable[[RawMessage], None]) -> None:
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._received = received
         self._process: Process | None = None
@@ -55,7 +55,7 @@ class Child:
                 )
             ours.setblocking(False)
             self._transport, _ = await asyncio.get_running_loop().create_unix_connection(
-                lambda: _Line(self._received, self._end_of_line), sock=ours
+                lambda: _ProcessLink(self._received, self._end_of_line), sock=ours
             )
         except BaseException:
             ours.close()
@@ -73,7 +73,7 @@ class Child:
             OSError: nobody listens there.
         """
         self._transport, _ = await asyncio.get_running_loop().create_unix_connection(
-            lambda: _Line(self._received, self._end_of_line), str(path)
+            lambda: _ProcessLink(self._received, self._end_of_line), str(path)
         )
 
     def write(self, data: bytearray) -> None:
@@ -116,9 +116,9 @@ class Child:
             self.over.set_result(how)
 
 
-class _Line(asyncio.Protocol):
-    def __init__(self, received: Callable[[Frame], None], ended: Callable[[], None]) -> None:
-        self._frames = Frames()
+class _ProcessLink(asyncio.Protocol):
+    def __init__(self, received: Callable[[RawMessage], None], ended: Callable[[], None]) -> None:
+        self._frames = MessageSplitter()
         self._received = received
         self._ended = ended
 

@@ -13,11 +13,11 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.core.canonical import RuleMode
-from gateway.core.explanation import Finished, Happened
+from gateway.core.explanation import CacheEvent, RequestRecord
 from gateway.core.reasons import Reason
 
 
-class ModelTerms(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ModelOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How a model's prompts become tokens.
 
     Attributes:
@@ -33,7 +33,7 @@ class ModelTerms(msgspec.Struct, frozen=True, array_like=True, gc=False):
     content_format: Literal["string", "openai"] | None = None
 
 
-class CanonTerms(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class CanonOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What rules are, and what it takes to try them.
 
     Attributes:
@@ -42,10 +42,10 @@ class CanonTerms(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     settings: bytes
-    models: Mapping[str, ModelTerms]
+    models: Mapping[str, ModelOptions]
 
 
-class Terms(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """To the child, first of all and when they change: what it goes by.
 
     Attributes:
@@ -71,11 +71,11 @@ class Terms(msgspec.Struct, frozen=True, array_like=True, gc=False):
     gpu_hour_price: float | None
     currency: str
     gpus: Mapping[str, float]
-    canon: CanonTerms | None = None
+    canon: CanonOptions | None = None
     tells: bool = False
 
 
-class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """To the child, work: the sum of requests that nobody looked at. Their missed tokens have been counted already.
 
     Attributes:
@@ -105,7 +105,7 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
     prefill_seconds: float
 
 
-class Elsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PeerPrompts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """To the child, work: what another gateway tells that was computed for it.
 
     Attributes:
@@ -118,7 +118,7 @@ class Elsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """To the child: as ``ExplainDesk.ask``; ``number`` stands in the answer, ``others`` is as in ``Journal.answer``."""
+    """To the child: as ``ExplainDesk.ask``; ``number`` stands in the answer, ``others`` is as in ``Stats.answer``."""
 
     number: int
     question: str
@@ -138,7 +138,7 @@ class Counted(msgspec.Struct, frozen=True, array_like=True, gc=False):
         unread: Which of them could not be decoded, from 0.
         missed: Tokens by model, tenant label and reason.
         canonical: Edits, saved and lost tokens, by rule and mode.
-        told: What other gateways should know was computed, as a ``Teller`` gives it; empty for nothing.
+        told: What other gateways should know was computed, as a ``SeenPublisher`` gives it; empty for nothing.
     """
 
     handled: int
@@ -148,7 +148,7 @@ class Counted(msgspec.Struct, frozen=True, array_like=True, gc=False):
     told: bytes = b""
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class QuestionAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """From the child: the answer to a question.
 
     Attributes:
@@ -180,14 +180,25 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fields: Mapping[str, str]
 
 
-Work = Finished | Happened | LeftOut | Elsewhere
-ToChild = Terms | Work | Question
-FromChild = Ready | Counted | Answer | Notice
+Work = RequestRecord | CacheEvent | SkippedTotals | PeerPrompts
+ToChild = WorkerOptions | Work | Question
+FromChild = Ready | Counted | QuestionAnswer | Notice
 Message = ToChild | FromChild
 
-_TYPES: tuple[type, ...] = (Terms, Finished, Happened, LeftOut, Elsewhere, Question, Ready, Counted, Answer, Notice)
+_TYPES: tuple[type, ...] = (
+    WorkerOptions,
+    RequestRecord,
+    CacheEvent,
+    SkippedTotals,
+    PeerPrompts,
+    Question,
+    Ready,
+    Counted,
+    QuestionAnswer,
+    Notice,
+)
 _KINDS = {type_: kind for kind, type_ in enumerate(_TYPES)}
-_WORK_KINDS = frozenset(_KINDS[type_] for type_ in (Finished, Happened, LeftOut, Elsewhere))
+_WORK_KINDS = frozenset(_KINDS[type_] for type_ in (RequestRecord, CacheEvent, SkippedTotals, PeerPrompts))
 _QUESTION_KIND = _KINDS[Question]
 _HEADER = Struct("<IB")
 _PLACE = bytes(_HEADER.size)
@@ -196,7 +207,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoders: tuple[msgspec.msgpack.Decoder[Any], ...] = tuple(msgspec.msgpack.Decoder(type_) for type_ in _TYPES)
 
 
-class Frame:
+class RawMessage:
     """A message that came in, not yet decoded.
 
     Attributes:
@@ -224,13 +235,13 @@ class Frame:
         return decoded
 
 
-class Frames:
+class MessageSplitter:
     """Cuts what comes in into frames."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: bytes) -> Iterator[RawMessage]:
         """The frames that are complete with these bytes."""
         self._data += data
         at, end = 0, len(self._data)
@@ -239,7 +250,7 @@ class Frames:
             until = at + _HEADER.size + length
             if until > end:
                 break
-            yield Frame(kind, bytes(memoryview(self._data)[at + _HEADER.size : until]))
+            yield RawMessage(kind, bytes(memoryview(self._data)[at + _HEADER.size : until]))
             at = until
         del self._data[:at]
 

@@ -8,15 +8,15 @@ from typing import Any, Protocol
 
 import structlog
 
-from gateway.explain.worker.child_process import Child
-from gateway.explain.worker.explain_messages import Frame
+from gateway.explain.worker.child_process import ExplainProcess
+from gateway.explain.worker.explain_messages import RawMessage
 from gateway.tasks import TaskGroupOwner
 
 _log = structlog.get_logger("gateway.explain.worker")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ExplainTimeouts:
     """How long things may take.
 
     Attributes:
@@ -39,7 +39,7 @@ class Patience:
     farewell_seconds: float = 1.0
 
 
-class Host(Protocol):
+class ExplainHost(Protocol):
     """Whom the process works for."""
 
     @property
@@ -51,7 +51,7 @@ class Host(Protocol):
         """A new process is there; it knows nothing yet."""
         ...
 
-    def on_frame(self, frame: Frame) -> None:
+    def on_frame(self, frame: RawMessage) -> None:
         """It says something."""
         ...
 
@@ -64,7 +64,7 @@ class Host(Protocol):
         ...
 
 
-class Keeper:
+class ExplainSupervisor:
     """Keeps the process.
 
     Args:
@@ -78,7 +78,9 @@ class Keeper:
         child: The process; None while there is none.
     """
 
-    def __init__(self, command: Sequence[str] | Path, patience: Patience, host: Host, door: int | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str] | Path, patience: ExplainTimeouts, host: ExplainHost, door: int | None = None
+    ) -> None:
         self._command = command
         self._door = door
         self._patience = patience
@@ -88,7 +90,7 @@ class Keeper:
         self._ending: asyncio.Future[None] | None = None
         self._signs = 0
         self._lost_before = False
-        self.child: Child | None = None
+        self.child: ExplainProcess | None = None
 
     def start(self) -> None:
         """Start it in the background, and keep it."""
@@ -127,7 +129,7 @@ class Keeper:
     async def _one_life(self, ending: "asyncio.Future[None]") -> str:
         """Start it and wait until it is lost or to be ended; returns how it was lost."""
         self._signs = 0
-        child = Child(self._take)
+        child = ExplainProcess(self._take)
         try:
             if isinstance(self._command, Path):
                 await child.join(self._command)
@@ -147,7 +149,7 @@ class Keeper:
         await child.end(kill=not ending.done() or not self._signs)
         return problem
 
-    async def _watch(self, child: Child, ending: "asyncio.Future[None]") -> str:
+    async def _watch(self, child: ExplainProcess, ending: "asyncio.Future[None]") -> str:
         silent, heard = 0, self._signs
         ends: list[asyncio.Future[Any]] = [child.over, ending]
         while True:
@@ -161,7 +163,7 @@ class Keeper:
             if silent >= (self._patience.silent_ticks if heard else self._patience.starting_ticks):
                 return f"it hangs: for {silent * self._patience.tick_seconds:g} s it has not reacted"
 
-    def _take(self, frame: Frame) -> None:
+    def _take(self, frame: RawMessage) -> None:
         if not self._signs and self._lost_before:
             _log.info("explain_recovered")
         self._signs += 1

@@ -13,38 +13,38 @@ import msgspec
 
 from gateway.core.canonical import RuleMode
 from gateway.core.errors import GatewayError
-from gateway.core.explanation import Attribution, Explanation, Finished, Happened
+from gateway.core.explanation import Attribution, CacheEvent, Explanation, RequestRecord
 from gateway.core.reasons import Reason, Rung
 from gateway.explain.worker.explain_messages import (
-    Answer,
     Counted,
-    Elsewhere,
     FromChild,
-    LeftOut,
     Notice,
+    PeerPrompts,
     Question,
+    QuestionAnswer,
     Ready,
-    Terms,
+    SkippedTotals,
     ToChild,
     Work,
+    WorkerOptions,
 )
 from gateway.explain.worker.skipped_totals import share_of
 
 _NOTICE_SECONDS = 60.0
 
 
-class Staff(Protocol):
+class WorkerParts(Protocol):
     """Who does the work."""
 
-    def configure(self, terms: Terms, now: float) -> None:
+    def configure(self, terms: WorkerOptions, now: float) -> None:
         """Go by other terms from now on, and forget nothing that they leave room for."""
         ...
 
-    def explain(self, finished: Finished) -> Explanation:
+    def explain(self, finished: RequestRecord) -> Explanation:
         """Explain a request, and remember it."""
         ...
 
-    def observe(self, finished: Finished, explanation: Explanation) -> Explanation:
+    def observe(self, finished: RequestRecord, explanation: Explanation) -> Explanation:
         """Add what rules did to a request, or would have done."""
         ...
 
@@ -56,11 +56,11 @@ class Staff(Protocol):
         """Let go of what is too old to be kept."""
         ...
 
-    def happened(self, event: Happened) -> None:
+    def happened(self, event: CacheEvent) -> None:
         """Something happened to what is cached."""
         ...
 
-    def hear(self, elsewhere: Elsewhere) -> None:
+    def hear(self, elsewhere: PeerPrompts) -> None:
         """Remember what was computed for another gateway."""
         ...
 
@@ -68,20 +68,20 @@ class Staff(Protocol):
         """What other gateways should know was computed since this was last asked; empty for nothing."""
         ...
 
-    def write_down(self, finished: Finished, explanation: Explanation, gpus: float) -> None:
+    def write_down(self, finished: RequestRecord, explanation: Explanation, gpus: float) -> None:
         """Add an explained request to the journal."""
         ...
 
-    def write_down_left_out(self, left_out: LeftOut, gpus: float) -> None:
+    def write_down_left_out(self, left_out: SkippedTotals, gpus: float) -> None:
         """Add a sum of requests to the journal that nobody looked at."""
         ...
 
     def answer(self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> bytes:
-        """As ``Journal.answer``."""
+        """As ``Stats.answer``."""
         ...
 
 
-class Office:
+class ExplainWorker:
     """Handles messages, one after the other.
 
     Args:
@@ -92,10 +92,12 @@ class Office:
         is_behind: Whether so much waits that what rules save is not worked out.
     """
 
-    def __init__(self, hire: Callable[[Terms, float], Staff], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, hire: Callable[[WorkerOptions, float], WorkerParts], clock: Callable[[], float] = time.time
+    ) -> None:
         self._hire = hire
         self._clock = clock
-        self._staff: Staff | None = None
+        self._staff: WorkerParts | None = None
         self._gpus: Mapping[str, float] = {}
         self._tells = False
         self._handled = 0
@@ -108,11 +110,11 @@ class Office:
     def handle(self, message: ToChild) -> Sequence[FromChild]:
         """Do what a message asks for; returns what is to be sent at once."""
         match message:
-            case Finished() | Happened() | LeftOut() | Elsewhere():
+            case RequestRecord() | CacheEvent() | SkippedTotals() | PeerPrompts():
                 return self._work(message)
             case Question():
                 return self._answer(message)
-            case Terms():
+            case WorkerOptions():
                 return self._take_terms(message)
 
     def expire(self) -> Sequence[FromChild]:
@@ -141,7 +143,7 @@ class Office:
         self._canonical = {}
         return counted
 
-    def _take_terms(self, terms: Terms) -> Sequence[FromChild]:
+    def _take_terms(self, terms: WorkerOptions) -> Sequence[FromChild]:
         self._gpus, self._tells = terms.gpus, terms.tells
         if self._staff is None:
             self._staff = self._hire(terms, self._clock())
@@ -154,17 +156,17 @@ class Office:
         assert self._staff is not None
         staff = self._staff
         match message:
-            case Finished():
+            case RequestRecord():
                 return self._explain(staff, message)
-            case LeftOut():
+            case SkippedTotals():
                 gpus = self._gpus.get(message.model, 1)
                 return self._attempt("writing down", lambda: staff.write_down_left_out(message, gpus))
-            case Happened():
+            case CacheEvent():
                 return self._attempt("taking an event", lambda: staff.happened(message))
-            case Elsewhere():
+            case PeerPrompts():
                 return self._attempt("hearing of others' requests", lambda: staff.hear(message))
 
-    def _explain(self, staff: Staff, finished: Finished) -> Sequence[FromChild]:
+    def _explain(self, staff: WorkerParts, finished: RequestRecord) -> Sequence[FromChild]:
         notices: Sequence[FromChild] = ()
         try:
             explanation = staff.explain(finished)
@@ -184,7 +186,7 @@ class Office:
         gpus = self._gpus.get(finished.model, 1)
         return [*notices, *self._attempt("writing down", lambda: staff.write_down(finished, explanation, gpus))]
 
-    def _count(self, finished: Finished, explanation: Explanation) -> None:
+    def _count(self, finished: RequestRecord, explanation: Explanation) -> None:
         for each in explanation.missed:
             key = (finished.model, finished.tenant_label, each.reason)
             self._missed[key] = self._missed.get(key, 0) + each.tokens
@@ -208,14 +210,14 @@ class Office:
         try:
             document = self._staff.answer(asked.question, asked.arguments, self._clock(), asked.others)
         except GatewayError as error:
-            return [Answer(asked.number, error.status, b"", error.message, error.param, error.code)]
+            return [QuestionAnswer(asked.number, error.status, b"", error.message, error.param, error.code)]
         except Exception as error:  # noqa: BLE001 - the others want answers as well
             refused = "The question could not be answered; the log says more (explain_failed)."
             return [
-                Answer(asked.number, 500, b"", refused, None, "explain_failed"),
+                QuestionAnswer(asked.number, 500, b"", refused, None, "explain_failed"),
                 *self._notice("answering", error),
             ]
-        return [Answer(asked.number, 200, document)]
+        return [QuestionAnswer(asked.number, 200, document)]
 
     def _notice(self, step: str, error: Exception) -> Sequence[Notice]:
         """For the log, once a minute for each kind of failure."""
@@ -231,7 +233,7 @@ class Office:
         return [Notice("explain_failed", told | ({"times_since": str(times)} if times else {}))]
 
 
-def _unclassified(finished: Finished) -> Explanation:
+def _unclassified(finished: RequestRecord) -> Explanation:
     """The explanation of a request that cannot be explained."""
     share = share_of(finished)
     missed = share.prompt_tokens - share.hits

@@ -18,27 +18,27 @@ from pathlib import Path
 import structlog
 
 from gateway.config.explain_settings import ExplainSettings
-from gateway.core.explanation import Finished, Happened
+from gateway.core.explanation import CacheEvent, RequestRecord
 from gateway.core.ports import ExplainObserver
 from gateway.core.reasons import Reason
 from gateway.explain.worker.explain_messages import (
-    Answer,
-    CanonTerms,
+    CanonOptions,
     Counted,
-    Elsewhere,
-    Frame,
     Notice,
-    Terms,
+    PeerPrompts,
+    QuestionAnswer,
+    RawMessage,
     ToChild,
+    WorkerOptions,
     pack,
 )
-from gateway.explain.worker.explain_supervisor import Keeper, Patience
-from gateway.explain.worker.peer_figures import OthersFigures
+from gateway.explain.worker.explain_supervisor import ExplainSupervisor, ExplainTimeouts
+from gateway.explain.worker.peer_figures import PeerFigures
 from gateway.explain.worker.questions import OpenQuestions
 from gateway.explain.worker.refusals import ExplainUnavailable, explain_off
-from gateway.explain.worker.replicated_seen import SharedPast
-from gateway.explain.worker.send_buffer import Held, Outbox, held_of
-from gateway.explain.worker.skipped_totals import Sums
+from gateway.explain.worker.replicated_seen import ReplicatedSeen
+from gateway.explain.worker.send_buffer import SendBuffer, SentMessage, held_of
+from gateway.explain.worker.skipped_totals import SkippedSums
 from gateway.explain.worker.standing_facts import StandingFacts
 
 COMMAND = (sys.executable, "-m", "gateway.explain.worker.process")
@@ -52,7 +52,7 @@ _MIB = 1024 * 1024
 _log = structlog.get_logger("gateway.explain.worker")
 
 
-class ExplainFront:
+class ExplainClient:
     """``Explains`` and ``ExplainDesk``, by a process beside the gateway. Built inside of a running event loop.
 
     Args:
@@ -78,26 +78,26 @@ class ExplainFront:
         settings: ExplainSettings,
         observer: ExplainObserver,
         gpus: Mapping[str, float],
-        canon: CanonTerms | None = None,
+        canon: CanonOptions | None = None,
         *,
         command: Sequence[str] = COMMAND,
         at: Path | None = None,
         door: int | None = None,
         tells: bool = False,
         hears: bool = True,
-        patience: Patience = Patience(),  # noqa: B008 - frozen
+        patience: ExplainTimeouts = ExplainTimeouts(),  # noqa: B008 - frozen
     ) -> None:
         self._enabled = settings.enabled
         self._terms = _terms(settings, gpus, canon, tells=tells)
         self._observer = observer
         self._farewell_seconds = patience.farewell_seconds
-        self._keeper = Keeper(command if at is None else at, patience, self, door)
+        self._keeper = ExplainSupervisor(command if at is None else at, patience, self, door)
         self._questions = OpenQuestions(patience.answer_seconds)
-        self._outbox = Outbox(self._terms.max_waiting_bytes, self._cannot_send)
-        self._left_out = Sums()
+        self._outbox = SendBuffer(self._terms.max_waiting_bytes, self._cannot_send)
+        self._left_out = SkippedSums()
         self.hears = hears
-        self.others: OthersFigures | None = None
-        self.past = SharedPast(self._hear)
+        self.others: PeerFigures | None = None
+        self.past = ReplicatedSeen(self._hear)
         self._standing = StandingFacts()
         self._there = False
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -116,7 +116,7 @@ class ExplainFront:
         self._give_up()
 
     async def configure(
-        self, settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonTerms | None = None
+        self, settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonOptions | None = None
     ) -> None:
         """Go by other settings from now on. The process goes on with what it knows, unless it is turned on or off."""
         before, self._terms = self._terms, _terms(settings, gpus, canon, tells=self._terms.tells)
@@ -137,7 +137,7 @@ class ExplainFront:
         """See ``Explains``."""
         return self._there and self._outbox.is_roomy
 
-    def finished(self, finished: Finished) -> None:
+    def finished(self, finished: RequestRecord) -> None:
         """See ``Explains``."""
         if not self._enabled:
             return
@@ -146,7 +146,7 @@ class ExplainFront:
         except Exception as error:  # noqa: BLE001 - never in a request's way
             _log.error("explain_failed", step="handing over", error=type(error).__name__)
 
-    def happened(self, event: Happened) -> None:
+    def happened(self, event: CacheEvent) -> None:
         """See ``Explains``."""
         self._standing.note(event)
         # What happens before there is another process happens to no tokens that it knows of.
@@ -183,12 +183,12 @@ class ExplainFront:
         for question in self._questions.open:
             self._send(question)
 
-    def on_frame(self, frame: Frame) -> None:
+    def on_frame(self, frame: RawMessage) -> None:
         """See ``Host``."""
         match message := frame.message():
             case Counted():
                 self._count(message)
-            case Answer():
+            case QuestionAnswer():
                 self._questions.answered(message)
             case Notice():
                 _log.error(message.event, **message.fields)
@@ -217,7 +217,7 @@ class ExplainFront:
 
     # Handing over.
 
-    def _take(self, finished: Finished) -> None:
+    def _take(self, finished: RequestRecord) -> None:
         held, is_plain = self._outbox.put(finished, with_text=self._there)
         if not held:
             self._leave_out(held_of(finished)._replace(is_skipped=False))
@@ -232,7 +232,7 @@ class ExplainFront:
     def _hear(self, told: tuple[bytes, ...]) -> None:
         """Another gateway tells what was computed for it; left out while there is too much to explain."""
         if self.hears and self._enabled and self._there and self._outbox.is_roomy:
-            self._outbox.add(Elsewhere(time.time(), told), sum(map(len, told)))
+            self._outbox.add(PeerPrompts(time.time(), told), sum(map(len, told)))
             self._flush_later()
 
     def _flush_later(self) -> None:
@@ -260,7 +260,7 @@ class ExplainFront:
             pack(message, frame)
             child.write(frame)
 
-    def _cannot_send(self, held: Held, error: Exception) -> None:
+    def _cannot_send(self, held: SentMessage, error: Exception) -> None:
         _log.error("explain_failed", step="encoding", error=type(error).__name__)
         self._leave_out(held)
 
@@ -283,7 +283,7 @@ class ExplainFront:
             self._hand_over_left_out()
             self._flush_later()
 
-    def _leave_out(self, held: Held) -> None:
+    def _leave_out(self, held: SentMessage) -> None:
         """A request, or the sum of several, is not looked at; its tokens are counted all the same."""
         share = held.share
         if share is None:
@@ -301,8 +301,10 @@ class ExplainFront:
             self._outbox.add(share)
 
 
-def _terms(settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonTerms | None, *, tells: bool) -> Terms:
-    return Terms(
+def _terms(
+    settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonOptions | None, *, tells: bool
+) -> WorkerOptions:
+    return WorkerOptions(
         max_waiting_bytes=settings.max_waiting_mib * _MIB,
         journal_requests=settings.journal_requests,
         journal_ttl_seconds=settings.journal_ttl_seconds,

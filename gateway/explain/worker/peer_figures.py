@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 import structlog
 
-from gateway.core.ports import Records
+from gateway.core.ports import SharedRecords
 from gateway.tasks import TaskGroupOwner
 
 WRITTEN_SECONDS = 180.0
@@ -31,7 +31,7 @@ _decoder = msgspec.msgpack.Decoder(_Written)
 _log = structlog.get_logger("gateway.explain.worker")
 
 
-class OthersFigures:
+class PeerFigures:
     """Writes this gateway's figures, and reads those of the others.
 
     Args:
@@ -45,7 +45,7 @@ class OthersFigures:
 
     def __init__(
         self,
-        records: Records,
+        records: SharedRecords,
         own: Callable[[], Awaitable[bytes]],
         peers: Callable[[], int],
         *,

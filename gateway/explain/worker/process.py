@@ -1,4 +1,4 @@
-"""What the process that explains runs: ``python -m gateway.explain.worker.process FD``, started by ``ExplainFront``.
+"""What the process that explains runs: ``python -m gateway.explain.worker.process FD``, started by ``ExplainClient``.
 
 One thread, one socket. It takes in whatever has been sent before it does the next piece of work, so a question need not
 wait behind all that came before it, and the gateway's end being closed is noticed at once: then it ends, however the
@@ -20,8 +20,8 @@ from typing import cast
 
 import msgspec
 
-from gateway.explain.worker.explain_messages import Frame, Frames, FromChild, Terms, ToChild, pack
-from gateway.explain.worker.explain_worker import Office
+from gateway.explain.worker.explain_messages import FromChild, MessageSplitter, RawMessage, ToChild, WorkerOptions, pack
+from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.heap import return_large_blocks
 
 _READ_BYTES = 256 * 1024
@@ -39,7 +39,7 @@ _POLITE = 5
 """Niceness: where cores are short, answering requests comes first."""
 
 
-class Gone(Exception):
+class ConnectionClosed(Exception):
     """The gateway's end of the connection is closed."""
 
 
@@ -56,7 +56,7 @@ class Session:
     def __init__(
         self,
         connection: socket.socket,
-        office: Office,
+        office: ExplainWorker,
         clock: Callable[[], float] = time.monotonic,
         worked: Callable[[], float] = time.process_time,
     ) -> None:
@@ -66,10 +66,10 @@ class Session:
         self._worked = worked
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
-        self._frames = Frames()
-        self._work: deque[Frame] = deque()
+        self._frames = MessageSplitter()
+        self._work: deque[RawMessage] = deque()
         # Each with how much may have been worked until it is its turn, and how many messages came before it.
-        self._questions: deque[tuple[Frame, float, int]] = deque()
+        self._questions: deque[tuple[RawMessage, float, int]] = deque()
         self._done = 0
         self._stride = 0
         self._waiting_bytes = 0
@@ -127,7 +127,7 @@ class Session:
         except OSError:
             data = b""
         if not data:
-            raise Gone
+            raise ConnectionClosed
         for frame in self._frames.feed(data):
             if frame.is_work:
                 self._work.append(frame)
@@ -139,7 +139,7 @@ class Session:
             else:
                 self._handle(frame)
 
-    def _handle(self, frame: Frame) -> None:
+    def _handle(self, frame: RawMessage) -> None:
         try:
             message = cast(ToChild, frame.message())
         except msgspec.MsgspecError:
@@ -147,7 +147,7 @@ class Session:
                 raise
             self._office.unreadable()
             return
-        if isinstance(message, Terms):
+        if isinstance(message, WorkerOptions):
             self._stride = message.max_waiting_bytes // _REPORTS_WHEN_FULL
             self._behind_bytes = message.max_waiting_bytes // _BEHIND_PART
         for reply in self._office.handle(message):
@@ -169,10 +169,10 @@ class Session:
         try:
             self._connection.sendall(frame)
         except OSError:
-            raise Gone from None
+            raise ConnectionClosed from None
 
 
-def run(fd: int, office: Office) -> None:
+def run(fd: int, office: ExplainWorker) -> None:
     """Work until the gateway is gone, and end the process.
 
     Args:
@@ -183,7 +183,7 @@ def run(fd: int, office: Office) -> None:
 
 
 def until_gone(work: Callable[[], None]) -> None:
-    """Work until ``Gone`` is raised, and end the process."""
+    """Work until ``ConnectionClosed`` is raised, and end the process."""
     # Whoever ends everything at once ends the gateway, which still has requests to answer, and then this.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -193,7 +193,7 @@ def until_gone(work: Callable[[], None]) -> None:
     _relax_garbage_collection()
     try:
         work()
-    except Gone:
+    except ConnectionClosed:
         # What it knows is of no use to anybody any more: no need to take it apart object by object.
         os._exit(0)
 
@@ -212,9 +212,9 @@ def _tell_without_values(kind: type[BaseException], error: BaseException, trace:
 
 def main() -> None:
     """The command."""
-    from gateway.explain.worker.build import ExplainStaff
+    from gateway.explain.worker.build import ExplainParts
 
-    run(int(sys.argv[1]), Office(ExplainStaff))
+    run(int(sys.argv[1]), ExplainWorker(ExplainParts))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from gateway.explain.worker.explain_messages import Answer, Question
+from gateway.explain.worker.explain_messages import Question, QuestionAnswer
 from gateway.explain.worker.refusals import ExplainUnavailable, refusal
 
 
@@ -17,7 +17,7 @@ class OpenQuestions:
     def __init__(self, answer_seconds: float) -> None:
         self._answer_seconds = answer_seconds
         self._asked = 0
-        self._open: dict[int, tuple[Question, asyncio.Future[Answer]]] = {}
+        self._open: dict[int, tuple[Question, asyncio.Future[QuestionAnswer]]] = {}
 
     @property
     def open(self) -> Sequence[Question]:
@@ -38,7 +38,7 @@ class OpenQuestions:
         """
         self._asked += 1
         asked = Question(self._asked, question, dict(arguments), others)
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[QuestionAnswer] = asyncio.get_running_loop().create_future()
         self._open[asked.number] = (asked, answered)
         try:
             send(asked)
@@ -54,7 +54,7 @@ class OpenQuestions:
             raise refusal(answer.status, answer.message, answer.param, answer.code)
         return answer.document
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: QuestionAnswer) -> None:
         """An answer came; nobody may wait for it any more."""
         _, future = self._open.get(answer.number, (None, None))
         if future is not None and not future.done():

@@ -14,7 +14,7 @@ _MOST_BYTES = 512 * 1024
 _decoder = msgspec.msgpack.Decoder(tuple[bytes, ...])
 
 
-class SharedPast:
+class ReplicatedSeen:
     """Implements ``ports.Shared``. What is lost counts as never seen at the others, as it would without them.
 
     What was told last is told again where everything is asked for: it may be that it could not be told. To hear it
@@ -37,7 +37,7 @@ class SharedPast:
         self._trim()
 
     def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
-        """See ``Shared``."""
+        """See ``Replicated``."""
         if everything:
             self._waiting.extendleft(reversed(self._told))
             self._bytes += sum(map(len, self._told))
@@ -48,14 +48,14 @@ class SharedPast:
         return msgspec.msgpack.encode(self._told) if self._told else None
 
     def heard(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002 - who tells does not matter
-        """See ``Shared``."""
+        """See ``Replicated``."""
         self._hear(_decoder.decode(told))
 
     def missed(self, peer: str, now: float) -> None:
-        """See ``Shared``. Each message stands for itself."""
+        """See ``Replicated``. Each message stands for itself."""
 
     def gone(self, peer: str, now: float) -> None:
-        """See ``Shared``. What was computed for it stays known."""
+        """See ``Replicated``. What was computed for it stays known."""
 
     def _trim(self) -> None:
         while self._bytes > _MOST_BYTES:

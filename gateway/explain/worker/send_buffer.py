@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.core.canonical import Canonicalized
-from gateway.core.explanation import Finished, Happened
-from gateway.explain.worker.explain_messages import Elsewhere, LeftOut, Work, pack
+from gateway.core.explanation import CacheEvent, RequestRecord
+from gateway.explain.worker.explain_messages import PeerPrompts, SkippedTotals, Work, pack
 from gateway.explain.worker.skipped_totals import share_of
 
 _PLAIN_BYTES = 1000
@@ -26,7 +26,7 @@ _OBSERVED_PART = 4
 """Prompts as they were before rules changed them may come while a quarter is held."""
 
 
-class Held(NamedTuple):
+class SentMessage(NamedTuple):
     """One message that was sent.
 
     Attributes:
@@ -37,12 +37,12 @@ class Held(NamedTuple):
     """
 
     size: int
-    share: LeftOut | None
+    share: SkippedTotals | None
     is_told: bool
     is_skipped: bool
 
 
-class Outbox:
+class SendBuffer:
     """Holds messages until they are done with.
 
     Args:
@@ -50,14 +50,14 @@ class Outbox:
         on_unsendable: Called with what cannot be encoded, and why.
     """
 
-    def __init__(self, most_bytes: int, on_unsendable: Callable[[Held, Exception], None]) -> None:
+    def __init__(self, most_bytes: int, on_unsendable: Callable[[SentMessage, Exception], None]) -> None:
         self.most_bytes = most_bytes
         self._on_unsendable = on_unsendable
         self._held = 0
         self._roomy = True
         self._unsent: deque[tuple[Work, int]] = deque()
         self._unsent_bytes = 0
-        self._sent: deque[Held] = deque()
+        self._sent: deque[SentMessage] = deque()
 
     @property
     def unsent_bytes(self) -> int:
@@ -83,7 +83,7 @@ class Outbox:
             self._roomy = self._held <= self.most_bytes // 4
         return self._roomy
 
-    def put(self, finished: Finished, *, with_text: bool) -> tuple[bool, bool]:
+    def put(self, finished: RequestRecord, *, with_text: bool) -> tuple[bool, bool]:
         """Hold a request.
 
         Args:
@@ -138,13 +138,13 @@ class Outbox:
             self._sent.append(held._replace(size=size))
         return out
 
-    def done(self) -> Held:
+    def done(self) -> SentMessage:
         """The child is done with the next message."""
         held = self._sent.popleft()
         self._held -= held.size
         return held
 
-    def give_up(self) -> list[Held]:
+    def give_up(self) -> list[SentMessage]:
         """Hold nothing any more; returns what was held."""
         lost = [*self._sent, *(held_of(work) for work, _ in self._unsent)]
         self._sent.clear()
@@ -153,7 +153,7 @@ class Outbox:
         return lost
 
 
-def without_text(finished: Finished) -> Finished:
+def without_text(finished: RequestRecord) -> RequestRecord:
     """A request without all that would tell what its prompt was."""
     return msgspec.structs.replace(finished, body=b"", parts=(), replies=(), canonical=bare(finished.canonical))
 
@@ -163,13 +163,13 @@ def bare(canonical: Canonicalized) -> Canonicalized:
     return Canonicalized(context_lost=canonical.context_lost)
 
 
-def held_of(work: Work) -> Held:
+def held_of(work: Work) -> SentMessage:
     """What is remembered of a message while it is held; ``size`` is yet to be set."""
     match work:
-        case Finished():
+        case RequestRecord():
             share = None if work.warming else share_of(work)
-            return Held(0, share, is_told=False, is_skipped=not work.parts)
-        case LeftOut():
-            return Held(0, work, is_told=True, is_skipped=True)
-        case Happened() | Elsewhere():
-            return Held(0, None, is_told=True, is_skipped=True)
+            return SentMessage(0, share, is_told=False, is_skipped=not work.parts)
+        case SkippedTotals():
+            return SentMessage(0, work, is_told=True, is_skipped=True)
+        case CacheEvent() | PeerPrompts():
+            return SentMessage(0, None, is_told=True, is_skipped=True)

@@ -10,9 +10,9 @@ import socket
 import sys
 from collections.abc import Callable
 
-from gateway.explain.worker.explain_messages import Terms
-from gateway.explain.worker.explain_worker import Office, Staff
-from gateway.explain.worker.process import Gone, Session, until_gone
+from gateway.explain.worker.explain_messages import WorkerOptions
+from gateway.explain.worker.explain_worker import ExplainWorker, WorkerParts
+from gateway.explain.worker.process import ConnectionClosed, Session, until_gone
 
 _SEND_SECONDS = 2.0
 """How long one that does not read may keep the others waiting; then its connection is closed."""
@@ -61,7 +61,7 @@ class Sessions:
             return
         try:
             step()
-        except Gone:
+        except ConnectionClosed:
             if number == self._first:
                 raise
             # What still waits there is counted by the gateway itself, when it notices.
@@ -81,11 +81,11 @@ class Sessions:
         self._poll.register(connection, select.POLLIN)
 
 
-def shared(hire: Callable[[Terms, float], Staff]) -> Callable[[Terms, float], Staff]:
+def shared(hire: Callable[[WorkerOptions, float], WorkerParts]) -> Callable[[WorkerOptions, float], WorkerParts]:
     """Has all sessions work with the same staff, which goes by the terms that came last."""
-    present: list[Staff] = []
+    present: list[WorkerParts] = []
 
-    def join(terms: Terms, now: float) -> Staff:
+    def join(terms: WorkerOptions, now: float) -> WorkerParts:
         if present:
             present[0].configure(terms, now)
         else:
@@ -97,11 +97,11 @@ def shared(hire: Callable[[Terms, float], Staff]) -> Callable[[Terms, float], St
 
 def main() -> None:
     """The command: the socket at which gateways connect, and the connection of whoever started it."""
-    from gateway.explain.worker.build import ExplainStaff
+    from gateway.explain.worker.build import ExplainParts
 
     door, first = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
-    hire = shared(ExplainStaff)
-    until_gone(lambda: Sessions(first, door, lambda connection: Session(connection, Office(hire))).run())
+    hire = shared(ExplainParts)
+    until_gone(lambda: Sessions(first, door, lambda connection: Session(connection, ExplainWorker(hire))).run())
 
 
 if __name__ == "__main__":

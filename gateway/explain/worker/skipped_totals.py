@@ -2,8 +2,8 @@
 
 import msgspec
 
-from gateway.core.explanation import Finished
-from gateway.explain.worker.explain_messages import LeftOut
+from gateway.core.explanation import RequestRecord
+from gateway.explain.worker.explain_messages import SkippedTotals
 
 _MOST_SUMS = 1000
 _OTHER = "(other)"
@@ -11,14 +11,14 @@ _OTHER = "(other)"
 _Key = tuple[str, str, str, str, str, bool]
 
 
-def share_of(finished: Finished) -> LeftOut:
+def share_of(finished: RequestRecord) -> SkippedTotals:
     """A request as a sum of one. Its hits are what an explanation would say they are."""
     hits = finished.cached_tokens
     if hits is None:
         scale = finished.prompt_tokens / finished.own_tokens if finished.own_tokens else 1.0
         hits = 0 if finished.bypasses_cache else round(finished.predicted_tokens * scale)
     prompt_tokens = max(finished.prompt_tokens, 0)
-    return LeftOut(
+    return SkippedTotals(
         finished.model,
         finished.tenant,
         finished.tenant_label,
@@ -33,7 +33,7 @@ def share_of(finished: Finished) -> LeftOut:
     )
 
 
-class Sums:
+class SkippedSums:
     """Sums per model, tenant, client family and template version.
 
     Client families are whatever clients say, and tenants may be without number. When there are too many sums, what is
@@ -45,12 +45,12 @@ class Sums:
 
     def __init__(self, most: int = _MOST_SUMS) -> None:
         self._most = most
-        self._sums: dict[_Key, LeftOut] = {}
+        self._sums: dict[_Key, SkippedTotals] = {}
 
     def __len__(self) -> int:
         return len(self._sums)
 
-    def add(self, more: LeftOut) -> None:
+    def add(self, more: SkippedTotals) -> None:
         """Add one more sum."""
         key = _key(more)
         if key not in self._sums and len(self._sums) >= self._most:
@@ -59,17 +59,17 @@ class Sums:
         before = self._sums.get(key)
         self._sums[key] = more if before is None else _together(before, more)
 
-    def take(self) -> list[LeftOut]:
+    def take(self) -> list[SkippedTotals]:
         """All of them; begins anew."""
         taken, self._sums = list(self._sums.values()), {}
         return taken
 
 
-def _key(share: LeftOut) -> _Key:
+def _key(share: SkippedTotals) -> _Key:
     return share.model, share.tenant, share.tenant_label, share.source, share.template, share.hits_confirmed
 
 
-def _together(one: LeftOut, other: LeftOut) -> LeftOut:
+def _together(one: SkippedTotals, other: SkippedTotals) -> SkippedTotals:
     return msgspec.structs.replace(
         one,
         at=max(one.at, other.at),

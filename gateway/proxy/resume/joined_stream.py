@@ -8,12 +8,12 @@ import orjson
 
 from gateway.core.outcome import Usage
 from gateway.engines import parse_usage, payloads
-from gateway.proxy.resume.sent_text import HEAD, Told, is_opening, text_of
+from gateway.proxy.resume.sent_text import HEAD, SentText, is_opening, text_of
 
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
-class Seam:
+class JoinedStream:
     """Rewrites the events of one continuation.
 
     Args:
@@ -27,7 +27,7 @@ class Seam:
         spoilt: Whether something came that is no plain text: nothing from there on is passed on.
     """
 
-    def __init__(self, told: Told, spent: int, prompt_tokens: int | None, dropped: str) -> None:
+    def __init__(self, told: SentText, spent: int, prompt_tokens: int | None, dropped: str) -> None:
         self._told = told
         self._spent = spent
         self._prompt_tokens = prompt_tokens

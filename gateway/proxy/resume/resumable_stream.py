@@ -15,8 +15,8 @@ from gateway.core.request import ChatRequest, Endpoint
 from gateway.http_client import Broken
 from gateway.proxy.response import broken_off
 from gateway.proxy.resume.continued import continued_body, continued_chat, tokens_left
-from gateway.proxy.resume.joined_stream import Seam, written_usage
-from gateway.proxy.resume.sent_text import Told, is_failure, read_told
+from gateway.proxy.resume.joined_stream import JoinedStream, written_usage
+from gateway.proxy.resume.sent_text import SentText, is_failure, read_told
 
 _MOST_BYTES = 4 * 2**20
 """Longest stream, in bytes of its events, that is kept to go on from; at about 250 bytes a token it holds 16,000."""
@@ -71,8 +71,8 @@ class ResumableStream:
         self._room = _MOST_BYTES
         self._writing = False
         self._failure = b""
-        self._next: Seam | None = None
-        self._seam: Seam | None = None
+        self._next: JoinedStream | None = None
+        self._seam: JoinedStream | None = None
         self._closing: tuple[bytes, Usage | None] | None = None
         self._closed = False
         self._ttft_seconds: float | None = None
@@ -174,7 +174,7 @@ class ResumableStream:
         dropped = self._dropped(told.text)
         if dropped is None:
             return False
-        self._next = Seam(told, spent if told.text else 0, self._prompt_tokens, dropped)
+        self._next = JoinedStream(told, spent if told.text else 0, self._prompt_tokens, dropped)
         return True
 
     def outcome(self, outcome: Outcome) -> Outcome:
@@ -200,13 +200,13 @@ class ResumableStream:
             streamed=True,
         )
 
-    def _ids(self, told: Told) -> Sequence[int] | None:
+    def _ids(self, told: SentText) -> Sequence[int] | None:
         """The tokens of the text: as the stream told them, else as the model's tokenizer reads it."""
         if told.token_ids is not None:
             return told.token_ids
         return None if self._tokenizer is None else memoryview(self._tokenizer.encode_text(told.text)).cast("I")
 
-    def _spent(self, told: Told, ids: Sequence[int] | None) -> int:
+    def _spent(self, told: SentText, ids: Sequence[int] | None) -> int:
         """How many tokens the client has got."""
         if told.usage is not None:
             return told.usage.completion_tokens
@@ -240,7 +240,7 @@ class ResumableStream:
                 return None
         return text[len(plain) :]
 
-    def _ending(self, told: Told, spent: int) -> tuple[bytes, Usage | None]:
+    def _ending(self, told: SentText, spent: int) -> tuple[bytes, Usage | None]:
         """The last events of an answer to which nothing is missing but its end, and its usage as far as it is known."""
         usage = told.usage
         if usage is None and self._prompt_tokens is not None:

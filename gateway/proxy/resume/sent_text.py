@@ -20,7 +20,7 @@ _MAX_TOKEN_ID = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SentText:
     """The part of a stream that a client has got.
 
     Attributes:
@@ -45,7 +45,7 @@ class Told:
     stop_text: bool
 
 
-def read_told(events: bytes) -> Told | None:
+def read_told(events: bytes) -> SentText | None:
     """What so many whole events say; None where there is more in them than one plain text."""
     head: dict[str, Any] | None = None
     texts: list[str] = []
@@ -85,7 +85,7 @@ def read_told(events: bytes) -> Told | None:
             ids.extend(told_ids)
     if head is None:
         return None
-    return Told(
+    return SentText(
         head,
         "".join(texts),
         chunks,

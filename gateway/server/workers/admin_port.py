@@ -21,7 +21,14 @@ from gateway.api.error_responses import problem_body, problem_headers
 from gateway.core.errors import BadRequest, ClientGone, GatewayError
 from gateway.server.workers import merged_documents as documents
 from gateway.server.workers.merged_metrics import ASK_FOR, MergedPages
-from gateway.server.workers.worker_client import Answer, Asked, Headers, NotThere, Upstream, passed_on
+from gateway.server.workers.worker_client import (
+    Headers,
+    WorkerClient,
+    WorkerRequest,
+    WorkerResponse,
+    WorkerUnreachable,
+    passed_on,
+)
 
 _ORDER_BYTES = 1024 * 1024
 """Largest order that goes to all workers; more would not be taken by any of them."""
@@ -53,7 +60,7 @@ class AdminPort:
             of what a worker that is started later has to know.
     """
 
-    def __init__(self, workers: Sequence[Upstream], on_drain: Callable[[str, bool], None]) -> None:
+    def __init__(self, workers: Sequence[WorkerClient], on_drain: Callable[[str, bool], None]) -> None:
         self._workers = workers
         self._on_drain = on_drain
         self._pages = MergedPages(len(workers))
@@ -90,9 +97,9 @@ class AdminPort:
             return
         except GatewayError as error:
             headers = [(name.encode(), value.encode()) for name, value in problem_headers(error, None).items()]
-            await _answer(send, Answer(error.status, headers, problem_body(error)))
+            await _answer(send, WorkerResponse(error.status, headers, problem_body(error)))
 
-    async def _from_all(self, asked: Asked, receive: Receive, scope: Scope, merge: _Merge) -> Answer:
+    async def _from_all(self, asked: WorkerRequest, receive: Receive, scope: Scope, merge: _Merge) -> WorkerResponse:
         body = await read_body(receive, None, _ORDER_BYTES) if asked.method == "POST" else b""
         _, first, others = await self._first(asked, body)
         if first.status != 200:
@@ -100,12 +107,12 @@ class AdminPort:
         answers = [first, *(await _gathered(others, asked, body)).values()]
         told = [orjson.loads(answer.body) for answer in answers if answer.status == 200]
         whole = orjson.dumps(merge(told, scope["query_string"].decode("latin-1")))
-        return Answer(200, _without_length(first.headers), whole)
+        return WorkerResponse(200, _without_length(first.headers), whole)
 
-    async def _metrics(self, asked: Asked) -> Answer:
+    async def _metrics(self, asked: WorkerRequest) -> WorkerResponse:
         accept = next((value.decode("latin-1") for name, value in asked.headers if name == b"accept"), "")
         headers = [header for header in asked.headers if header[0] != b"accept"]
-        inside = Asked(asked.method, asked.target, [*headers, (b"accept", ASK_FOR.encode())])
+        inside = WorkerRequest(asked.method, asked.target, [*headers, (b"accept", ASK_FOR.encode())])
         async with self._reading:  # one after the other: an older page must not count for a newer one
             lives = [worker.life for worker in self._workers]
             worker, first, others = await self._first(inside, b"")
@@ -120,15 +127,17 @@ class AdminPort:
             }
             page, content_type = self._pages.merged(pages, accept)
         headers = [header for header in _without_length(first.headers) if header[0] != b"content-type"]
-        return Answer(200, [*headers, (b"content-type", content_type.encode())], page)
+        return WorkerResponse(200, [*headers, (b"content-type", content_type.encode())], page)
 
-    async def _whoever_knows(self, asked: Asked) -> Answer:
+    async def _whoever_knows(self, asked: WorkerRequest) -> WorkerResponse:
         """The answer of the first worker that does not say that there is no such thing."""
         _, first, others = await self._first(asked, b"")
         answers = await _gathered(others, asked, b"") if first.status == 404 else {}
         return next((answer for answer in answers.values() if answer.status != 404), first)
 
-    async def _first(self, asked: Asked, body: bytes) -> tuple[Upstream, Answer, list[Upstream]]:
+    async def _first(
+        self, asked: WorkerRequest, body: bytes
+    ) -> tuple[WorkerClient, WorkerResponse, list[WorkerClient]]:
         """The first worker that answers, its answer, and the other workers."""
         there = self._there()
         if asked.method == "GET":
@@ -136,21 +145,21 @@ class AdminPort:
             return worker, answer, [each for each in there if each is not worker]
         while there:
             worker = there.pop(0)
-            with contextlib.suppress(NotThere):
+            with contextlib.suppress(WorkerUnreachable):
                 return worker, await worker.ask(asked, body), there
         raise _nobody()
 
-    def _there(self) -> list[Upstream]:
+    def _there(self) -> list[WorkerClient]:
         """The workers that are there, those that react first."""
         there = [worker for worker in self._workers if worker.is_there]
         return sorted(there, key=lambda worker: not worker.reacts)
 
-    async def _pass_on(self, asked: Asked, receive: Receive, send: Send) -> None:
+    async def _pass_on(self, asked: WorkerRequest, receive: Receive, send: Send) -> None:
         """Have one worker answer, and pass the answer on as it comes."""
         for worker in self._there():
             try:
                 response = await worker.stream(asked, _body(asked, receive))
-            except NotThere:
+            except WorkerUnreachable:
                 if asked.method not in ("GET", "HEAD"):
                     break  # its body may be gone already
                 continue
@@ -189,9 +198,9 @@ async def _relay(response: httpx.Response, receive: Receive, send: Send) -> None
         await response.aclose()
 
 
-async def _soonest(workers: Sequence[Upstream], asked: Asked) -> tuple[Upstream, Answer]:
+async def _soonest(workers: Sequence[WorkerClient], asked: WorkerRequest) -> tuple[WorkerClient, WorkerResponse]:
     """The first worker, unless it takes long: then the next one is asked as well, and whoever answers first counts."""
-    left, asking = list(workers), dict[asyncio.Task[Answer], Upstream]()
+    left, asking = list(workers), dict[asyncio.Task[WorkerResponse], WorkerClient]()
     try:
         while left or asking:
             if left:
@@ -201,7 +210,7 @@ async def _soonest(workers: Sequence[Upstream], asked: Asked) -> tuple[Upstream,
             done, _ = await asyncio.wait(asking, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 worker = asking.pop(task)
-                with contextlib.suppress(NotThere):
+                with contextlib.suppress(WorkerUnreachable):
                     return worker, task.result()
         raise _nobody()
     finally:
@@ -210,24 +219,28 @@ async def _soonest(workers: Sequence[Upstream], asked: Asked) -> tuple[Upstream,
         await asyncio.gather(*asking, return_exceptions=True)
 
 
-async def _gathered(workers: Sequence[Upstream], asked: Asked, body: bytes) -> dict[Upstream, Answer]:
+async def _gathered(
+    workers: Sequence[WorkerClient], asked: WorkerRequest, body: bytes
+) -> dict[WorkerClient, WorkerResponse]:
     """What the workers answer that do so in time."""
 
-    async def ask(worker: Upstream) -> Answer:
+    async def ask(worker: WorkerClient) -> WorkerResponse:
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS if asked.method == "GET" else None):
                 return await worker.ask(asked, body)
         except TimeoutError as error:
-            raise NotThere from error
+            raise WorkerUnreachable from error
 
     answers = await asyncio.gather(*map(ask, workers), return_exceptions=True)
     for answer in answers:
-        if isinstance(answer, BaseException) and not isinstance(answer, NotThere):
+        if isinstance(answer, BaseException) and not isinstance(answer, WorkerUnreachable):
             raise answer
-    return {worker: answer for worker, answer in zip(workers, answers, strict=True) if isinstance(answer, Answer)}
+    return {
+        worker: answer for worker, answer in zip(workers, answers, strict=True) if isinstance(answer, WorkerResponse)
+    }
 
 
-def _asked(scope: Scope) -> Asked:
+def _asked(scope: Scope) -> WorkerRequest:
     if scope["type"] != "http":
         raise BadRequest("Only HTTP is spoken here.", code="invalid_value")
     query = scope["query_string"]
@@ -236,7 +249,7 @@ def _asked(scope: Scope) -> Asked:
     client = scope.get("client")
     if client is not None:
         headers.append((b"x-forwarded-for", client[0].encode()))
-    return Asked(scope["method"], target, headers)
+    return WorkerRequest(scope["method"], target, headers)
 
 
 async def _body_pieces(receive: Receive) -> AsyncIterator[bytes]:
@@ -250,11 +263,11 @@ async def _body_pieces(receive: Receive) -> AsyncIterator[bytes]:
             return
 
 
-def _body(asked: Asked, receive: Receive) -> AsyncIterator[bytes] | bytes:
+def _body(asked: WorkerRequest, receive: Receive) -> AsyncIterator[bytes] | bytes:
     return b"" if asked.method in ("GET", "HEAD") else _body_pieces(receive)
 
 
-async def _answer(send: Send, answer: Answer) -> None:
+async def _answer(send: Send, answer: WorkerResponse) -> None:
     headers = [*_without_length(answer.headers), (b"content-length", str(len(answer.body)).encode())]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})

@@ -18,12 +18,12 @@ _BETWEEN_TWO = frozenset(
 """Headers that are about one connection, and not about what is sent on it."""
 
 
-class NotThere(Exception):
+class WorkerUnreachable(Exception):
     """The worker cannot be reached: it is starting, or it was lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WorkerRequest:
     """A question as it came.
 
     Attributes:
@@ -38,7 +38,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WorkerResponse:
     """A whole answer.
 
     Attributes:
@@ -52,7 +52,7 @@ class Answer:
     body: bytes
 
 
-class Upstream:
+class WorkerClient:
     """One worker.
 
     Args:
@@ -85,7 +85,7 @@ class Upstream:
         if self._client is not None:
             await self._client.aclose()
 
-    async def stream(self, asked: Asked, body: AsyncIterator[bytes] | bytes) -> httpx.Response:
+    async def stream(self, asked: WorkerRequest, body: AsyncIterator[bytes] | bytes) -> httpx.Response:
         """Ask it. The answer's body is still to be read, and the answer to be closed.
 
         Raises:
@@ -96,9 +96,9 @@ class Upstream:
         try:
             return await self._connected().send(request, stream=True)
         except httpx.TransportError as error:
-            raise NotThere from error
+            raise WorkerUnreachable from error
 
-    async def ask(self, asked: Asked, body: bytes = b"") -> Answer:
+    async def ask(self, asked: WorkerRequest, body: bytes = b"") -> WorkerResponse:
         """Ask it, and wait for the whole answer.
 
         Raises:
@@ -106,9 +106,9 @@ class Upstream:
         """
         response = await self.stream(asked, body)
         try:
-            return Answer(response.status_code, passed_on(response.headers.raw), await response.aread())
+            return WorkerResponse(response.status_code, passed_on(response.headers.raw), await response.aread())
         except httpx.TransportError as error:
-            raise NotThere from error
+            raise WorkerUnreachable from error
         finally:
             await response.aclose()
 

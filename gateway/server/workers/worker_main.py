@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from gateway.server.forced_end import end_process
-from gateway.server.workers.worker_messages import Messages, message, read_told
+from gateway.server.workers.worker_messages import WorkerMessageSplitter, message, read_told
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def _work(line: socket.socket) -> int:
     from gateway.core.errors import ConfigInvalid
     from gateway.fleet.drains import DrainOrder
     from gateway.server.http_server import bound
-    from gateway.server.run import Orders, Part, serve
+    from gateway.server.run import Part, ServeOptions, serve
     from gateway.telemetry import configure_logs
 
     settings, server = told.settings, told.settings.server
@@ -43,7 +43,7 @@ def _work(line: socket.socket) -> int:
         with contextlib.suppress(OSError):
             line.sendall(message(**members))
 
-    def listen(orders: Orders) -> None:
+    def listen(orders: ServeOptions) -> None:
         def take(order: dict[str, Any]) -> None:
             match order["do"]:
                 case "end":
@@ -58,7 +58,7 @@ def _work(line: socket.socket) -> int:
                     say(pong=True)
 
         loop = asyncio.get_running_loop()
-        messages = Messages(take)
+        messages = WorkerMessageSplitter(take)
 
         def readable() -> None:
             try:

@@ -1,7 +1,7 @@
 """What the supervisor and a worker say to each other, over a socket pair.
 
-First of all the worker is told what it goes by (``Told``, pickled: both run the same code, and nobody else has an end
-of the connection). After that each message is a JSON object on a line of its own. To the worker: ``{"do": "end",
+The first message to a worker is its ``WorkerStart`` (pickled: both run the same code, and only they have an end of the
+connection). After that each message is a JSON object on a line of its own. To the worker: ``{"do": "end",
 "drain": true}``, ``{"do": "now"}``, ``{"do": "reload"}``, ``{"do": "drain", "order": ["r0", true, 1e9]}``
 (``DrainOrder``), ``{"do": "ping"}``. From the worker: ``{"ready": true}``, or ``{"problems": [...]}`` if the
 configuration cannot be used, and ``{"pong": true}``. An end that is closed tells that its owner has ended.
@@ -24,7 +24,7 @@ _LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class WorkerStart:
     """What a worker goes by.
 
     Attributes:
@@ -40,13 +40,13 @@ class Told:
     port: int
 
 
-def pack_told(told: Told) -> bytes:
+def pack_told(told: WorkerStart) -> bytes:
     """As it is sent."""
     content = pickle.dumps(told)
     return _LENGTH.pack(len(content)) + content
 
 
-def read_told(line: socket.socket) -> Told:
+def read_told(line: socket.socket) -> WorkerStart:
     """Wait for it, and take it in.
 
     Raises:
@@ -54,7 +54,7 @@ def read_told(line: socket.socket) -> Told:
     """
     (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size))
     told = pickle.loads(_exactly(line, length))  # noqa: S301 - from the process that started this one
-    assert isinstance(told, Told)
+    assert isinstance(told, WorkerStart)
     return told
 
 
@@ -63,7 +63,7 @@ def message(**members: Any) -> bytes:
     return orjson.dumps(members) + b"\n"
 
 
-class Messages:
+class WorkerMessageSplitter:
     """Cuts what comes in into messages.
 
     Args:

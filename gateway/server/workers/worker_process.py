@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from gateway.server.workers.worker_messages import Messages, Told, message, pack_told
+from gateway.server.workers.worker_messages import WorkerMessageSplitter, WorkerStart, message, pack_told
 
 COMMAND = (sys.executable, "-m", "gateway.server.workers.worker_main")
 
@@ -28,7 +28,7 @@ _log = structlog.get_logger("gateway.server.workers")
 
 
 @dataclass(frozen=True, slots=True)
-class Pauses:
+class RestartDelays:
     """How long to wait before a worker is started again.
 
     Attributes:
@@ -40,14 +40,14 @@ class Pauses:
     longest: float = 30.0
 
 
-class Host(Protocol):
+class WorkerHost(Protocol):
     """Whom it belongs to."""
 
-    def on_ready(self, member: "Member") -> None:
+    def on_ready(self, member: "WorkerProcess") -> None:
         """It has begun to serve."""
         ...
 
-    def on_lost(self, member: "Member") -> None:
+    def on_lost(self, member: "WorkerProcess") -> None:
         """It serves no more; it is about to be started again."""
         ...
 
@@ -56,7 +56,7 @@ class Host(Protocol):
         ...
 
 
-class Member:
+class WorkerProcess:
     """One worker.
 
     Args:
@@ -72,7 +72,9 @@ class Member:
         has_served: Whether it ever was.
     """
 
-    def __init__(self, number: int, told: Callable[[int], Told], host: Host, pauses: Pauses = Pauses()) -> None:
+    def __init__(
+        self, number: int, told: Callable[[int], WorkerStart], host: WorkerHost, pauses: RestartDelays = RestartDelays()
+    ) -> None:
         self.number = number
         self.lives = 0
         self.serves = False
@@ -166,7 +168,7 @@ class Member:
                 )
             ours.setblocking(False)
             self._transport, line = await asyncio.get_running_loop().create_unix_connection(
-                lambda: _Line(Messages(self._take)), sock=ours
+                lambda: _WorkerLink(WorkerMessageSplitter(self._take)), sock=ours
             )
         except OSError as error:
             ours.close()
@@ -191,8 +193,8 @@ class Member:
             self._host.on_ready(self)
 
 
-class _Line(asyncio.Protocol):
-    def __init__(self, messages: Messages) -> None:
+class _WorkerLink(asyncio.Protocol):
+    def __init__(self, messages: WorkerMessageSplitter) -> None:
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._messages = messages
 

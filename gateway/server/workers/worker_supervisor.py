@@ -25,9 +25,9 @@ from gateway.server.http_server import HttpServer, bound, url_of
 from gateway.server.reload import Reloader
 from gateway.server.run import log_ready
 from gateway.server.workers.admin_port import AdminPort
-from gateway.server.workers.worker_client import Upstream
-from gateway.server.workers.worker_messages import Told
-from gateway.server.workers.worker_process import Member
+from gateway.server.workers.worker_client import WorkerClient
+from gateway.server.workers.worker_messages import WorkerStart
+from gateway.server.workers.worker_process import WorkerProcess
 from gateway.tasks import TaskGroupOwner
 
 _PATIENCE_SECONDS = 3.5
@@ -77,8 +77,8 @@ class _Supervisor:
         self._config = config
         self._public = public
         self._folder = folder
-        self._crew = [Member(number, self._told, self) for number in range(workers)]
-        self._upstreams = [Upstream(self._place(member.number).admin_at) for member in self._crew]
+        self._crew = [WorkerProcess(number, self._told, self) for number in range(workers)]
+        self._upstreams = [WorkerClient(self._place(member.number).admin_at) for member in self._crew]
         self._port = AdminPort(self._upstreams, on_drain=self._take_drain)
         self._drains: dict[str, DrainOrder] = {}
         self._all_serve = asyncio.Event()
@@ -110,7 +110,7 @@ class _Supervisor:
         loop.add_signal_handler(signal.SIGINT, lambda: self._end(drain=False))
         loop.add_signal_handler(signal.SIGHUP, reload)
         with _listening(self._folder) as door:
-            self._explain = explain_front(self._settings, _Nobody(), door=door.fileno())
+            self._explain = explain_front(self._settings, _NoExplainObserver(), door=door.fileno())
             self._explain.start()
             try:
                 await self._serve(admin, ready, reloader)
@@ -157,7 +157,7 @@ class _Supervisor:
 
     # As the workers' host.
 
-    def on_ready(self, member: Member) -> None:
+    def on_ready(self, member: WorkerProcess) -> None:
         """See ``Host``."""
         self._upstreams[member.number].open()
         for order in self._drains.values():
@@ -166,7 +166,7 @@ class _Supervisor:
         if all(each.has_served for each in self._crew):
             self._all_serve.set()
 
-    def on_lost(self, member: Member) -> None:
+    def on_lost(self, member: WorkerProcess) -> None:
         """See ``Host``."""
         self._upstreams[member.number].lost()
         self._port.lost(member.number)
@@ -191,8 +191,8 @@ class _Supervisor:
             if member.serves:
                 member.say(**members)
 
-    def _told(self, number: int) -> Told:
-        return Told(self._settings, self._config, self._place(number), self._public.getsockname()[1])
+    def _told(self, number: int) -> WorkerStart:
+        return WorkerStart(self._settings, self._config, self._place(number), self._public.getsockname()[1])
 
     def _place(self, number: int) -> WorkerPlace:
         return WorkerPlace(number, self._folder)
@@ -223,7 +223,7 @@ class _Supervisor:
                 await self._explain.ask("request", {"id": ""})
 
 
-class _Nobody:
+class _NoExplainObserver:
     """An ``ExplainObserver``: the workers count."""
 
     def on_missed(self, model: str, tenant: str, reason: Reason, tokens: int) -> None:

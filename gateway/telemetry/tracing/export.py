@@ -162,7 +162,7 @@ class _Alarm:
             _log.info("tracing_works_again", endpoint=self._endpoint)
 
 
-class _FirstWords(logging.Handler):
+class _FirstMessages(logging.Handler):
     """Keeps what OpenTelemetry's packages say: they say it with every batch, and that is not for the log.
 
     Attributes:
@@ -184,7 +184,7 @@ def _version() -> str:
         return "unknown"
 
 
-_FIRST_WORDS = _FirstWords(logging.WARNING)
+_FIRST_WORDS = _FirstMessages(logging.WARNING)
 _packages = logging.getLogger("opentelemetry")
 _packages.addHandler(_FIRST_WORDS)
 _packages.propagate = False

@@ -9,17 +9,17 @@ import structlog
 from screening import SECRET, Remembering, chat, request, screening, system
 
 from gateway.canon.pii import PersonalDataScreen
-from gateway.canon.pii.found_cache import Memo
+from gateway.canon.pii.found_cache import FoundCache
 from gateway.canon.pii.patterns import Hit, Patterns
 from gateway.canon.pii.tally import Tally
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.core.errors import BadRequest, GatewayError
 from gateway.core.ids import ReplicaId, Target
-from gateway.core.personal_findings import Finding, FindingReport
+from gateway.core.personal_findings import FindingReport, PersonalFinding
 from gateway.core.request import Endpoint
 
 TEXT = f"Write to {SECRET}."
-FOUND = Finding("email", "messages[0].content", 9, len(SECRET))
+FOUND = PersonalFinding("email", "messages[0].content", 9, len(SECRET))
 
 
 async def idle(screen, observer, count):
@@ -226,7 +226,7 @@ async def test_what_is_too_long_to_search_does_not_go_on(mode):
 
 
 async def test_what_one_tenant_sent_is_not_remembered_for_another():
-    memo = Memo(100_000)
+    memo = FoundCache(100_000)
     memo.put("a", "text", ())
     assert memo.get("a", "text") == ()
     assert memo.get("b", "text") is None
@@ -321,16 +321,16 @@ def test_findings_of_all_spaces_are_bounded():
     tally = Tally(max_findings_per_space=10, max_findings=25)
     for space in "abc":
         for start in range(8):
-            tally.count(space, Finding("email", "p", start, 1), shared=False)
-    tally.count("a", Finding("email", "p", 0, 1), shared=False)
+            tally.count(space, PersonalFinding("email", "p", start, 1), shared=False)
+    tally.count("a", PersonalFinding("email", "p", 0, 1), shared=False)
     for start in range(8):
-        tally.count("d", Finding("email", "p", start, 1), shared=False)
+        tally.count("d", PersonalFinding("email", "p", start, 1), shared=False)
         assert len(tally) <= 25
     assert [len(tally.reports(space)) for space in "abcd"] == [8, 0, 8, 8]
 
 
 def test_memo_is_bounded_by_bytes():
-    memo = Memo(100_000)
+    memo = FoundCache(100_000)
     for n in range(1000):
         memo.put("a", f"{n}" + "x" * 1000, (Hit("email", 0, 1),))
         assert memo.bytes <= 100_000
@@ -341,7 +341,7 @@ def test_memo_is_bounded_by_bytes():
 
 
 def test_memo_leaves_out_what_would_crowd_out_the_others():
-    memo = Memo(100_000)
+    memo = FoundCache(100_000)
     memo.put("a", "small", ())
     memo.put("a", "x" * 30_000, ())
     memo.put("a", "é" * 30_000, ())

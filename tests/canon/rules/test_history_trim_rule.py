@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.canon.edits import applied
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 from gateway.canon.rules.history_trim import HistoryTrim
 from gateway.canon.token_counts import TokenCounts
 from gateway.config.canon_settings import HistoryTrimSettings
@@ -23,7 +23,7 @@ def words(text):
 
 
 def knowing(limit=LIMIT, count_tokens=words):
-    return Given(now=0.0, context_limit=limit, count_tokens=count_tokens)
+    return RuleContext(now=0.0, context_limit=limit, count_tokens=count_tokens)
 
 
 def said(role, tokens, **more):

@@ -8,11 +8,11 @@ import pytest
 
 from gateway.canon.edits import applied
 from gateway.canon.rewrite import rewritten
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 from gateway.canon.rules.json_keys import JsonKeys
 from gateway.core.request import Endpoint
 
-GIVEN = Given(now=0)
+GIVEN = RuleContext(now=0)
 RULE = JsonKeys()
 
 WELL_WRITTEN = {
@@ -181,7 +181,7 @@ def test_the_rest_of_a_message_stays_the_same():
 def test_old_functions_and_completions_are_left_alone():
     fields = {"messages": [], "functions": [{"parameters": {}, "name": "b"}]}
     assert after(fields) is fields
-    given = Given(now=0, endpoint=Endpoint.COMPLETIONS)
+    given = RuleContext(now=0, endpoint=Endpoint.COMPLETIONS)
     assert RULE.detect({"prompt": "x", "tools": [{"function": {}, "type": "x"}]}, given).edits == ()
 
 

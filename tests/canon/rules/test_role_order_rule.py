@@ -3,12 +3,12 @@
 import pytest
 
 from gateway.canon.edits import applied
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 from gateway.canon.rules.role_order import RoleOrder
 from gateway.config.canon_settings import RoleOrderSettings
 from gateway.core.request import Endpoint
 
-GIVEN = Given(now=0)
+GIVEN = RuleContext(now=0)
 
 
 def chat(*turns):
@@ -155,5 +155,5 @@ def test_what_is_said_counts_messages_and_quotes_nothing():
 
 def test_a_completion_has_no_messages():
     fields = {"prompt": "x", **chat(("user", "u"), ("system", "s"))}
-    assert not RoleOrder(RoleOrderSettings()).detect(fields, Given(now=0, endpoint=Endpoint.COMPLETIONS)).edits
+    assert not RoleOrder(RoleOrderSettings()).detect(fields, RuleContext(now=0, endpoint=Endpoint.COMPLETIONS)).edits
     assert ordered({"prompt": "x"}) == {"prompt": "x"}

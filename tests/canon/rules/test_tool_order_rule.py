@@ -5,11 +5,11 @@ import itertools
 import pytest
 
 from gateway.canon.edits import applied
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 from gateway.canon.rules.tool_order import ToolOrder
 from gateway.core.request import Endpoint
 
-GIVEN = Given(now=0)
+GIVEN = RuleContext(now=0)
 RULE = ToolOrder()
 
 
@@ -64,7 +64,7 @@ def test_old_functions_are_left_alone():
 
 
 def test_a_completion_has_no_tools():
-    given = Given(now=0, endpoint=Endpoint.COMPLETIONS)
+    given = RuleContext(now=0, endpoint=Endpoint.COMPLETIONS)
     assert RULE.detect({"prompt": "x", "tools": [function("b"), function("a")]}, given).edits == ()
 
 

@@ -3,9 +3,9 @@
 from collections import Counter
 
 from gateway.canon.edits import applied
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 
-NOW = Given(now=0.0)
+NOW = RuleContext(now=0.0)
 TEXT_ROLES = ("system", "developer", "user")
 
 

@@ -2,7 +2,7 @@
 
 import orjson
 
-from gateway.core.explanation import Difference, Reply
+from gateway.core.explanation import Difference, ReplyChoice
 from gateway.explain.diff import find_difference
 from gateway.explain.prompt_text import PromptText, prompt_text
 
@@ -48,8 +48,8 @@ def difference(
     )
 
 
-def answered(text=None, **more) -> Reply:
-    return Reply(text, None, **more)
+def answered(text=None, **more) -> ReplyChoice:
+    return ReplyChoice(text, None, **more)
 
 
 def code(found: Difference | None) -> tuple[str, str] | None:

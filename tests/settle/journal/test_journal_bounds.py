@@ -4,9 +4,9 @@ import tracemalloc
 
 from written_requests import NOON, ask, difference, explanation, finished
 
-from gateway.core.explanation import Where
+from gateway.core.explanation import SpaceKey
 from gateway.core.reasons import Reason
-from gateway.stats import Journal, JournalLimits
+from gateway.stats import Stats, StatsLimits
 
 
 def explained(number: int):
@@ -15,8 +15,8 @@ def explained(number: int):
 
 
 def test_thirty_thousand_requests_of_as_many_clients():
-    limits = JournalLimits(requests=500, keys=50, sources=10)
-    journal = Journal(NOON, limits)
+    limits = StatsLimits(requests=500, keys=50, sources=10)
+    journal = Stats(NOON, limits)
     for number in range(30_000):
         told = finished(f"r{number}", NOON + number / 40, tenant=f"t{number % 2000}", source=f"s{number}")
         journal.add(told, explained(number), 1)
@@ -36,8 +36,8 @@ def test_thirty_thousand_requests_of_as_many_clients():
 
 
 def test_memory_does_not_grow_with_the_number_of_clients():
-    limits = JournalLimits(requests=200, keys=20, sources=10, findings=20)
-    journal = Journal(NOON, limits)
+    limits = StatsLimits(requests=200, keys=20, sources=10, findings=20)
+    journal = Stats(NOON, limits)
 
     def flood(begin: int, count: int) -> int:
         for number in range(begin, begin + count):
@@ -58,7 +58,7 @@ def test_memory_does_not_grow_with_the_number_of_clients():
 
 
 def test_a_busy_hour_takes_little_memory():
-    journal = Journal(NOON, JournalLimits(requests=10, findings=20))
+    journal = Stats(NOON, StatsLimits(requests=10, findings=20))
     tracemalloc.start()
     try:
         for number in range(7200):
@@ -72,7 +72,7 @@ def test_a_busy_hour_takes_little_memory():
 
 
 def test_a_client_that_was_there_first_is_not_pushed_out_by_a_flood_of_names():
-    journal = Journal(NOON, JournalLimits(keys=20, sources=5))
+    journal = Stats(NOON, StatsLimits(keys=20, sources=5))
     journal.add(finished("mine", NOON), explanation(), 1)
     for number in range(300):
         journal.add(finished(f"r{number}", NOON + number, source=f"random-{number}"), explanation(), 1)
@@ -84,7 +84,7 @@ def test_a_client_that_was_there_first_is_not_pushed_out_by_a_flood_of_names():
 
 
 def test_one_tenants_flood_of_names_leaves_room_for_other_tenants():
-    journal = Journal(NOON, JournalLimits(keys=20, sources=5))
+    journal = Stats(NOON, StatsLimits(keys=20, sources=5))
     for number in range(300):
         journal.add(finished(f"r{number}", source=f"random-{number}"), explanation(), 1)
     journal.add(finished("shop", tenant="shop", source="web"), explanation(), 1)
@@ -93,10 +93,10 @@ def test_one_tenants_flood_of_names_leaves_room_for_other_tenants():
 
 
 def test_a_new_version_of_the_template_takes_the_place_of_the_old_one():
-    journal = Journal(NOON, JournalLimits(keys=10, sources=10))
+    journal = Stats(NOON, StatsLimits(keys=10, sources=10))
     for at, version in ((NOON, "v3"), (NOON + 90, "v4")):
         for number in range(10):
-            told = finished(f"{version}-{number}", at, source=f"app-{number}", where=Where("m", template=version))
+            told = finished(f"{version}-{number}", at, source=f"app-{number}", where=SpaceKey("m", template=version))
             journal.add(told, explanation(), 1)
     shown = ask(journal, "summary", NOON + 90)
     assert {each["template"]: each["requests"] for each in shown["by_template"]} == {"v3": 10, "v4": 10}
@@ -104,9 +104,9 @@ def test_a_new_version_of_the_template_takes_the_place_of_the_old_one():
 
 
 def test_versions_beyond_the_bound_are_folded_last():
-    journal = Journal(NOON, JournalLimits(keys=4, sources=4))
+    journal = Stats(NOON, StatsLimits(keys=4, sources=4))
     for number in range(200):
-        where = Where("m", template=f"v{number}")
+        where = SpaceKey("m", template=f"v{number}")
         journal.add(
             finished(f"r{number}", NOON, tenant=f"t{number}", source=f"s{number}", where=where), explanation(), 1
         )
@@ -117,7 +117,7 @@ def test_versions_beyond_the_bound_are_folded_last():
 
 
 def test_a_week_of_new_names_has_a_bounded_summary():
-    journal = Journal(NOON, JournalLimits(keys=30, sources=30))
+    journal = Stats(NOON, StatsLimits(keys=30, sources=30))
     for number in range(24 * 6 * 30):
         told = finished(f"r{number}", NOON + number * 120, tenant=f"t{number}", source=f"s{number}")
         journal.add(told, explanation(), 1)
@@ -130,7 +130,7 @@ def test_a_week_of_new_names_has_a_bounded_summary():
 
 
 def test_names_that_are_not_used_any_more_make_room():
-    journal = Journal(NOON, JournalLimits(keys=5, sources=5))
+    journal = Stats(NOON, StatsLimits(keys=5, sources=5))
     for number in range(5):
         journal.add(finished(f"r{number}", source=f"old-{number}"), explanation(), 1)
     journal.add(finished("new", NOON + 7300, source="new"), explanation(), 1)

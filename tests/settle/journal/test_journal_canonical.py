@@ -9,7 +9,7 @@ from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import Canonicalized, EditShown, RuleMode, RuleOutcome
 from gateway.core.explanation import ReferenceShown, VaryingSlot
 from gateway.core.reasons import Reason
-from gateway.stats import Journal, JournalLimits, Price
+from gateway.stats import ComputePrice, Stats, StatsLimits
 
 OBSERVE, APPLY = RuleMode.OBSERVE, RuleMode.APPLY
 
@@ -24,7 +24,7 @@ def canonicalization(journal, **arguments):
 
 
 def test_rules_are_told_by_what_they_bring():
-    journal = Journal(NOON - 600, price=Price(36.0, "EUR"))
+    journal = Stats(NOON - 600, price=ComputePrice(36.0, "EUR"))
     for number in range(10):
         outcomes = (
             ("dynamic-suffix", OBSERVE, 2, 500, 0),
@@ -54,7 +54,7 @@ def test_rules_are_told_by_what_they_bring():
 
 
 def test_all_rules_together_are_told_where_there_are_several():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     journal.add(finished("one"), observed(("unicode", OBSERVE, 1, 0, 0), ("all", OBSERVE, 1, 0, 0)), 1)
     assert [each["rule"] for each in canonicalization(journal)["rules"]] == ["unicode"]
     both = (("unicode", OBSERVE, 1, 0, 0), ("whitespace", OBSERVE, 1, 0, 16), ("all", OBSERVE, 2, 900, 0))
@@ -67,7 +67,7 @@ def test_all_rules_together_are_told_where_there_are_several():
 
 
 def test_tokens_are_worth_what_they_take_at_their_model():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     slow = finished("slow", model="large", prefill_seconds_per_token=0.1)
     for each in (slow, finished("quick")):
         journal.add(each, observed(("unicode", OBSERVE, 1, 100, 0)), 1)
@@ -83,7 +83,7 @@ def test_tokens_are_worth_what_they_take_at_their_model():
 
 
 def test_figures_of_rules_come_out_of_all_windows():
-    journal = Journal(NOON - 8 * 86400)
+    journal = Stats(NOON - 8 * 86400)
     for hours in range(0, 7 * 24, 5):
         journal.add(finished(f"r{hours}", NOON - 3600 * hours), observed(("unicode", APPLY, 1, 10, 3)), 1)
     for window, count in (("1h", 1), ("24h", 5), ("7d", 34)):
@@ -94,7 +94,7 @@ def test_figures_of_rules_come_out_of_all_windows():
 
 
 def test_a_request_tells_what_was_changed_in_it():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     edits = (
         EditShown("unicode", APPLY, "removed", "messages[0].content", "A sign is taken out.", -1, "9", ""),
         EditShown("whitespace", OBSERVE, "trimmed", "messages[1].content", "Blanks are taken out."),
@@ -156,7 +156,7 @@ def varying(tokens=300, within="session", **fields):
 
 
 def test_places_that_vary_are_suggested_as_settings():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     for number in range(4):
         journal.add(finished(f"r{number}"), varying(), 1)
     journal.add(finished("other", source="mobile"), varying(500, regex="^It's (.+?) o''clock"), 1)
@@ -184,7 +184,7 @@ def test_places_that_vary_are_suggested_as_settings():
 
 def test_what_was_not_seen_changing_within_a_conversation_belongs_to_it():
     """Pasted as it is, one customer's name must not come into another one's conversation."""
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     journal.add(finished("one"), varying(within="skeleton"), 1)
     journal.add(finished("two"), varying(500, reason=Reason.USER_DATA, within="similar"), 1)
     (found,) = canonicalization(journal)["suggestions"]
@@ -192,7 +192,7 @@ def test_what_was_not_seen_changing_within_a_conversation_belongs_to_it():
 
 
 def test_a_value_that_was_kept_belongs_to_the_conversation():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     journal.add(finished("one"), varying(), 1)
     assert canonicalization(journal)["suggestions"][0]["varies"] == "request"
     journal.add(finished("two"), varying(0, is_kept=True), 1)
@@ -203,7 +203,7 @@ def test_a_value_that_was_kept_belongs_to_the_conversation():
 
 
 def test_only_what_costs_most_is_suggested():
-    journal = Journal(NOON - 600, JournalLimits(suggestions=30))
+    journal = Stats(NOON - 600, StatsLimits(suggestions=30))
     for number in range(1000):
         journal.add(finished(f"r{number}", NOON - 300), varying(number, regex=f"^Place {number}: (.+)$"), 1)
     journal.add(finished("last"), varying(1, regex="^Last: (.+)$"), 1)
@@ -213,7 +213,7 @@ def test_only_what_costs_most_is_suggested():
 
 
 def test_new_versions_of_a_template_make_no_other_suggestion():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     for version in ("v1", "v2"):
         where = msgspec.structs.replace(finished().where, template=version)
         journal.add(finished(version, where=where), varying(), 1)

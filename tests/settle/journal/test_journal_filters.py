@@ -4,19 +4,19 @@ import pytest
 from written_requests import NOON, ask, asked, explanation, finished
 
 from gateway.core.errors import BadRequest, NotFound
-from gateway.core.explanation import Where
+from gateway.core.explanation import SpaceKey
 from gateway.core.reasons import Reason
-from gateway.stats import Journal
+from gateway.stats import Stats
 
 
 @pytest.fixture
-def journal() -> Journal:
+def journal() -> Stats:
     """Three requests that differ in everything that can be filtered by."""
-    made = Journal(NOON - 3600)
+    made = Stats(NOON - 3600)
     made.add(finished("a", NOON - 3, model="m", tenant="acme", source="web", session="s1"), explanation(), 1)
     evicted = explanation(0, {Reason.EVICTED: 10})
     made.add(finished("b", NOON - 2, model="n", tenant="acme", source="mobile", session="s2"), evicted, 1)
-    rolled_out = Where("m", template="v4")
+    rolled_out = SpaceKey("m", template="v4")
     made.add(
         finished("c", NOON - 1, model="m", tenant="shop", source="web", session="s1", where=rolled_out), evicted, 1
     )

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from written_requests import NOON, ask, difference, explanation, finished
 
 from gateway.core.reasons import REASONS, Reason, Remedy
-from gateway.stats import Journal, JournalLimits, Price
+from gateway.stats import ComputePrice, Stats, StatsLimits
 
 
 def timed(tokens: int = 360, **fields):
@@ -17,7 +17,7 @@ def timed(tokens: int = 360, **fields):
 def test_a_finding_says_what_it_costs_a_day():
     # The journal is ten minutes old; in them 41 requests lost 2,500 tokens each, of 1 ms, on one GPU: 102.5 GPU
     # seconds, which is 14,760 a day or 4.1 hours.
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     for number in range(41):
         journal.add(finished(f"r{number}", NOON - 500 + number, source="mobile"), timed(2500), 1)
     (found,) = ask(journal, "summary")["findings"]
@@ -35,7 +35,7 @@ def test_a_finding_says_what_it_costs_a_day():
 
 
 def test_a_finding_says_what_share_of_the_prompts_it_is():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     journal.add(finished("a", source="web"), timed(160), 1)
     journal.add(finished("b", source="mobile"), explanation(600, {Reason.NEW_CONTENT: 600}), 1)
     (found,) = ask(journal, "summary")["findings"]
@@ -45,7 +45,7 @@ def test_a_finding_says_what_share_of_the_prompts_it_is():
 
 
 def test_findings_of_a_week_are_all_there_and_once():
-    journal = Journal(NOON - 8 * 86400)
+    journal = Stats(NOON - 8 * 86400)
     for hour in reversed(range(24 * 7 - 1)):
         journal.add(finished(f"r{hour}", NOON + 5000 - 3600 * hour), timed(100), 1)
     found = {w: ask(journal, "summary", NOON + 5000, window=w)["findings"][0]["requests"] for w in ("1h", "24h", "7d")}
@@ -53,7 +53,7 @@ def test_findings_of_a_week_are_all_there_and_once():
 
 
 def test_a_finding_says_the_money_where_there_is_a_price():
-    journal = Journal(NOON - 600, price=Price(2.0, "EUR"))
+    journal = Stats(NOON - 600, price=ComputePrice(2.0, "EUR"))
     journal.add(finished(), timed(1000), 25)  # 25 GPU seconds in 600 seconds: an hour a day
     (found,) = ask(journal, "summary")["findings"]
     assert found["sentence"].endswith("costs 1.0 GPU hours (2.00 EUR) a day.")
@@ -61,7 +61,7 @@ def test_a_finding_says_the_money_where_there_is_a_price():
 
 
 def test_less_than_a_minute_is_not_drawn_out_to_a_day():
-    journal = Journal(NOON - 59)
+    journal = Stats(NOON - 59)
     journal.add(finished(), timed(1000), 1)
     (found,) = ask(journal, "summary")["findings"]
     assert found["sentence"] == "The time in messages[0].content, line 2 (web) cost 1.0 GPU seconds in 59 s."
@@ -71,7 +71,7 @@ def test_less_than_a_minute_is_not_drawn_out_to_a_day():
 
 
 def test_a_day_is_reckoned_from_what_the_window_covers_not_from_its_name():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     journal.add(finished(), timed(1000), 1)
     for window in ("15m", "1h", "24h", "7d"):
         (found,) = ask(journal, "summary", window=window)["findings"]
@@ -79,7 +79,7 @@ def test_a_day_is_reckoned_from_what_the_window_covers_not_from_its_name():
 
 
 def test_places_and_clients_are_told_apart():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     journal.add(finished("a", source="web"), timed(100), 1)
     journal.add(finished("b", source="mobile"), timed(300), 1)
     journal.add(finished("c", source="web"), timed(200, line=9), 1)
@@ -90,7 +90,7 @@ def test_places_and_clients_are_told_apart():
 
 
 def test_one_fault_in_many_turns_is_one_finding():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     for turn in range(6):
         edited = difference(
             Reason.HISTORY_EDITED, detail="edited", path=f"messages[{turn * 2}].content", line=turn, said="Edited."
@@ -102,7 +102,7 @@ def test_one_fault_in_many_turns_is_one_finding():
 
 
 def test_what_nobody_can_mend_is_no_finding():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     for number, reason in enumerate(Reason):
         journal.add(finished(f"r{number}"), explanation(0, {reason: 100}), 1)
     found = {each["reason"] for window in ("1h",) for each in ask(journal, "summary", window=window)["findings"]}
@@ -112,7 +112,7 @@ def test_what_nobody_can_mend_is_no_finding():
 
 
 def test_a_reason_without_a_place_is_told_by_its_title():
-    journal = Journal(NOON - 3600)
+    journal = Stats(NOON - 3600)
     journal.add(finished(), explanation(0, {Reason.EVICTED: 1000}), 1)
     (found,) = ask(journal, "summary")["findings"]
     assert found["sentence"].startswith("“Evicted” (web) costs ")
@@ -120,7 +120,7 @@ def test_a_reason_without_a_place_is_told_by_its_title():
 
 
 def test_the_difference_is_the_cause_only_of_its_own_reason():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     missed = {Reason.EVICTED: 100, Reason.DYNAMIC_TIME: 50}
     journal.add(finished(), explanation(0, missed, difference=difference()), 1)
     places = {each["reason"]: each["path"] for each in ask(journal, "summary")["findings"]}
@@ -129,7 +129,7 @@ def test_the_difference_is_the_cause_only_of_its_own_reason():
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 500), st.integers(0, 899)), min_size=1, max_size=60))
 def test_the_costliest_come_first_with_all_their_tokens(requests):
-    journal = Journal(NOON - 3600)
+    journal = Stats(NOON - 3600)
     tokens: dict[int, int] = {}
     for number, (line, lost, age) in enumerate(sorted(requests, key=lambda each: -each[2])):
         journal.add(finished(f"r{number}", NOON - age), timed(lost, line=line + 1), 1)
@@ -141,7 +141,7 @@ def test_the_costliest_come_first_with_all_their_tokens(requests):
 
 
 def test_what_comes_late_is_added_to_its_finding():
-    journal = Journal(NOON - 3600)
+    journal = Stats(NOON - 3600)
     for at in (NOON, NOON + 7200, NOON + 1, NOON + 7201):
         journal.add(finished(str(at), at), timed(100), 1)
     (found,) = ask(journal, "summary", NOON + 7210, window="24h")["findings"]
@@ -149,7 +149,7 @@ def test_what_comes_late_is_added_to_its_finding():
 
 
 def test_the_largest_stay_when_there_are_too_many_to_keep():
-    journal = Journal(NOON - 3600, JournalLimits(findings=20))
+    journal = Stats(NOON - 3600, StatsLimits(findings=20))
     for number in range(80):
         journal.add(finished(f"r{number}", NOON + number / 10), timed(1 + number, line=number + 1), 1)
     journal.add(finished("next", NOON + 7200), timed(5, line=999), 1)

@@ -8,21 +8,21 @@ from hypothesis import strategies as st
 from written_requests import NOON, explanation, explanations, finished
 
 from gateway.core.errors import BadRequest
-from gateway.core.explanation import Where
+from gateway.core.explanation import SpaceKey
 from gateway.core.reasons import Reason
-from gateway.stats import Journal, Price
+from gateway.stats import ComputePrice, Stats
 from gateway.stats import peer_totals as module
 
 
-def journals(*names: str, since: float = NOON - 5000) -> list[Journal]:
-    return [Journal(since, price=Price(3.6), name=name.encode()) for name in names]
+def journals(*names: str, since: float = NOON - 5000) -> list[Stats]:
+    return [Stats(since, price=ComputePrice(3.6), name=name.encode()) for name in names]
 
 
-def told(*others: Journal, now: float = NOON) -> list[bytes]:
+def told(*others: Stats, now: float = NOON) -> list[bytes]:
     return [other.answer("figures", {}, now) for other in others]
 
 
-def ask_all(journal: Journal, others, now: float = NOON, **arguments: str):
+def ask_all(journal: Stats, others, now: float = NOON, **arguments: str):
     return orjson.loads(journal.answer("summary", {"gateways": "all"} | arguments, now, others))
 
 
@@ -64,7 +64,7 @@ def test_figures_of_all_are_those_of_one_that_answered_everything(requests, wind
     several, (one,) = journals("a", "b", "c"), journals("one")
     # Most tokens first, else by name: of the same tokens, reasons stand in the order in which they came.
     for number, (which, explained, age, model, tenant, source, ttft) in enumerate(requests):
-        fields = {"model": model, "tenant": tenant, "source": source, "ttft_seconds": ttft, "where": Where(model)}
+        fields = {"model": model, "tenant": tenant, "source": source, "ttft_seconds": ttft, "where": SpaceKey(model)}
         request = finished(f"r{number}", NOON - age, **fields)
         one.add(request, explained, 2)
         several[which].add(request, explained, 2)

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from written_requests import NOON, ask, difference, explanation, finished, reference
 
 from gateway.core.errors import NotFound
-from gateway.core.explanation import Attribution, Explanation, Holder, Reply, TokenWindows
+from gateway.core.explanation import Attribution, Explanation, ReplicaPrefix, ReplyChoice, TokenWindows
 from gateway.core.reasons import REASONS, Reason, Remedy, Rung
-from gateway.stats import Journal, JournalLimits, Price
+from gateway.stats import ComputePrice, Stats, StatsLimits
 
 
-def ids(journal: Journal, now: float = NOON, **filters: str) -> list[str]:
+def ids(journal: Stats, now: float = NOON, **filters: str) -> list[str]:
     return [each["id"] for each in ask(journal, "requests", now, **filters)["requests"]]
 
 
-def detail(*, price: Price | None = None, gpus: float = 1, explained: Explanation, **fields):
-    journal = Journal(NOON - 60, price=price or Price())
+def detail(*, price: ComputePrice | None = None, gpus: float = 1, explained: Explanation, **fields):
+    journal = Stats(NOON - 60, price=price or ComputePrice())
     journal.add(finished(**fields), explained, gpus)
     return ask(journal, "request", id="r1")
 
@@ -32,7 +32,7 @@ def told(explained: Explanation, **fields) -> str:
 
 
 def test_a_line_says_what_one_looks_for():
-    journal = Journal(NOON - 60)
+    journal = Stats(NOON - 60)
     missed = {Reason.BLOCK_BOUNDARY: 10, Reason.DYNAMIC_TIME: 300, Reason.NEW_CONTENT: 50}
     journal.add(finished(session="s1"), explanation(640, missed, turn=3), 1)
     (line,) = ask(journal, "requests")["requests"]
@@ -60,7 +60,7 @@ def test_a_line_says_what_one_looks_for():
 
 
 def test_of_several_with_one_id_the_last_is_kept():
-    journal = Journal(NOON - 60)
+    journal = Stats(NOON - 60)
     journal.add(finished("a", NOON), explanation(100, {}), 1)
     journal.add(finished("b", NOON + 1), explanation(), 1)
     journal.add(finished("a", NOON + 2), explanation(200, {}), 1)
@@ -70,7 +70,7 @@ def test_of_several_with_one_id_the_last_is_kept():
 
 
 def test_requests_are_forgotten_with_time():
-    journal = Journal(NOON - 60, JournalLimits(ttl_seconds=100))
+    journal = Stats(NOON - 60, StatsLimits(ttl_seconds=100))
     journal.add(finished("a", NOON), explanation(), 1)
     journal.add(finished("b", NOON + 50), explanation(), 1)
     assert ids(journal, NOON + 99) == ["b", "a"]
@@ -82,17 +82,17 @@ def test_requests_are_forgotten_with_time():
 
 
 def test_the_oldest_go_when_there_are_too_many():
-    journal = Journal(NOON - 60, JournalLimits(requests=3))
+    journal = Stats(NOON - 60, StatsLimits(requests=3))
     for name in "abcd":
         journal.add(finished(name), explanation(), 1)
     assert ids(journal) == ["d", "c", "b"]
-    journal.configure(JournalLimits(requests=1), Price(), NOON)
+    journal.configure(StatsLimits(requests=1), ComputePrice(), NOON)
     assert ids(journal) == ["d"]
 
 
 def test_the_oldest_go_when_they_are_too_large():
-    journal = Journal(NOON - 60, JournalLimits(request_bytes=100_000))
-    holders = tuple(Holder(f"replica-{number}:8000", 0, 0) for number in range(500))
+    journal = Stats(NOON - 60, StatsLimits(request_bytes=100_000))
+    holders = tuple(ReplicaPrefix(f"replica-{number}:8000", 0, 0) for number in range(500))
     for number in range(50):
         journal.add(finished(f"r{number}", holders=holders), explanation(), 1)
     kept = ids(journal)
@@ -103,7 +103,7 @@ def test_the_oldest_go_when_they_are_too_large():
 
 
 def test_an_id_that_comes_again_and_again_pushes_nothing_out():
-    journal = Journal(NOON - 60, JournalLimits(request_bytes=20_000))
+    journal = Stats(NOON - 60, StatsLimits(request_bytes=20_000))
     journal.add(finished("a"), explanation(), 1)
     for _ in range(200):
         journal.add(finished("b"), explanation(), 1)
@@ -111,10 +111,10 @@ def test_an_id_that_comes_again_and_again_pushes_nothing_out():
 
 
 def test_texts_and_tokens_take_no_room():
-    journal = Journal(NOON - 60, JournalLimits(request_bytes=100_000))
+    journal = Stats(NOON - 60, StatsLimits(request_bytes=100_000))
     long = b"x" * 50_000
     for number in range(20):
-        told_by_engine = Reply("x" * 50_000, long)
+        told_by_engine = ReplyChoice("x" * 50_000, long)
         journal.add(finished(f"r{number}", body=long, parts=(long,), replies=(told_by_engine,)), explanation(), 1)
     assert len(ids(journal)) == 20
 
@@ -125,7 +125,7 @@ def test_texts_and_tokens_take_no_room():
 def test_everything_of_a_request_is_told():
     missed = {Reason.LOAD_BALANCED: 64, Reason.DYNAMIC_TIME: 256, Reason.NEW_CONTENT: 40}
     explained = explanation(640, missed, reference=reference(), difference=difference(), turn=2)
-    shown = detail(explained=explained, price=Price(3.6), gpus=2, session="s1")
+    shown = detail(explained=explained, price=ComputePrice(3.6), gpus=2, session="s1")
     assert next(iter(shown)) == "told"
     assert (shown["id"], shown["model"], shown["tenant"], shown["source"]) == ("r1", "m", "acme", "web")
     assert (shown["session"], shown["turn"], shown["status"], shown["streamed"]) == ("s1", 2, 200, True)
@@ -185,8 +185,8 @@ def test_everything_of_a_request_is_told():
 
 
 def test_no_text_and_no_token_of_the_prompt_or_the_answer_is_shown():
-    journal = Journal(NOON - 60)
-    told_by_engine = Reply("the secret answer", b"secret-reply-ids")
+    journal = Stats(NOON - 60)
+    told_by_engine = ReplyChoice("the secret answer", b"secret-reply-ids")
     windows = TokenWindows(ids_of([7, 987654321]), ids_of([7, 987654322]), 1)
     explained = explanation(640, {Reason.DYNAMIC_TIME: 360}, reference=reference(), difference=difference())
     journal.add(finished(replies=(told_by_engine,)), msgspec.structs.replace(explained, tokens=windows), 1)
@@ -199,7 +199,7 @@ def test_no_text_and_no_token_of_the_prompt_or_the_answer_is_shown():
 
 
 def test_token_ids_around_the_first_difference_are_told_to_who_asks_for_them():
-    journal = Journal(NOON - 60)
+    journal = Stats(NOON - 60)
     windows = TokenWindows(ids_of([5, 7, 100_000, 4]), ids_of([5, 7, 4294967295]), 2)
     explained = explanation(640, {Reason.DYNAMIC_TIME: 360}, reference=reference(), difference=difference())
     journal.add(finished(), msgspec.structs.replace(explained, tokens=windows), 1)
@@ -213,7 +213,7 @@ def test_token_ids_around_the_first_difference_are_told_to_who_asks_for_them():
 
 
 def test_without_such_tokens_there_are_none():
-    journal = Journal(NOON - 60)
+    journal = Stats(NOON - 60)
     journal.add(finished(), explanation(), 1)
     assert journal.answer("tokens", {"id": "r1"}, NOON) == b"null"
     assert journal.answer("tokens", {"id": "nobody"}, NOON) == b"null"
@@ -221,7 +221,7 @@ def test_without_such_tokens_there_are_none():
 
 
 def test_the_answer_is_made_to_be_read_in_a_terminal():
-    journal = Journal(NOON - 60)
+    journal = Stats(NOON - 60)
     journal.add(finished(), explanation(), 1)
     lines = journal.answer("request", {"id": "r1"}, NOON).decode().splitlines()
     assert lines[:2] == ["{", '  "told": [']
@@ -253,14 +253,14 @@ def test_what_was_only_predicted_is_told_so():
 @pytest.mark.parametrize(
     ("best", "words"),
     [
-        (Holder("r9", 0, 900, 2.5, 0.1, 2.6), "r9 held 900, but would have cost 2.600 s, the least is 1.090 s."),
-        (Holder("r9", 0, 900, barred="unavailable"), "r9 held 900, but was not available."),
-        (Holder("r9", 0, 900, barred="failed"), "r9 held 900, but failed the request."),
-        (Holder("r9", 0, 900, barred="pinned"), "r9 held 900, but the request may not go there."),
+        (ReplicaPrefix("r9", 0, 900, 2.5, 0.1, 2.6), "r9 held 900, but would have cost 2.600 s, the least is 1.090 s."),
+        (ReplicaPrefix("r9", 0, 900, barred="unavailable"), "r9 held 900, but was not available."),
+        (ReplicaPrefix("r9", 0, 900, barred="failed"), "r9 held 900, but failed the request."),
+        (ReplicaPrefix("r9", 0, 900, barred="pinned"), "r9 held 900, but the request may not go there."),
     ],
 )
 def test_why_it_did_not_go_to_the_one_that_held_more(best, words):
-    chosen = Holder("r0:8000", 0, 640, 0.01, 0.36, 1.09)
+    chosen = ReplicaPrefix("r0:8000", 0, 640, 0.01, 0.36, 1.09)
     assert words in " ".join(told(explanation(), holders=(chosen, best)).split())
 
 
@@ -326,7 +326,7 @@ def test_the_detail_of_every_reason_has_its_advice_within_the_screen():
 
 
 def test_answers_are_json_also_for_odd_numbers():
-    journal = Journal(NOON - 60)
+    journal = Stats(NOON - 60)
     journal.add(finished(ttft_seconds=0.0, at=NOON + 0.25), explanation(0, {Reason.EVICTED: 2**40}), 1e9)
     assert orjson.loads(journal.answer("request", {"id": "r1"}, NOON + 1))["prompt_tokens"] == 2**40
     assert ask(journal, "summary", NOON + 1)["prompt_tokens"] == 2**40

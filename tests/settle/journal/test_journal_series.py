@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_requests import NOON, ask, explanation, explanations, finished
 
-from gateway.core.explanation import Where
+from gateway.core.explanation import SpaceKey
 from gateway.core.reasons import Reason
-from gateway.stats import Journal
+from gateway.stats import Stats
 
 
 def test_every_bucket_has_what_each_group_sent_reused_and_missed():
-    journal = Journal(NOON - 25)
+    journal = Stats(NOON - 25)
     journal.add(finished("a", NOON, source="web"), explanation(600, {Reason.EVICTED: 300, Reason.NEW_CONTENT: 100}), 1)
     journal.add(finished("b", NOON, source="mobile"), explanation(0, {Reason.NEW_CONTENT: 50}), 1)
     journal.add(finished("c", NOON - 10, source="web"), explanation(10, {Reason.NEW_CONTENT: 5}), 1)
@@ -29,7 +29,7 @@ def test_every_bucket_has_what_each_group_sent_reused_and_missed():
 
 
 def test_of_one_reason_only_its_tokens_are_missed():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     journal.add(finished("a", source="web"), explanation(600, {Reason.EVICTED: 300, Reason.NEW_CONTENT: 100}), 1)
     journal.add(finished("b", source="mobile"), explanation(0, {Reason.NEW_CONTENT: 5000}), 1)
     shown = ask(journal, "reasons", by="source", reason="evicted")
@@ -41,7 +41,7 @@ def test_of_one_reason_only_its_tokens_are_missed():
 
 
 def test_seven_are_told_apart_and_the_rest_together():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     for number in range(10):
         told = finished(f"r{number}", tenant=f"t{number}", source="web")
         journal.add(told, explanation(1, {Reason.NEW_CONTENT: 100 + number}), 1)
@@ -53,7 +53,7 @@ def test_seven_are_told_apart_and_the_rest_together():
 
 
 def test_without_a_part_nothing_is_told_apart():
-    journal = Journal(NOON - 600)
+    journal = Stats(NOON - 600)
     journal.add(finished(), explanation(), 1)
     shown = ask(journal, "reasons")
     assert "groups" not in shown
@@ -61,7 +61,7 @@ def test_without_a_part_nothing_is_told_apart():
 
 
 def test_where_nothing_came_there_are_no_groups():
-    shown = ask(Journal(NOON - 25), "reasons", by="model")
+    shown = ask(Stats(NOON - 25), "reasons", by="model")
     assert (shown["by"], shown["groups"]) == ("model", [])
     assert [bucket["requests"] for bucket in shown["buckets"]] == [0, 0, 0, 0]
 
@@ -75,10 +75,10 @@ def test_where_nothing_came_there_are_no_groups():
     st.sampled_from([{}, {"reason": "new_content"}, {"tenant": "3"}]),
 )
 def test_groups_add_up_to_their_bucket(requests, window, part, filters):
-    journal = Journal(NOON - 8 * 86400)
+    journal = Stats(NOON - 8 * 86400)
     oldest_first = sorted(requests, key=lambda each: -each[1])
     for number, (explained, age, model, tenant, source, template) in enumerate(oldest_first):
-        where = Where(str(model), template=str(template))
+        where = SpaceKey(str(model), template=str(template))
         told = finished(f"r{number}", NOON - age, model=str(model), tenant=str(tenant), source=str(source), where=where)
         journal.add(told, explained, 1)
     shown = ask(journal, "reasons", window=window, by=part, **filters)

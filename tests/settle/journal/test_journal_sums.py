@@ -5,17 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_requests import NOON, ask, difference, explanation, explanations, finished
 
-from gateway.core.explanation import Where
+from gateway.core.explanation import SpaceKey
 from gateway.core.reasons import REASONS, RUNGS, Reason, Rung
-from gateway.stats import Journal, Price
+from gateway.stats import ComputePrice, Stats
 
 WEEK = 7 * 86400
 LEAST_SECONDS = {"15m": 890, "1h": 3590, "24h": 86400 - 300, "7d": WEEK - 3600}
 """Of which a window has everything."""
 
 
-def make(**fields) -> Journal:
-    return Journal(NOON - 2 * WEEK, **fields)
+def make(**fields) -> Stats:
+    return Stats(NOON - 2 * WEEK, **fields)
 
 
 def check_identity(figures: dict, missed: int) -> None:
@@ -42,7 +42,7 @@ def test_hits_and_reasons_are_the_prompt_tokens_in_every_sum(requests, window, l
     journal = make()
     oldest_first = sorted(requests, key=lambda each: -each[1])
     for number, (explained, age, model, tenant, source, template) in enumerate(oldest_first):
-        where = Where(model, template=template)
+        where = SpaceKey(model, template=template)
         told = finished(f"r{number}", now - age, model=model, tenant=tenant, source=source, where=where)
         journal.add(told, explained, 1)
     whole = ask(journal, "summary", now, window=window)
@@ -156,7 +156,7 @@ def test_nothing_yet_is_no_division_by_zero():
 
 
 def test_gpu_seconds_are_prefill_seconds_times_the_gpus_of_a_replica():
-    journal = make(price=Price(3.6, "EUR"))
+    journal = make(price=ComputePrice(3.6, "EUR"))
     missed = {Reason.DYNAMIC_TIME: 200, Reason.EXPIRED: 50, Reason.LOAD_BALANCED: 30, Reason.NEW_CONTENT: 20}
     journal.add(finished(prefill_seconds_per_token=0.01), explanation(700, missed), 4)
     shown = ask(journal, "summary")

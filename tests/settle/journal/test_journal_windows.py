@@ -4,15 +4,15 @@ import pytest
 from written_requests import NOON, ask, explanation, finished
 
 from gateway.core.reasons import RUNGS, Reason, Rung
-from gateway.stats import Journal
+from gateway.stats import Stats
 
 DAY = 86400
 LENGTHS = {"15m": 900, "1h": 3600, "24h": DAY, "7d": 7 * DAY}
 STEPS = {"15m": 10, "1h": 10, "24h": 300, "7d": 3600}
 
 
-def make(since: float = NOON - 30 * DAY) -> Journal:
-    return Journal(since)
+def make(since: float = NOON - 30 * DAY) -> Stats:
+    return Stats(since)
 
 
 @pytest.mark.parametrize("window", LENGTHS)

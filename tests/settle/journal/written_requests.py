@@ -8,9 +8,17 @@ import orjson
 from answered_requests import answered
 from hypothesis import strategies as st
 
-from gateway.core.explanation import Attribution, Difference, Explanation, Finished, Holder, ReferenceShown, Where
+from gateway.core.explanation import (
+    Attribution,
+    Difference,
+    Explanation,
+    ReferenceShown,
+    ReplicaPrefix,
+    RequestRecord,
+    SpaceKey,
+)
 from gateway.core.reasons import REASONS, Reason, Rung
-from gateway.stats import Journal
+from gateway.stats import Stats
 
 NOON = 1_795_262_400.0
 """2026-11-21 12:00 UTC: the beginning of a bucket of every length."""
@@ -19,13 +27,13 @@ SECONDS_PER_TOKEN = 0.001
 """Prefill of one token at the made-up replicas."""
 
 
-def finished(request_id: str = "r1", at: float = NOON, **fields: Any) -> Finished:
+def finished(request_id: str = "r1", at: float = NOON, **fields: Any) -> RequestRecord:
     """A request answered as most are."""
     base = answered(
         request_id=request_id,
         at=at,
         model="m",
-        where=Where(model="m", tokenizer="t", template="v3", owner="tenant:acme"),
+        where=SpaceKey(model="m", tokenizer="t", template="v3", owner="tenant:acme"),
         life="k3v9",
         body=b'{"messages": "the secret words of a prompt"}',
         parts=(b"secret-token-ids",),
@@ -36,9 +44,9 @@ def finished(request_id: str = "r1", at: float = NOON, **fields: Any) -> Finishe
         replica="r0:8000",
         decision="warm",
         holders=(
-            Holder("r0:8000", 0, 640, 0.01, 0.36, 1.09),
-            Holder("r1:8000", 0, 0, 0.0, 1.0, 3.0),
-            Holder("r2:8000", 0, 16, barred="unavailable"),
+            ReplicaPrefix("r0:8000", 0, 640, 0.01, 0.36, 1.09),
+            ReplicaPrefix("r1:8000", 0, 0, 0.0, 1.0, 3.0),
+            ReplicaPrefix("r2:8000", 0, 16, barred="unavailable"),
         ),
         streamed=True,
         ttft_seconds=0.1,
@@ -88,14 +96,14 @@ def reference(request_id: str = "r0", at: float = NOON - 12, **fields: Any) -> R
     return msgspec.structs.replace(base, **fields)
 
 
-def ask(journal: Journal, question: str, now: float = NOON, **arguments: str) -> dict[str, Any]:
+def ask(journal: Stats, question: str, now: float = NOON, **arguments: str) -> dict[str, Any]:
     """An answer of the journal."""
     answered = orjson.loads(journal.answer(question, arguments, now))
     assert isinstance(answered, dict)
     return answered
 
 
-def asked(journal: Journal, question: str, now: float, arguments: Mapping[str, str]) -> dict[str, Any]:
+def asked(journal: Stats, question: str, now: float, arguments: Mapping[str, str]) -> dict[str, Any]:
     """As ``ask``, for arguments in a mapping."""
     return ask(journal, question, now, **arguments)
 

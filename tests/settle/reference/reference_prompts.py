@@ -3,9 +3,9 @@
 import struct
 import zlib
 
-from gateway.core.explanation import Reply, Where
+from gateway.core.explanation import ReplyChoice, SpaceKey
 from gateway.explain.prompt_text import Message, PromptText, Tool
-from gateway.explain.reference import Kept
+from gateway.explain.reference import KeptRequest
 
 NOW = 1_795_000_000.0
 
@@ -46,5 +46,5 @@ def tokens(text):
 
 def request(request_id, *messages, tools=(), reply=None, session="", tenant="acme", model="m", source="web", at=NOW):
     text = PromptText(messages, tuple(tools), {})
-    replies = () if reply is None else (Reply(reply, None),)
-    return Kept(request_id, at, tenant, model, source, session, Where(model), text, tokens(text), replies)
+    replies = () if reply is None else (ReplyChoice(reply, None),)
+    return KeptRequest(request_id, at, tenant, model, source, session, SpaceKey(model), text, tokens(text), replies)

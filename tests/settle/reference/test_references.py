@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from reference_prompts import CODE, NOW, SUPPORT, assistant, request, system, tool, user
 
-from gateway.core.explanation import Reply
+from gateway.core.explanation import ReplyChoice
 from gateway.explain.prompt_text import Message
 from gateway.explain.reference import References
 
@@ -459,7 +459,7 @@ def test_request_larger_than_an_eighth_of_the_memory_is_not_kept():
     references.keep(request("small", system(SUPPORT), user("x" * 90_000), session="s"), NOW)
     references.keep(request("text", system(SUPPORT), user("x" * 140_000), session="s"), NOW)
     references.keep(replace(request("ids", user("x"), session="s"), ids=bytes(140_000)), NOW)
-    references.keep(replace(request("reply", user("x"), session="s"), replies=(Reply("x", bytes(140_000)),)), NOW)
+    references.keep(replace(request("reply", user("x"), session="s"), replies=(ReplyChoice("x", bytes(140_000)),)), NOW)
     assert len(references) == 1
     assert found(references, request("now", user("Hi"), session="s"))[0] == "small"
 

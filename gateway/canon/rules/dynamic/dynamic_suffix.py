@@ -5,11 +5,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 from gateway.canon.edits import Edit, applied
-from gateway.canon.rule import NOTHING, Detected, Fields, Given
+from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
 from gateway.canon.rules.dynamic.block import BlockForm
 from gateway.canon.rules.dynamic.conversation_keys import keys
 from gateway.canon.rules.dynamic.earlier_blocks import recalled, remembered
-from gateway.canon.rules.dynamic.movable_pieces import Piece
+from gateway.canon.rules.dynamic.movable_pieces import MovablePiece
 from gateway.canon.rules.dynamic.search import Search
 from gateway.canon.texts import BLOCK_ROLES, Text, leading_messages, messages, texts_of
 from gateway.config.canon_settings import DynamicSuffixSettings
@@ -33,7 +33,7 @@ class DynamicSuffix:
         self._form = BlockForm(settings)
         self._search = Search(settings, self._form.pattern)
 
-    def detect(self, fields: Fields, given: Given) -> Detected:
+    def detect(self, fields: Fields, given: RuleContext) -> Detected:
         """What is moved, and the blocks of earlier turns that are put back."""
         leading = leading_messages(fields)
         said = messages(fields)
@@ -56,11 +56,11 @@ class DynamicSuffix:
         return self._placed(said, moves, values, known, given, leading=leading, taker=taker, below=below)
 
     def _found(
-        self, texts: Sequence[Text], model: object, given: Given, below: int
-    ) -> list[tuple[Text, Sequence[Piece]]]:
+        self, texts: Sequence[Text], model: object, given: RuleContext, below: int
+    ) -> list[tuple[Text, Sequence[MovablePiece]]]:
         """What is moved out of each text, numbered from the one after ``below``."""
         count = below + 1
-        found: list[tuple[Text, Sequence[Piece]]] = []
+        found: list[tuple[Text, Sequence[MovablePiece]]] = []
         for text in texts:
             pointer = partial(self._pointer, count)
             pieces = self._search.pieces(
@@ -74,7 +74,9 @@ class DynamicSuffix:
     def _pointer(self, first: int, number: int) -> str:
         return self._form.pointer(first + number)
 
-    def _moves(self, found: Sequence[tuple[Text, Sequence[Piece]]], below: int) -> tuple[list[Edit], dict[int, str]]:
+    def _moves(
+        self, found: Sequence[tuple[Text, Sequence[MovablePiece]]], below: int
+    ) -> tuple[list[Edit], dict[int, str]]:
         """The edits of the leading messages, and what the pointers stand for."""
         edits: list[Edit] = []
         values: dict[int, str] = {}
@@ -94,7 +96,7 @@ class DynamicSuffix:
         moves: Sequence[Edit],
         values: Mapping[int, str],
         known: Sequence[bytes],
-        given: Given,
+        given: RuleContext,
         *,
         leading: int,
         taker: int,

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 
 _ID_BYTES = 8
 _NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class EarlierBlocks:
     """What is known of earlier turns.
 
     Attributes:
@@ -29,7 +29,9 @@ class Past:
     is_whole: bool
 
 
-def recalled(said: Sequence[Mapping[str, Any]], takers: Sequence[int], known: Sequence[bytes], given: Given) -> Past:
+def recalled(
+    said: Sequence[Mapping[str, Any]], takers: Sequence[int], known: Sequence[bytes], given: RuleContext
+) -> EarlierBlocks:
     """The blocks of earlier turns.
 
     Args:
@@ -45,8 +47,8 @@ def recalled(said: Sequence[Mapping[str, Any]], takers: Sequence[int], known: Se
             continue
         found = {number: given.recall(_id(each)) for number, each in zip(takers, ids, strict=False) if each != _NONE}
         blocks = {number: block for number, block in found.items() if block is not None}
-        return Past(blocks, len(blocks) == len(found) and not _any_answered(said, takers[count:]))
-    return Past({}, not _any_answered(said, takers))
+        return EarlierBlocks(blocks, len(blocks) == len(found) and not _any_answered(said, takers[count:]))
+    return EarlierBlocks({}, not _any_answered(said, takers))
 
 
 def remembered(

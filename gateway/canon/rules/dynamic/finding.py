@@ -10,7 +10,7 @@ from gateway.canon.rules.dynamic.id_finder import ids_in
 from gateway.canon.rules.dynamic.label_before import Label, label_before, opens_sentence
 from gateway.canon.rules.dynamic.labels import BARE_LABELS, JOINING, LAST_WORDS, NOW_LABELS, WITHOUT_BLANKS, WORDS
 from gateway.canon.rules.dynamic.near import Moment, moment
-from gateway.canon.rules.dynamic.values import Finding, Need, lowered
+from gateway.canon.rules.dynamic.values import Need, VaryingValue, lowered
 from gateway.canon.rules.dynamic.words import speaks_of_data, speaks_of_now
 from gateway.canon.shapes.calendar_words import WEEKDAY, marked
 from gateway.canon.shapes.time_shapes import SHAPES
@@ -77,7 +77,7 @@ for _label in NOW_LABELS | BARE_LABELS:
         _LABELS_BY_END.setdefault(_words[-1], []).append(_label)
 
 
-def findings(chunk: str, is_first: bool, is_line: bool, tenant: str = "") -> tuple[Finding, ...]:
+def findings(chunk: str, is_first: bool, is_line: bool, tenant: str = "") -> tuple[VaryingValue, ...]:
     """What is found in a line, or in a sentence of a very long one.
 
     Args:
@@ -91,14 +91,14 @@ def findings(chunk: str, is_first: bool, is_line: bool, tenant: str = "") -> tup
     return _known(chunk, is_first, is_line, tenant)
 
 
-def _findings(chunk: str, is_first: bool, is_line: bool, _tenant: str) -> tuple[Finding, ...]:
+def _findings(chunk: str, is_first: bool, is_line: bool, _tenant: str) -> tuple[VaryingValue, ...]:
     low = lowered(chunk)
     digits = _has_digit(low)
     if not digits and not any(map(low.__contains__, _TODAY_ASCII if low.isascii() else _TODAY)):
         # Only what tells the day of the week has no digit.
         return ()
     words = frozenset(WORDS.findall(low))
-    found: list[Finding] = []
+    found: list[VaryingValue] = []
     if digits:
         found += ids_in(chunk, low, words, is_line=is_line)
     if _may_have_label(low, words) and _may_have_value(low, words):
@@ -149,10 +149,10 @@ def _has_value(low: str, label: str) -> bool:
     return False
 
 
-def _times(chunk: str, low: str, *, is_first: bool) -> list[Finding]:
+def _times(chunk: str, low: str, *, is_first: bool) -> list[VaryingValue]:
     """Times with a label in front of them."""
     marks = marked(chunk)
-    found: list[Finding] = []
+    found: list[VaryingValue] = []
     at = 0
     while match := _VALUE.search(marks, at):
         at = match.end()
@@ -168,13 +168,13 @@ def _times(chunk: str, low: str, *, is_first: bool) -> list[Finding]:
 
 
 def _judged(
-    chunk: str, low: str, label: Label, ends: tuple[int, int], found: list[Finding], *, is_first: bool
-) -> Finding | None:
+    chunk: str, low: str, label: Label, ends: tuple[int, int], found: list[VaryingValue], *, is_first: bool
+) -> VaryingValue | None:
     """A labelled value, if its label is one of now, or stands where a label of now would."""
     start = label.value
     end, until = ends
     read = moment(chunk[start:end])
-    finding = Finding(start, end, label.start, until, "time", False, read)
+    finding = VaryingValue(start, end, label.start, until, "time", False, read)
     between = low[found[-1].until : label.start] if found else "."
     follows = len(between) <= _JOINED and all(word in JOINING for word in re.findall(r"[^\s,;|·•/()\-–—*_]+", between))
     if label.is_now:
@@ -244,7 +244,7 @@ def _whole(chunk: str, marks: str, end: int) -> tuple[int, int]:
     return (behind.end(), behind.end()) if behind else (end, end)
 
 
-def _told(chunk: str, low: str) -> list[Finding]:
+def _told(chunk: str, low: str) -> list[VaryingValue]:
     """A line with a label of now, and a time told in a way that nobody here can read."""
     head = _HEAD.match(low)
     if head is None or not _TELLING.search(low, head.start("value")):
@@ -252,10 +252,10 @@ def _told(chunk: str, low: str) -> list[Finding]:
     label = re.sub(r"\s*[(\[][^)\]]*[)\]]$", "", head["label"]).strip(" *_")
     if label.replace("_", " ") not in NOW_LABELS or chunk.isascii():
         return []
-    return [Finding(head.start("value"), head.end("value"), head.start("label"), head.end("value"), "time", False)]
+    return [VaryingValue(head.start("value"), head.end("value"), head.start("label"), head.end("value"), "time", False)]
 
 
-def _alone(chunk: str) -> list[Finding]:
+def _alone(chunk: str) -> list[VaryingValue]:
     """A line that is a date and time and nothing else."""
     bare = chunk.strip(" \t*_.")
     if not bare or len(bare) > _LONGEST_ALONE or not _ALONE_DIGITS.search(bare):
@@ -269,7 +269,7 @@ def _alone(chunk: str) -> list[Finding]:
         read = moment(chunk[start:end]) if end == start + len(bare) else None
     if read is None or read.epoch is not None:
         return []
-    return [Finding(start, start + len(bare), start, start + len(bare), "time", False, read, Need.NEAR)]
+    return [VaryingValue(start, start + len(bare), start, start + len(bare), "time", False, read, Need.NEAR)]
 
 
 def _is_a_case(low: str, start: int) -> bool:

@@ -9,7 +9,7 @@ from gateway.canon.rules.dynamic.labels import (
     OTHER_REQUEST_IDS,
     REQUEST_WORDS,
 )
-from gateway.canon.rules.dynamic.values import Finding, Need
+from gateway.canon.rules.dynamic.values import Need, VaryingValue
 
 BILLING = "billing header"
 _BILLING = re.compile(r"\s*(x-anthropic-billing-header\s*:\s*)(\S[^\n]*?)\s*$")
@@ -47,7 +47,7 @@ _DASHES, _BACK, _NEXT = 4, 120, 30
 _EDGE = " \t*_.,;|·•()[]<>#-–—`"
 
 
-def ids_in(chunk: str, low: str, words: frozenset[str], *, is_line: bool) -> list[Finding]:
+def ids_in(chunk: str, low: str, words: frozenset[str], *, is_line: bool) -> list[VaryingValue]:
     """The ids.
 
     Args:
@@ -57,8 +57,8 @@ def ids_in(chunk: str, low: str, words: frozenset[str], *, is_line: bool) -> lis
         is_line: Whether it is a whole line.
     """
     if is_line and (billing := _BILLING.match(low)):
-        return [Finding(billing.start(2), billing.end(2), billing.start(1), billing.end(2), BILLING, False)]
-    found: list[Finding] = []
+        return [VaryingValue(billing.start(2), billing.end(2), billing.start(1), billing.end(2), BILLING, False)]
+    found: list[VaryingValue] = []
     if _may_have_label(low, words):
         for match in _LABELLED.finditer(low):
             each = _labelled(chunk, low, match)
@@ -76,7 +76,7 @@ def ids_in(chunk: str, low: str, words: frozenset[str], *, is_line: bool) -> lis
             ):
                 continue
             # Nobody says whether it stays for a conversation. If it did not count as such, one could find another's.
-            found.append(Finding(start, end, start, end, "uuid", True, need=Need.FEW))
+            found.append(VaryingValue(start, end, start, end, "uuid", True, need=Need.FEW))
     return found
 
 
@@ -88,7 +88,7 @@ def _may_have_label(low: str, words: frozenset[str]) -> bool:
     return not low.isascii() and any(each in low for each in _ID_MARKS)
 
 
-def _labelled(chunk: str, low: str, match: re.Match[str]) -> Finding | None:
+def _labelled(chunk: str, low: str, match: re.Match[str]) -> VaryingValue | None:
     start = match.start("value")
     end = start + len(chunk[start : match.end("value")].rstrip(".:/|=@"))
     value = chunk[start:end]
@@ -111,7 +111,7 @@ def _labelled(chunk: str, low: str, match: re.Match[str]) -> Finding | None:
     lasts = word in _CONVERSATION if word else match["other"] in OTHER_CONVERSATION_IDS
     name = f"{word or match['other']}"
     about = match.start() if not low[match.start()].isspace() else match.start() + 1
-    return Finding(start, end, about, end, f"{name} id" if word else name, lasts)
+    return VaryingValue(start, end, about, end, f"{name} id" if word else name, lasts)
 
 
 def _looks_like_id(value: str) -> bool:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gateway.canon.rules.dynamic.values import Finding
+from gateway.canon.rules.dynamic.values import VaryingValue
 
 _FRONT = re.compile(r"[ \t]*(?:(?:[-*+•–—]|\d{1,3}[.)]|#{1,6})[ \t]+)*")
 _WORD = re.compile(r"\w+")
@@ -15,7 +15,7 @@ _LONGEST = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class MovablePiece:
     """A piece of a text that is moved.
 
     Attributes:
@@ -31,9 +31,9 @@ class Piece:
     lasting: tuple[tuple[str, str], ...]
 
 
-def pieces(text: str, found: Sequence[Finding]) -> list[Piece]:
+def pieces(text: str, found: Sequence[VaryingValue]) -> list[MovablePiece]:
     """What is moved for some values, in the text's order; no piece reaches into another one."""
-    out: list[Piece] = []
+    out: list[MovablePiece] = []
     for start, end, values in _by_line(text, _merged(found)):
         out += _of_line(text, start, end, values)
     return out
@@ -43,11 +43,11 @@ def pieces(text: str, found: Sequence[Finding]) -> list[Piece]:
 class _Value:
     """Findings that overlap, as one."""
 
-    finding: Finding
-    parts: tuple[Finding, ...]
+    finding: VaryingValue
+    parts: tuple[VaryingValue, ...]
 
 
-def _merged(found: Sequence[Finding]) -> list[_Value]:
+def _merged(found: Sequence[VaryingValue]) -> list[_Value]:
     out: list[_Value] = []
     for each in sorted(found, key=lambda one: (one.start, one.end)):
         if out and each.start < out[-1].finding.end:
@@ -85,7 +85,7 @@ def _by_line(text: str, values: Sequence[_Value]) -> Iterator[tuple[int, int, li
         yield (*bounds, group)
 
 
-def _of_line(text: str, start: int, end: int, values: Sequence[_Value]) -> Iterator[Piece]:
+def _of_line(text: str, start: int, end: int, values: Sequence[_Value]) -> Iterator[MovablePiece]:
     front = _FRONT.match(text, start, end)
     begin = min(front.end() if front else start, values[0].finding.start)
     line_end = max(begin + len(text[begin:end].rstrip()), values[-1].finding.end)
@@ -135,11 +135,11 @@ def _sentences(text: str, start: int, end: int, values: Sequence[_Value]) -> Ite
         left = right
 
 
-def _piece(text: str, start: int, end: int, values: Sequence[_Value]) -> Piece:
+def _piece(text: str, start: int, end: int, values: Sequence[_Value]) -> MovablePiece:
     parts = [part for value in values for part in value.parts]
     # All that moves along with a lasting value belongs to it, but for what varies: it may be somebody else's, too.
     rest = _without(text, start, end, [part for part in parts if not part.lasts])
-    return Piece(
+    return MovablePiece(
         start,
         end,
         tuple(dict.fromkeys(part.name for part in parts)),
@@ -147,7 +147,7 @@ def _piece(text: str, start: int, end: int, values: Sequence[_Value]) -> Piece:
     )
 
 
-def _without(text: str, start: int, end: int, parts: Sequence[Finding]) -> str:
+def _without(text: str, start: int, end: int, parts: Sequence[VaryingValue]) -> str:
     """What stands between two places but for some values."""
     kept: list[str] = []
     for part in parts:

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gateway.canon.code_spans import touched
-from gateway.canon.rules.dynamic.values import Finding
+from gateway.canon.rules.dynamic.values import VaryingValue
 from gateway.config.canon_settings import SlotSettings
 from gateway.config.operator_patterns import Found, OwnRegex, TooSlow
 
 
-class Slots:
+class OperatorSlots:
     """Finds them.
 
     Args:
@@ -19,7 +19,7 @@ class Slots:
     def __init__(self, settings: Sequence[SlotSettings]) -> None:
         self._slots = [(each, OwnRegex(each.regex)) for each in settings]
 
-    def find(self, text: str, model: str, pointer: re.Pattern[str]) -> Iterator[Finding]:
+    def find(self, text: str, model: str, pointer: re.Pattern[str]) -> Iterator[VaryingValue]:
         """Their values.
 
         Args:
@@ -40,7 +40,7 @@ class Slots:
                 if touched(pointers, start, end):
                     continue
                 about, until = (found.start, found.end) if _is_line(text, found.start, found.end) else (start, end)
-                yield Finding(start, end, about, until, slot.name, slot.varies == "conversation")
+                yield VaryingValue(start, end, about, until, slot.name, slot.varies == "conversation")
 
 
 def _is_line(text: str, start: int, end: int) -> bool:

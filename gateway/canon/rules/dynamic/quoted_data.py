@@ -75,7 +75,7 @@ class Line(Enum):
     """A key with nothing behind it: what is indented under it belongs to it."""
 
 
-class Kind(NamedTuple):
+class LineKind(NamedTuple):
     """A line's kind.
 
     Attributes:
@@ -97,7 +97,7 @@ class Kind(NamedTuple):
     closes: bool = False
 
 
-class Zones:
+class QuotedData:
     """The places of a text where nothing may be moved.
 
     Args:
@@ -189,7 +189,7 @@ def _is_alone(text: str, start: int, end: int) -> bool:
     return not front.strip() and behind in ("", "\n", "\r")
 
 
-def _lines(lines: Sequence[str], kinds: Sequence[Kind]) -> Iterator[tuple[int, int]]:
+def _lines(lines: Sequence[str], kinds: Sequence[LineKind]) -> Iterator[tuple[int, int]]:
     """Lines that are data, with what belongs to them."""
     speakers = {kind.who for kind in kinds if kind.line is Line.TURN}
     at = 0
@@ -221,7 +221,7 @@ def _lines(lines: Sequence[str], kinds: Sequence[Kind]) -> Iterator[tuple[int, i
         at = end + 1
 
 
-def _strange(lines: Sequence[str], kinds: Sequence[Kind]) -> Iterator[tuple[int, int]]:
+def _strange(lines: Sequence[str], kinds: Sequence[LineKind]) -> Iterator[tuple[int, int]]:
     """Lines under a heading of which nobody knows whether it is one of data."""
     at = 0
     strange = listed = titled = False
@@ -244,12 +244,12 @@ def _strange(lines: Sequence[str], kinds: Sequence[Kind]) -> Iterator[tuple[int,
         at += len(line) + 1
 
 
-def kind_of(line: str, tenant: str = "") -> Kind:
+def kind_of(line: str, tenant: str = "") -> LineKind:
     """What a line of somebody's is by itself."""
     return _whole_kind_of(line, tenant) if len(line) > _LONGEST_KNOWN else _known(line, tenant)
 
 
-def _whole_kind_of(line: str, _tenant: str) -> Kind:
+def _whole_kind_of(line: str, _tenant: str) -> LineKind:
     return _kind_of(line)._replace(
         indent=len(line) - len(line.lstrip()),
         opens=_OPENS.search(line) is not None,
@@ -260,32 +260,32 @@ def _whole_kind_of(line: str, _tenant: str) -> Kind:
 _known = lru_cache(maxsize=8192)(_whole_kind_of)
 
 
-def _kind_of(line: str) -> Kind:
+def _kind_of(line: str) -> LineKind:
     bare = line.strip()
     if not bare:
-        return Kind(Line.BLANK)
+        return LineKind(Line.BLANK)
     if bare[0] == ">" or _ROW.match(line) or _JSON.match(line):
-        return Kind(Line.DATA)
+        return LineKind(Line.DATA)
     if turn := _TURN.match(line):
-        return Kind(Line.TURN, who=turn["who"].lower())
+        return LineKind(Line.TURN, who=turn["who"].lower())
     if heading := _MARKDOWN.match(line):
         return _heading(heading[2], len(heading[1]))
     if len(bare) <= _LONGEST_HEADING:
         if (key := _KEY.match(line)) and key[2].islower() and holds_data(key[2]):
-            return _heading(key[2], _FRAME_LEVEL) if speaks_of_data(key[2]) else Kind(Line.KEY, len(key[1]))
+            return _heading(key[2], _FRAME_LEVEL) if speaks_of_data(key[2]) else LineKind(Line.KEY, len(key[1]))
         if framed := _FRAMED.match(line) or _COLON.match(line):
             return _heading(framed[1], _FRAME_LEVEL)
         title = _TITLE.match(line)
         if title and len(title[1].split()) <= _WORDS_OF_TITLE and speaks_of_data(title[1]):
             return _heading(title[1], _FRAME_LEVEL)
     if _MAIL.match(line):
-        return Kind(Line.MAIL)
+        return LineKind(Line.MAIL)
     if _LOG_MARKS.match(line) and _LOG.match(line):
-        return Kind(Line.DATA)
-    return Kind(Line.PLAIN)
+        return LineKind(Line.DATA)
+    return LineKind(Line.PLAIN)
 
 
-def _heading(words: str, level: int) -> Kind:
+def _heading(words: str, level: int) -> LineKind:
     if speaks_of_data(words):
-        return Kind(Line.DATA_HEADING, level)
-    return Kind(Line.OTHER_HEADING, level, is_of_now=speaks_of_now(words))
+        return LineKind(Line.DATA_HEADING, level)
+    return LineKind(Line.OTHER_HEADING, level, is_of_now=speaks_of_now(words))

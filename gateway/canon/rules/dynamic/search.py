@@ -9,11 +9,11 @@ from functools import lru_cache, partial
 from gateway.canon.code_spans import touched
 from gateway.canon.rules.dynamic.finding import findings
 from gateway.canon.rules.dynamic.id_finder import BILLING
-from gateway.canon.rules.dynamic.movable_pieces import Piece, pieces
+from gateway.canon.rules.dynamic.movable_pieces import MovablePiece, pieces
 from gateway.canon.rules.dynamic.neighbours import stands_in_data, stands_in_letter
-from gateway.canon.rules.dynamic.operator_slots import Slots
-from gateway.canon.rules.dynamic.quoted_data import Zones
-from gateway.canon.rules.dynamic.values import Finding, Need
+from gateway.canon.rules.dynamic.operator_slots import OperatorSlots
+from gateway.canon.rules.dynamic.quoted_data import QuotedData
+from gateway.canon.rules.dynamic.values import Need, VaryingValue
 from gateway.canon.texts import LONGEST_TEXT
 from gateway.config.canon_settings import DynamicSuffixSettings
 
@@ -32,7 +32,7 @@ _BARE = (Need.NEAR, Need.COMPANION)
 class _Placed:
     """A finding, and the number of its line."""
 
-    finding: Finding
+    finding: VaryingValue
     line: int
 
 
@@ -45,7 +45,7 @@ class Search:
     """
 
     def __init__(self, settings: DynamicSuffixSettings, pointer: re.Pattern[str]) -> None:
-        self._slots = Slots(settings.slots) if settings.slots else None
+        self._slots = OperatorSlots(settings.slots) if settings.slots else None
         self._pointer = pointer
         # A line of a block, or one that a moved sentence began.
         begins = re.compile(rf"\s*(?:{pointer.pattern})")
@@ -54,7 +54,9 @@ class Search:
         # The cache is the one thing here that is not read only, and has its own lock.
         self._known = lru_cache(maxsize=_KNOWN_TEXTS)(self._found)
 
-    def pieces(self, text: str, now: float, model: str, mark: Callable[[int], str], *, tenant: str = "") -> list[Piece]:
+    def pieces(
+        self, text: str, now: float, model: str, mark: Callable[[int], str], *, tenant: str = ""
+    ) -> list[MovablePiece]:
         """What is moved out of a text, in its order.
 
         Searched again where it was taken out, there is nothing more: what a line says may depend on its neighbours, and
@@ -69,7 +71,7 @@ class Search:
                 that somebody else sent it.
         """
         out = self._once(text, now, model, tenant)
-        found: Sequence[Piece] = out
+        found: Sequence[MovablePiece] = out
         for _ in range(_ROUNDS):
             if not found:
                 return out
@@ -78,8 +80,8 @@ class Search:
         return []
 
     def _more(
-        self, text: str, out: Sequence[Piece], now: float, model: str, tenant: str, *, mark: Callable[[int], str]
-    ) -> list[Piece]:
+        self, text: str, out: Sequence[MovablePiece], now: float, model: str, tenant: str, *, mark: Callable[[int], str]
+    ) -> list[MovablePiece]:
         """What is found in the text without what was found, at its place in the whole text."""
         kept: list[str] = []
         fronts: list[int] = [0]
@@ -93,17 +95,17 @@ class Search:
             fronts.append(length)
             shifts.append(at - length)
         kept.append(text[at:])
-        more: list[Piece] = []
+        more: list[MovablePiece] = []
         for piece in self._once("".join(kept), now, model, tenant):
             number = bisect_right(fronts, piece.start) - 1
             # One that reaches over a pointer is none: it would be moved with what was moved.
             if number == bisect_right(fronts, piece.end) - 1:
                 by = shifts[number]
-                more.append(Piece(piece.start + by, piece.end + by, piece.names, piece.lasting))
+                more.append(MovablePiece(piece.start + by, piece.end + by, piece.names, piece.lasting))
         return more
 
-    def _once(self, text: str, now: float, model: str, tenant: str) -> list[Piece]:
-        found: list[Finding] = []
+    def _once(self, text: str, now: float, model: str, tenant: str) -> list[MovablePiece]:
+        found: list[VaryingValue] = []
         if len(text) <= LONGEST_TEXT:
             search = self._known if len(text) <= _KNOWN_CHARS else self._found
             found = _current(search(text, tenant), now)
@@ -126,7 +128,7 @@ def _found(
         at += len(line) + 1
     if not placed:
         return ()
-    zones = Zones(text, tenant)
+    zones = QuotedData(text, tenant)
     placed = [each for each in placed if _may_go(zones, each.finding)]
     marks = [found.span() for found in pointer.finditer(text)]
     if marks:
@@ -141,11 +143,11 @@ def _found(
     )
 
 
-def _kind(finding: Finding) -> str:
+def _kind(finding: VaryingValue) -> str:
     return "time" if finding.name == "time" else "id"
 
 
-def _may_go(zones: Zones, finding: Finding) -> bool:
+def _may_go(zones: QuotedData, finding: VaryingValue) -> bool:
     if finding.name == BILLING:
         return True
     if finding.need in (Need.NEAR, Need.COMPANION, Need.ALOUD) and zones.is_strange(finding.about, finding.until):
@@ -153,9 +155,9 @@ def _may_go(zones: Zones, finding: Finding) -> bool:
     return not zones.hold(finding.about, finding.until)
 
 
-def _in_long_line(line: str, tenant: str) -> list[Finding]:
+def _in_long_line(line: str, tenant: str) -> list[VaryingValue]:
     """What is found in the sentences of a line that is more than a few."""
-    out: list[Finding] = []
+    out: list[VaryingValue] = []
     start = 0
     for end in (*(each.start() for each in _SENTENCE.finditer(line)), len(line)):
         if 0 < end - start <= _LONG_SENTENCE:
@@ -164,7 +166,7 @@ def _in_long_line(line: str, tenant: str) -> list[Finding]:
     return out
 
 
-def _current(placed: Sequence[_Placed], now: float) -> list[Finding]:
+def _current(placed: Sequence[_Placed], now: float) -> list[VaryingValue]:
     """Those that are about now."""
     if not placed:
         return []

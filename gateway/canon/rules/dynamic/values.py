@@ -22,7 +22,7 @@ class Need(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class VaryingValue:
     """A value.
 
     Attributes:
@@ -45,11 +45,11 @@ class Finding:
     read: Moment | None = None
     need: Need = Need.NOTHING
 
-    def needing(self, need: Need) -> "Finding":
+    def needing(self, need: Need) -> "VaryingValue":
         """The same with another need."""
         return dataclasses.replace(self, need=need)
 
-    def moved(self, by: int) -> "Finding":
+    def moved(self, by: int) -> "VaryingValue":
         """The same further behind."""
         return dataclasses.replace(
             self, start=self.start + by, end=self.end + by, about=self.about + by, until=self.until + by

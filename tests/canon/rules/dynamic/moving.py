@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from gateway.canon.edits import applied
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 from gateway.canon.rules.dynamic import DynamicSuffix
 from gateway.config.canon_settings import DynamicSuffixSettings
 
@@ -25,14 +25,14 @@ def chat(*contents, leading="You are Eva."):
 
 def moved(text, now=NOW, **settings):
     """What is moved out of a system prompt."""
-    found = rule(**settings).detect(chat("Hi", leading=text), Given(now))
+    found = rule(**settings).detect(chat("Hi", leading=text), RuleContext(now))
     return [edit.before for edit in found.edits if edit.what == "moved"]
 
 
 def left(text, now=NOW, **settings):
     """What stays of a system prompt."""
     fields = chat("Hi", leading=text)
-    return applied(fields, rule(**settings).detect(fields, Given(now)).edits)["messages"][0]["content"]
+    return applied(fields, rule(**settings).detect(fields, RuleContext(now)).edits)["messages"][0]["content"]
 
 
 class Talk:
@@ -45,7 +45,7 @@ class Talk:
 
     def send(self, fields, owner="acme", now=NOW):
         """The messages as they go on."""
-        self.last = self.rule.detect(fields, Given(now, owner=owner, recall=self.memory.get))
+        self.last = self.rule.detect(fields, RuleContext(now, owner=owner, recall=self.memory.get))
         self.memory |= self.last.remember
         return applied(fields, self.last.edits)["messages"]
 

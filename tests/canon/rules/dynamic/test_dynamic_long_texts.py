@@ -5,7 +5,7 @@ import re
 import pytest
 from moving import NOW, chat, rule
 
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 
 PIECES = {
     "quotes": 'today is 2026-11-21 " ',
@@ -25,5 +25,5 @@ PIECES = {
 def test_a_long_text_is_worked_through(name):
     """Anything quadratic would take minutes here."""
     text = PIECES[name] * (200_000 // len(PIECES[name])) + "\n\nToday is 2026-11-21."
-    found = rule().detect(chat("Hi", leading=text), Given(NOW))
+    found = rule().detect(chat("Hi", leading=text), RuleContext(NOW))
     assert all(re.search(r"\d", edit.before) for edit in found.edits if edit.what == "moved")

@@ -4,7 +4,7 @@ import pytest
 from moving import NOW, block, chat, left, moved, rule
 
 from gateway.canon.edits import applied
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 
 LINES = """
 Current time: 2026-11-21 10:02
@@ -83,7 +83,7 @@ def test_the_text_and_the_block_as_they_go_on():
         "Your session id is s_12ab34, ok?"
     )
     fields = chat("Hi", leading=text)
-    system, user = applied(fields, rule().detect(fields, Given(NOW)).edits)["messages"]
+    system, user = applied(fields, rule().detect(fields, RuleContext(NOW)).edits)["messages"]
     assert (
         system["content"]
         == "You are Eva.\n[context 1]\nHelp. [context 2] Be short.\nYour session id is [context 3], ok?"
@@ -122,7 +122,7 @@ def test_several_leading_messages_and_parts_count_on():
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},
         ]
     }
-    after = applied(fields, rule().detect(fields, Given(NOW)).edits)["messages"]
+    after = applied(fields, rule().detect(fields, RuleContext(NOW)).edits)["messages"]
     assert after[0]["content"] == [{"type": "text", "text": "[context 1]"}, {"type": "odd"}]
     assert after[1]["content"] == "[context 2]"
     assert after[2]["content"][0] is fields["messages"][2]["content"][0]
@@ -142,7 +142,7 @@ def test_kinds_can_be_left_out():
 
 
 def test_what_is_said_holds_no_text_of_the_prompt():
-    found = rule().detect(chat("Hi", leading="Current time: 2026-11-21 10:02\nSession ID: abc123"), Given(NOW))
+    found = rule().detect(chat("Hi", leading="Current time: 2026-11-21 10:02\nSession ID: abc123"), RuleContext(NOW))
     assert not [edit for edit in found.edits if "2026" in edit.said or "abc123" in edit.said]
 
 
@@ -175,14 +175,14 @@ def test_offsets_count():
 def test_blanks_between_a_message_and_its_block_go(asked, sent):
     """With something behind them they are spaces at a line's end, which other rules take out."""
     fields = chat(asked, leading="Today is 2026-11-21.")
-    after = applied(fields, rule().detect(fields, Given(NOW)).edits)["messages"]
+    after = applied(fields, rule().detect(fields, RuleContext(NOW)).edits)["messages"]
     assert after[1]["content"] == sent.format(block("[context 1] Today is 2026-11-21.").strip())
 
 
 def test_what_a_tool_said_stays_as_it_is():
     fields = chat("a", leading="Today is 2026-11-21.")
     fields["messages"].append({"role": "tool", "content": "4 \n"})
-    after = applied(fields, rule().detect(fields, Given(NOW)).edits)["messages"]
+    after = applied(fields, rule().detect(fields, RuleContext(NOW)).edits)["messages"]
     assert after[2]["content"] == "4 \n" + block("[context 1] Today is 2026-11-21.")
 
 

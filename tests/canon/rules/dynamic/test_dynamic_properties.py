@@ -8,7 +8,7 @@ from moving import NOW, Talk, rule
 from requests_at_random import chats
 
 from gateway.canon.edits import applied
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 from gateway.canon.rules.dynamic.block import BlockForm
 from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
 
@@ -118,7 +118,7 @@ def test_the_block_holds_what_the_pointers_stand_for_and_nothing_more_is_found(t
     leading = [{"role": "system", "content": [{"type": "text", "text": text}] if parts else text} for text in texts]
     fields = {"model": "m", "messages": [*leading, {"role": "user", "content": "Hi"}]}
     one = rule(slots=slots)
-    found = one.detect(fields, Given(NOW))
+    found = one.detect(fields, RuleContext(NOW))
     after = applied(fields, found.edits)
     below = _FORM.largest(texts)
     behind = after["messages"][-1]["content"].removeprefix("Hi").removeprefix("\n\n")
@@ -128,8 +128,8 @@ def test_the_block_holds_what_the_pointers_stand_for_and_nothing_more_is_found(t
     pointers = [int(n) for text in now_leading for n in _FORM.pattern.findall(text) if int(n) > below]
     assert pointers == sorted(values) == list(range(below + 1, below + 1 + len(values)))
     assert [_filled(text, values) for text in now_leading] == texts
-    assert one.detect(after, Given(NOW)).edits == ()
-    assert rule(slots=slots).detect(after, Given(NOW)).edits == ()
+    assert one.detect(after, RuleContext(NOW)).edits == ()
+    assert rule(slots=slots).detect(after, RuleContext(NOW)).edits == ()
 
 
 @given(st.lists(_TEXTS, min_size=2, max_size=4))
@@ -160,9 +160,9 @@ def test_a_conversation_only_grows_wherever_its_context_keeps_its_places(texts):
 @given(chats())
 @settings(max_examples=200, deadline=None)
 def test_odd_requests_pass(fields):
-    found = rule().detect(fields, Given(NOW))
+    found = rule().detect(fields, RuleContext(NOW))
     after = applied(fields, found.edits)
-    assert rule().detect(after, Given(NOW)).edits == ()
+    assert rule().detect(after, RuleContext(NOW)).edits == ()
     for before, now in zip(fields["messages"], after["messages"], strict=True):
         if before.get("role") == "assistant":
             assert before is now

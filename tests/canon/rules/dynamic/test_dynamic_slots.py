@@ -3,7 +3,7 @@
 from moving import NOW, Talk, block, chat, left, moved, rule
 
 from gateway.canon.edits import applied
-from gateway.canon.rule import Given
+from gateway.canon.rule import RuleContext
 from gateway.config.canon_settings import SlotSettings
 
 
@@ -50,9 +50,9 @@ def test_what_the_pattern_would_find_again_in_what_stays_is_not_moved_again():
     slots = [_slot(r"(\w+)ly")]
     fields = chat("Hi", leading="Kindly [context 3]ly or badly")
     one = rule(slots=slots)
-    after = applied(fields, one.detect(fields, Given(NOW)).edits)
+    after = applied(fields, one.detect(fields, RuleContext(NOW)).edits)
     assert after["messages"][0]["content"] == "[context 4]ly [context 3]ly or [context 5]ly"
-    assert one.detect(after, Given(NOW)).edits == ()
+    assert one.detect(after, RuleContext(NOW)).edits == ()
 
 
 def test_another_customers_name_never_comes_into_an_earlier_turn():
@@ -75,7 +75,7 @@ def test_a_value_of_several_lines_is_read_back_whole():
 def test_own_marks():
     fields = chat("Hi", leading="Current time: 2026-11-21 10:02")
     one = rule(pointer="<<{number}>>", opening="(now)", closing="(end)")
-    system, user = applied(fields, one.detect(fields, Given(NOW)).edits)["messages"]
+    system, user = applied(fields, one.detect(fields, RuleContext(NOW)).edits)["messages"]
     assert system["content"] == "<<1>>"
     assert user["content"] == "Hi\n\n(now)\n<<1>> Current time: 2026-11-21 10:02\n(end)"
 

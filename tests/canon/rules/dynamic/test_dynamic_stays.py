@@ -3,7 +3,7 @@
 import pytest
 from moving import NOW, chat, moved, rule
 
-from gateway.canon.rule import NOTHING, Given
+from gateway.canon.rule import NOTHING, RuleContext
 
 LINES = """
 This lease is dated 21 November 2026 and ends 2027-11-21.
@@ -106,17 +106,17 @@ def test_a_list_under_a_colon_does_not_hide_what_stands_behind_it():
     ],
 )
 def test_where_nothing_leads_or_nothing_can_take_a_block_nothing_moves(fields):
-    assert rule().detect(fields, Given(NOW)) == NOTHING
+    assert rule().detect(fields, RuleContext(NOW)) == NOTHING
 
 
 def test_messages_of_the_system_further_behind_stay():
     fields = chat("Hi", "Yes?", "So", leading="Be nice.")
     fields["messages"].insert(2, {"role": "system", "content": "Today is 2026-11-21."})
-    assert rule().detect(fields, Given(NOW)).edits == ()
+    assert rule().detect(fields, RuleContext(NOW)).edits == ()
 
 
 def test_where_nothing_moves_nobody_is_asked_for_blocks():
     def recall(_):
         raise AssertionError
 
-    assert rule().detect(chat("a", "b", "c"), Given(NOW, recall=recall)) == NOTHING
+    assert rule().detect(chat("a", "b", "c"), RuleContext(NOW, recall=recall)) == NOTHING
