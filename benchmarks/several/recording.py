@@ -13,8 +13,7 @@ from typing import Any
 import orjson
 
 from gateway.core.request import Endpoint
-from gateway.demo.applications import Fields, Message, Script, agent, rag, support
-from gateway.demo.text import prose
+from gateway.demo.applications import Fields, Message, Script, agent, prose, rag, support
 from gateway.simulator.answers import AnswerRequest, Author, GeneratedAnswer, ToolChoice
 from gateway.tokenize import LocalEncoder, load_local
 

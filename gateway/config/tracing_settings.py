@@ -1,14 +1,28 @@
-"""Settings of traces."""
+"""Settings of traces.
+
+Whether OpenTelemetry is there.
+"""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from gateway.config.tracing_installed import is_installed
 from gateway.config.yaml_tree import FILE_PREFIX
+
+_NEEDED = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
+
+
+def is_installed() -> bool:
+    """Whether the packages of the extra ``tracing`` are installed."""
+    try:
+        return all(find_spec(name) is not None for name in _NEEDED)
+    except ModuleNotFoundError:  # not even the package that the module would be in
+        return False
+
 
 _VISIBLE_ASCII = re.compile(r"[!-~]+")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -4,8 +4,7 @@ Every request and every streamed chunk passes here, and a client that leaves mus
 libraries were tried, and what each lacks, is in docs/decisions/0002-upstream-http-client.md.
 """
 
-from gateway.http_client.client import HttpClient, HttpExchange, Response
-from gateway.http_client.origin import Origin
+from gateway.http_client.client import HttpClient, HttpExchange, Origin, Response
 from gateway.http_client.transport_errors import Broken, NotConnected, ResponseTooLarge, TransportError
 
 __all__ = [

@@ -1,6 +1,10 @@
-"""The journal: takes what was explained, and answers what the admin port is asked."""
+"""The journal: takes what was explained, and answers what the admin port is asked.
+
+One line for each of the last requests, JSON-ready.
+"""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Protocol
 
 import orjson
@@ -10,17 +14,71 @@ from gateway.core.explanation import Explanation, RequestRecord
 from gateway.stats.counters import Counters
 from gateway.stats.detail import request_shown
 from gateway.stats.difference_tokens import tokens_shown
-from gateway.stats.entries import RequestEntries
+from gateway.stats.entries import RequestEntries, RequestEntry
 from gateway.stats.findings import TopCauses
 from gateway.stats.label_limiter import LabelLimiter
-from gateway.stats.listing import requests_shown
 from gateway.stats.peer_totals import PeerTotals, tell_figures
-from gateway.stats.query_arguments import PARTS, read_gateways, read_names, read_part, read_reason, read_selection
+from gateway.stats.phrases import EVIDENCE, iso_time
+from gateway.stats.query_arguments import (
+    PARTS,
+    read_gateways,
+    read_limit,
+    read_names,
+    read_part,
+    read_reason,
+    read_selection,
+)
 from gateway.stats.row import row_left_out, row_of
 from gateway.stats.series import series_shown
 from gateway.stats.stats_limits import ComputePrice, StatsLimits
 from gateway.stats.suggestions import Suggestions
 from gateway.stats.summary import summary_shown
+
+
+def requests_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[str, object]:
+    """Those that pass the filters, newest first.
+
+    Raises:
+        BadRequest: A filter's value is not possible.
+    """
+    limit = read_limit(given)
+    found = entries.newest(
+        model=given.get("model"),
+        tenant=given.get("tenant"),
+        source=given.get("source"),
+        template=given.get("template"),
+        session=given.get("session"),
+        reason=read_reason(given),
+    )
+    shown = [_line(entry) for entry in islice(found, limit)]
+    return {"requests": shown, "more": len(shown) == limit and next(found, None) is not None}
+
+
+def _line(entry: RequestEntry) -> dict[str, object]:
+    finished, explanation = entry.finished, entry.explanation
+    top = max(explanation.missed, key=lambda each: each.tokens, default=None)
+    return {
+        "id": finished.request_id,
+        "at": finished.at,
+        "time": iso_time(finished.at),
+        "model": finished.model,
+        "tenant": finished.tenant,
+        "source": finished.source,
+        "template": finished.where.template,
+        "session": finished.session,
+        "turn": explanation.turn or None,
+        "replica": finished.replica,
+        "decision": finished.decision,
+        "status": finished.status,
+        "prompt_tokens": explanation.prompt_tokens,
+        "hits": explanation.hits,
+        "evidence": EVIDENCE[explanation.hits_confirmed],
+        "reason": top.reason if top is not None and top.tokens else None,
+        "reason_tokens": top.tokens if top is not None else 0,
+        "ttft_seconds": finished.ttft_seconds,
+        "seconds": finished.seconds,
+    }
+
 
 _SHOWN_CHARS = 200
 _NO_PRICE = ComputePrice()

@@ -1,7 +1,17 @@
-"""Finished requests into metrics."""
+"""Finished requests into metrics.
+
+Histograms that name a request for what they count, so that a chart leads to an example.
+
+A scrape shows one exemplar for each bucket, and a scrape comes every few seconds, while setting an exemplar costs more
+than counting does. So a bucket's exemplar is replaced once in an interval, not with every request: the buckets of rare,
+slow requests keep theirs, however many fast ones there are.
+"""
 
 import functools
-from collections.abc import Iterable
+import re
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import Counter, Histogram
@@ -19,7 +29,37 @@ from gateway.core.settlement import Refusal, Settlement
 from gateway.core.space import ResetCause, SpaceEnd
 from gateway.core.tenant import Tenant
 from gateway.telemetry.catalog import REQUEST_SECONDS, MetricCatalog
-from gateway.telemetry.exemplars import ExemplarHistogram
+
+_LABEL = "request_id"
+_NAMEABLE = re.compile(rf"[A-Za-z0-9._:/+=@~-]{{1,{128 - len(_LABEL)}}}")
+"""OpenMetrics allows 128 characters for an exemplar's labels, names included, and one that breaks a rule spoils the
+whole scrape. Clients choose the ids, and not every parser takes escaped quotes, so what would need them is left out."""
+_INTERVAL_SECONDS = 1.0
+
+
+class ExemplarHistogram:
+    """One labelled child of a histogram.
+
+    Args:
+        child: It.
+        bounds: The upper bounds of its buckets, without the last one, which has none.
+    """
+
+    def __init__(self, child: Histogram, bounds: Sequence[float]) -> None:
+        self._child = child
+        self._bounds = bounds
+        self._due = [0.0] * (len(bounds) + 1)
+
+    def observe(self, value: float, request_id: str) -> None:
+        """Count a value. A request whose id is too long or has odd characters is counted without being named."""
+        bucket = bisect_left(self._bounds, value)
+        now = time.monotonic()
+        if now < self._due[bucket] or not _NAMEABLE.fullmatch(request_id):
+            self._child.observe(value)
+            return
+        self._due[bucket] = now + _INTERVAL_SECONDS
+        self._child.observe(value, {_LABEL: request_id})
+
 
 _UNKNOWN = "unknown"
 _WAITING = "queue"

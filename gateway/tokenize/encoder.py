@@ -1,19 +1,150 @@
-"""From a request to its token ids: by the local tokenizer, else the engine's, else stand-ins made of the text."""
+"""From a request to its token ids: by the local tokenizer, else the engine's, else stand-ins made of the text.
 
-from collections.abc import Callable, Mapping
+Stand-in tokens for prompts that nothing can tokenize: four bytes of text each, about the length of a real token.
+
+Two prompts that begin with the same text get the same stand-ins up to there, which is all that routing needs. They are
+never counted as tokens of the model.
+
+Whether a prompt is small enough for the steps from its text to its tokens.
+
+Some of these steps are single calls that hold the interpreter lock until they are done: rendering with minijinja,
+writing tools as JSON, parsing a call's arguments, handing the text to the tokenizer. Within these bounds each of them
+takes some 10 ms at most.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
 
 from gateway.core.errors import Overloaded, TokenizerUnavailable
 from gateway.core.ports import EngineUnavailable, LongTexts
-from gateway.core.prompt import TokenizedPrompt, TokenSource
+from gateway.core.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import Tenant
 from gateway.tokenize.engine_tokenizer import EngineTokenizer
+from gateway.tokenize.json_text import written
 from gateway.tokenize.local import LocalEncoder
-from gateway.tokenize.stand_in import stand_in
-from gateway.tokenize.text_size import PromptTooLarge, check_size
+from gateway.tokenize.media_prompts import TEXT_PARTS
+
+MOST_TEXT_BYTES = 4 * 1024 * 1024
+"""Characters of a prompt's texts together, or bytes where they take more than one: about a million tokens."""
+
+MOST_PIECES = 20_000
+"""Messages, parts, tools and everything in them, and values in the arguments of tool calls."""
+
+_STRUCTURE = "[{:,"
+
+
+class PromptTooLarge(TokenizerUnavailable):
+    """A prompt exceeds a bound. No engine is asked for its tokens: the answer would be as large."""
+
+
+def check_size(endpoint: Endpoint, fields: Mapping[str, Any]) -> None:
+    """Check a prompt. Token ids are not counted, nor are content parts that are no text, which only engines encode.
+
+    Raises:
+        PromptTooLarge: it exceeds a bound.
+    """
+    size = _Size()
+    if endpoint is Endpoint.CHAT:
+        for message in _list(fields.get("messages")):
+            parts = message.get("content") if isinstance(message, dict) else None
+            size.add([part for part in parts if _is_text(part)] if isinstance(parts, list) else parts)
+            size.add({name: value for name, value in message.items() if name != "content"} if parts else message)
+        for name in ("tools", "chat_template_kwargs", "documents"):
+            size.add(fields.get(name))
+        return
+    prompt = fields.get("prompt")
+    for text in prompt if isinstance(prompt, list) else (prompt,):
+        if isinstance(text, str):
+            size.add(text)
+
+
+class _Size:
+    """Of what was added."""
+
+    def __init__(self) -> None:
+        self._pieces = 0
+        self._bytes = 0
+
+    def add(self, value: Any) -> None:
+        """Add a value and all that is in it."""
+        waiting = [value]
+        while waiting:
+            value = waiting.pop()
+            self._pieces += 1
+            if isinstance(value, str):
+                self._bytes += len(value) if value.isascii() else sys.getsizeof(value)
+            elif isinstance(value, dict):
+                if isinstance(arguments := value.get("arguments"), str):
+                    self._pieces += sum(map(arguments.count, _STRUCTURE))
+                waiting += value.values()
+            elif isinstance(value, list):
+                waiting += value
+            if self._pieces + len(waiting) > MOST_PIECES:
+                raise PromptTooLarge("the prompt has too many messages, parts or values")
+            if self._bytes > MOST_TEXT_BYTES:
+                raise PromptTooLarge("the text of the prompt is too long")
+
+
+def _is_text(part: Any) -> bool:
+    return not isinstance(part, dict) or part.get("type", "text") in TEXT_PARTS
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+MOST_BYTES = 4 * 1024 * 1024
+"""Of a stand-in prompt: a million tokens. What is longer is cut; prompts that long seldom differ only behind that."""
+
+
+def stand_in(endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """One stand-in prompt per prompt of the request."""
+    if endpoint is Endpoint.CHAT:
+        # Tools first: nearly every template renders them before the conversation.
+        return (_padded(_joined([fields.get("tools"), *_as_list(fields.get("messages"))])),)
+    prompt = fields.get("prompt")
+    if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+        return tuple(_padded(_written(item)) for item in prompt)
+    return (_padded(_written(prompt)),)
+
+
+def _joined(pieces: Sequence[Any]) -> bytes:
+    """As many of the pieces as fit."""
+    texts: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        texts.append(_written(piece))
+        size += len(texts[-1]) + 1
+        if size > MOST_BYTES:
+            break
+    return b"\n".join(texts)[:MOST_BYTES]
+
+
+def _written(value: Any) -> bytes:
+    return written(_shortened(value))[:MOST_BYTES]
+
+
+def _shortened(value: Any) -> Any:
+    """A prompt, or a message with its content, without what would be cut off in any case."""
+    if isinstance(value, str):
+        # Other characters than ASCII take up to four bytes.
+        return value[: MOST_BYTES if value.isascii() else MOST_BYTES // 4]
+    if isinstance(value, dict) and isinstance(content := value.get("content"), str):
+        return value | {"content": _shortened(content)}
+    return value
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _padded(text: bytes) -> bytes:
+    return text + b" " * (-len(text) % TOKEN_BYTES)
+
 
 _SMALL_BYTES = 32 * 1024
 """A body up to this size cannot exceed the bounds of ``size``."""

@@ -8,9 +8,9 @@ import pytest
 from cpu_limit import cpu_seconds
 
 from gateway.canon.building import rulebook
-from gateway.canon.raw import RawJson
+from gateway.canon.rewrite import RawJson
 from gateway.canon.rule import RuleContext
-from gateway.canon.rules.dynamic.operator_slots import OperatorSlots
+from gateway.canon.rules.dynamic.search import OperatorSlots
 from gateway.config.canon_settings import CanonSettings, SlotSettings
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint

@@ -30,7 +30,7 @@ from gateway.kv_events import feed, order
 from gateway.kv_events import zmq_sockets as sockets
 from gateway.proxy import response as answer
 from gateway.proxy import sse
-from gateway.proxy.resume import eligible
+from gateway.proxy.resume import continued as eligible
 from gateway.proxy.resume import resumable_stream as stream
 from gateway.routing import fair_threads as threads
 from gateway.server import http_protocol as protocol
@@ -39,8 +39,8 @@ from gateway.spaces import salt
 from gateway.stats import counters as counts
 from gateway.telemetry import audit_writer
 from gateway.telemetry.tracing import export
+from gateway.tokenize import encoder as size
 from gateway.tokenize import engine_tokenizer as remote
-from gateway.tokenize import text_size as size
 from gateway.warmup import warmer
 
 DOCS = Path(__file__).parents[2] / "docs"

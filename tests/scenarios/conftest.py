@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from gateway.explain.worker.build import ExplainParts
-from gateway.explain.worker.child_process import ExplainProcess
+from gateway.explain.worker.explain_supervisor import ExplainProcess
 from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.explain.worker.process import ConnectionClosed, Session
 

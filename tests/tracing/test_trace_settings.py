@@ -48,7 +48,7 @@ def test_turned_off_nothing_of_it_is_needed():
         "import sys; sys.modules['opentelemetry.sdk'] = sys.modules['opentelemetry.exporter'] = None\n"
         "import gateway.server.run\n"
         "from gateway.telemetry.tracing import start_tracing\n"
-        "from gateway.config.tracing_installed import is_installed\n"
+        "from gateway.config.tracing_settings import is_installed\n"
         "from gateway.config.tracing_settings import TracingSettings\n"
         "assert start_tracing(TracingSettings(), lambda: None) is None\n"
         "print(is_installed())"

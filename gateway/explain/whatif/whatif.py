@@ -3,28 +3,136 @@
 Every request was sent in one form, and would have been sent in others. For each of them it is known which blocks were
 sent before in that form, so it is known what would have been reused: the difference is what a rule brings, as far as
 caches hold what was sent. Prompts that no rule changes are the same in all forms, and looked up once.
+
+Which places that vary are found by ``dynamic-suffix`` as it is.
+
+Edits as they are kept and shown: without the text they change.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, zip_longest
+from typing import Any
 
 import msgspec
+import orjson
 
 from gateway.canon.building import rulebook
 from gateway.canon.context_memory import ContextMemory
+from gateway.canon.edits import REMOVED, Edit
+from gateway.canon.rule import Fields
 from gateway.canon.rulebook import Rulebook
+from gateway.canon.texts import messages
 from gateway.config.canon_settings import CanonSettings
-from gateway.core.canonical import ALL_RULES, RuleMode, RuleOutcome
+from gateway.core.canonical import ALL_RULES, EditShown, RuleMode, RuleName, RuleOutcome
 from gateway.core.errors import TokenizerUnavailable
-from gateway.core.explanation import Explanation, RequestRecord
+from gateway.core.explanation import Explanation, RequestRecord, VaryingSlot
+from gateway.core.json_edit import Path
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.core.request import Endpoint
-from gateway.explain.whatif.edits_shown import edits_shown
+from gateway.explain.diff.masking import masked
 from gateway.explain.whatif.encoders import Encoders, Load, PromptEncoder, load_encoder
 from gateway.explain.whatif.forms import FORMS, RULES, SENT, TOGETHER, Form, Forms, number_of, parsed
-from gateway.explain.whatif.open_slots import still_open
 from gateway.explain.whatif.seen_forms import FormBlocks, SeenForms
 from gateway.explain.worker.explain_messages import CanonOptions, Notice
 from gateway.tokenize.block_hashes import ChainHasher
+
+MOST_EDITS = 20
+_SHOWN_CHARS = 120
+_SAID_CHARS = 200
+_PATH_CHARS = 200
+_COUNTED_CHARS = 65_536
+"""Longer values are not encoded only to tell how long they are."""
+
+
+def edits_shown(forms: Sequence[Form], encode: Callable[[str], bytes] | None) -> tuple[EditShown, ...]:
+    """The first edits of every form, each rule's in their order.
+
+    Args:
+        forms: What was tried.
+        encode: Gives a text's token ids; None if nobody can.
+    """
+    ranked = [[(form, edit) for edit in form.edits] for form in forms if form.rule != ALL_RULES]
+    # One after the other of each rule, so that a rule with many edits leaves room for the others.
+    turns = chain.from_iterable(zip_longest(*(each[:MOST_EDITS] for each in ranked)))
+    chosen = [pair for pair in turns if pair is not None][:MOST_EDITS]
+    order = [form.number for form in forms]
+    chosen.sort(key=lambda pair: order.index(pair[0].number))
+    return tuple(_shown(form, edit, encode) for form, edit in chosen)
+
+
+def _shown(form: Form, edit: Edit, encode: Callable[[str], bytes] | None) -> EditShown:
+    before, after = _tokens(edit.before, encode), _tokens(edit.after, encode)
+    return EditShown(
+        form.rule,
+        form.mode,
+        edit.what,
+        edit.place[:_PATH_CHARS],
+        edit.said[:_SAID_CHARS],
+        None if before is None or after is None else after - before,
+        _masked(edit.before),
+        _masked(edit.after),
+    )
+
+
+def _tokens(value: Any, encode: Callable[[str], bytes] | None) -> int | None:
+    if value is REMOVED or value is None:
+        return 0
+    if encode is None:
+        return None
+    if not isinstance(value, str):
+        try:
+            value = orjson.dumps(value).decode()
+        except TypeError:
+            return None
+    return len(encode(value)) // TOKEN_BYTES if len(value) <= _COUNTED_CHARS else None
+
+
+def _masked(value: Any) -> str:
+    if not isinstance(value, str):
+        return ""
+    return masked(value[:_SHOWN_CHARS]) + ("…" if len(value) > _SHOWN_CHARS else "")
+
+
+_NUMBER = RULES.index(RuleName.DYNAMIC_SUFFIX)
+
+
+def still_open(
+    slot: VaryingSlot | None, modes: Sequence[RuleMode], sent: Fields, forms: Sequence[Form]
+) -> VaryingSlot | None:
+    """The slot, if it is worth suggesting: the rule is in use, and does not find it by itself.
+
+    Args:
+        slot: A place that varies in a request.
+        modes: The request's modes.
+        sent: The request as it was sent on.
+        forms: What rules change in it. An applied one is no matter: what it found does not vary any more.
+    """
+    if slot is None or len(modes) <= _NUMBER or modes[_NUMBER] is RuleMode.OFF:
+        return None
+    found = (
+        edit
+        for form in forms
+        if form.rule == RuleName.DYNAMIC_SUFFIX and form.mode is RuleMode.OBSERVE
+        for edit in form.edits
+    )
+    return None if any(_is_at(edit, slot, sent) for edit in found) else slot
+
+
+def _is_at(edit: Edit, slot: VaryingSlot, sent: Fields) -> bool:
+    if edit.path[:2] != ("messages", slot.message) or edit.start is None or not isinstance(edit.before, str):
+        return False
+    start = edit.start + _texts_in_front(sent, edit.path)
+    return start < slot.end and slot.start < start + len(edit.before)
+
+
+def _texts_in_front(sent: Fields, path: Path) -> int:
+    """Characters of a message's text in front of a content part; one for each line end between parts."""
+    if len(path) < 4:
+        return 0
+    parts = messages(sent)[int(path[1])].get("content") or ()
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts[: int(path[3])]]
+    return sum(len(text) + 1 for text in texts if isinstance(text, str))
+
 
 _MEMORY_BYTES = 32 * 1024 * 1024
 _EVERY_FORM = (1 << FORMS) - 1

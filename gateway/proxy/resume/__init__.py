@@ -5,7 +5,7 @@ under the first one's name. Everything here works on events that have already go
 ones.
 """
 
-from gateway.proxy.resume.eligible import is_resumable
+from gateway.proxy.resume.continued import is_resumable
 from gateway.proxy.resume.resumable_stream import ResumableStream
 
 __all__ = ["ResumableStream", "is_resumable"]

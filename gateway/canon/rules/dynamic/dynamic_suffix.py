@@ -1,13 +1,21 @@
-"""The rule: what varies in the leading messages goes behind the last message."""
+"""The rule: what varies in the leading messages goes behind the last message.
 
-from collections.abc import Mapping, Sequence
+Keys of conversations: by them the context blocks of earlier turns are found again.
+
+The context block: what stands in it, and the pointers to it.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+import orjson
+
 from gateway.canon.edits import Edit, applied
 from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
-from gateway.canon.rules.dynamic.block import BlockForm
-from gateway.canon.rules.dynamic.conversation_keys import keys
 from gateway.canon.rules.dynamic.earlier_blocks import recalled, remembered
 from gateway.canon.rules.dynamic.movable_pieces import MovablePiece
 from gateway.canon.rules.dynamic.search import Search
@@ -15,6 +23,122 @@ from gateway.canon.texts import BLOCK_ROLES, Text, leading_messages, messages, t
 from gateway.config.canon_settings import DynamicSuffixSettings
 from gateway.core.canonical import RuleName
 from gateway.core.json_edit import Path
+
+_NUMBER = "{number}"
+_DIGITS = "([0-9]{1,9})"
+
+
+class BlockForm:
+    """How pointers and blocks are written.
+
+    Args:
+        settings: Their parts.
+    """
+
+    def __init__(self, settings: DynamicSuffixSettings) -> None:
+        front, behind = settings.pointer.split(_NUMBER)
+        self._front, self._behind = front, behind
+        self._opening, self._closing = settings.opening, settings.closing
+        pattern = re.escape(front) + _DIGITS + re.escape(behind)
+        # Where nothing else ends the number, a longer one is another.
+        self.pattern = re.compile(("" if front else "(?<![0-9])") + pattern + ("" if behind else "(?![0-9])"))
+        self._entry = re.compile(rf"^{pattern} ", re.MULTILINE)
+
+    def pointer(self, number: int) -> str:
+        """What stands in a value's place."""
+        return f"{self._front}{number}{self._behind}"
+
+    def largest(self, texts: Iterable[str]) -> int:
+        """The largest number that a pointer in these texts has; 0 if there is none."""
+        return max((int(number) for text in texts for number in self.pattern.findall(text)), default=0)
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text holds what looks like a piece of a block."""
+        if self._opening in text:
+            return True
+        if not self._front:
+            return self._entry.search(text) is not None
+        at = text.find(self._front)  # many times faster than looking for the beginning of every line
+        while at >= 0:
+            if (not at or text[at - 1] == "\n") and self._entry.match(text, at):
+                return True
+            at = text.find(self._front, at + 1)
+        return False
+
+    def written(self, values: Mapping[int, str]) -> str:
+        """A block of values by their numbers."""
+        lines = [f"{self.pointer(number)} {value}" for number, value in sorted(values.items())]
+        return "\n".join((self._opening, *lines, self._closing))
+
+    def read(self, block: str, above: int) -> dict[int, str]:
+        """The values of a block by their numbers.
+
+        Args:
+            block: A block; of one that was written in another way, nothing may be found.
+            above: The largest number of the client's own pointers: a value may be a text with such in it.
+        """
+        inside = block.removeprefix(self._opening + "\n").removesuffix("\n" + self._closing)
+        found: list[tuple[int, int, int]] = []
+        for match in self._entry.finditer(inside):
+            number = int(match[1])
+            if number > max(above, found[-1][0] if found else 0):
+                found.append((number, match.start(), match.end()))
+        if not found:
+            return {}
+        ends = [start - 1 for _, start, _ in found[1:]] + [len(inside)]
+        return {number: inside[start:end] for (number, _, start), end in zip(found, ends, strict=True)}
+
+
+_KEY_BYTES = 16
+_LENGTH_BYTES = 8
+_CACHE_CONTROL = "cache_control"
+
+
+def keys(
+    messages: Sequence[Mapping[str, Any]], owner: str, lasting: Sequence[tuple[str, str]], upto: int
+) -> Iterator[bytes]:
+    """The key of the conversation up to each message, from the first to that of number ``upto``.
+
+    Args:
+        messages: As the client sends them, with pointers in the leading ones.
+        owner: Whose the conversation is.
+        lasting: Names and values of what is the same in all of its turns, and may be another one in the next.
+        upto: Number of the last one.
+
+    Raises:
+        ValueError, RecursionError: A message is nothing that can be written as JSON.
+    """
+    running = hashlib.blake2b(digest_size=_KEY_BYTES)
+    _feed(running, _written([owner, *lasting]))
+    for message in messages[: upto + 1]:
+        _feed(running, _written(_unmarked(message)))
+        yield running.digest()
+
+
+def _feed(running: "hashlib.blake2b", piece: bytes) -> None:
+    running.update(len(piece).to_bytes(_LENGTH_BYTES, "little"))
+    running.update(piece)
+
+
+def _written(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except (TypeError, ValueError):
+        # Half surrogates, and numbers beyond 64 bits.
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _unmarked(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message without ``cache_control``: the mark moves from turn to turn."""
+    content = message.get("content")
+    if isinstance(content, list) and any(isinstance(part, dict) and _CACHE_CONTROL in part for part in content):
+        message = {**message, "content": [_without(part) if isinstance(part, dict) else part for part in content]}
+    return _without(message) if _CACHE_CONTROL in message else message
+
+
+def _without(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in value.items() if name != _CACHE_CONTROL}
+
 
 _GAP = "\n\n"
 _BLANKS, _UNSEEN = " \t\r\n", " \t\r\n\u200b\u2060\ufeff"

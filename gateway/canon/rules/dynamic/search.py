@@ -1,8 +1,13 @@
-"""Searches texts for what varies, and remembers what it found in them: leading messages come again and again."""
+"""Searches texts for what varies, and remembers what it found in them: leading messages come again and again.
+
+Places of the operator's own.
+
+Lines around a date whose label may stand in any document: do they look like data?
+"""
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -10,12 +15,132 @@ from gateway.canon.code_spans import touched
 from gateway.canon.rules.dynamic.finding import findings
 from gateway.canon.rules.dynamic.id_finder import BILLING
 from gateway.canon.rules.dynamic.movable_pieces import MovablePiece, pieces
-from gateway.canon.rules.dynamic.neighbours import stands_in_data, stands_in_letter
-from gateway.canon.rules.dynamic.operator_slots import OperatorSlots
 from gateway.canon.rules.dynamic.quoted_data import QuotedData
-from gateway.canon.rules.dynamic.values import Need, VaryingValue
+from gateway.canon.rules.dynamic.values import Need, VaryingValue, lowered
+from gateway.canon.rules.dynamic.words import CONTEXT_LABELS, CONTEXT_WITHOUT_BLANKS
 from gateway.canon.texts import LONGEST_TEXT
-from gateway.config.canon_settings import DynamicSuffixSettings
+from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
+from gateway.config.operator_patterns import Found, OwnRegex, TooSlow
+
+_LABELLED = re.compile(r"\s*(?:[-*•]\s+)?[*_]*([^:：=\n]{1,40}?)[*_]*\s*[:：=](?!//)")
+_WORDS = re.compile(r"[^\W\d_]+")
+_DATE_ALONE = re.compile(r"[\s*_\-•]*[\d:./\-TZ ,]{8,40}$")
+_LETTER = re.compile(
+    r"\s*(?:(?:(?:dear|hi|hello|hey|good morning|to whom|hallo|liebe[rs]?|sehr geehrte[rs]?|guten tag|cher|chère|"
+    r"bonjour|madame|monsieur|"
+    r"hola|estimad[oa]s?|querid[oa]|caro|cara|ciao|gentile|egregio|prezad[oa]s?|olá|geachte|beste|szanown[iy]|"
+    r"dzień dobry|cześć|"
+    r"vážen[ýáí]|dobrý den|уважаем[а-я]+|здравствуйте|привет|шановн[а-яі]+|вітаю|sayın|merhaba|bästa|hej|kjære|kære|"
+    r"hei|"
+    r"عزيزي|عزيزتي|שלום|יקר|प्रिय|kính gửi)(?!\w)[^\n.:]{0,40}[,!،，]\s*$)"
+    r"|(?:sincerely|(?:best|kind|warm)? ?regards|yours|cheers|best|mit freundlichen|viele grüße|beste grüße|"
+    r"cordialement|atentamente|"
+    r"saludos|distinti saluti|cordiali saluti|atenciosamente|met vriendelijke|z poważaniem|pozdrawiam|s pozdravem|"
+    r"с уважением|"
+    r"з повагою|saygılarımla|med vänlig|trân trọng)(?!\w)[^\n.:]{0,20}[,!]?\s*$"
+    r"|(?:re|subject|cc|betreff|objet|asunto|oggetto|assunto|betreft|temat|тема)\s?:|拝啓|敬具|尊敬的|此致|敬启|안녕하세요|귀하)",
+    re.IGNORECASE,
+)
+_LONGEST_GREETING = 80
+_RUN = 12
+_AROUND = 8
+
+
+def stands_in_data(lines: Sequence[str], number: int, pointer: re.Pattern[str]) -> bool:
+    """Whether a line stands in a letter, a record or a list, as far as its neighbours tell.
+
+    Args:
+        lines: All lines.
+        number: Which one.
+        pointer: What a pointer looks like: a line that has one was such a line before, and says nothing.
+    """
+    return stands_in_letter(lines, number) or any(
+        _is_data(line) for line in _run(lines, number, -1, pointer) + _run(lines, number, 1, pointer)
+    )
+
+
+def stands_in_letter(lines: Sequence[str], number: int) -> bool:
+    """Whether somebody is greeted in a line near it."""
+    around = lines[max(0, number - _AROUND) : number + _AROUND + 1]
+    return any(len(line) <= _LONGEST_GREETING and _LETTER.match(line) for line in around)
+
+
+def _run(lines: Sequence[str], number: int, step: int, pointer: re.Pattern[str]) -> list[str]:
+    """The lines next to one, up to the first that has no label."""
+    run: list[str] = []
+    at = number + step
+    while 0 <= at < len(lines) and len(run) < _RUN:
+        line = lines[at]
+        if not pointer.search(line):
+            if not line.strip() or not (_LABELLED.match(line) or _DATE_ALONE.match(line)):
+                break
+            run.append(line)
+        at += step
+    return run
+
+
+def _is_data(line: str) -> bool:
+    label = _LABELLED.match(line)
+    if label is None or _DATE_ALONE.match(line):
+        return True
+    low = lowered(label[1])
+    return not any(each in CONTEXT_LABELS for each in _WORDS.findall(low)) and not any(
+        each in low for each in CONTEXT_WITHOUT_BLANKS
+    )
+
+
+class OperatorSlots:
+    """Finds them.
+
+    Args:
+        settings: The places.
+    """
+
+    def __init__(self, settings: Sequence[SlotSettings]) -> None:
+        self._slots = [(each, OwnRegex(each.regex)) for each in settings]
+
+    def find(self, text: str, model: str, pointer: re.Pattern[str]) -> Iterator[VaryingValue]:
+        """Their values.
+
+        Args:
+            text: Where.
+            model: The model the text is for.
+            pointer: What a pointer looks like; a value that has one was moved before.
+        """
+        pointers: list[tuple[int, int]] | None = None
+        for slot, regex in self._slots:
+            if slot.models and model not in slot.models:
+                continue
+            for found in _all_or_none(regex, text):
+                start, end = found.value
+                if start < 0 or not text[start:end].strip():
+                    continue
+                if pointers is None:
+                    pointers = [match.span() for match in pointer.finditer(text)]
+                if touched(pointers, start, end):
+                    continue
+                about, until = (found.start, found.end) if _is_line(text, found.start, found.end) else (start, end)
+                yield VaryingValue(start, end, about, until, slot.name, slot.varies == "conversation")
+
+
+def _is_line(text: str, start: int, end: int) -> bool:
+    """Whether it is all of a line."""
+    if text[end : end + 1] not in ("", "\n", "\r") or "\n" in text[start:end]:
+        return False
+    while start and text[start - 1] != "\n":
+        if not text[start - 1].isspace():
+            return False
+        start -= 1
+    return True
+
+
+def _all_or_none(regex: OwnRegex, text: str) -> Sequence[Found]:
+    """What a regular expression finds in a text; nothing where that takes too long."""
+    try:
+        return list(regex.find(text))
+    except TooSlow:
+        return ()
+
 
 _KNOWN_CHARS = 65_536
 _KNOWN_TEXTS = 256

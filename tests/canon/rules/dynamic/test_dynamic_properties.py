@@ -9,7 +9,7 @@ from requests_at_random import chats
 
 from gateway.canon.edits import applied
 from gateway.canon.rule import RuleContext
-from gateway.canon.rules.dynamic.block import BlockForm
+from gateway.canon.rules.dynamic.dynamic_suffix import BlockForm
 from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
 
 _FORM = BlockForm(DynamicSuffixSettings())
