@@ -6,7 +6,7 @@ A new version of an engine is the work of its own module, and of ``kv_events.py`
 from gateway.engines.advice import Advice, advice
 from gateway.engines.cache_access import names_cached
 from gateway.engines.endpoints import offset_sources
-from gateway.engines.engine_access import acts_on_engine, names_adapter
+from gateway.engines.engine_fields import acts_on_engine, names_adapter
 from gateway.engines.engines import event_sources, parse_metrics, parse_usage
 from gateway.engines.event_stream import payloads
 from gateway.engines.extras import media_extra

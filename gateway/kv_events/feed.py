@@ -25,9 +25,9 @@ from gateway.core.kv_events import (
 )
 from gateway.core.ports import EventIndex, EventObserver
 from gateway.engines import BatchReader, BatchUnreadable, decode_batch
+from gateway.kv_events.event_portions import pieces
 from gateway.kv_events.log_limiter import LogLimiter
 from gateway.kv_events.order import Action, Apply, AskReplay, BatchOrder, Clear, Gap, SetState
-from gateway.kv_events.portions import pieces
 from gateway.kv_events.work_scheduler import WorkScheduler
 from gateway.kv_events.zmq_sockets import Context, FrameUnreadable, Replay, Subscription
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, Medium, UnknownEvent
-from gateway.kv_events.portions import PIECE_BLOCKS, pieces
+from gateway.kv_events.event_portions import PIECE_BLOCKS, pieces
 
 
 def run(first, count, parent, **fields):

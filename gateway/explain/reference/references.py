@@ -58,7 +58,7 @@ class _KeptEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _PromptReading:
     """What is found by in a request.
 
     Attributes:
@@ -95,7 +95,7 @@ class References:
         self._postings = Postings()
         self._groups = Groups()
         self._texts = SharedTexts()
-        self._last_read: _Reading | None = None
+        self._last_read: _PromptReading | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -141,7 +141,7 @@ class References:
         while self.held_bytes > self._room:
             self._drop(next(iter(self._entries)))
 
-    def _choose(self, kept: KeptRequest, reading: _Reading) -> tuple[int | None, ChosenBy]:
+    def _choose(self, kept: KeptRequest, reading: _PromptReading) -> tuple[int | None, ChosenBy]:
         same_skeleton = self._of_group(kept, reading.group)
         number = self._of_session(kept, reading, instead=same_skeleton)
         if number is not None:
@@ -153,7 +153,7 @@ class References:
             return same_skeleton, "skeleton"
         return self._similar(kept, reading), "similar"
 
-    def _of_session(self, kept: KeptRequest, reading: _Reading, instead: int | None) -> int | None:
+    def _of_session(self, kept: KeptRequest, reading: _PromptReading, instead: int | None) -> int | None:
         """The one of the last requests of the session with the longest beginning in common, the latest of several.
 
         None if they are of other applications than this one (agents call each other), where one is known that is not.
@@ -175,11 +175,11 @@ class References:
             default=None,
         )
 
-    def _is_related(self, number: int, reading: _Reading) -> bool:
+    def _is_related(self, number: int, reading: _PromptReading) -> bool:
         entry = self._entries[number]
         return entry.group == reading.group or reading.thread.common_messages(entry.digests) > 0
 
-    def _of_conversation(self, kept: KeptRequest, reading: _Reading) -> int | None:
+    def _of_conversation(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
         """An earlier turn of the same conversation: one continued here, a branch of it, or one cut off in front."""
         thread = reading.thread
         if not thread.digests:
@@ -205,7 +205,7 @@ class References:
                 return number
         return None
 
-    def _continued(self, kept: KeptRequest, reading: _Reading) -> int | None:
+    def _continued(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
         """The turn that the last messages continue."""
         for length in range(len(reading.thread.digests) - 1, 0, -1):
             number = self._turn(kept, reading, length)
@@ -213,7 +213,7 @@ class References:
                 return number
         return None
 
-    def _turn(self, kept: KeptRequest, reading: _Reading, length: int) -> int | None:
+    def _turn(self, kept: KeptRequest, reading: _PromptReading, length: int) -> int | None:
         """A request whose prompt, maybe with its reply, is the first ``length`` messages of this one."""
         thread = reading.thread
         is_telling = thread.is_telling(0, length)
@@ -225,19 +225,19 @@ class References:
         return number
 
     def _of_same_application(
-        self, numbers: list[int], kept: KeptRequest, reading: _Reading, *, is_telling: bool
+        self, numbers: list[int], kept: KeptRequest, reading: _PromptReading, *, is_telling: bool
     ) -> list[int]:
         """Those that begin as this one does; others only if what they have in common is telling: the conversations of
         two applications may both be greetings so far."""
         alike = [number for number in numbers if self._begins_alike(self._entries[number].group, kept, reading)]
         return alike or (numbers if is_telling else [])
 
-    def _begins_alike(self, group: int | None, kept: KeptRequest, reading: _Reading) -> bool:
+    def _begins_alike(self, group: int | None, kept: KeptRequest, reading: _PromptReading) -> bool:
         if group is None or group == reading.group:
             return group == reading.group
         return self._groups.is_similar(group, kept.tenant, reading.frame)
 
-    def _of_same_session(self, key: int, kept: KeptRequest, reading: _Reading, *, is_telling: bool) -> list[int]:
+    def _of_same_session(self, key: int, kept: KeptRequest, reading: _PromptReading, *, is_telling: bool) -> list[int]:
         """The latest under a key without those of sessions known to be others, and of other applications."""
         latest = self._latest(key, kept, _CANDIDATES)
         numbers = self._of_same_application(latest, kept, reading, is_telling=is_telling)
@@ -245,7 +245,7 @@ class References:
             return numbers
         return [number for number in numbers if self._entries[number].kept.session in ("", kept.session)]
 
-    def _continued_prompt(self, kept: KeptRequest, reading: _Reading) -> int | None:
+    def _continued_prompt(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
         """Of completions: the one whose prompt is the longest beginning of this one's."""
         if not kept.text.messages or kept.text.messages[0].role != PROMPT_ROLE:
             return None
@@ -268,7 +268,7 @@ class References:
                 return number
         return None
 
-    def _similar(self, kept: KeptRequest, reading: _Reading) -> int | None:
+    def _similar(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
         group = self._groups.most_similar(kept.tenant, reading.frame)
         if group is not None:
             return self._of_group(kept, group)
@@ -294,7 +294,7 @@ class References:
 
         return max(numbers, key=rank)
 
-    def _read(self, kept: KeptRequest) -> _Reading:
+    def _read(self, kept: KeptRequest) -> _PromptReading:
         last = self._last_read
         # A request is looked for and then kept: its text is read once.
         if last is not None and last.text is kept.text and last.tenant == kept.tenant:
@@ -302,10 +302,10 @@ class References:
         frame = self._frames.of(kept.text)
         thread = Thread(kept.tenant, kept.text, frame.skeleton)
         group = None if frame.skeleton is None else hash((kept.tenant, "group", frame.skeleton))
-        self._last_read = _Reading(kept.text, kept.tenant, frame, thread, group)
+        self._last_read = _PromptReading(kept.text, kept.tenant, frame, thread, group)
         return self._last_read
 
-    def _keys(self, kept: KeptRequest, reading: _Reading, *, continues: bool) -> Iterable[int]:
+    def _keys(self, kept: KeptRequest, reading: _PromptReading, *, continues: bool) -> Iterable[int]:
         if kept.session:
             yield _session_key(kept)
         yield from reading.thread.keys(kept, continues)
