@@ -46,6 +46,9 @@ _ABSURD = 4.0
 _MOST_APART = 2.0
 """An observation counts as no further from the median than by this factor."""
 
+_FAR_WEIGHT = 0.05
+"""Weight of an observation that is further from it: with many tokens, a full one would turn the line."""
+
 _CHANGED = 1.5
 """Ratio of the median to the belief from which on the belief is out of date."""
 
@@ -191,8 +194,9 @@ class LearnedRates:
     def _add(self, tokens: float, seconds: float, median: float, fade: float) -> None:
         """Add an observation, bounded by what the last few say of the belief."""
         expected = median * _expected(self._rates, tokens)
-        seconds = min(max(seconds, expected / _MOST_APART), expected * _MOST_APART)
-        (self._long if tokens >= _EVIDENCE_TOKENS else self._short).add(tokens, seconds, fade)
+        bounded = min(max(seconds, expected / _MOST_APART), expected * _MOST_APART)
+        weight = 1.0 if bounded == seconds else _FAR_WEIGHT
+        (self._long if tokens >= _EVIDENCE_TOKENS else self._short).add(tokens, bounded, fade, weight)
 
     def _fitted(self) -> Rates:
         long, short = self._long, self._short
@@ -236,13 +240,13 @@ class _Sums:
     def __init__(self) -> None:
         self.weight = self.x = self.y = self.xx = self.xy = 0.0
 
-    def add(self, x: float, y: float, fade: float) -> None:
+    def add(self, x: float, y: float, fade: float, weight: float) -> None:
         """Add an observation; those before fade."""
-        self.weight = self.weight * fade + 1.0
-        self.x = self.x * fade + x
-        self.y = self.y * fade + y
-        self.xx = self.xx * fade + x * x
-        self.xy = self.xy * fade + x * y
+        self.weight = self.weight * fade + weight
+        self.x = self.x * fade + weight * x
+        self.y = self.y * fade + weight * y
+        self.xx = self.xx * fade + weight * x * x
+        self.xy = self.xy * fade + weight * x * y
 
 
 class _Mean:

@@ -64,7 +64,7 @@ def off(learned, engine, factor=1.0):
 
 
 @pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("tokens", [10, 1000])
+@pytest.mark.parametrize("tokens", [10, 1000, 8000])
 @pytest.mark.parametrize("before", [0, 1, 2, 3, 6, 12, 40, 150])
 def test_one_absurd_answer_is_forgotten_after_five_normal_ones(seed, tokens, before):
     rng = random.Random(seed)
@@ -73,7 +73,7 @@ def test_one_absurd_answer_is_forgotten_after_five_normal_ones(seed, tokens, bef
     struck, twin = LearnedRates(START, pool), LearnedRates(START, pool)
     for _ in range(before):
         answer(struck, rng, engine)
-    struck.observe_first_token(tokens, rng.choice([30.0, 500.0, 1e-5]))
+    struck.observe_first_token(tokens, rng.choice([60.0, 500.0, 1e-5]))
     for _ in range(5):
         answer(struck, rng, engine)
     assert max(off(learned, engine) for learned in (struck, twin, pool)) < 1.5
