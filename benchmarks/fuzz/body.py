@@ -29,9 +29,9 @@ from unittest import mock
 
 import orjson
 
-from gateway import json_bytes
 from gateway.api.parse import parse_request
 from gateway.config.server_settings import ServerSettings
+from gateway.core import json_edit as json_bytes
 from gateway.core.errors import GatewayError
 from gateway.core.ids import RequestId
 from gateway.core.portions import finished

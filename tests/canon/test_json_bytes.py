@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import json_bytes
+from gateway.core import json_edit as json_bytes
 from gateway.core.json_edit import inserted, last_member_value, member_values, replaced, with_members, without
 from gateway.core.portions import finished
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway import json_portions
+from gateway.core import json_portions
 from gateway.core.json_portions import InvalidJson, JsonCounts, JsonLimits, TooMuchJson, lenient, parsed, scanned
 from gateway.core.portions import Portioned, finished
 from gateway.turns import Turns

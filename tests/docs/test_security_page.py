@@ -7,7 +7,6 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from gateway import keys
 from gateway.admin import live_feed as live
 from gateway.admin import orders
 from gateway.admission import all_limits
@@ -18,6 +17,7 @@ from gateway.config import server_settings
 from gateway.config import yaml_document as document
 from gateway.config import yaml_tree as tree
 from gateway.config.settings import Settings
+from gateway.core import api_keys as keys
 from gateway.core import request
 from gateway.engines import fetch_limits as limits
 from gateway.engines import kv_event_reader

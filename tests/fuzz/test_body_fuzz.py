@@ -6,7 +6,7 @@ import random
 import pytest
 
 from benchmarks.fuzz import body as fuzz
-from gateway import json_bytes
+from gateway.core import json_edit as json_bytes
 from gateway.core.request import Endpoint
 from gateway.proxy import request_body as replica_body
 from gateway.proxy.resume import continued

@@ -11,7 +11,7 @@ from running_gateway import CHAT, COMPLETIONS, eventually
 from scripted_engine import ScriptedEngine, response
 from tenancy import error, key, sections, tenant
 
-from gateway import trip
+from gateway import context as trip
 
 LONG = b"word " * 400_000
 """Two megabytes: work that is done for all of it as often as a field is repeated takes many seconds."""

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from gateway import event_loop
+from gateway.server import event_loop
 
 
 class Names:
