@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 import gateway.tokenize
 from docs.generate import train_demo_tokenizer
 
-SHIPPED = Path(gateway.encode.__file__).parent / "builtin" / "demo"
+SHIPPED = Path(gateway.tokenize.__file__).parent / "builtin" / "demo"
 FILES = ["chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
 
 
