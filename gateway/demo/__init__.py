@@ -1,8 +1,8 @@
-"""``prefix-gateway demo``: see it work.
+"""``prefix-gateway demo``: the gateway and a round robin gateway under the same simulated traffic.
 
-``plan`` holds the numbers, ``applications`` and ``text`` the traffic's content, ``client`` and ``traffic`` send it,
-``score`` counts, ``reasons`` asks why, ``view`` and ``report`` show. ``child`` is what the child processes run,
-``children`` starts and ends them, ``session`` ties all of it together.
+In: the command line's options. Out: live tables and a summary. Start with ``session``, which runs everything.
+``demo_plan`` has the numbers, ``applications`` the traffic, ``children`` the processes, ``score`` the measurements,
+``demo_view`` the tables.
 """
 
 import argparse

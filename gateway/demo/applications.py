@@ -1,7 +1,7 @@
-"""The applications whose traffic is played. Each is a script that a user follows, conversation after conversation.
+"""The applications that the demo simulates. Each is a script that a user repeats, conversation after conversation.
 
-A script is a generator: it yields the fields of a request and is sent the assistant's message. Everything else comes
-out of the user's random numbers, so that both sides get the same conversations, word for word.
+A script is a generator: it yields the fields of a request and is sent the assistant's message. Everything else depends
+on the user's random numbers, so that both sides get identical conversations.
 
 Made-up text in the words of the built-in tokenizer: about one token a word, as with English and a real tokenizer.
 """
@@ -49,7 +49,7 @@ def sentence(rng: Random) -> str:
 
 
 def prose(rng: Random, sentences: int) -> str:
-    """So many sentences in one paragraph."""
+    """A paragraph of that many sentences."""
     return " ".join(sentence(rng) for _ in range(sentences))
 
 
@@ -58,14 +58,14 @@ Message = dict[str, Any]
 Script = Generator[Fields, Message, None]
 
 # Content that users share has random numbers of its own, the same in every run.
-_SHARED = Random("what the users of an application share")  # noqa: S311 - has to be foreseeable
+_SHARED = Random("what the users of an application share")  # noqa: S311 - has to be reproducible
 
 _SUPPORT_SYSTEM = "You are the support agent of a parcel service. House rules:\n" + prose(_SHARED, 60)
 
 _RAG_SYSTEM = "Answer only from the passages below. If the answer is not there, say that you do not know."
 _RAG_DOCUMENTS = tuple(f"Passages from handbook {n}:\n" + prose(_SHARED, 110) for n in range(1, 13))
 _RAG_WEIGHTS = tuple(accumulate(1 / (rank + 2) for rank in range(len(_RAG_DOCUMENTS))))
-"""Some handbooks are asked about more often than others."""
+"""Some handbooks are used more often than others."""
 
 _AGENT_SYSTEM = "You are an agent that works on tickets by calling tools. How to work:\n" + prose(_SHARED, 20)
 _AGENT_TOOLS: list[dict[str, Any]] = [
@@ -99,7 +99,7 @@ class Application:
         source: The client family that its requests name.
         users: How many use it at the same time.
         script: One conversation of a user.
-        note: What there is to say about its prompts, empty for nothing.
+        note: A remark about its prompts, empty for none.
     """
 
     name: str
@@ -146,8 +146,8 @@ def agent(rng: Random) -> Script:
 
 
 def briefing(rng: Random) -> Script:
-    """One question behind a long system prompt, which is the same for everybody but for the time in its first line."""
-    # Some moment of today, as canonicalization takes only what is near the present for the current time.
+    """One question behind a long system prompt, equal for all users except for the time in its first line."""
+    # A moment of today: canonicalization only takes times near the present for the current time.
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     now = today + timedelta(milliseconds=rng.randrange(86_400_000))
     system = f"Current time: {now.isoformat(timespec='milliseconds')}\n{_BRIEFING_SYSTEM}"

@@ -1,7 +1,7 @@
-"""What a child process runs: ``engines``, or ``gateway CONFIG``. Says in one JSON line on stdout that it is ready.
+"""Entry point of the child processes: ``engines``, or ``gateway CONFIG``. Prints one JSON line when it is ready.
 
-Its life hangs on its standard input. The parent holds the other end of that pipe, which the operating system closes
-however the parent ends, so nothing is left behind even if the parent is killed.
+It runs until its standard input ends. The parent holds the other end of that pipe, which the operating system closes
+when the parent ends, so no process is left even if the parent is killed.
 """
 
 import asyncio

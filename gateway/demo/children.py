@@ -16,7 +16,7 @@ _LOG_TAIL = 2000
 
 
 class ChildFailed(Exception):
-    """A child process did not start, or ended by itself. The message says which, and what it said last."""
+    """A child process did not start, or ended unexpectedly. The message names it and has its last output."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +60,7 @@ class Children:
             ChildFailed: it did not start.
         """
         log = self._folder / f"{name.replace(' ', '-')}.log"
-        # A session of its own, so that Ctrl-C reaches this process alone, which then ends things in their order.
+        # A session of its own, so that Ctrl-C reaches this process alone, which then ends the children in order.
         with log.open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -88,10 +88,10 @@ class Children:
         return urls
 
     async def watch(self) -> None:
-        """Wait until one of them ends by itself.
+        """Wait until one of them ends unexpectedly.
 
         Raises:
-            ChildFailed: it has happened.
+            ChildFailed: one has ended.
         """
         waits = {asyncio.ensure_future(child.process.wait()): child for child in self._children}
         try:
@@ -104,7 +104,7 @@ class Children:
 
 
 async def _end(process: Process) -> None:
-    """Close the pipe its life hangs on."""
+    """Close the pipe, which ends the child."""
     assert process.stdin is not None
     process.stdin.close()
     try:

@@ -16,12 +16,12 @@ _TIMEOUT = httpx.Timeout(60.0)
 
 
 class RequestFailed(Exception):
-    """A request got no whole answer. The message says what came instead."""
+    """A request got no complete answer. The message says what came instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamedAnswer:
-    """A whole answer.
+    """A complete answer.
 
     Attributes:
         message: What the assistant said, ready to be put into the history.
@@ -46,7 +46,7 @@ class Client:
     """
 
     def __init__(self, url: str) -> None:
-        # The environment's proxies are for the world outside.
+        # The environment's proxies do not apply to loopback.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self._http = httpx.AsyncClient(base_url=url, timeout=_TIMEOUT, limits=limits, trust_env=False)
 
@@ -58,11 +58,11 @@ class Client:
         """Send a chat request.
 
         Args:
-            fields: What its body holds beside the model.
-            source: Which application asks, as ``x-client``.
+            fields: The fields of the body except the model.
+            source: The application's name, sent as ``x-client``.
 
         Raises:
-            RequestFailed: no whole answer came.
+            RequestFailed: no complete answer came.
         """
         body = orjson.dumps({"model": MODEL, **fields, "stream": True, "stream_options": {"include_usage": True}})
         headers = {"content-type": "application/json", "x-client": source}
@@ -82,7 +82,7 @@ class Client:
 
 
 class _Stream:
-    """Puts an answer together out of the stream's events. Time runs from its making."""
+    """Assembles an answer from the stream's events. Times are measured from its construction."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()

@@ -1,9 +1,9 @@
-"""The numbers of the demo: what the replicas are like, and the gateway's configuration.
+"""The numbers of the demo: the simulated replicas, and the gateway's configuration.
 
 Both sides get equal replicas and equal configurations; only ``placement.policy`` differs.
 
-One replica's cache holds about half of what the applications reuse, three hold all of it. Which replica a request goes
-to then decides whether its prefix is found, as on a busy real fleet. The speed is that of a mid-size model on one GPU.
+One replica's cache holds about half of the applications' working set, three hold all of it. Routing therefore decides
+whether a prefix is found, as on a busy real fleet. The speed is that of a mid-size model on one GPU.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ REPLICAS = 3
 """Replicas of each side."""
 
 SLOWEST_START_SECONDS = 60.0
-"""A child process that says nothing for so long does not start."""
+"""A child process that is not ready after this time counts as failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Side:
 
     Attributes:
         key: Its name in the JSON report, and in file names.
-        title: Its name for people.
+        title: Its name in tables.
         policy: The gateway's ``placement.policy``.
     """
 
@@ -55,7 +55,7 @@ ROUND_ROBIN = Side("round_robin", "round robin", "round_robin")
 
 
 def configuration(side: Side, engines: Sequence[str], port: int, admin_port: int) -> str:
-    """The gateway's configuration file, as one would write it for real engines.
+    """The gateway's configuration file, as for real engines.
 
     Args:
         side: Which of the two.

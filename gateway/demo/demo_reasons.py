@@ -1,4 +1,4 @@
-"""Why the gateway's side computed what it computed, as its admin port tells."""
+"""Miss reasons of the gateway's side, from its admin port."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ Summary = Mapping[str, Any]
 
 
 async def asked(admin: str) -> Summary | None:
-    """The summary of the run; None if the admin port does not tell.
+    """The summary of the run; None if the admin port does not answer.
 
     Args:
         admin: Base URL of the admin port.

@@ -1,4 +1,4 @@
-"""The summary's contents: for machines, and the gain in words."""
+"""The summary: as JSON, and the gain in sentences."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from gateway.demo.score import Score
 
 _EQUAL_RATIO = 1.05
-"""Ratios below this are not worth a word."""
+"""Smaller ratios are not mentioned."""
 
 
 def as_json(score: Score) -> Mapping[str, Any]:
-    """One side for machines. Times in milliseconds, None where nothing was measured; ``hit_rate`` from 0 to 1."""
+    """One side as JSON. Times in milliseconds, None where nothing was measured; ``hit_rate`` from 0 to 1."""
     quantiles = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
     times = {name: score.ttft.quantile(share) for name, share in quantiles.items()}
     return {
@@ -23,7 +23,7 @@ def as_json(score: Score) -> Mapping[str, Any]:
 
 
 def gains(gateway: Score, other: Score) -> Iterator[str]:
-    """What the gateway gains over the other side, or loses, one sentence a gain."""
+    """What the gateway gains or loses against the other side, one sentence each."""
     for name, share in (("p50", 0.5), ("p90", 0.9)):
         own, theirs = gateway.ttft.quantile(share), other.ttft.quantile(share)
         if own and theirs:

@@ -1,4 +1,4 @@
-"""What people see: tables, with rich."""
+"""The tables of the demo, with rich."""
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -17,7 +17,7 @@ _CURL_BODY = f'{{"model": "{MODEL}", "messages": [{{"role": "user", "content": "
 
 
 def introduction(public: str, admin: str) -> str:
-    """Where to look and what to try while it runs."""
+    """Addresses and commands to try while it runs."""
     return f"""
 {REPLICAS} simulated replicas behind the gateway, {REPLICAS} more behind round robin, and the same traffic to both.
 
@@ -32,13 +32,13 @@ def introduction(public: str, admin: str) -> str:
 
 
 def live(gateway: Score, other: Score, elapsed: float, seconds: float | None) -> RenderableType:
-    """Everything at one moment of the run. Times in seconds; ``seconds`` is when it will end, None for Ctrl-C."""
+    """The tables at one moment of the run. Times in seconds; ``seconds`` is when it will end, None for Ctrl-C."""
     until = "Ctrl-C ends it with a summary" if seconds is None else f"of {seconds:.0f} s; Ctrl-C ends it earlier"
     return Group(Text(f" {elapsed:4.0f} s   {until}", style="dim"), *_tables(gateway, other))
 
 
 def summary(gateway: Score, other: Score, elapsed: float, why: RenderableType | None = None) -> RenderableType:
-    """The end: the same tables, the gain in words, and ``why`` the gateway's side computed what it did."""
+    """The summary: the same tables, the gain in sentences, and ``why``, the miss reasons of the gateway's side."""
     parts: list[RenderableType] = [Text(f" Summary of {elapsed:.0f} s", style="bold"), *_tables(gateway, other)]
     parts += [Text(f" -> {gain}", style="bold") for gain in gains(gateway, other)]
     if why is not None:
@@ -59,7 +59,7 @@ def summary(gateway: Score, other: Score, elapsed: float, why: RenderableType | 
 
 
 def progress_line(gateway: Score, other: Score, elapsed: float) -> str:
-    """One moment of the run in a line, for output that is no terminal."""
+    """One moment of the run as a line, for output that is not a terminal."""
     sides = "  |  ".join(
         f"{side.title}: {score.requests} requests, {score.errors} errors, hit rate {score.tokens.hit_rate:.0%}, "
         f"TTFT p50 {_time(score.ttft, 0.5)} p90 {_time(score.ttft, 0.9)}"

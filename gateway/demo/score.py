@@ -1,4 +1,4 @@
-"""What has been measured on one side. Takes the same memory after a minute and after a week."""
+"""Measurements of one side, in constant memory."""
 
 import math
 from collections import Counter
@@ -70,7 +70,7 @@ class Score:
         warm: Those of warm requests, see ``is_warm``.
         cold: Those of the others, of which less or nothing came from the cache.
         errors: Requests that failed.
-        first_error: What came of the first of them.
+        first_error: The error of the first of them.
     """
 
     tokens: Tokens = field(default_factory=Tokens)
@@ -89,7 +89,7 @@ class Score:
 
     @property
     def requests(self) -> int:
-        """Requests that have ended, well or not."""
+        """Requests that have ended, with an answer or an error."""
         return self.tokens.answers + self.errors
 
     def add(self, application: str, answer: StreamedAnswer) -> None:

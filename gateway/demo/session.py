@@ -52,14 +52,14 @@ class Traffic:
         self._users: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Let the users begin, each after a moment of their own."""
+        """Start the users, each after a random delay."""
         for application in APPLICATIONS:
             for number in range(application.users):
                 rng = Random(f"{application.name}, user {number}")  # noqa: S311 - has to be foreseeable
                 self._users.append(asyncio.ensure_future(self._use(application, rng)))
 
     async def stop(self, patience_seconds: float) -> None:
-        """Ask no more. What is under way may end within ``patience_seconds``, and is dropped uncounted after it."""
+        """Send no more requests. Those in flight may end within ``patience_seconds``; later ones are not counted."""
         self._closing.set()
         if self._users:
             await asyncio.wait(self._users, timeout=patience_seconds)
@@ -109,12 +109,12 @@ _HOST = "127.0.0.1"
 _FRAME_SECONDS = 0.25
 _LINE_SECONDS = 3.0
 _PATIENCE_SECONDS = 5.0
-"""How long answers under way may take to end once the time is over."""
+"""How long requests in flight may take once the time is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says.
+    """Options of the command line.
 
     Attributes:
         seconds: Seconds of traffic; None goes on until a signal.
@@ -130,7 +130,7 @@ class Options:
 
 
 class PortTaken(Exception):
-    """The gateway's ports cannot be had.
+    """The gateway's ports cannot be used.
 
     Attributes:
         lines: For each of them, which, why, and what to do.
@@ -212,7 +212,7 @@ class _Session:
         try:
             yield
         finally:
-            # After a signal nobody wants to wait; when the time is over, what is slow must count as well.
+            # After a signal the demo ends at once; at the end of the time, slow requests must count as well.
             patience = 0.0 if self._stop.is_set() else _PATIENCE_SECONDS
             await asyncio.gather(*(traffic.stop(patience) for traffic in both))
 
@@ -263,10 +263,10 @@ class _Session:
             print(f"prefix-gateway demo: {self._problem}", file=sys.stderr)
         if self._options.json:
             sides = ((GATEWAY, self._gateway), (ROUND_ROBIN, self._other))
-            told = {side.key: dict(as_json(score)) for side, score in sides}
+            report = {side.key: dict(as_json(score)) for side, score in sides}
             if self._reasons is not None:
-                told[GATEWAY.key]["missed_tokens"] = reasons.by_code(self._reasons)
-            print(json.dumps(told))
+                report[GATEWAY.key]["missed_tokens"] = reasons.by_code(self._reasons)
+            print(json.dumps(report))
         elif self._gateway.requests or self._other.requests:
             why = reasons.shown(self._reasons) if self._reasons is not None else None
             self._console.print(view.summary(self._gateway, self._other, self._elapsed, why))
@@ -275,7 +275,7 @@ class _Session:
 
 
 def _check_ports(options: Options) -> None:
-    """Look before anything is started, so that the mistake is told at once, for both ports."""
+    """Check both ports before anything is started, so that one message reports all mistakes."""
     wanted = (("--port", "port", options.port), ("--admin-port", "admin port", options.admin_port))
     lines = [
         f"the {what} {port} cannot be used on {_HOST}: {problem}; choose another one with {flag} (0: any free one)"

@@ -1,5 +1,5 @@
-"""A simulated engine: vLLM's HTTP API, prefix cache and timing, without a model.
+"""A simulated engine: the HTTP API, prefix cache, KV events and timing of vLLM or SGLang, without a model.
 
-``cache`` and ``answers`` are pure, ``scheduler`` turns work into time, ``app`` speaks HTTP, ``server`` owns the
-sockets.
+In: an ``EngineConfig`` and HTTP requests. Out: answers, metrics and KV events. Start with ``simulated_engine``.
+``engine_app`` handles HTTP, ``engine_scheduler`` timing, ``block_cache`` the cache, ``faults`` simulated failures.
 """

@@ -1,4 +1,4 @@
-"""Sends one answer, and breaks it where a fault says so."""
+"""Sends one answer, and shows the faults in force."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,10 +28,10 @@ class ReplyWriter:
 
     Args:
         send: ASGI's send.
-        transport: The connection below, for faults that HTTP has no words for.
+        transport: The connection below, for faults below HTTP.
         request_id: Echoed as ``x-request-id``.
-        fault: What this answer has to show, or None.
-        error_body: The engine's way to put a refusal into JSON.
+        fault: The fault that this answer shows, or None.
+        error_body: Builds the engine's JSON for a refusal.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ReplyWriter:
         raise ConnectionCutError
 
     async def hang(self) -> None:
-        """Say nothing more, until the client goes away."""
+        """Send nothing more until the client disconnects."""
         await asyncio.Event().wait()
 
     def garbage(self) -> None:
@@ -155,7 +155,7 @@ class ReplyWriter:
         await self._send({"type": "http.response.start", "status": status, "headers": listed})
 
     def _write_head(self, status: int, *headers: tuple[bytes, bytes]) -> None:
-        """As ``_start``, where the server would not let it pass."""
+        """As ``_start``, for heads that the server would refuse to send."""
         lines = [b"%b: %b\r\n" % header for header in (*headers, (b"x-request-id", self._request_id))]
         self._transport.write(b"HTTP/1.1 %d X\r\n%b\r\n" % (status, b"".join(lines)))
 
@@ -171,7 +171,7 @@ class ReplyWriter:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def _break_if_due(self, event: bytes) -> None:
-        """Break the stream after one of its events, where it is time."""
+        """Break the stream after an event, if the fault is due."""
         if self._fault is None or self._events < self._fault.value:
             return
         match self._fault.fault:

@@ -1,8 +1,8 @@
-"""What the simulated model says.
+"""Generates the answers of the simulated model.
 
 The answer follows from the prompt's tokens, the place among ``n`` answers, and the seed: equal requests give equal
-answers, so a test can tell a mixed-up one. It consists of words that are one token each, so an answer that comes back
-in the next turn's history has the very tokens that were generated, as with a real model.
+answers, so a test can detect a mixed-up one. It consists of words of one token each, so an answer that comes back
+in the next turn's history has the same tokens that were generated, as with a real model.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ _SENTENCE = 10
 _NATURAL_LENGTH = (24, 160)
 _DEEPEST = 8
 _MOST_BEGINNINGS = 16
-"""Places in a prompt that are looked at for the beginning of an answer."""
+"""Places in a prompt that are searched for the beginning of an answer."""
 
 _OPENERS = ("The", "It", "This", "When", "First", "There", "Please", "Your", "Once", "After", "If", "We", "Each")
 _WORD_LIST = """the order account package delivery invoice customer service address number system request answer message
@@ -35,7 +35,7 @@ _WORDS = _WORD_LIST.split()
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """A call the model has to make.
+    """A tool call that the model is forced to make.
 
     Attributes:
         name: The function.
@@ -48,15 +48,15 @@ class ToolChoice:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRequest:
-    """What the request says about its answer.
+    """The request's options for its answer.
 
     Attributes:
         max_tokens: Limit in tokens, at least 1.
-        min_tokens: The model does not end its turn before.
+        min_tokens: The model does not end its turn earlier.
         ignore_eos: The model never ends its turn.
-        stop: Texts that end the answer; they are left out of it.
+        stop: Texts that end the answer; the answer does not contain them.
         seed: Another seed gives another answer.
-        tool: A call to make in place of text.
+        tool: A call to make instead of text.
         schema: JSON schema the text has to follow, or None for free text.
     """
 
@@ -109,7 +109,7 @@ class Author:
     def write(self, prompt: bytes, place: int, wish: AnswerRequest) -> GeneratedAnswer:
         """The answer to a prompt; ``place`` counts the ``n`` answers from 0."""
         digest = hashlib.blake2b(prompt, digest_size=8, salt=f"{place}/{wish.seed}".encode()[:16]).digest()
-        rng = random.Random(digest)  # noqa: S311 - has to be foreseeable
+        rng = random.Random(digest)  # noqa: S311 - has to be reproducible
         if wish.tool is not None:
             return self._call(wish.tool, rng, wish)
         if wish.schema is not None:
@@ -124,8 +124,8 @@ class Author:
         return self._cut([token for token, _ in chosen], [piece for _, piece in chosen], wish)
 
     def alternatives(self, answer: GeneratedAnswer, index: int, count: int) -> list[tuple[int, str, float]]:
-        """The token at ``index`` and the ``count - 1`` likeliest others: id, text, log probability, likeliest first."""
-        rng = random.Random(answer.ids[index] * 8191 + index)  # noqa: S311 - has to be foreseeable
+        """The token at ``index`` and the ``count - 1`` likeliest others, likeliest first: id, text, log probability."""
+        rng = random.Random(answer.ids[index] * 8191 + index)  # noqa: S311 - has to be reproducible
         best = -0.5 * rng.random()
         own = (answer.ids[index], self._encoder.decode([answer.ids[index]]), best)
         others = (word for word in rng.sample(self._words, min(count, len(self._words))) if word[0] != own[0])
@@ -146,7 +146,7 @@ class Author:
         return ids, [text[start:end] for start, end in itertools.pairwise(ends)]
 
     def go_on(self, prompt: bytes, text: str, place: int, wish: AnswerRequest) -> GeneratedAnswer | None:
-        """The rest of the answer to a prompt of which the client has ``text``; None if that is not how it begins.
+        """The rest of the answer to a prompt of which the client has ``text``; None if it does not begin that way.
 
         It is the same as if the answer had never been interrupted.
         """
@@ -212,7 +212,7 @@ class Author:
 
 
 def _longer(wish: AnswerRequest, tokens: int) -> AnswerRequest:
-    """What was wished for when an answer began of which so many tokens are known."""
+    """The options of a continued answer of which so many tokens are known."""
     least = wish.min_tokens and wish.min_tokens + tokens
     return dataclasses.replace(wish, max_tokens=wish.max_tokens + tokens, min_tokens=least)
 

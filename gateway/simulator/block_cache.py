@@ -1,12 +1,12 @@
-"""The prefix cache of vLLM, as bookkeeping without any tensors.
+"""The prefix cache of vLLM: block accounting without tensors.
 
-Blocks that nobody uses wait in one queue, whether they hold a cached prefix or not. An allocation takes its front and
-thereby evicts what stood there; a hit takes its block out of the middle; a finished sequence appends its blocks, the
-last one first, but for the one that is not full: it holds nothing that could be reused and goes to the front. That
+Free blocks wait in one queue, with or without a cached prefix. An allocation takes the front and
+evicts its content; a hit takes its block out of the middle; a finished sequence appends its blocks, the
+last one first, except an incomplete one, which cannot be reused and goes to the front. That
 order is the eviction order: least recently used, and the end of a prompt before its beginning. (vLLM 0.32,
 ``vllm/v1/core/block_pool.py``.)
 
-SGLang keeps a tree in which every prefix stands once; evicting its least recently used leaves gives the same order.
+SGLang keeps a tree that has every prefix once; evicting its least recently used leaves gives the same order.
 """
 
 from collections import OrderedDict
@@ -40,7 +40,7 @@ class SequenceBlocks:
         tokens: Little-endian u32 ids, prompt first.
         salt: Cache salt, empty for none.
         adapter: LoRA adapter, empty for none.
-        life: During which life of the cache it was made.
+        life: The cache's epoch (counted resets) in which it was made.
         prefixes: One for each full block.
         blocks: Empty until the sequence is begun and after it ended.
         cached_tokens: Prompt tokens that were found in the cache.
@@ -61,14 +61,14 @@ class SequenceBlocks:
 
 
 class BlockCache:
-    """A pool of blocks, and which prefixes stand in them.
+    """A pool of blocks and the prefixes that they hold.
 
     Args:
         blocks: Size of the pool; block 0 is the engine's own.
         block_size: Tokens per block.
         caching: Whether prefixes are kept for reuse at all.
-        unique: Keep equal blocks computed twice once, as SGLang does. vLLM keeps both, and each copy leaves on its own.
-        journal: Whether to write down what happens, for ``take_events``.
+        unique: Keep equal blocks computed twice once, as SGLang does. vLLM keeps both, and evicts each copy separately.
+        journal: Whether to record events, for ``take_events``.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class BlockCache:
 
     @property
     def free_blocks(self) -> int:
-        """Blocks in no sequence's use, those with a cached prefix included."""
+        """Free blocks, including those with a cached prefix."""
         return len(self._free)
 
     @property
@@ -95,7 +95,7 @@ class BlockCache:
 
     @property
     def changed(self) -> bool:
-        """Whether ``take_events`` has something to give."""
+        """Whether ``take_events`` returns anything."""
         return bool(self._journal)
 
     def content(self) -> Iterator[tuple[Prefix, int]]:
@@ -106,7 +106,7 @@ class BlockCache:
             yield prefix, len(copies)
 
     def take_events(self) -> list[CacheEvent]:
-        """What happened since the last call, in its order."""
+        """The events since the last call, in order."""
         events, self._journal = self._journal or [], None if self._journal is None else []
         return events
 
@@ -123,12 +123,12 @@ class BlockCache:
     def begin(self, table: SequenceBlocks, *, reuse: bool = True, spare: int = 0) -> bool:
         """Take the blocks of a new sequence, from the cache as far as it goes.
 
-        Its full blocks can be hit by others at once, although their content is computed only now: the engine computes
-        in the order in which it allocates.
+        Others can hit its full blocks at once, before their content is computed: the engine computes
+        in the order of allocation.
 
         Args:
             table: The sequence, not begun yet.
-            reuse: Whether to look for its prefix at all.
+            reuse: Whether to reuse a cached prefix.
             spare: Blocks that must stay free after this.
 
         Returns:
@@ -150,7 +150,7 @@ class BlockCache:
         """Add a decoded token to a begun sequence. Its block can be hit as soon as it is full.
 
         Raises:
-            RuntimeError: No block is free. Whoever begins sequences has to spare enough.
+            RuntimeError: No block is free. The caller of ``begin`` has to spare enough.
         """
         if table.length % self.block_size == 0:
             if not self._free:
@@ -161,13 +161,13 @@ class BlockCache:
             self._publish(table, len(table.prefixes) - 1)
 
     def end(self, table: SequenceBlocks) -> None:
-        """Give back the blocks of a sequence; what they hold stays cached until they are taken again."""
+        """Release the blocks of a sequence; their content stays cached until they are allocated again."""
         for block in reversed(table.blocks):
             self._release(block)
         table.blocks = []
 
     def reset(self) -> bool:
-        """Forget every cached prefix. Returns False, with nothing changed, while a sequence holds blocks."""
+        """Drop every cached prefix. Returns False, with nothing changed, while a sequence holds blocks."""
         if len(self._free) != self.usable_blocks:
             return False
         self._forget()
@@ -176,8 +176,8 @@ class BlockCache:
         return True
 
     def restart(self) -> None:
-        """Be empty as after a start, with nothing written down. Sequences that run keep their blocks, and leave nothing
-        behind that could be reused."""
+        """Become empty as after a start, without recorded events. Running sequences keep their blocks, and leave
+        nothing that could be reused."""
         self._life += 1
         self._forget()
         self.take_events()
@@ -189,7 +189,7 @@ class BlockCache:
         self._cached.clear()
 
     def _name_full_blocks(self, table: SequenceBlocks) -> bool:
-        """Name the blocks that have become full. Returns whether there was one."""
+        """Hash the blocks that have become full. Returns whether there was one."""
         size = self.block_size * TOKEN_BYTES
         before = len(table.prefixes)
         parent = table.prefixes[-1] if table.prefixes else None
@@ -252,7 +252,7 @@ class BlockCache:
         self._note_run(run)
 
     def _share(self, table: SequenceBlocks, index: int, block: Block) -> None:
-        """Let a sequence use a cached block in place of its own, which is given back."""
+        """Let a sequence use a cached block instead of its own, which is released."""
         self._hold(block)
         self._release(table.blocks[index])
         table.blocks[index] = block

@@ -1,4 +1,4 @@
-"""What one cached block stands for, and what happens to cached blocks."""
+"""The identity of a cached block, and the events of cached blocks."""
 
 import hashlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ class Prefix:
     """A prefix that ends with a full block.
 
     Attributes:
-        hash: Its name: 32 bytes over everything that makes it what it is.
+        hash: 32 bytes over everything that identifies it.
         parent: The prefix one block shorter; None at the beginning of a prompt.
         tokens: Token ids of its last block, little-endian u32.
         salt: Cache salt of the request, empty for none.
@@ -28,7 +28,7 @@ class Prefix:
 
     @classmethod
     def of(cls, parent: "Prefix | None", tokens: bytes, salt: str, adapter: str) -> "Prefix":
-        """The prefix that ``tokens``, one block, make of ``parent``."""
+        """The prefix of ``parent`` and one more block, ``tokens``."""
         before = parent.hash if parent is not None else _root(salt, adapter)
         return cls(hashlib.blake2b(before + tokens, digest_size=_HASH_BYTES).digest(), parent, tokens, salt, adapter)
 
@@ -45,24 +45,24 @@ class Prefix:
 
 
 def _root(salt: str, adapter: str) -> bytes:
-    # The length keeps a salt and an adapter apart whatever characters they hold.
+    # The length separates salt and adapter, which may contain any character.
     return hashlib.blake2b(f"{len(salt)}/{salt}{adapter}".encode(), digest_size=_HASH_BYTES).digest()
 
 
 class Stored(NamedTuple):
-    """A run of blocks, each the parent of the next, can be reused from now on."""
+    """A run of blocks, each the parent of the next, becomes reusable."""
 
     run: tuple[Prefix, ...]
 
 
 class Removed(NamedTuple):
-    """One copy of a block is gone."""
+    """One copy of a block is evicted."""
 
     prefix: Prefix
 
 
 class Cleared(NamedTuple):
-    """Nothing can be reused any more."""
+    """The cache is reset."""
 
 
 CacheEvent = Stored | Removed | Cleared

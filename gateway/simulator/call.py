@@ -1,4 +1,4 @@
-"""One HTTP request on its way to the endpoint that answers it."""
+"""One HTTP request, as endpoints receive it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Call:
         return fields
 
     def rank(self) -> int | None:
-        """The data-parallel rank that ``x-data-parallel-rank`` asks for; None where it is missing or no number."""
+        """The data-parallel rank that ``x-data-parallel-rank`` asks for; None if it is missing or not a number."""
         text = self.headers.get(b"x-data-parallel-rank", b"")
         try:
             return int(text)

@@ -23,13 +23,13 @@ _HTTP_FAULTS = """\
     429 500 502 503 504 answered with that status
     die_before_first_byte  the connection is closed before the answer
     reset               the connection is reset before the answer
-    garbage             what comes is not HTTP
+    garbage             the response is not HTTP
     die_after_head      the connection is closed behind the headers
     die_mid_stream=N    ... after N events of a stream, or in the middle of another body
     reset_mid_stream=N  the connection is reset there
     hang_mid_stream=N   nothing more comes from there on
     half_chunk=N        half a chunk is sent there, then the connection is closed
-    garbage_mid_stream=N  something that is no event, or no JSON, is sent there
+    garbage_mid_stream=N  bytes that are not an event, or not JSON, are sent there
     invalid_json        the JSON is cut short, or that of every event
     drip=SECONDS        16 bytes at a time, that far apart
     length_too_large    content-length is larger than the body
@@ -44,7 +44,7 @@ _EVENT_FAULTS = f"""\
     events_delay=SECONDS  batches are sent that much later
     events_reorder      a batch is sent after the one that follows it
     events_duplicate    batches are sent twice
-    events_stop         nothing is published or replayed while the engine goes on
+    events_stop         nothing is published or replayed while the engine continues
     events_close        the publishing socket is closed; the end of the fault opens it again
     {Fault.EVENTS_RESTART}      once: sequence 0, nothing to replay, an empty cache"""
 EPILOG = f"""\
@@ -60,7 +60,7 @@ faults (--fault, or POST /simulator/fault {{"spec": "..."}} while it runs; an em
   one of each kind can be in force: --fault "500:every=9 events_drop"
 
 model update: POST /simulator/model {{"root": "...", "version": "...", "max_model_len": N, "restart": true}} while it
-runs, each of them optional; with restart it is a new process with an empty cache.
+runs, each of them optional; with restart it acts as a new process with an empty cache.
 
 what is cached: GET /simulator/cache lists every cached block of every rank by its tokens, salt and adapter.
 

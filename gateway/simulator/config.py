@@ -1,4 +1,4 @@
-"""What a simulated engine is told at its start."""
+"""The configuration of a simulated engine."""
 
 from dataclasses import dataclass
 
@@ -8,33 +8,33 @@ from gateway.simulator.faults import FaultSpec
 from gateway.simulator.zmq_endpoints import ZmqEndpoint
 
 DEFAULT_CONTEXT = 32768
-"""Context limit in tokens where none is given and the cache is large enough."""
+"""Default context limit in tokens, if the cache is large enough."""
 
 _VERSIONS = {EngineKind.VLLM: "0.32.0", EngineKind.SGLANG: "0.5.23"}
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """One simulated engine. Raises ValueError with one clear sentence for values that cannot work together.
+    """One simulated engine. Raises ValueError, with one sentence, for values that contradict each other.
 
     Attributes:
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
         flavor: Which engine it behaves as.
         model: Id under which the model is served.
-        root: Where the model's files are, as the engine tells it. Empty: the same as ``model``.
-        engine_version: The release that the engine says it is. Empty: the one that is simulated.
-        adapters: Names of the LoRA adapters that are served beside it.
+        root: Where the model's files are, as the engine reports it. Empty: the same as ``model``.
+        engine_version: The release that the engine reports. Empty: the simulated one.
+        adapters: Names of the LoRA adapters that are served too.
         block_size: Tokens per cache block (SGLang: page).
         blocks: Cache blocks of each rank, the one the engine keeps for itself included: ``blocks - 1`` can be used.
-        prefix_caching: Whether prefixes are reused at all.
-        prefill_rate: Prompt tokens computed per second by each rank. ``inf``: prompts cost no time.
+        prefix_caching: Whether prefixes are reused.
+        prefill_rate: Prompt tokens computed per second by each rank. ``inf``: prompts take no time.
         decode_ms: Milliseconds per generated token of one sequence.
         slots: Sequences computed at the same time by each rank.
         data_parallel_size: Ranks behind the one port, each with a cache of its own.
         max_model_len: Longest prompt plus answer in tokens. None: what the cache holds, at most ``DEFAULT_CONTEXT``.
         fault: Fault specs in force from the start, empty for none; see ``faults``.
-        prompt_tokens_details: Whether usage tells the cached tokens. None: yes for vLLM, as with
+        prompt_tokens_details: Whether usage reports the cached tokens. None: yes for vLLM, as with
             ``--enable-prompt-tokens-details``; no for SGLang, as without ``--enable-cache-report``.
         render: Whether vLLM's render endpoints exist; a real engine answers 403 unless it was started for it.
         events: Where to publish KV events, such as ``tcp://*:5557``; with ``*`` the engine listens at ``host``. Rank r
@@ -42,7 +42,7 @@ class EngineConfig:
         replay: Where past events can be asked for, in the same way. Empty: nowhere.
         replay_buffer: How many past batches of events are kept for that.
         event_topic: First frame of each message.
-        event_encoding: How events are laid out.
+        event_encoding: The layout of events.
         event_hashes: How events name blocks.
         record_requests: How many of the last POST requests to keep, raw.
     """
@@ -116,11 +116,11 @@ class EngineConfig:
 
     @property
     def tells_cached(self) -> bool:
-        """Whether usage tells the cached tokens."""
+        """Whether usage reports the cached tokens."""
         return self.flavor == EngineKind.VLLM if self.prompt_tokens_details is None else self.prompt_tokens_details
 
     def parse_faults(self, specs: str) -> list[FaultSpec]:
-        """The faults of a spec. Raises ValueError for a bad one, and for one that this engine cannot show."""
+        """The faults of a spec. Raises ValueError for a bad one, and for one that does not apply to this engine."""
         parsed = FaultSpec.parse_all(specs)
         for spec in parsed:
             if spec.fault.of_events and not self.events:

@@ -32,9 +32,9 @@ FAULT_PATH = "/simulator/fault"
 MODEL_PATH = "/simulator/model"
 """Replaces what the engine serves."""
 CACHE_PATH = "/simulator/cache"
-"""Tells what the caches hold."""
+"""Lists the contents of the caches."""
 _CONTROLS = {FAULT_PATH, MODEL_PATH, CACHE_PATH}
-"""Of the simulation and not of the engine: no fault touches them, and they are not recorded."""
+"""Endpoints of the simulation, not of the engine: faults do not apply to them, and they are not recorded."""
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -60,7 +60,7 @@ class EngineApp:
     """One engine's endpoints.
 
     Args:
-        config: What the engine is.
+        config: The engine's configuration.
         ranks: Its caches and schedulers.
         encoder: Tokenizer and chat template of its model.
         faults: Which fault shows when.
@@ -110,13 +110,13 @@ class EngineApp:
     def replace_model(
         self, *, root: str = "", version: str = "", max_model_len: int | None = None, restart: bool = False
     ) -> None:
-        """Serve other files, be another release, or keep another context limit; what is empty or None stays.
+        """Change the served files, the release or the context limit; empty or None leaves a value as it is.
 
         Args:
             root: Where the model's files are.
             version: Release of the engine.
             max_model_len: Context limit in tokens.
-            restart: As a new process would: the cache is empty, events count from 0, the start time is another.
+            restart: Act as a new process: the cache is empty, events count from 0, the start time is new.
 
         Raises:
             ValueError: The cache cannot hold ``max_model_len`` tokens; nothing is changed.
@@ -126,7 +126,7 @@ class EngineApp:
             self._ranks.restart()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request; a client that goes away takes its work with it."""
+        """Answer one HTTP request; if the client disconnects, its work is cancelled."""
         transport: asyncio.Transport = scope["state"]["transport"]
         body = await _read(receive)
         if body is None:
@@ -146,7 +146,7 @@ class EngineApp:
             work.cancel()
             await asyncio.wait({work})
             if not work.cancelled() and isinstance(work.exception(), ConnectionCutError):
-                # The server takes an answer that never came for a mistake, unless it knows that the client is gone.
+                # The server reports a missing answer as an error unless the client has disconnected.
                 await gone
             gone.cancel()
         if (
@@ -203,7 +203,7 @@ class EngineApp:
     async def _fault(self, call: Call) -> None:
         spec = call.fields().get("spec")
         if not isinstance(spec, str):
-            raise EngineError(400, "spec must be a string; an empty one ends every fault", "spec")
+            raise EngineError(400, "spec must be a string; an empty one ends all faults", "spec")
         try:
             await self._set_fault(spec)
         except ValueError as error:
@@ -222,8 +222,8 @@ class EngineApp:
             self.replace_model(**fields)
         except ValueError as error:
             raise EngineError(400, str(error), "max_model_len") from error
-        told = {"root": self._identity.root, "version": self._identity.version}
-        await call.reply.json(told | {"max_model_len": self._identity.context})
+        served = {"root": self._identity.root, "version": self._identity.version}
+        await call.reply.json(served | {"max_model_len": self._identity.context})
 
     async def _cache(self, call: Call) -> None:
         await call.reply.json(
@@ -260,7 +260,7 @@ async def _show(fault: FaultSpec, reply: ReplyWriter) -> None:
 
 
 async def _read(receive: Receive) -> bytes | None:
-    """The whole body, or None when the client went away before it was complete."""
+    """The whole body, or None if the client disconnected before it was complete."""
     parts: list[bytes] = []
     while True:
         message = await receive()

@@ -1,8 +1,8 @@
-"""How the engine refuses a request, and how its start can fail."""
+"""The engine's error responses, and the error of a failed start."""
 
 
 class ListenError(Exception):
-    """The address cannot be listened on. The message says which one, why, and what to do."""
+    """Listening at an address failed. The message names the address, the cause and the fix."""
 
 
 class EngineError(Exception):
@@ -11,7 +11,7 @@ class EngineError(Exception):
     Attributes:
         status: HTTP status.
         message: What is wrong.
-        param: The field at fault, or None.
+        param: The invalid field, or None.
     """
 
     def __init__(self, status: int, message: str, param: str | None = None) -> None:
@@ -33,5 +33,5 @@ _TYPES = {
 
 
 def error_type(status: int) -> str:
-    """What the engines call an HTTP status."""
+    """The engines' name of an HTTP status."""
     return _TYPES.get(status, "APIError")

@@ -1,6 +1,6 @@
-"""Turns sequences into time: slots, one prefill after the other, decoding side by side.
+"""Schedules sequences in time: slots, one prefill at a time, decoding in parallel.
 
-Every moment is derived from the one before it and not from when the event loop woke up, so late wake-ups do not add up.
+Every time is computed from the one before, not from when the event loop woke up, so late wake-ups do not accumulate.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Sequence:
 
 @dataclass(slots=True)
 class SchedulerTotals:
-    """What has been counted since the start, in tokens and sequences."""
+    """Counters since the start, in tokens and sequences."""
 
     queries: int = 0
     hits: int = 0
@@ -59,9 +59,9 @@ class _Turn:
 class Scheduler:
     """Decides when each sequence is computed. First come, first served.
 
-    A sequence is scheduled when nobody else is in prefill, a slot is free, and enough blocks are free for it and for
-    what the running ones will still generate. The answers' lengths are known beforehand, so no sequence ever has to be
-    preempted.
+    A sequence is scheduled when no other one is in prefill, a slot is free, and enough blocks are free for it and
+    for the tokens that running ones will still generate. The answers' lengths are known beforehand, so no sequence is
+    ever preempted.
 
     Args:
         cache: The blocks it gives to sequences.
@@ -114,11 +114,11 @@ class Scheduler:
 
         Args:
             sequence: Must fit into an empty cache.
-            on_token: Called after each token with how many there are. None: nobody watches.
+            on_token: Called after each token with the number of tokens so far; None for no calls.
         """
         loop = asyncio.get_running_loop()
         length = len(sequence.prompt) // TOKEN_BYTES
-        # The last generated token is never fed back into the model, so it takes no place.
+        # The last generated token is never fed back into the model, so it needs no space.
         final_blocks = self._cache.blocks_for(length + len(sequence.answer) - 1)
         table = self._cache.table(sequence.prompt, sequence.salt, sequence.adapter)
         turn = _Turn(sequence, table, loop.time(), loop.create_future(), final_blocks)
@@ -140,13 +140,13 @@ class Scheduler:
         answer = turn.sequence.answer
         for index in range(len(answer)):
             if index:
-                # Without a watcher only the moments count at which a block is taken or becomes full.
+                # Without a callback only the times matter at which a block is allocated or becomes full.
                 edge = turn.table.length % self._cache.block_size in {0, self._cache.block_size - 1}
                 if on_token is not None or edge or index == len(answer) - 1:
                     await _sleep_until(first + index * self._decode_seconds)
                 self._cache.append(turn.table, answer[index - 1])
                 if self._cache.changed and not self._step_ending:
-                    # What other sequences do at this moment belongs to the same step.
+                    # Other sequences' tokens at this time belong to the same step.
                     self._step_ending = True
                     asyncio.get_running_loop().call_soon(self._end_step)
             self.totals.generated_tokens += 1
@@ -154,7 +154,7 @@ class Scheduler:
                 on_token(index + 1)
 
     def _schedule(self) -> None:
-        # One that was cancelled at this very moment is still in the line, and about to leave it by itself.
+        # A sequence that was cancelled at this moment is still in the queue, and removes itself.
         turn = next((turn for turn in self._waiting if not turn.prefilled_at.cancelled()), None)
         if turn is None or self._prefilling is not None:
             return

@@ -1,7 +1,7 @@
-"""KV events as the engines put them on the wire.
+"""Encodes KV events in the engines' wire formats.
 
-A batch is the array ``[timestamp, [event, ...], rank]``. The present releases send each event as a map with a ``type``
-and leave out what has its default; earlier ones sent arrays, and the earliest shorter ones, without medium and rank.
+A batch is the array ``[timestamp, [event, ...], rank]``. Current releases send each event as a map with a ``type``
+without default values; earlier ones sent arrays, and the earliest shorter arrays, without medium and rank.
 (vLLM 0.32, ``vllm/distributed/kv_events.py`` and ``vllm/v1/core/block_pool.py``; SGLang,
 ``sglang/srt/disaggregation/kv_events.py`` and ``sglang/srt/mem_cache/events.py``.)
 """
@@ -26,10 +26,10 @@ Name = int | bytes
 
 
 class EventEncoding(StrEnum):
-    """How an event is laid out."""
+    """The layout of an event."""
 
     MAP = "map"
-    """A map with a ``type``, defaults left out: the present releases."""
+    """A map with a ``type``, defaults left out: current releases."""
     POSITIONAL = "positional"
     """An array of every field: releases up to the middle of 2026."""
     POSITIONAL_SHORT = "positional-short"
@@ -37,7 +37,7 @@ class EventEncoding(StrEnum):
 
 
 class EventHashes(StrEnum):
-    """How a block is named."""
+    """How events identify a block."""
 
     INT = "int"
     """64 bits of its hash: unsigned in vLLM, signed in SGLang."""
@@ -49,8 +49,8 @@ class EventEncoder:
     """Encodes the batches of one engine.
 
     Args:
-        flavor: Whose events.
-        encoding: How they are laid out.
+        flavor: The engine whose format is used.
+        encoding: The layout of events.
         hashes: How blocks are named.
         adapters: The LoRA adapters' names in the order of their ids, which start with 1.
     """
@@ -68,7 +68,7 @@ class EventEncoder:
         self._pack = msgspec.msgpack.Encoder().encode
 
     def name(self, prefix: Prefix) -> Name:
-        """What events call a block."""
+        """The block's hash as events have it."""
         if self._hashes == EventHashes.BYTES:
             return prefix.hash
         if self._signed:
@@ -111,14 +111,14 @@ class EventEncoder:
                     yield from (self._page(prefix) for prefix in event.run)
 
     def _page(self, prefix: Prefix) -> Json:
-        told: Json = self._stored((prefix,)) | {"lora_id": None, "medium": _MEDIUM}
+        event: Json = self._stored((prefix,)) | {"lora_id": None, "medium": _MEDIUM}
         if self._encoding == EventEncoding.POSITIONAL:
-            return told | {"metadata": {"cache_salt": prefix.salt}} if prefix.salt else told
+            return event | {"metadata": {"cache_salt": prefix.salt}} if prefix.salt else event
         if prefix.salt:
-            told["cache_salt"] = prefix.salt
+            event["cache_salt"] = prefix.salt
         if prefix.adapter:
-            told["lora_name"] = prefix.adapter
-        return told
+            event["lora_name"] = prefix.adapter
+        return event
 
     def _stored(self, run: tuple[Prefix, ...]) -> Json:
         parent = run[0].parent
@@ -145,7 +145,7 @@ def _removed(names: list[Name]) -> Json:
 
 
 def _extra_keys(prefix: Prefix) -> list[str] | None:
-    """What else than tokens is part of a block's identity, without saying what it is: adapter, then salt."""
+    """The parts of a block's identity other than tokens, unlabelled: adapter, then salt."""
     keys = [prefix.adapter] if prefix.adapter else []
     if prefix.salt and prefix.parent is None:
         keys.append(prefix.salt)

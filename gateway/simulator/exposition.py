@@ -10,13 +10,13 @@ class Exposition:
         self._families: dict[str, list[str]] = {}
 
     def add(self, name: str, kind: str, text: str, value: float, **labels: object) -> None:
-        """Add a sample. The first one of a name says what it is: ``kind`` is gauge or counter."""
+        """Add a sample. The first one of a name declares its type: ``kind`` is gauge or counter."""
         lines = self._families.setdefault(name, [f"# HELP {name} {text}", f"# TYPE {name} {kind}"])
-        told = ",".join(f'{label}="{_escaped(str(value))}"' for label, value in labels.items())
-        lines.append(f"{name}{{{told}}} {float(value)}" if told else f"{name} {float(value)}")
+        labelled = ",".join(f'{label}="{_escaped(str(value))}"' for label, value in labels.items())
+        lines.append(f"{name}{{{labelled}}} {float(value)}" if labelled else f"{name} {float(value)}")
 
     def text(self) -> str:
-        """All of it."""
+        """The whole page."""
         return "".join(f"{line}\n" for lines in self._families.values() for line in lines)
 
 

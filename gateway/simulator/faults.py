@@ -1,18 +1,18 @@
-"""Faults a simulated engine can be told to show.
+"""Faults that a simulated engine can show.
 
 Spec: ``NAME[=VALUE][:OPTION=VALUE[,OPTION=VALUE]]``, for example ``hang``, ``slow=0.5``, ``die_mid_stream=3``,
 ``500:times=3``, ``429:every=5``, ``500:path=/metrics``, ``events_drop:times=1,rank=0``.
 
 ``times=N``
-    show it N times, then behave.
+    show it N times, then stop.
 ``every=N``
     show it on every N-th matching request or batch of events.
 ``path=PATH``
     only requests of this path, or ``*`` for all. Without it: the two generation endpoints. Not for events.
 ``rank=R``
-    only the events of this data-parallel rank. Without it: of every rank.
+    only the events of this data-parallel rank. Without it: all ranks.
 
-One fault of HTTP and one of events can be in force at the same time: a spec takes the place of the one of its kind.
+One fault of HTTP and one of events can be in force at the same time: a spec replaces the one of its kind.
 Several specs are given with spaces between them.
 """
 
@@ -28,17 +28,17 @@ class Fault(StrEnum):
     """What goes wrong. The value is the name in a spec."""
 
     REFUSE = "refuse"
-    """The listening socket is closed, idle connections are dropped and busy ones carry no further request, as if the
-    process were gone. Over HTTP only the connection that set it can end it."""
+    """The listening socket is closed, idle connections are dropped and busy ones accept no further request, as if the
+    process had ended. Over HTTP only the connection that set it can end it."""
     CONNECT_HANG = "connect_hang"
-    """Connections are accepted and nothing that comes over them is read before the end of the fault, as by a process
-    that is stopped. Idle connections are dropped. Ended as ``refuse``."""
+    """Connections are accepted and nothing is read from them before the end of the fault, as with a stopped
+    process. Idle connections are dropped. Ended as ``refuse``."""
     CONNECT_RESET = "connect_reset"
     """Connections are accepted and reset. Idle ones are dropped. Ended as ``refuse``."""
     HANG = "hang"
     """The request is read and never answered."""
     SLOW = "slow"
-    """``=SECONDS`` pass before the request is looked at."""
+    """``=SECONDS`` pass before the request is processed."""
     TOO_MANY_REQUESTS = "429"
     """Answered with 429."""
     SERVER_ERROR = "500"
@@ -54,7 +54,7 @@ class Fault(StrEnum):
     RESET = "reset"
     """The connection is reset after the request was read."""
     GARBAGE = "garbage"
-    """Bytes that are not HTTP come back."""
+    """The response is not HTTP."""
     DIE_AFTER_HEAD = "die_after_head"
     """Status and headers are sent, then the connection is closed."""
     DIE_MID_STREAM = "die_mid_stream"
@@ -62,15 +62,15 @@ class Fault(StrEnum):
     RESET_MID_STREAM = "reset_mid_stream"
     """The connection is reset there."""
     HANG_MID_STREAM = "hang_mid_stream"
-    """Nothing more comes from there on."""
+    """Nothing more is sent from there on."""
     HALF_CHUNK = "half_chunk"
     """Half a chunk of HTTP's chunked encoding is sent there, then the connection is closed."""
     GARBAGE_MID_STREAM = "garbage_mid_stream"
-    """Bytes that are no event are sent there, or that are no JSON; then the answer goes on."""
+    """Bytes that are not an event, or not JSON, are sent there; then the answer continues."""
     INVALID_JSON = "invalid_json"
-    """Status 200, and JSON that is cut short: the body's, or that of every event."""
+    """Status 200 with truncated JSON: of the body, or of every event."""
     DRIP = "drip"
-    """The body comes a few bytes at a time, ``=SECONDS`` apart."""
+    """The body is sent a few bytes at a time, ``=SECONDS`` apart."""
     LENGTH_TOO_LARGE = "length_too_large"
     """``content-length`` is larger than the body, after which the connection is closed."""
     LENGTH_TOO_SMALL = "length_too_small"
@@ -81,9 +81,9 @@ class Fault(StrEnum):
     """The connection is closed behind the ``[DONE]`` of a stream, before HTTP's own end; of a body that is not a stream
     the last byte is missing."""
     HANG_AT_END = "hang_at_end"
-    """Nothing more comes from there on."""
+    """Nothing more is sent from there on."""
     USAGE_MISSING = "usage_missing"
-    """The answer carries no usage, even where it was asked for."""
+    """The answer has no usage, even if requested."""
     EVENTS_DROP = "events_drop"
     """Batches of events are not sent; they can be replayed."""
     EVENTS_DROP_HARD = "events_drop_hard"
@@ -95,22 +95,22 @@ class Fault(StrEnum):
     EVENTS_DUPLICATE = "events_duplicate"
     """Batches of events are sent twice."""
     EVENTS_STOP = "events_stop"
-    """The publisher says nothing, to replay requests neither, while the engine goes on. They are answered at the end of
-    the fault; the batches of the meantime can be replayed then."""
+    """The publisher sends nothing and answers no replay requests, while the engine continues. Requests are answered at
+    the end of the fault; its batches can be replayed then."""
     EVENTS_CLOSE = "events_close"
-    """The socket that publishes is closed, and opened again at the end of the fault. Replay goes on."""
+    """The socket that publishes is closed, and opened again at the end of the fault. Replay continues."""
     EVENTS_RESTART = "events_restart"
     """Happens once: the publisher counts from 0 again, with nothing to replay, and the cache is empty, as after a
-    restart of the process. Sequences that run go on and leave nothing in the cache."""
+    restart of the process. Running sequences continue and leave nothing in the cache."""
 
     @property
     def of_events(self) -> bool:
-        """Whether it concerns KV events and not HTTP."""
+        """Whether it applies to KV events and not to HTTP."""
         return self.value.startswith("events_")
 
     @property
     def at_the_door(self) -> bool:
-        """Whether it shows on connections, before there is a request."""
+        """Whether it applies to connections, before there is a request."""
         return self in {Fault.REFUSE, Fault.CONNECT_HANG, Fault.CONNECT_RESET}
 
 
@@ -133,10 +133,10 @@ class FaultSpec:
     Attributes:
         fault: What goes wrong.
         value: Seconds for ``slow``, ``drip`` and ``events_delay``, events for those in the middle of a stream, else 0.
-        times: How often to show it; None: without end.
-        every: On every how-manieth matching request.
-        path: Path of the requests it concerns, ``*`` for all, None for the generation endpoints.
-        rank: Data-parallel rank whose events it concerns, None for all.
+        times: How often to show it; None: no limit.
+        every: Show it on every N-th matching request.
+        path: Path of the requests to which it applies, ``*`` for all, None for the generation endpoints.
+        rank: Data-parallel rank to whose events it applies, None for all.
     """
 
     fault: Fault
@@ -214,7 +214,7 @@ def _count(option: str, text: str, least: int = 1) -> int:
 
 
 class Rhythm:
-    """Counts what a fault could show on, and says on which of them it shows."""
+    """Counts the occasions of a fault, and decides on which of them it shows."""
 
     def __init__(self, every: int = 1, times: int | None = None) -> None:
         self._every = every
@@ -223,7 +223,7 @@ class Rhythm:
         self._shown = 0
 
     def due(self) -> bool:
-        """Whether this one has to show it, which counts as shown."""
+        """Whether this one shows it, which is then counted."""
         self._seen += 1
         if self._seen % self._every or (self._times is not None and self._shown >= self._times):
             return False
@@ -248,11 +248,11 @@ class FaultInjector:
         return self._spec.fault if self._spec is not None and self._spec.fault.at_the_door else None
 
     def set(self, spec: FaultSpec | None) -> None:
-        """Put another fault in force, or none; counting starts anew."""
+        """Put another fault in force, or none; counting starts again."""
         self._spec = spec
         self._rhythm = Rhythm() if spec is None else Rhythm(spec.every, spec.times)
 
     def draw(self, path: str) -> FaultSpec | None:
-        """The fault that a request of ``path`` has to show, which counts as shown."""
+        """The fault that a request of ``path`` shows, which is then counted."""
         spec = self._spec
         return spec if spec is not None and spec.concerns(path) and self._rhythm.due() else None

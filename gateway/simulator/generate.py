@@ -1,4 +1,4 @@
-"""From a generation request to its answer: writes it, schedules its sequences, sends it."""
+"""Answers a generation request: generates the answer, schedules its sequences, sends it."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ class Generator:
     Args:
         author: Writes the answers.
         ranks: Compute them.
-        surface: Says what usage tells.
+        surface: Determines the content of usage.
     """
 
     def __init__(self, author: Author, ranks: Ranks, surface: Surface) -> None:
@@ -32,7 +32,7 @@ class Generator:
         """Compute and send. Cancelling it aborts every sequence of the request.
 
         Args:
-            request: What was asked.
+            request: The request.
             reply: Where the answer goes.
             request_id: Becomes part of the answer's id.
             rank: Data-parallel rank to compute it on; None leaves the choice to the engine.
@@ -58,11 +58,13 @@ class Generator:
             return
         await asyncio.gather(*(self._ranks.run(sequence, rank) for sequence in sequences))
         total = sum(len(answer.ids) for answer in answers)
-        told = None if reply.usage_missing else usage(request, total, self._surface.cached_tokens(sequences, request.n))
-        await reply.json(shape.whole(answers, told))
+        counts = (
+            None if reply.usage_missing else usage(request, total, self._surface.cached_tokens(sequences, request.n))
+        )
+        await reply.json(shape.whole(answers, counts))
 
     def _written(self, request: Generation, prompt: bytes, place: int) -> GeneratedAnswer:
-        """An answer; where the prompt ends with the beginning of one, its rest."""
+        """An answer; if the prompt ends with the beginning of one, its rest."""
         rest = None
         if request.continues is not None:
             rest = self._author.go_on(*request.continues, place, request.wish)
@@ -80,7 +82,7 @@ class Generator:
         *,
         rank: int | None,
     ) -> None:
-        # A queue lies between, so that a client that reads slowly does not slow the engine down.
+        # The queue keeps a slow client from slowing down the engine.
         tokens: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
 
         def watch(index: int) -> Callable[[int], None]:

@@ -1,4 +1,4 @@
-"""What a running engine says it is. Unlike its configuration this may change: other weights, another process."""
+"""The model and release that a running engine reports. They may change with new weights or a new process."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ from gateway.simulator.config import EngineConfig
 
 
 class Identity:
-    """One engine's present identity.
+    """One engine's current identity.
 
     Attributes:
         root: Where the model's files are.
@@ -19,7 +19,7 @@ class Identity:
         self._take(config)
 
     def change(self, *, root: str = "", version: str = "", max_model_len: int | None = None) -> None:
-        """Become another one; what is empty or None stays. Raises ValueError for a limit that the cache cannot hold."""
+        """Change it; empty or None keeps a value. Raises ValueError for a limit that the cache cannot hold."""
         before = self._config
         self._config = dataclasses.replace(
             before,

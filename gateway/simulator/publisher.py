@@ -25,9 +25,9 @@ class EventPublisher:
     """The sockets of one rank.
 
     Args:
-        events: Where to publish; a port of 0 is replaced by the one found.
-        replay: Where past batches can be asked for; None: nowhere.
-        host: Where the engine serves HTTP; a wildcard listens there, too.
+        events: Where to publish; port 0 is replaced by the chosen one.
+        replay: Where past batches can be requested; None: nowhere.
+        host: Where the engine serves HTTP; a wildcard listens there too.
         topic: First frame of each message.
         buffer: How many past batches to keep.
         flavor: Decides which endpoints the engine binds.
@@ -68,7 +68,7 @@ class EventPublisher:
             raise
 
     async def close(self) -> None:
-        """Close the sockets at once; what was not sent is lost. The buffer stays."""
+        """Close the sockets at once; unsent batches are lost. The buffer stays."""
         self._opened = False
         self._close_pub()
         if self._answering is not None:
@@ -103,7 +103,7 @@ class EventPublisher:
         self._life += 1
 
     def publish(self, payload: bytes) -> None:
-        """Send one batch, as far as the fault in force lets it through."""
+        """Send one batch, subject to the fault in force."""
         number = self.next_number.to_bytes(8, "big")
         self.next_number += 1
         frames = [self._topic, number, payload]
@@ -143,7 +143,7 @@ class EventPublisher:
         if self.events.binds(self._flavor):
             self.events = await bind(socket, self.events, self._host)
         else:
-            # What the engine does too: it waits to be heard by somebody who listens there, which nobody does.
+            # As the engine does: it connects, so no subscriber receives anything.
             socket.connect(str(self.events))
 
     async def _open_router(self) -> None:
@@ -162,7 +162,7 @@ class EventPublisher:
             self._pub = None
 
     def _read(self) -> None:
-        """Take every request that waits: the descriptor says only once that something came."""
+        """Take every waiting request: the descriptor signals only once."""
         if self._router is None or (self._fault is not None and self._fault.fault is Fault.EVENTS_STOP):
             return
         while True:
@@ -181,7 +181,7 @@ class EventPublisher:
         try:
             while self._asked:
                 client, _, start = self._asked.popleft()
-                # Unsigned, as the engine reads it: asking from -1 on gives nothing.
+                # Unsigned, as in the engine: a request from -1 on returns nothing.
                 first = int.from_bytes(start, "big")
                 for count, (number, payload) in enumerate(list(self._kept), start=1):
                     if int.from_bytes(number, "big") >= first:
@@ -189,7 +189,7 @@ class EventPublisher:
                     if count % _PORTION == 0:
                         await asyncio.sleep(0)
                 router.send_multipart([client, b"", b"", _END, b""], zmq.NOBLOCK)
-                # Sending may have taken the descriptor's note of a request that came meanwhile.
+                # Sending may have consumed the descriptor's signal for a request that came meanwhile.
                 self._read()
         finally:
             self._answering = None

@@ -16,10 +16,10 @@ from gateway.simulator.zmq_endpoints import ZmqEndpoint
 
 
 class CachedBlock(NamedTuple):
-    """One block that a new sequence could reuse, as an index should know it.
+    """One block that a new sequence could reuse, as an index should have it.
 
     Attributes:
-        name: What events call it.
+        name: Its hash in events.
         tokens: Token ids from the beginning of the prompt to the end of this block.
         copies: How often it is in the cache.
         salt: Cache salt, empty for none.
@@ -72,7 +72,7 @@ class Rank:
         self._encoder = EventEncoder(config.flavor, config.event_encoding, config.event_hashes, config.adapters)
 
     def content(self) -> list[CachedBlock]:
-        """Exactly what the cache holds."""
+        """The exact contents of the cache."""
         return [
             CachedBlock(
                 name=self._encoder.name(prefix),
@@ -96,7 +96,7 @@ class Rank:
         await self.publisher.set_fault(spec)
 
     def restart(self) -> None:
-        """Be empty as after a start, and count events from 0. Sequences that run go on and leave nothing behind."""
+        """Become empty as after a start, and count events from 0. Running sequences leave nothing behind."""
         self.cache.restart()
         if self.publisher is not None:
             self.publisher.restart()
@@ -111,7 +111,7 @@ class Ranks:
 
     Attributes:
         all: In the order of their numbers.
-        started_at: Unix time of the start of the process that is simulated.
+        started_at: Start time of the simulated process, Unix time.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -121,11 +121,11 @@ class Ranks:
 
     @property
     def idle(self) -> bool:
-        """Whether no sequence is computed or waits."""
+        """Whether no sequence is running or waiting."""
         return not any(rank.scheduler.running or rank.scheduler.waiting for rank in self.all)
 
     def check(self, asked: int | None) -> None:
-        """Raise EngineError if there is no such rank. None is always right."""
+        """Raise EngineError if there is no such rank. None is always valid."""
         if asked is not None and not 0 <= asked < len(self.all):
             raise EngineError(400, f"data_parallel_rank {asked} is out of range [0, {len(self.all)}).")
 
@@ -142,14 +142,14 @@ class Ranks:
             await rank.set_fault(spec)
 
     def restart(self) -> None:
-        """Be as after a start of the process, all ranks together."""
+        """Reset all ranks, as after a start of the process."""
         self.started_at = time.time()
         for rank in self.all:
             rank.restart()
 
     def _least_busy(self) -> Rank:
-        # As vLLM's balancer (0.32, vllm/v1/engine/core_client.py): requests there, those that wait counting more the
-        # fuller the cache is; equals take turns.
+        # As vLLM's balancer (0.32, vllm/v1/engine/core_client.py): requests at the rank, waiting ones weighted by the
+        # use of the cache; ties take turns.
         def score(offset: int) -> float:
             rank = self.all[(self._turn + offset) % len(self.all)]
             waiting = rank.scheduler.waiting

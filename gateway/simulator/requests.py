@@ -1,4 +1,4 @@
-"""Request bodies: checked as the engine checks them, and brought into one form."""
+"""Request bodies: validated as in the engine, and normalized."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,16 +29,16 @@ class Generation:
         adapter: LoRA adapter, empty for none.
         prompts: Little-endian u32 ids of each prompt.
         n: Answers for each prompt.
-        wish: What the answers have to be.
+        wish: Options of the answers.
         named_tool: The function was named by the request, not left to the model.
         stream: Answer with server-sent events.
         include_usage: End the stream with a usage chunk.
-        continuous_usage: Tell usage with every chunk.
+        continuous_usage: Report usage with every chunk.
         salt: Cache salt, empty for none.
-        logprobs: Alternatives to tell for each token; None: no log probabilities.
+        logprobs: Number of alternatives for each token; None: no log probabilities.
         prompt_logprobs: The same for the prompt; its tokens are then never read from the cache.
-        return_token_ids: Tell the token ids.
-        continues: The prompt that the last message answers, and what that says so far, which is to be continued.
+        return_token_ids: Return the token ids.
+        continues: The prompt that the last message answers, and the text of that message, which is to be continued.
     """
 
     endpoint: Endpoint
@@ -69,8 +69,8 @@ class RequestReader:
     Args:
         encoder: Tokenizer and chat template.
         model: Its name.
-        adapters: Under each name that is asked for, the LoRA adapter meant.
-        identity: Tells the limit in tokens.
+        adapters: LoRA adapter by requested model name.
+        identity: Has the limit in tokens.
         read_salt: Takes the cache salt from a body, empty for none. Raises EngineError.
     """
 
@@ -90,7 +90,7 @@ class RequestReader:
         self._read_salt = read_salt
 
     def prompts(self, endpoint: Endpoint, fields: Fields) -> tuple[bytes, ...]:
-        """The token ids of a request's prompts. Raises EngineError for what cannot be encoded or is too long."""
+        """The token ids of a request's prompts. Raises EngineError for invalid or too long prompts."""
         self._adapter(fields)
         if endpoint is Endpoint.CHAT:
             _check_messages(fields)
@@ -108,7 +108,7 @@ class RequestReader:
         return prompts
 
     def generation(self, endpoint: Endpoint, fields: Fields) -> Generation:
-        """A whole generation request. Raises EngineError."""
+        """A complete generation request. Raises EngineError."""
         adapter = self._adapter(fields)
         chat = endpoint is Endpoint.CHAT
         stream = _flag(fields, "stream")
@@ -159,7 +159,7 @@ class RequestReader:
         )
 
     def _continued(self, fields: Fields) -> tuple[bytes, str]:
-        """What the last message answers, and what it says so far."""
+        """The prompt that the last message answers, and its text so far."""
         if fields.get("add_generation_prompt"):
             both = "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
             raise EngineError(400, both, "continue_final_message")
@@ -172,7 +172,7 @@ class RequestReader:
         return prompt, last["content"] if isinstance(last.get("content"), str) else ""
 
     def _adapter(self, fields: Fields) -> str:
-        """The adapter that is asked for, empty for none. Raises the engine's 404 if another model is asked for."""
+        """The requested adapter, empty for none. Raises the engine's 404 if another model is asked for."""
         model = fields.get("model", self._model)
         if model is not None and not isinstance(model, str):
             raise EngineError(400, "model must be a string", "model")
@@ -250,7 +250,7 @@ def _stop(fields: Fields) -> tuple[str, ...]:
 
 
 def _schema(fields: Fields) -> Mapping[str, Any] | None:
-    """The schema that ``response_format`` asks for."""
+    """The schema in ``response_format``."""
     wanted = fields.get("response_format")
     if wanted is None:
         return None

@@ -1,4 +1,4 @@
-"""What each engine takes for a cache salt: requests with different ones share no block."""
+"""The cache salt of a request, by the rules of each engine. Requests with different salts share no block."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ def vllm_salt(fields: Mapping[str, Any]) -> str:
 def sglang_salt(fields: Mapping[str, Any]) -> str:
     """``cache_salt`` and ``extra_key``, one behind the other; empty for none. Raises EngineError.
 
-    Any text will do, an empty one is none. Lists of texts pass the check of the request and fail behind it. (SGLang
+    Any text is valid; an empty one means none. Lists of texts pass the request's validation and fail later. (SGLang
     0.5.23, ``sglang/srt/entrypoints/openai/protocol.py`` and ``serving_base.py``.)
     """
     found = ""

@@ -1,5 +1,8 @@
-"""What only SGLang has. Read off the source of SGLang 0.5.23 and of the months around it: ``sglang/srt/entrypoints``,
-``sglang/srt/observability/metrics_collector.py``, ``describe_kv_events_publisher``."""
+"""SGLang's own endpoints, metrics and formats.
+
+From the source of SGLang 0.5.23 and of the months around it: ``sglang/srt/entrypoints``,
+``sglang/srt/observability/metrics_collector.py``, ``describe_kv_events_publisher``.
+"""
 
 from collections.abc import Sequence as Several
 from datetime import UTC, datetime
@@ -19,7 +22,7 @@ from gateway.simulator.wire import ids_of
 
 
 class SglangSurface:
-    """SGLang's own endpoints and shapes; see ``Surface``."""
+    """SGLang's own endpoints and formats; see ``Surface``."""
 
     owner = "sglang"
     continuous_cached = True
@@ -42,18 +45,18 @@ class SglangSurface:
         }
 
     def metrics(self) -> str:
-        """Everything that the engine counts, under SGLang's names. The ranks' label is there only if there are several.
+        """All metrics under SGLang's names. The label of the rank is there only with several ranks.
 
-        The engine collects from several processes, so it tells no start time of any.
+        The engine collects from several processes, so it reports no start time.
         """
-        told = Exposition()
+        exposition = Exposition()
         for rank in self._ranks.all:
-            self._add_rank(told, rank)
+            self._add_rank(exposition, rank)
         totals = [rank.scheduler.totals for rank in self._ranks.all]
         name = self._config.model
 
         def count(metric: str, text: str, value: float, **more: object) -> None:
-            told.add(f"sglang:{metric}", "counter", text, value, model_name=name, **more)
+            exposition.add(f"sglang:{metric}", "counter", text, value, model_name=name, **more)
 
         count("prompt_tokens_total", "Prompt tokens.", sum(total.prompt_tokens for total in totals))
         count("generation_tokens_total", "Generated tokens.", sum(total.generated_tokens for total in totals))
@@ -61,7 +64,7 @@ class SglangSurface:
         count("cached_tokens_total", "Prompt tokens found in the cache.", hits, cache_source="device")
         count("num_requests_total", "Requests that ended.", sum(total.finished for total in totals))
         count("num_aborted_requests_total", "Requests that were aborted.", sum(total.aborted for total in totals))
-        return told.text()
+        return exposition.text()
 
     def error(self, error: EngineError) -> Json:
         """The body of a refusal."""
@@ -74,12 +77,12 @@ class SglangSurface:
         }
 
     def cached_tokens(self, sequences: Several[Sequence], n: int) -> int | None:
-        """Of all prompts together. Zero is not told, so it looks as if the engine did not tell at all."""
+        """Of all prompts together. SGLang omits zero, which looks as if it did not report at all."""
         return (
             (sum(sequence.cached_tokens for sequence in sequences[::n]) or None) if self._config.tells_cached else None
         )
 
-    def _add_rank(self, told: Exposition, rank: Rank) -> None:
+    def _add_rank(self, exposition: Exposition, rank: Rank) -> None:
         config = self._config
         totals = rank.scheduler.totals
         labels: Json = {"model_name": config.model, "engine_type": "unified"}
@@ -88,7 +91,7 @@ class SglangSurface:
             labels["dp_rank"] = rank.number
 
         def gauge(name: str, text: str, value: float) -> None:
-            told.add(f"sglang:{name}", "gauge", text, value, **labels)
+            exposition.add(f"sglang:{name}", "gauge", text, value, **labels)
 
         gauge("num_running_reqs", "Requests being computed.", rank.scheduler.running)
         gauge("num_queue_reqs", "Requests that wait to be computed.", rank.scheduler.waiting)
@@ -108,7 +111,7 @@ class SglangSurface:
 
     @property
     def root(self) -> str:
-        """The name under which the model is served: only ``/server_info`` tells the files."""
+        """The name under which the model is served: only ``/server_info`` has the files."""
         return self._config.model
 
     async def _server_info(self, call: Call) -> None:
@@ -132,7 +135,7 @@ class SglangSurface:
         publisher = self._ranks.all[0].publisher
         if publisher is None:
             return None
-        told: Json = {
+        facts: Json = {
             "publisher": "zmq",
             "endpoint_host": publisher.events.host,
             "endpoint_port_base": publisher.events.port,
@@ -141,15 +144,15 @@ class SglangSurface:
             "dp_size": self._config.data_parallel_size,
         }
         if publisher.replay is not None:
-            told["replay_endpoint_port_base"] = publisher.replay.port
-        return told
+            facts["replay_endpoint_port_base"] = publisher.replay.port
+        return facts
 
     async def _loads(self, call: Call) -> None:
         asked = call.parameter("dp_rank")
         loads = [self._load(rank) for rank in self._ranks.all if asked in {None, str(rank.number)}]
         running = sum(load["num_running_reqs"] for load in loads)
         waiting = sum(load["num_waiting_reqs"] for load in loads)
-        told = {
+        body = {
             "timestamp": datetime.now(UTC).isoformat(),
             "version": self._identity.version,
             "dp_rank_count": len(loads),
@@ -161,7 +164,7 @@ class SglangSurface:
                 "avg_token_usage": sum(load["token_usage"] for load in loads) / max(len(loads), 1),
             },
         }
-        await call.reply.json(told)
+        await call.reply.json(body)
 
     def _load(self, rank: Rank) -> Json:
         used = self._used_tokens(rank)
@@ -190,9 +193,9 @@ class SglangSurface:
         prompts = self._reader.prompts(Endpoint.COMPLETIONS, fields)
         counts = [len(prompt) // TOKEN_BYTES for prompt in prompts]
         several = isinstance(fields.get("prompt"), list)
-        told = {
+        body = {
             "tokens": [ids_of(prompt) for prompt in prompts] if several else ids_of(prompts[0]),
             "count": counts if several else counts[0],
             "max_model_len": self._identity.context,
         }
-        await call.reply.json(told)
+        await call.reply.json(body)

@@ -63,7 +63,7 @@ class SimulatedEngine:
 
     @property
     def config(self) -> EngineConfig:
-        """What the engine was told."""
+        """The engine's configuration."""
         return self._config
 
     @property
@@ -79,17 +79,17 @@ class SimulatedEngine:
 
     @property
     def ranks(self) -> Ranks:
-        """The data-parallel ranks, to look at."""
+        """The data-parallel ranks, for inspection."""
         return self._ranks
 
     @property
     def cache(self) -> BlockCache:
-        """The block cache of rank 0, to look at."""
+        """The block cache of rank 0, for inspection."""
         return self._ranks.all[0].cache
 
     @property
     def scheduler(self) -> Scheduler:
-        """The scheduler of rank 0, to look at."""
+        """The scheduler of rank 0, for inspection."""
         return self._ranks.all[0].scheduler
 
     @property
@@ -104,7 +104,7 @@ class SimulatedEngine:
 
     @property
     def replay_endpoints(self) -> list[str]:
-        """For each rank where its past events can be asked for; empty when they cannot."""
+        """For each rank where its past events can be requested; empty without replay."""
         return [str(publisher.replay) for publisher in self._publishers if publisher.replay is not None]
 
     @property
@@ -113,13 +113,13 @@ class SimulatedEngine:
         return list(self._app.requests)
 
     async def start(self) -> None:
-        """Listen. Raises ListenError if an address cannot be had; nothing listens then."""
+        """Listen. Raises ListenError if an address cannot be used; nothing listens then."""
         await self._ranks.set_fault(self._event_fault)
         try:
             for publisher in self._publishers:
                 await publisher.open()
             if self._faults.shown_at_the_door is Fault.REFUSE:
-                # Find a port and hold nothing.
+                # Find a port without keeping it.
                 self._open().close()
             else:
                 await self._listen()
@@ -128,7 +128,7 @@ class SimulatedEngine:
             raise
 
     async def stop(self) -> None:
-        """Stop listening, give running answers a moment, then close every connection."""
+        """Stop listening, wait briefly for running answers, then close every connection."""
         self._close_listener()
         for connection in list(self._state.connections):
             connection.shutdown()
@@ -139,7 +139,7 @@ class SimulatedEngine:
         await self._close_publishers()
 
     async def kill(self) -> None:
-        """Die: stop listening, stop publishing and reset every connection at once, whatever it carries.
+        """Die: stop listening, stop publishing and reset every connection at once.
 
         ``start`` lets the same engine listen again, with its cache and its past events as they were; a new one on its
         ports has an empty cache and counts its events from 0.
@@ -169,7 +169,7 @@ class SimulatedEngine:
     def replace_model(
         self, *, root: str = "", version: str = "", max_model_len: int | None = None, restart: bool = False
     ) -> None:
-        """Play a model update; see ``EngineApp.replace_model``."""
+        """Simulate a model update; see ``EngineApp.replace_model``."""
         self._app.replace_model(root=root, version=version, max_model_len=max_model_len, restart=restart)
 
     async def _set_http_fault(self, spec: FaultSpec | None) -> None:
@@ -196,7 +196,7 @@ class SimulatedEngine:
             await publisher.close()
 
     async def _drain(self) -> None:
-        """Give requests a moment to end."""
+        """Wait briefly for requests to end."""
         if self._state.tasks:
             await asyncio.wait(set(self._state.tasks), timeout=_GRACE_SECONDS)
 
@@ -224,7 +224,7 @@ class SimulatedEngine:
 
 
 class _Connection(HttpToolsProtocol):
-    """uvicorn's HTTP connection, which tells the application its transport and shows the faults of connections."""
+    """uvicorn's HTTP connection, which passes its transport to the application and shows the faults of connections."""
 
     def __init__(
         self, faults: FaultInjector, config: uvicorn.Config, state: ServerState, app_state: dict[str, Any]
@@ -240,7 +240,7 @@ class _Connection(HttpToolsProtocol):
         return self._unheard is None and (self.cycle is None or self.cycle.response_complete)
 
     def listen(self) -> None:
-        """Take note of what has come, and of what will."""
+        """Install the transport and the handling of connection faults."""
         unheard, self._unheard = self._unheard or [], None
         for data in unheard:
             super().data_received(data)
@@ -294,7 +294,7 @@ async def serve_engines(
         ready: Called once, when all of them listen.
 
     Raises:
-        ListenError: One of the addresses cannot be had; none of the engines runs then.
+        ListenError: One of the addresses cannot be used; none of the engines runs then.
     """
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()

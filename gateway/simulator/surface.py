@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 class Surface(Protocol):
-    """One engine's own endpoints and shapes."""
+    """One engine's own endpoints and formats."""
 
     @property
     def owner(self) -> str:
@@ -20,12 +20,12 @@ class Surface(Protocol):
 
     @property
     def root(self) -> str:
-        """What the list of models tells as the model's ``root``."""
+        """The ``root`` of a model in the list of models."""
         ...
 
     @property
     def continuous_cached(self) -> bool:
-        """Whether usage in each chunk of a stream tells the cached tokens, too."""
+        """Whether usage in each chunk of a stream reports the cached tokens too."""
         ...
 
     def routes(self) -> Routes:
@@ -33,7 +33,7 @@ class Surface(Protocol):
         ...
 
     def metrics(self) -> str:
-        """Everything that the engine counts, in the Prometheus text format."""
+        """All metrics of the engine, in the Prometheus text format."""
         ...
 
     def error(self, error: EngineError) -> Json:
@@ -41,7 +41,7 @@ class Surface(Protocol):
         ...
 
     def cached_tokens(self, sequences: Several[Sequence], n: int) -> int | None:
-        """What usage tells as cached tokens; None: nothing.
+        """Cached tokens in usage; None: not reported.
 
         Args:
             sequences: One per answer, in order: prompt by prompt.

@@ -1,4 +1,4 @@
-"""Below HTTP: what a fault does to a connection."""
+"""Faults of a connection below HTTP."""
 
 import asyncio
 import socket
@@ -6,6 +6,6 @@ import struct
 
 
 def reset(transport: asyncio.Transport) -> None:
-    """Close so that the peer sees a reset and not an orderly end."""
+    """Close with a reset."""
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()

@@ -1,4 +1,7 @@
-"""What only vLLM has. Read off vLLM 0.32.0, ``vllm/entrypoints`` and ``vllm/v1/metrics/loggers.py``."""
+"""vLLM's own endpoints, metrics and formats.
+
+From vLLM 0.32.0, ``vllm/entrypoints`` and ``vllm/v1/metrics/loggers.py``.
+"""
 
 from collections.abc import Sequence as Several
 
@@ -20,7 +23,7 @@ _MAX_QUEUE_SIZE = 100_000
 
 
 class VllmSurface:
-    """vLLM's own endpoints and shapes; see ``Surface``."""
+    """vLLM's own endpoints and formats; see ``Surface``."""
 
     owner = "vllm"
     continuous_cached = False
@@ -43,19 +46,19 @@ class VllmSurface:
         }
 
     def metrics(self) -> str:
-        """Everything that the engine counts, under vLLM's names; the label ``engine`` is the rank."""
-        told = Exposition()
+        """All metrics under vLLM's names; the label ``engine`` is the rank."""
+        exposition = Exposition()
         for rank in self._ranks.all:
-            _add_rank(told, self._config, rank)
+            _add_rank(exposition, self._config, rank)
         if len(self._ranks.all) == 1:
-            # With several ranks, and so several processes, Prometheus' client leaves it out.
-            told.add(
+            # With several ranks, and so several processes, Prometheus' client omits it.
+            exposition.add(
                 "process_start_time_seconds",
                 "gauge",
                 "Start time of the process since unix epoch in seconds.",
                 self._ranks.started_at,
             )
-        return told.text()
+        return exposition.text()
 
     def error(self, error: EngineError) -> Json:
         """The body of a refusal."""
@@ -63,7 +66,7 @@ class VllmSurface:
         return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.status}}
 
     def cached_tokens(self, sequences: Several[Sequence], n: int) -> int | None:
-        """The last sequence's only, even where there are several prompts."""
+        """That of the last sequence only, even with several prompts."""
         del n
         return sequences[-1].cached_tokens if self._config.tells_cached else None
 
@@ -114,22 +117,22 @@ class VllmSurface:
         fields = call.fields()
         endpoint = Endpoint.CHAT if "messages" in fields else Endpoint.COMPLETIONS
         tokens = [token for prompt in self._reader.prompts(endpoint, fields) for token in ids_of(prompt)]
-        told = {"count": len(tokens), "max_model_len": self._identity.context, "tokens": tokens, "token_strs": None}
-        await call.reply.json(told)
+        body = {"count": len(tokens), "max_model_len": self._identity.context, "tokens": tokens, "token_strs": None}
+        await call.reply.json(body)
 
     async def _reset(self, call: Call) -> None:
-        # The engine answers 200 in any case: while sequences run a rank keeps its cache.
+        # The engine always answers 200: a rank with running sequences keeps its cache.
         for rank in self._ranks.all:
             rank.cache.reset()
         await call.reply.text("", "text/plain; charset=utf-8")
 
 
-def _add_rank(told: Exposition, config: EngineConfig, rank: Rank) -> None:
+def _add_rank(exposition: Exposition, config: EngineConfig, rank: Rank) -> None:
     totals = rank.scheduler.totals
     labels = {"model_name": config.model, "engine": rank.number}
 
     def add(name: str, kind: str, text: str, value: float, **more: object) -> None:
-        told.add(f"vllm:{name}", kind, text, value, **labels, **more)
+        exposition.add(f"vllm:{name}", kind, text, value, **labels, **more)
 
     add("num_requests_running", "gauge", "Requests being computed.", rank.scheduler.running)
     add("num_requests_waiting", "gauge", "Requests that wait to be computed.", rank.scheduler.waiting)
@@ -142,7 +145,7 @@ def _add_rank(told: Exposition, config: EngineConfig, rank: Rank) -> None:
     ended = "Requests that ended."
     add("request_success_total", "counter", ended, totals.finished, finished_reason="stop")
     add("request_success_total", "counter", ended, totals.aborted, finished_reason="abort")
-    told.add(
+    exposition.add(
         "vllm:cache_config_info",
         "gauge",
         "Settings of the cache.",
@@ -150,6 +153,6 @@ def _add_rank(told: Exposition, config: EngineConfig, rank: Rank) -> None:
         block_size=config.block_size,
         enable_prefix_caching=config.prefix_caching,
         engine=rank.number,
-        num_gpu_blocks=config.blocks * config.data_parallel_size,  # the engine tells the sum
+        num_gpu_blocks=config.blocks * config.data_parallel_size,  # the engine reports the sum
         prefix_caching_hash_algo="sha256",
     )

@@ -1,4 +1,4 @@
-"""The engine's answer bodies: chat and completions, whole and in chunks."""
+"""The engine's answer bodies: chat and completions, complete and in chunks."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ def ids_of(packed: bytes) -> list[int]:
 
 
 def usage(request: Generation, generated: int, cached: int | None) -> Json:
-    """Token counts. ``cached`` is None where the engine does not tell."""
+    """Token counts. ``cached`` is None if the engine does not report it."""
     prompt = request.prompt_tokens
     body: Json = {
         "prompt_tokens": prompt,
@@ -30,7 +30,7 @@ def usage(request: Generation, generated: int, cached: int | None) -> Json:
 
 
 class WireShape(Protocol):
-    """One API's way to put answers into JSON. Answers are numbered prompt by prompt, ``n`` each."""
+    """The JSON format of one API's answers. Answers are numbered prompt by prompt, ``n`` each."""
 
     def whole(self, answers: Sequence[GeneratedAnswer], usage: Json | None) -> Json:
         """The body of an answer that is not streamed."""
@@ -41,7 +41,7 @@ class WireShape(Protocol):
         ...
 
     def chunk(self, index: int, answer: GeneratedAnswer, count: int) -> Json | None:
-        """The chunk of the ``count``-th token of an answer; None where that token adds nothing to tell."""
+        """The chunk of the ``count``-th token of an answer; None if that token adds nothing."""
         ...
 
     def closing(self, usage: Json) -> Json:
@@ -50,7 +50,7 @@ class WireShape(Protocol):
 
 
 def shape_for(request: Generation, author: Author, identity: str, created: int) -> WireShape:
-    """The shape of the API that was called. ``identity`` is the request id, ``created`` Unix seconds."""
+    """The format of the API that was called. ``identity`` is the request id, ``created`` Unix seconds."""
     if request.endpoint is Endpoint.CHAT:
         return _Chat(request, author, f"chatcmpl-{identity}", created)
     return _Completion(request, author, f"cmpl-{identity}", created)
@@ -101,7 +101,7 @@ class _Chat:
         last = count == len(answer.ids)
         delta: Json = {"content": piece}
         if answer.tool is not None:
-            # The name comes with the first token, as an engine that was told which function to call sends it.
+            # The name comes with the first token, as with an engine whose request names the function.
             if not piece and count > 1 and not last:
                 return None
             call: Json = {"index": 0, "function": {"arguments": piece}}
@@ -218,6 +218,6 @@ class _Completion:
 
 
 def _prompt_logprobs(prompt: bytes) -> list[Json | None]:
-    """One entry a token; the first has nothing before it that could foretell it."""
+    """One entry a token; the first has none, as nothing precedes it."""
     rest = [{str(token): {"logprob": -1.0, "rank": 1, "decoded_token": None}} for token in ids_of(prompt)[1:]]
     return [None, *rest]

@@ -1,4 +1,4 @@
-"""ZeroMQ endpoints as the engines use them."""
+"""ZeroMQ endpoints, with the engines' rules."""
 
 import asyncio
 import re
@@ -12,10 +12,10 @@ from gateway.core.engine_facts import EngineKind
 from gateway.simulator.engine_errors import ListenError
 
 _PATTERN = re.compile(r"tcp://(\*|\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s*]+):([0-9]{1,5})")
-_EVERY_INTERFACE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened at
+_EVERY_INTERFACE = ("0.0.0.0", "::", "")  # noqa: S104 - only compared
 _WAIT_SECONDS = 0.02
 _TRIES = 50
-"""ZeroMQ gives a port back a moment after its socket was closed."""
+"""ZeroMQ releases a port shortly after its socket is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ZmqEndpoint:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError with one sentence for what is no such endpoint."""
+        """Raises ValueError, with one sentence, for an invalid endpoint."""
         found = _PATTERN.fullmatch(text)
         if found is None or int(found[2]) > 65535:
             raise ValueError(f"an event endpoint must look like tcp://*:5557, not {text!r}")
@@ -42,14 +42,14 @@ class ZmqEndpoint:
         return f"tcp://{self.host}:{self.port}"
 
     def of_rank(self, rank: int) -> "ZmqEndpoint":
-        """Where a data-parallel rank has its socket: that many ports further."""
+        """The endpoint of a data-parallel rank: its port plus the rank."""
         return ZmqEndpoint(self.host, self.port + rank if self.port else 0)
 
     def listening_at(self, host: str) -> "ZmqEndpoint":
         """Where the socket of a wildcard listens, for an engine that serves HTTP at ``host``.
 
-        vLLM and SGLang listen on every interface for a wildcard. A simulated engine is started on laptops: it
-        publishes to no other machine than those that its HTTP port is open to. It tells the wildcard all the same.
+        vLLM and SGLang listen on every interface for a wildcard. A simulated engine runs on laptops: it
+        publishes only to machines to which its HTTP port is open. It still reports the wildcard.
 
         Raises:
             ListenError: The host has no address.
@@ -63,7 +63,7 @@ class ZmqEndpoint:
         return ZmqEndpoint(f"[{address}]" if ":" in str(address) else str(address), self.port)
 
     def binds(self, flavor: EngineKind) -> bool:
-        """Whether the engine listens there. It connects to whatever does not look like a wildcard."""
+        """Whether the engine listens there. It connects to addresses without a wildcard."""
         return "*" in self.host or "::" in self.host or (flavor == EngineKind.SGLANG and self.host == "0.0.0.0")  # noqa: S104
 
 
@@ -72,7 +72,7 @@ async def bind(opened: zmq.Socket[bytes], endpoint: ZmqEndpoint, host: str) -> Z
 
     Args:
         opened: The socket.
-        endpoint: Where the engine was told to listen.
+        endpoint: The configured endpoint.
         host: Where it serves HTTP; see ``ZmqEndpoint.listening_at``.
     """
     address = endpoint.listening_at(host)
