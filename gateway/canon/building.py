@@ -1,4 +1,4 @@
-"""The rules of a configuration, built."""
+"""Creates the rules from the settings."""
 
 from gateway.canon.rulebook import Rulebook
 from gateway.canon.rules.dynamic import DynamicSuffix
@@ -13,7 +13,7 @@ from gateway.config.canon_settings import CanonSettings
 
 
 def rulebook(settings: CanonSettings) -> Rulebook:
-    """All rules, in their order."""
+    """Create all rules, in the order in which they are applied."""
     return Rulebook(
         (
             Unicode(),

@@ -1,4 +1,4 @@
-"""Changes to a prompt: what they are, and how they are made. Copies share with the given whatever is not changed."""
+"""Edits of a prompt, and applying them. The edited copy shares all unchanged objects with the original."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ class Edit:
     """One change.
 
     Attributes:
-        rule: Whose.
-        what: What is done, as a code: see the rule.
-        path: From the request's root to the text, list or object that it changes; without a last step, to nothing.
-        before: What stands there: the replaced piece of a text, or the whole value.
-        after: What takes its place; ``REMOVED``: nothing, the member itself goes.
-        start: Of a piece of a text, the offset of its first character; None where the whole value is replaced.
-        said: What is done, in one sentence for people. Holds no text of the prompt but names of tools and keys.
+        rule: The rule that makes the change.
+        what: Code of the change; each rule documents its own codes.
+        path: Path from the request's root to the changed text, list or object.
+        before: The old value: the replaced piece of a text, or the whole value.
+        after: The new value; ``REMOVED`` deletes the member.
+        start: Offset of the piece's first character in its text; None if the whole value is replaced.
+        said: The change in one sentence for people. Quotes names of tools and keys, but no other text of the prompt.
     """
 
     rule: RuleName
@@ -32,7 +32,7 @@ class Edit:
 
     @property
     def place(self) -> str:
-        """Its path in the API's dotted form, such as ``messages[0].content[1].text``."""
+        """The path in the API's dotted form, such as ``messages[0].content[1].text``."""
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
         return "".join(steps).removeprefix(".")
 
@@ -45,18 +45,18 @@ class _RemovedType:
 
 
 REMOVED: Any = _RemovedType()
-"""In place of a value: the member of an object is taken out."""
+"""Used as ``after``: the member is removed from its object."""
 
 
 def applied(fields: Mapping[str, Any], edits: Iterable[Edit]) -> Mapping[str, Any]:
-    """A request's fields with all edits of one rule made.
+    """The request's fields with all edits of one rule applied.
 
     Args:
-        fields: The request's fields; not changed.
-        edits: Pieces of one text do not overlap, and no edit's path leads into what another one replaces as a whole.
+        fields: The request's fields; not modified.
+        edits: Pieces of one text must not overlap, and no path may lead into a value that another edit replaces.
 
     Raises:
-        KeyError, IndexError: a path leads nowhere.
+        KeyError, IndexError: a path does not exist.
     """
     texts: dict[Path, list[Edit]] = {}
     values: list[tuple[Path, Any]] = []
@@ -71,10 +71,10 @@ def applied(fields: Mapping[str, Any], edits: Iterable[Edit]) -> Mapping[str, An
 
 
 def value_at(value: Any, path: Path) -> Any:
-    """What stands at a path.
+    """The value at a path.
 
     Raises:
-        KeyError, IndexError: nothing does.
+        KeyError, IndexError: the path does not exist.
     """
     for step in path:
         value = value[step]
@@ -92,7 +92,7 @@ def _edited(text: str, pieces: Sequence[Edit]) -> str:
 
 
 def _changed(value: Any, changes: Sequence[tuple[Path, Any]], depth: int) -> Any:
-    """A copy of a parsed value with other values at some paths, sharing everything else with it."""
+    """A copy of a parsed value with new values at some paths; shares everything else with the original."""
     if len(changes[0][0]) == depth:
         return changes[0][1]
     inside: dict[str | int, list[tuple[Path, Any]]] = {}

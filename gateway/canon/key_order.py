@@ -1,4 +1,4 @@
-"""Objects with their keys in one order. Whatever is in order already is given back as the very same object."""
+"""Sorts the keys of JSON objects. A value that is already in order is returned as the same object."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from operator import is_
 from typing import Any
 
 _DEEPEST = 100
-"""What lies deeper stays as it is."""
+"""Deeper levels are not sorted."""
 
 
 @dataclass(slots=True)
@@ -14,9 +14,9 @@ class _Kind:
     """A kind of object.
 
     Attributes:
-        first: Names that come first, in this order; all others follow in that of the alphabet.
-        inside: What kind a member's value is, or the items of its list, by name.
-        other: What kind they are under all other names; None for objects without anything to know about them.
+        first: Position of the names that come first; all others follow in alphabetical order.
+        inside: Kind of a member's value, or of the items of its list, by name.
+        other: Kind of the members with all other names; None: plain objects.
     """
 
     first: Mapping[str, int] = field(default_factory=dict)
@@ -54,13 +54,13 @@ _TOOL = _Kind(_first(f"type {' '.join(_FUNCTION.first)} function"), {**_FUNCTION
 
 
 def in_order(value: Any) -> Any:
-    """A value with the keys of all objects in it in the order of the alphabet."""
+    """The value with the keys of all objects in it in alphabetical order."""
     return _ordered(value, _PLAIN, _DEEPEST)
 
 
 def tool_in_order(tool: Any) -> Any:
-    """A tool with its keys, and those of its function and of all schemas, in the order in which they are mostly
-    written: what it is and how it is called in front. Names of properties are in the order of the alphabet."""
+    """A tool with its keys, and those of its function and of all schemas, in the order in which they are usually
+    written: type, name and description first. Names of properties are in alphabetical order."""
     return _ordered(tool, _TOOL, _DEEPEST)
 
 

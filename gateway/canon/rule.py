@@ -1,4 +1,4 @@
-"""What a rule is: it detects what is to be changed in a prompt, and ``applied`` changes it. Pure."""
+"""Interface of a canonicalization rule: it detects edits, and ``edits.applied`` makes them. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
 
 Fields = Mapping[str, Any]
-"""A parsed request, only to be read: ``messages`` and ``tools`` of a chat, ``prompt`` of a completion, the rest.
+"""A parsed request, read-only: ``messages`` and ``tools`` of a chat, ``prompt`` of a completion, the rest.
 
-``messages`` is a list of objects with a string ``role``; everything else in it may be whatever a client sends.
+``messages`` is a list of objects with a string ``role``; all other values are unchecked client input.
 """
 
 
@@ -21,20 +21,20 @@ def _nothing(_: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RuleContext:
-    """What a rule may know besides the prompt.
+    """Input of a rule besides the prompt.
 
     Attributes:
         now: Unix seconds.
-        endpoint: Which API was called.
-        owner: Whose context blocks may be put back: the tenant, and what else keeps conversations apart, such as the
-            session.
-        tenant: For whom: what is remembered of texts to save work is remembered for one tenant alone, because the time
-            it saves tells that a text was seen before.
-        recall: The context block that was put behind a message, by the key of the conversation up to there; None if
-            there was none, or nobody remembers.
-        count_tokens: How many tokens a text has; None where no tokenizer can tell.
-        context_limit: Most tokens of prompt and answer the model takes; 0 if unknown.
-        behind_tokens: Tokens to be reckoned with for what a later rule puts behind messages of the user and of tools.
+        endpoint: The API that was called.
+        owner: Owner of the context blocks that may be put back: the tenant, and other parts that keep conversations
+            apart, such as the session.
+        tenant: Caches of findings are kept per tenant, because a shorter response time would reveal to one tenant that
+            another one sent the same text.
+        recall: Returns the context block that was put behind a message, by the key of the conversation up to that
+            message; None if there is none.
+        count_tokens: Counts the tokens of a text; None without a tokenizer.
+        context_limit: Maximum number of tokens of prompt and answer; 0 if unknown.
+        behind_tokens: Tokens to reserve per message of the user or a tool for a block that a later rule appends.
     """
 
     now: float
@@ -49,13 +49,13 @@ class RuleContext:
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """What a rule found.
+    """Result of a rule.
 
     Attributes:
-        edits: What it changes; empty for nothing.
-        remember: Context blocks by key, for ``RuleContext.recall`` of later turns.
-        context_lost: As in ``Canonicalized``.
-        cut_messages: Messages that are left out of a conversation that became too long.
+        edits: The changes; may be empty.
+        remember: Context blocks by key, to be stored for ``RuleContext.recall`` of later turns.
+        context_lost: See ``Canonicalized``.
+        cut_messages: Number of messages removed from a conversation that became too long.
     """
 
     edits: Sequence[Edit] = ()
@@ -68,10 +68,10 @@ NOTHING = Detected()
 
 
 class Rule(Protocol):
-    """One rule. Its settings are given to it when it is built."""
+    """One rule. It gets its settings in its constructor."""
 
     name: ClassVar[RuleName]
 
     def detect(self, fields: Fields, given: RuleContext) -> Detected:
-        """What it changes. Applied once, it finds nothing more: ``detect(applied(fields, edits))`` has no edits."""
+        """Find the edits. Idempotent: ``detect(applied(fields, edits))`` finds no more edits."""
         ...

@@ -1,14 +1,14 @@
-"""What tools are called. Tools are whatever a client sends: any JSON."""
+"""Names of tools. Tools are unchecked client input: any JSON."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_LONGEST = 64
-_MOST = 12
+_MAX_NAME_CHARS = 64
+_MAX_NAMES = 12
 
 
 def named(tool: Any) -> str | None:
-    """The name of a tool: its function's, or its own; None if it has none."""
+    """Name of a tool: that of its function, or its own; None if it has none."""
     if not isinstance(tool, Mapping):
         return None
     function = tool.get("function")
@@ -19,15 +19,15 @@ def named(tool: Any) -> str | None:
 
 
 def names_said(tools: Iterable[Any]) -> str:
-    """The names of tools that have one, as a list to read: not all of very many, and none longer than a name is."""
+    """The names of tools for messages, at most 12, each cut to 64 characters; unnamed tools are left out."""
     names = [name_said(tool) for tool in tools if named(tool) is not None]
-    more = len(names) - _MOST
-    return ", ".join(names[:_MOST]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def name_said(tool: Any) -> str:
-    """The name of a tool, to read."""
+    """The name of a tool for messages."""
     name = named(tool)
     if name is None:
         return "(no name)"
-    return name if len(name) <= _LONGEST else name[:_LONGEST] + "…"
+    return name if len(name) <= _MAX_NAME_CHARS else name[:_MAX_NAME_CHARS] + "…"

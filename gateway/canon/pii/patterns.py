@@ -1,4 +1,4 @@
-"""What counts as personal data: the built-in kinds, and the operator's own patterns."""
+"""Patterns of personal data: the built-in kinds, and the operator's own patterns."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from gateway.canon.pii.kinds import card, email, iban, ipv4, national_id, phone
 from gateway.canon.pii.kinds.text_view import Span, TextView
 from gateway.config.operator_patterns import compiled
 
-# The more specific a kind is, the earlier it stands: of findings that overlap, the first one's kind is told.
+# Ordered from specific to general: overlapping findings are reported with the first kind.
 _BUILT_IN: dict[str, Callable[[TextView], Iterator[Span]]] = {
     "iban": iban.find,
     "national_id": national_id.find,
@@ -27,10 +27,10 @@ class Hit(NamedTuple):
 
 
 class Patterns:
-    """Finds personal data in texts. Pure, and safe to use from several threads.
+    """Finds personal data in texts. Pure and thread-safe.
 
     Args:
-        kinds: Built-in kinds to look for.
+        kinds: Built-in kinds to search for.
         own: Kind and regular expression of the operator's patterns, which ``compiled`` accepts.
     """
 
@@ -39,18 +39,18 @@ class Patterns:
         self._own = [(kind, compiled(regex)) for kind, regex in own]
 
     def find(self, text: str) -> tuple[Hit, ...]:
-        """Everything found, in the text's order; no two overlap.
+        """The findings in a text, sorted and disjoint.
 
-        What overlaps is one finding, from the first character of all to the last, of the most specific kind: the
-        operator's own come first.
+        Overlapping findings are merged into one of the most specific kind; the operator's kinds are more specific than
+        the built-in ones.
 
         Raises:
-            TooSlow: one of the operator's takes too long for the text.
+            TooSlow: one of the operator's patterns takes too long.
         """
         return tuple(_joined(self._spans(text)))
 
     def _spans(self, text: str) -> Iterator[tuple[int, int, int, str]]:
-        """Start, end, rank (lower is more specific) and kind of all that match."""
+        """Start, end, rank (lower is more specific) and kind of all matches."""
         for rank, (kind, pattern) in enumerate(self._own):
             for found in pattern.find(text):
                 if found.end > found.start:

@@ -1,6 +1,6 @@
-"""Searches texts: at once what is short or known, in a thread what is long.
+"""Searches texts for personal data: short texts directly, long ones in a thread; caches findings by text.
 
-What was found in texts seen before. A system prompt comes with every request, and is searched once.
+The cache makes sure that a system prompt, which is part of every request, is searched once.
 """
 
 import sys
@@ -15,10 +15,10 @@ _LARGEST_SHARE = 4
 
 
 class FoundCache:
-    """Least recently used texts are forgotten. Texts are kept in memory only.
+    """LRU cache of findings by tenant and text, in memory only.
 
     Args:
-        max_bytes: What all texts together may take; one that takes more than a quarter of it is not kept.
+        max_bytes: Memory limit; a text that takes more than a quarter of it is not cached.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -28,18 +28,18 @@ class FoundCache:
 
     @property
     def bytes(self) -> int:
-        """What the texts kept take, with what was found in them."""
+        """Memory used by texts and findings."""
         return self._bytes
 
     def get(self, owner: str, text: str) -> tuple[Hit, ...] | None:
-        """What was found in a text of this owner's; None if it is not known."""
+        """Findings in a text of this owner; None if it is not cached."""
         hits = self._hits.get((owner, text))
         if hits is not None:
             self._hits.move_to_end((owner, text))
         return hits
 
     def put(self, owner: str, text: str, hits: tuple[Hit, ...]) -> None:
-        """Remember what was found in a text of this owner's."""
+        """Cache the findings in a text of this owner."""
         size = _size(text, hits)
         if size > self._max_bytes // _LARGEST_SHARE or (owner, text) in self._hits:
             return
@@ -51,14 +51,14 @@ class FoundCache:
 
 
 def _size(text: str, hits: tuple[Hit, ...]) -> int:
-    # Half a kilobyte for the entry itself, so that a million short texts are bounded, too.
+    # 512 bytes for the entry itself, so that the number of short texts is bounded, too.
     return sys.getsizeof(text) + 512 + 200 * len(hits)
 
 
 _INLINE_COST = 32 * 1024
-"""What is searched on the event loop: 32 Ki characters of prose take 0.2 ms."""
+"""Maximum cost of a search on the event loop: 32 Ki characters of prose take 0.2 ms."""
 _DIGIT_COST = 16
-"""A digit costs as much as so many letters, and more in the worst texts: numbers are what most kinds are made of."""
+"""Cost of a digit in characters; higher in the worst texts, because most kinds consist of digits."""
 _MEMO_BYTES = 16 * 1024 * 1024
 
 
@@ -66,7 +66,7 @@ class Scanner:
     """Personal data in texts.
 
     Args:
-        patterns: What is looked for.
+        patterns: Patterns to search for.
         threads: Threads for long texts.
     """
 
@@ -76,15 +76,15 @@ class Scanner:
         self._memo = FoundCache(_MEMO_BYTES)
 
     async def find(self, texts: Sequence[str], owner: Tenant) -> list[tuple[Hit, ...]]:
-        """What is in each text. Returns without waiting if all are known, or searching the others is short work.
+        """Findings in each text. Does not wait if all texts are cached or short.
 
         Args:
             texts: The texts.
-            owner: Whose they are. What was found in one's text is not remembered for others, who could tell by the time
-                it takes that somebody else sent it.
+            owner: Tenant of the texts. The cache is per tenant: response times must not reveal that another tenant sent
+                the same text.
 
         Raises:
-            Overloaded: they are long, and too many of the tenant's long texts wait for a thread.
+            Overloaded: the texts are long, and too many long texts of the tenant wait for a thread.
         """
         name = str(owner.id)
         known = [self._memo.get(name, text) for text in texts]

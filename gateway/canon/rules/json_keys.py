@@ -1,4 +1,4 @@
-"""Keys in one order: in the definitions of tools, and in the arguments of tool calls of earlier turns."""
+"""``json-keys``: sorts the keys in the definitions of tools and in the arguments of earlier tool calls."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,21 +16,21 @@ from gateway.canon.tool_names import name_said
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
 
-_MOST_KNOWN = 5000
+_MAX_CACHED = 5000
 
 
 class JsonKeys:
-    """Puts the keys of tools into the order in which they are mostly written, and those of tool calls' arguments into
-    that of the alphabet. Lists keep their order, and numbers and texts the way they are written.
+    """Sorts the keys of tools into the order in which they are usually written, and the keys of tool call arguments
+    alphabetically. The order of lists and the notation of numbers and texts do not change.
 
-    Codes of its edits: ``tool_sorted``, one a tool, and ``arguments_sorted``, one a tool call.
+    Codes of its edits: ``tool_sorted``, one per tool, and ``arguments_sorted``, one per tool call.
     """
 
     name: ClassVar[RuleName] = RuleName.JSON_KEYS
 
     def __init__(self) -> None:
-        # Tools that are in order: most come again with every request of an application. For each tenant by itself:
-        # the time it saves tells that they were seen before.
+        # Digests of tools that are in order, because an application sends the same tools with every request. Per tenant:
+        # response times must not reveal what another tenant sent.
         self._in_order: set[bytes | None] = set()
 
     def detect(self, fields: Fields, given: RuleContext) -> Detected:
@@ -54,7 +54,7 @@ class JsonKeys:
                 ordered = False
                 yield Edit(self.name, "tool_sorted", ("tools", number), tool, after, said=said)
         if ordered and known is not None:
-            if len(self._in_order) >= _MOST_KNOWN:
+            if len(self._in_order) >= _MAX_CACHED:
                 self._in_order.clear()
             self._in_order.add(known)
 
@@ -74,7 +74,7 @@ class JsonKeys:
 
 
 def _digest(tools: Sequence[Any], tenant: str) -> bytes | None:
-    """Tells tools apart, and the order of their keys; None if it cannot."""
+    """Digest of the tools, including the order of their keys; None if orjson cannot encode them."""
     try:
         return blake2b(orjson.dumps([tenant, tools]), digest_size=16).digest()
     except orjson.JSONEncodeError:
@@ -82,7 +82,7 @@ def _digest(tools: Sequence[Any], tenant: str) -> bytes | None:
 
 
 def _sorted_arguments(text: str) -> str:
-    """An object's JSON text with its keys sorted; itself if they are, or if it is no such text."""
+    """The JSON text of an object with sorted keys; unchanged if they are sorted, or if it is not an object."""
     try:
         body = text.encode()
         before = orjson.loads(body)
@@ -91,16 +91,16 @@ def _sorted_arguments(text: str) -> str:
             return text
         again = written_again(body, before, after)
         if again is None:
-            json.loads(body, object_pairs_hook=_refuse_doubles)
+            json.loads(body, object_pairs_hook=_refuse_duplicates)
             again = rewritten(body, before, after)
     except (ValueError, RecursionError):
         return text
     return again.decode()
 
 
-def _refuse_doubles(pairs: Sequence[tuple[str, Any]]) -> None:
+def _refuse_duplicates(pairs: Sequence[tuple[str, Any]]) -> None:
     """Raises:
-    ValueError: a name comes twice, and nobody knows which one is meant.
+    ValueError: a name occurs twice, so the object is ambiguous.
     """
     if len({name for name, _ in pairs}) < len(pairs):
-        raise ValueError("a name comes twice")
+        raise ValueError("a name occurs twice")

@@ -1,4 +1,4 @@
-"""Tools in one order, however the client's framework collected them."""
+"""``tool-order``: sorts the tools, because clients' frameworks list them in varying order."""
 
 from typing import Any, ClassVar
 
@@ -10,9 +10,9 @@ from gateway.core.request import Endpoint
 
 
 class ToolOrder:
-    """Sorts ``tools`` by type and name; those without a name come last, in the order they had.
+    """Sorts ``tools`` by type and name; those without a name come last, in their original order.
 
-    Codes of its edits: ``sorted``; there is one for all tools.
+    Code of its edit, one for all tools: ``sorted``.
     """
 
     name: ClassVar[RuleName] = RuleName.TOOL_ORDER

@@ -1,8 +1,8 @@
-"""Months by their names in many languages."""
+"""Names of months in many languages."""
 
 import unicodedata
 
-# One language a row, from January to December; forms of one month are joined by a slash.
+# One language per row, January to December; variants of one month are separated by slashes.
 _NAMES = """
 january/jan february/feb march/mar april/apr may june/jun july/jul august/aug september/sep/sept october/oct november/nov december/dec
 januar/jänner februar/feber märz/mär april mai juni juli august september oktober/okt november dezember/dez
@@ -34,5 +34,5 @@ MONTH_NUMBERS: dict[str, int] = {
     for number, names in enumerate(row.split(), 1)
     for name in names.split("/")
 }
-"""Month, 1 to 12, by its name, composed and case-folded. No name stands for two months in these languages, but for
-``listopad``: October in Croatian, which is not among them."""
+"""Month, 1 to 12, by its name, NFC-normalized and case-folded. Unambiguous within these languages. Croatian is left
+out, because its ``listopad`` is October."""

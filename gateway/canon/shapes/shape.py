@@ -1,4 +1,4 @@
-"""What a shape is: a pattern two values of one slot both have to fit."""
+"""Types of the shape families: a shape is a pattern that both values of a slot have to match."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,7 @@ class TextWindow:
 
     Attributes:
         text: The text.
-        at: Where in it the first difference is.
+        at: Offset of the first difference.
     """
 
     text: str
@@ -27,11 +27,11 @@ class TextWindow:
 
     @cached_property
     def marked(self) -> str:
-        """The same with calendar words marked, of the same length."""
+        """The text with calendar words marked, of the same length."""
         return marked(self.text)
 
     def label(self, start: int) -> str:
-        """The key a value that begins at ``start`` is given for (``key: value``, ``key=value``); empty for none."""
+        """The key of a value that begins at ``start`` (``key: value``, ``key=value``); empty for none."""
         match = _LABEL.search(self.text[max(start - _LABEL_CHARS, 0) : start].rpartition("\n")[2])
         return match[1].strip().lower() if match else ""
 
@@ -47,9 +47,9 @@ class ShapedValue:
 
     Attributes:
         value: The value.
-        start: Where it begins in its window.
+        start: Offset in its window.
         window: The window.
-        match: How the pattern fitted.
+        match: Match of the pattern.
     """
 
     value: str
@@ -59,7 +59,7 @@ class ShapedValue:
 
     @property
     def end(self) -> int:
-        """Where it ends in its window."""
+        """End offset in its window."""
         return self.start + len(self.value)
 
 
@@ -68,12 +68,12 @@ class ValueShape:
     """A kind of value.
 
     Attributes:
-        reason: What a slot that holds two of them is classified as.
-        detail: The code of the kind.
-        kind: The same for people, in masked text.
-        pattern: What a value looks like.
-        is_marked: Whether the pattern is for the marked text.
-        fits: Whether two values that fit the pattern are of the kind.
+        reason: Class of a slot with two values of this kind.
+        detail: Code of the kind.
+        kind: Name of the kind for people, used in masked text.
+        pattern: Matches a value.
+        is_marked: Whether the pattern applies to the marked text.
+        fits: Additional check of two values that match the pattern.
     """
 
     reason: Reason

@@ -1,4 +1,4 @@
-"""Words that say what a value in front of which they stand is."""
+"""Words in front of a value that indicate its type: id, time, person, locale."""
 
 ID_WORDS = frozenset(
     """

@@ -1,8 +1,8 @@
-"""The blocks of a conversation's earlier turns: how they are remembered, and found again.
+"""Stores and looks up the context blocks of a conversation's earlier turns.
 
-What is remembered of a turn is a list of all blocks that stood in its prompt, each by an id of its own, under the key
-of the conversation up to its last message. So conversations that begin alike overwrite each other's latest turn at most
-as long as they are alike: from the first message on in which they differ, each finds its own.
+A turn is stored as the list of the ids of all blocks in its prompt, under the key of the conversation up to its last
+message; the blocks are stored by id. So conversations with the same beginning share entries only up to the first message
+in which they differ.
 """
 
 import hashlib
@@ -18,11 +18,11 @@ _NONE = "-"
 
 @dataclass(frozen=True, slots=True)
 class EarlierBlocks:
-    """What is known of earlier turns.
+    """Blocks of earlier turns.
 
     Attributes:
-        blocks: Blocks by the number of the message they stood behind.
-        is_whole: Whether that is all there were, as far as can be told.
+        blocks: Blocks by the index of the message to which they were appended.
+        is_whole: False if blocks are known to be missing.
     """
 
     blocks: Mapping[int, str]
@@ -36,13 +36,13 @@ def recalled(
 
     Args:
         said: The messages.
-        takers: Numbers of those behind which blocks may stand, but for the last one.
-        known: The key of the conversation up to each message.
-        given: Recalls what was remembered.
+        takers: Indexes of messages to which blocks may be appended, without the last one.
+        known: Key of the conversation up to each message.
+        given: Looks up stored blocks.
     """
     for count in range(len(takers), 0, -1):
-        told = given.recall(known[takers[count - 1]])
-        ids = told.split(" ") if told else []
+        entry = given.recall(known[takers[count - 1]])
+        ids = entry.split(" ") if entry else []
         if len(ids) != count:
             continue
         found = {number: given.recall(_id(each)) for number, each in zip(takers, ids, strict=False) if each != _NONE}
@@ -54,17 +54,17 @@ def recalled(
 def remembered(
     takers: Sequence[int], blocks: Mapping[int, str], known: Sequence[bytes], owner: str
 ) -> Mapping[bytes, str]:
-    """What is to be remembered of a turn: every block by its id, and the list of them.
+    """The entries to store for a turn: every block by its id, and the list of ids.
 
     Args:
-        takers: Numbers of the messages behind which blocks may stand, with the last one.
-        blocks: Blocks by number.
-        known: As in ``recalled``.
-        owner: Whose the conversation is: nobody else finds its blocks.
+        takers: Indexes of messages to which blocks may be appended, including the last one.
+        blocks: Blocks by index of the message.
+        known: See ``recalled``.
+        owner: Owner of the conversation; part of the ids, so that other owners cannot look up its blocks.
     """
     ids = {number: _name(block, owner) for number, block in blocks.items()}
-    told = {_id(ids[number]): block for number, block in blocks.items()}
-    return told | {known[takers[-1]]: " ".join(ids.get(number, _NONE) for number in takers)}
+    entries = {_id(ids[number]): block for number, block in blocks.items()}
+    return entries | {known[takers[-1]]: " ".join(ids.get(number, _NONE) for number in takers)}
 
 
 def _name(block: str, owner: str) -> str:
@@ -73,10 +73,10 @@ def _name(block: str, owner: str) -> str:
 
 
 def _id(name: str) -> bytes:
-    """What a block is remembered under: never the key of a conversation, which has another length."""
+    """Storage key of a block; differs in length from keys of conversations."""
     return b"block:" + name.encode("ascii", "replace")
 
 
 def _any_answered(said: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> bool:
-    """Whether any of some messages was the last one of a turn."""
+    """Whether one of the messages was the last one of a turn, that is, was answered."""
     return any(said[number + 1].get("role") == "assistant" for number in numbers)

@@ -1,4 +1,4 @@
-"""Reads dates and times, as far as it takes to tell whether they are about now."""
+"""Parses dates and times well enough to decide whether they are the current ones."""
 
 import re
 import unicodedata
@@ -8,11 +8,11 @@ from datetime import UTC, date, datetime, timedelta
 from gateway.canon.shapes.months import MONTH_NUMBERS
 
 NEAR_SECONDS = 36 * 3600
-"""How far from now a date may be and still be the current one: a day, and half a day between time zones."""
+"""Maximum distance of the current date from now: a day, plus half a day for time zones."""
 
 _BUDDHIST, _REIWA = 543, 2018
 _OTHER_CALENDAR = (1340, 1500)
-"""Years that count from the Hijra. Nobody converts them here: what they say is not known."""
+"""Years of the Islamic calendars, which are not converted: such dates are unreadable."""
 _EPOCH_DIGITS = {10: 1, 13: 10**3, 16: 10**6, 19: 10**9}
 _FOREIGN_DIGIT = re.compile(r"[^\D0-9]")
 _WORD = re.compile(r"[^\s\d_.,/()\-:]+")
@@ -35,13 +35,13 @@ _YEAR = re.compile(r"(?<![\d.:])(\d{4})(?![\d:])")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A date that was read.
+    """A parsed date.
 
     Attributes:
-        days: What it may mean, as year, month and day, each 0 if it is not said: 03/04/2026 is one of two days.
-        second: Of the day; None if no time of day is said.
-        offset: Of its time zone against UTC, in seconds; 0 if it is not said in numbers.
-        epoch: Unix seconds, where that is how it is given.
+        days: Possible readings as year, month and day, each 0 if missing; 03/04/2026 has two readings.
+        second: Second of the day; None without a time of day.
+        offset: Offset of its time zone from UTC in seconds; 0 if it has no numeric offset.
+        epoch: Unix seconds, if given in this form.
     """
 
     days: tuple[tuple[int, int, int], ...] = ()
@@ -78,7 +78,7 @@ class Moment:
 
 
 def moment(value: str) -> Moment | None:
-    """What a date or time says; None if no date can be read in it: a time of day alone, or a language not known."""
+    """Parse a date; None if there is none, such as in a time of day or in an unknown language."""
     text = _FOREIGN_DIGIT.sub(lambda found: str(unicodedata.decimal(found[0])), value).strip()
     digits, _, fraction = text.partition(".")
     if digits.isdecimal() and len(digits) in _EPOCH_DIGITS and (not fraction or fraction.isdecimal()):
@@ -106,7 +106,7 @@ def _days(text: str) -> tuple[tuple[int, int, int], ...]:
 
 
 def _named(text: str) -> tuple[tuple[int, int, int], ...]:
-    """With the name of a month."""
+    """Dates with the name of a month."""
     for word in _WORD.finditer(text):
         month = MONTH_NUMBERS.get(unicodedata.normalize("NFC", word[0]).casefold())
         if month is None:
