@@ -9,13 +9,12 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from gateway.canon.building import rulebook
 from gateway.canon.context_memory import ContextMemory
 from gateway.canon.hints import affinity_of, hinted
 from gateway.canon.modes import ALL_OFF, ModeTable, rules_in
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import RuleContext
-from gateway.canon.rulebook import Canonical
+from gateway.canon.rulebook import Canonical, rulebook
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import Canonicalized, RuleMode, RuleModes, RuleName
 from gateway.core.errors import Overloaded
@@ -124,7 +123,7 @@ class Canonicalizer:
         changed = b"" if request is original else original.body
         return CanonicalRequest(
             request,
-            msgspec.structs.replace(outcome, original=changed, context_lost=found.context_lost),
+            msgspec.structs.replace(outcome, asked=changed, context_lost=found.context_lost),
             edits=Counter(edit.rule for edit in found.edits),
             cut_messages=found.cut_messages,
             affinity=affinity,

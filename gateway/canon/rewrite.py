@@ -208,7 +208,8 @@ def _value(raw: RawJson, old: RawChild, before: Any, after: Any) -> bytes:
 
 def _object(raw: RawJson, old: RawChild, before: Mapping[str, Any], after: Mapping[str, Any]) -> bytes:
     members = raw.members(old.value)
-    last = {member.name: number for number, member in enumerate(members)}  # the last of several members with one name is valid
+    # The last of several members with one name is valid.
+    last = {member.name: number for number, member in enumerate(members)}
 
     def piece(number: int) -> _Piece:
         member = members[number]

@@ -1,10 +1,18 @@
-"""The rules in their order, and their combined result."""
+"""The rules in their order, created from the settings, and their combined result."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gateway.canon.edits import Edit, applied
-from gateway.canon.rule import Fields, Rule, RuleContext
+from gateway.canon.rule import Edit, Fields, Rule, RuleContext, applied
+from gateway.canon.rules.dynamic import DynamicSuffix
+from gateway.canon.rules.history_trim import HistoryTrim
+from gateway.canon.rules.json_keys import JsonKeys
+from gateway.canon.rules.pattern import OwnPatterns
+from gateway.canon.rules.role_order import RoleOrder
+from gateway.canon.rules.tool_order import ToolOrder
+from gateway.canon.rules.unicode import Unicode
+from gateway.canon.rules.whitespace import Whitespace
+from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleName
 
 _BLOCK_TOKENS = 60
@@ -65,3 +73,19 @@ class Rulebook:
                 edits += found.edits
         # After a cut, the lost blocks belong to removed messages.
         return Canonical(fields, edits, remember, lost and not cut, cut)
+
+
+def rulebook(settings: CanonSettings) -> Rulebook:
+    """Create all rules, in the order in which they are applied."""
+    return Rulebook(
+        (
+            Unicode(),
+            Whitespace(),
+            OwnPatterns(settings.patterns),
+            RoleOrder(settings.role_order),
+            ToolOrder(),
+            JsonKeys(),
+            HistoryTrim(settings.history_trim),
+            DynamicSuffix(settings.dynamic_suffix),
+        )
+    )

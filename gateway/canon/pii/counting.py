@@ -1,11 +1,13 @@
 """Counts findings in answered requests, in small portions in the background.
 
-Hashes of prompt beginnings decide which findings are shared; they stay in memory.
+Hashes of prompt beginnings decide which findings are shared; they stay in memory. ``Tally`` keeps the counts by prefix
+space.
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -13,15 +15,73 @@ import structlog
 import xxhash
 
 from gateway.canon.pii.passages import Beginning, Passage, beginnings, has_more_pieces
-from gateway.canon.pii.patterns import Hit
-from gateway.canon.pii.scanner import Scanner
+from gateway.canon.pii.scanner import Hit, Scanner
 from gateway.canon.pii.shared_prefixes import Conversation, SharedPrefixes
-from gateway.canon.pii.tally import Tally
 from gateway.config.operator_patterns import TooSlow
 from gateway.core.errors import Overloaded
-from gateway.core.personal_findings import PersonalFinding
+from gateway.core.personal_findings import FindingReport, PersonalFinding
 from gateway.core.ports import PersonalDataObserver
 from gateway.core.request import ChatRequest, Endpoint
+
+
+@dataclass(slots=True)
+class _Count:
+    requests: int = 0
+    shared: bool = False
+
+
+class Tally:
+    """Counts findings, with LRU eviction.
+
+    Args:
+        max_findings_per_space: Capacity per space.
+        max_findings: Total capacity; whole spaces are evicted. A finding takes about 400 bytes.
+    """
+
+    def __init__(self, max_findings_per_space: int, max_findings: int) -> None:
+        self._max_per_space = max_findings_per_space
+        self._max = max_findings
+        self._spaces: OrderedDict[str, OrderedDict[PersonalFinding, _Count]] = OrderedDict()
+        self._findings = 0
+
+    def __len__(self) -> int:
+        return self._findings
+
+    def count(self, space: str, finding: PersonalFinding, *, shared: bool) -> bool:
+        """Count a request with a finding.
+
+        Returns:
+            Whether the finding is new, or shared for the first time.
+        """
+        findings = self._spaces.setdefault(space, OrderedDict())
+        self._spaces.move_to_end(space)
+        known = findings.get(finding)
+        if known is None:
+            known = findings[finding] = _Count()
+            self._findings += 1
+            self._evict(findings)
+        else:
+            findings.move_to_end(finding)
+        is_new = known.requests == 0 or (shared and not known.shared)
+        known.requests += 1
+        known.shared |= shared
+        return is_new
+
+    def reports(self, space: str) -> Sequence[FindingReport]:
+        """Findings in a space, most frequent first."""
+        counts = self._spaces.get(space)
+        if counts is None:
+            return ()
+        reports = [FindingReport(finding, count.requests, count.shared) for finding, count in counts.items()]
+        return sorted(reports, key=lambda report: (-report.requests, report.finding.path, report.finding.start))
+
+    def _evict(self, findings: OrderedDict[PersonalFinding, _Count]) -> None:
+        if len(findings) > self._max_per_space:
+            findings.popitem(last=False)
+            self._findings -= 1
+        while self._findings > self._max and len(self._spaces) > 1:
+            _, evicted = self._spaces.popitem(last=False)
+            self._findings -= len(evicted)
 
 
 def beginning_of_findings(

@@ -37,7 +37,7 @@ _MESSAGE_TEXTS = ("name", "reasoning", "reasoning_content", "refusal")
 
 
 Beginning = list[Passage | bytes]
-"""A prompt up to and including its first user message. Bytes represent all that is not text: roles, boundaries, media."""
+"""A prompt up to and including its first user message. Bytes represent the other parts: roles, boundaries, media."""
 
 
 def beginnings(request: ChatRequest) -> list[Beginning]:

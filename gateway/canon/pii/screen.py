@@ -8,12 +8,10 @@ from typing import Any, TypeVar
 import orjson
 import structlog
 
-from gateway.canon.pii.counting import Counting
+from gateway.canon.pii.counting import Counting, Tally
 from gateway.canon.pii.passages import Passage, has_more_pieces, leading
-from gateway.canon.pii.patterns import Hit, Patterns
-from gateway.canon.pii.scanner import Scanner
+from gateway.canon.pii.scanner import Hit, Patterns, Scanner
 from gateway.canon.pii.shared_prefixes import SharedPrefixes
-from gateway.canon.pii.tally import Tally
 from gateway.config.operator_patterns import TooSlow
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.core.errors import BadRequest, GatewayError, Overloaded
@@ -127,16 +125,16 @@ class PersonalDataScreen:
         failed = ""
         if has_more_pieces(request, _MAX_PIECES, with_user=False):
             raise BadRequest(
-                f"There are more than {_MAX_PIECES} messages and content parts before the first message of the user,"
-                " more than are searched for personal data. Send fewer in front of it.",
+                f"There are more than {_MAX_PIECES} messages and content parts before the first message of the"
+                " user, the limit of the search for personal data. Send fewer in front of it.",
                 param="messages",
                 code="too_long_to_search",
             )
         passages = await self._work(request, leading, request)
         if sum(len(passage.text) for passage in passages) > self._max_characters:
             raise BadRequest(
-                f"The messages before the first one of the user have more than {self._max_characters} characters, more"
-                " than are searched for personal data (personal_data.max_characters). Send less in front of it.",
+                f"The messages before the first one of the user have more than {self._max_characters} characters,"
+                " the limit of the search for personal data (personal_data.max_characters). Send less in front of it.",
                 param="messages",
                 code="too_long_to_search",
             )
@@ -150,7 +148,7 @@ class PersonalDataScreen:
             raise
         except TooSlow:
             raise BadRequest(
-                "The messages before the first one of the user take too long to be searched for personal data"
+                "The search for personal data in the messages before the first one of the user takes too long"
                 " (personal_data.patterns). Send less in front of it.",
                 param="messages",
                 code="too_long_to_search",
@@ -161,8 +159,8 @@ class PersonalDataScreen:
             # Raised outside of the except clause: the cause may quote the prompt.
             _log.error("personal_data_scan_failed", request_id=request.request_id, error=failed)
             raise GatewayError(
-                f"The gateway could not look for personal data, and does not send on unsearched what it has to {mode}. "
-                "Try again; if that does not help, the gateway's log tells why (personal_data_scan_failed).",
+                f"The search for personal data failed, and the tenant's mode is {mode}, so the request was not sent. "
+                "Try again; if that does not help, the gateway's log has the reason (personal_data_scan_failed).",
                 code="personal_data_scan_failed",
             )
         raise _refused(findings)

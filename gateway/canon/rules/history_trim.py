@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 import orjson
 
-from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
 from gateway.canon.texts import BLOCK_ROLES, leading_messages, messages
 from gateway.config.canon_settings import HistoryTrimSettings
 from gateway.core.canonical import RuleName
@@ -61,8 +60,8 @@ class HistoryTrim:
 
     def __init__(self, settings: HistoryTrimSettings) -> None:
         self._settings = settings
-        # Share of the tokens that leading messages and tools leave free. A larger step would put the cut in front of the
-        # last user message, at another position in every turn.
+        # Share of the tokens that leading messages and tools leave free. A larger step would put the cut in front of
+        # the last user message, at another position in every turn.
         self._max_step_share = max(0.5, min(0.9, settings.step / settings.start))
 
     def detect(self, fields: Fields, given: RuleContext) -> Detected:

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
 from gateway.canon.rules.text_replacements import TextReplacement, exchanged, text_edits, then
 from gateway.canon.texts import Text, texts
 from gateway.config.canon_settings import OwnPatternSettings
@@ -97,5 +96,5 @@ def _edits(text: Text, patterns: Sequence[_Pattern]) -> Iterator[Edit]:
 
 def _said(name: str) -> str:
     if name == RuleName.PATTERN.value:
-        return "What your own patterns find is replaced or taken out."
-    return f"What your own pattern `{name}` finds is replaced or taken out."
+        return "Matches of your own patterns are replaced or removed."
+    return f"Matches of your own pattern `{name}` are replaced or removed."

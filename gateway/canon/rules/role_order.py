@@ -6,8 +6,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from gateway.canon.code_spans import fenced, touched
-from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
 from gateway.canon.texts import LEADING_ROLES, messages
 from gateway.config.canon_settings import RoleOrderSettings
 from gateway.core.canonical import RuleName

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from gateway.canon.edits import Edit
-from gateway.canon.rule import Fields
+from gateway.canon.rule import Edit, Fields
 from gateway.canon.texts import LEADING_ROLES, LONGEST_TEXT, Text, texts
 from gateway.core.canonical import RuleName
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from gateway.canon.code_spans import Ranges, fenced, touched
-from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
 from gateway.canon.rules.text_replacements import MAX_EDITS, TextReplacement, exchanged, text_edits, written_texts
 from gateway.canon.texts import Text
 from gateway.core.canonical import RuleName

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from gateway.canon.code_spans import fenced, touched
-from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
 from gateway.canon.rules.text_replacements import TextReplacement, text_edits, written_texts
 from gateway.canon.texts import LEADING_ROLES, Text, messages
 from gateway.core.canonical import RuleName

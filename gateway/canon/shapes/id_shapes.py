@@ -6,8 +6,7 @@ Of plain numbers only integers are a ``counter``; prices, percentages and measur
 import re
 from collections.abc import Callable
 
-from gateway.canon.shapes.shape import ShapedValue, ValueShape
-from gateway.canon.shapes.value_labels import ID_WORDS
+from gateway.canon.shapes.shape import ID_WORDS, ShapedValue, ValueShape
 from gateway.core.reasons import Reason
 
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"

@@ -3,8 +3,15 @@
 import re
 from collections.abc import Callable
 
-from gateway.canon.shapes.shape import ShapedValue, TextWindow, ValueShape
-from gateway.canon.shapes.value_labels import ID_WORDS, LANGUAGE_NAMES, LOCALE_WORDS, PERSON_WORDS
+from gateway.canon.shapes.shape import (
+    ID_WORDS,
+    LANGUAGE_NAMES,
+    LOCALE_WORDS,
+    PERSON_WORDS,
+    ShapedValue,
+    TextWindow,
+    ValueShape,
+)
 from gateway.core.reasons import Reason
 
 _PHONE_WORDS = frozenset(

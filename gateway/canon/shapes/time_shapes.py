@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable
 
 from gateway.canon.shapes.calendar_words import HALF, MONTH, RELATIVE, SHORT_DAY, UNIT, WEEKDAY
-from gateway.canon.shapes.shape import ShapedValue, ValueShape
-from gateway.canon.shapes.value_labels import ID_WORDS, TIME_WORDS
+from gateway.canon.shapes.shape import ID_WORDS, TIME_WORDS, ShapedValue, ValueShape
 from gateway.core.reasons import Reason
 
 _START, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"

@@ -2,7 +2,7 @@
 
 Found: all unicast addresses, including private ones (within a company they identify a person) and those reserved for
 documentation. Not found: 0.x, loopback, multicast and above; networks (``10.0.0.0/8``); likely versions and sections:
-four single digits (``3.1.2.4``), more than four numbers, leading zeros, directly behind a word such as version, build or
+four single digits (``3.1.2.4``), more than four numbers, leading zeros, right behind a word such as version, build or
 section, or behind a product name with slash or dash (``Chrome/120.0.0.0``).
 """
 

@@ -4,140 +4,18 @@ Each value is replaced by a constant pointer. The blocks of earlier turns are st
 (``keys``) and put back in later turns, so that the conversation stays a prefix of its next turn.
 """
 
-import hashlib
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-import orjson
-
-from gateway.canon.edits import Edit, applied
-from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
-from gateway.canon.rules.dynamic.earlier_blocks import recalled, remembered
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext, applied
+from gateway.canon.rules.dynamic.context_blocks import BlockForm, keys, recalled, remembered
 from gateway.canon.rules.dynamic.movable_pieces import MovablePiece
 from gateway.canon.rules.dynamic.search import Search
 from gateway.canon.texts import BLOCK_ROLES, Text, leading_messages, messages, texts_of
 from gateway.config.canon_settings import DynamicSuffixSettings
 from gateway.core.canonical import RuleName
 from gateway.core.json_edit import Path
-
-_NUMBER = "{number}"
-_DIGITS = "([0-9]{1,9})"
-
-
-class BlockForm:
-    """Format of pointers and context blocks.
-
-    Args:
-        settings: Pointer, opening and closing line.
-    """
-
-    def __init__(self, settings: DynamicSuffixSettings) -> None:
-        front, behind = settings.pointer.split(_NUMBER)
-        self._front, self._behind = front, behind
-        self._opening, self._closing = settings.opening, settings.closing
-        pattern = re.escape(front) + _DIGITS + re.escape(behind)
-        # Without delimiters a pointer must not match a part of a longer number.
-        self.pattern = re.compile(("" if front else "(?<![0-9])") + pattern + ("" if behind else "(?![0-9])"))
-        self._entry = re.compile(rf"^{pattern} ", re.MULTILINE)
-
-    def pointer(self, number: int) -> str:
-        """The pointer that replaces a value."""
-        return f"{self._front}{number}{self._behind}"
-
-    def largest(self, texts: Iterable[str]) -> int:
-        """Largest pointer number in some texts; 0 if there is none."""
-        return max((int(number) for text in texts for number in self.pattern.findall(text)), default=0)
-
-    def is_in(self, text: str) -> bool:
-        """Whether a text contains something like a part of a block."""
-        if self._opening in text:
-            return True
-        if not self._front:
-            return self._entry.search(text) is not None
-        at = text.find(self._front)  # many times faster than matching every line
-        while at >= 0:
-            if (not at or text[at - 1] == "\n") and self._entry.match(text, at):
-                return True
-            at = text.find(self._front, at + 1)
-        return False
-
-    def written(self, values: Mapping[int, str]) -> str:
-        """Encode a block of values by their numbers."""
-        lines = [f"{self.pointer(number)} {value}" for number, value in sorted(values.items())]
-        return "\n".join((self._opening, *lines, self._closing))
-
-    def read(self, block: str, above: int) -> dict[int, str]:
-        """Decode a block into its values by number.
-
-        Args:
-            block: A block; one in another format may yield no values.
-            above: Largest number of the client's own pointers, which values may contain.
-        """
-        inside = block.removeprefix(self._opening + "\n").removesuffix("\n" + self._closing)
-        found: list[tuple[int, int, int]] = []
-        for match in self._entry.finditer(inside):
-            number = int(match[1])
-            if number > max(above, found[-1][0] if found else 0):
-                found.append((number, match.start(), match.end()))
-        if not found:
-            return {}
-        ends = [start - 1 for _, start, _ in found[1:]] + [len(inside)]
-        return {number: inside[start:end] for (number, _, start), end in zip(found, ends, strict=True)}
-
-
-_KEY_BYTES = 16
-_LENGTH_BYTES = 8
-_CACHE_CONTROL = "cache_control"
-
-
-def keys(
-    messages: Sequence[Mapping[str, Any]], owner: str, lasting: Sequence[tuple[str, str]], upto: int
-) -> Iterator[bytes]:
-    """Key of the conversation up to each message, from the first to the one with index ``upto``.
-
-    Args:
-        messages: The client's messages, with pointers in the leading ones.
-        owner: Owner of the conversation.
-        lasting: Names and values that are constant within a conversation, and identify it.
-        upto: Index of the last message.
-
-    Raises:
-        ValueError, RecursionError: a message cannot be encoded as JSON.
-    """
-    running = hashlib.blake2b(digest_size=_KEY_BYTES)
-    _feed(running, _encoded([owner, *lasting]))
-    for message in messages[: upto + 1]:
-        _feed(running, _encoded(_unmarked(message)))
-        yield running.digest()
-
-
-def _feed(running: "hashlib.blake2b", piece: bytes) -> None:
-    running.update(len(piece).to_bytes(_LENGTH_BYTES, "little"))
-    running.update(piece)
-
-
-def _encoded(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except (TypeError, ValueError):
-        # Lone surrogates, and integers beyond 64 bits.
-        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _unmarked(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A message without ``cache_control``, which clients move from turn to turn."""
-    content = message.get("content")
-    if isinstance(content, list) and any(isinstance(part, dict) and _CACHE_CONTROL in part for part in content):
-        message = {**message, "content": [_without(part) if isinstance(part, dict) else part for part in content]}
-    return _without(message) if _CACHE_CONTROL in message else message
-
-
-def _without(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: each for name, each in value.items() if name != _CACHE_CONTROL}
-
 
 _GAP = "\n\n"
 _BLANKS, _INVISIBLE = " \t\r\n", " \t\r\n\u200b\u2060\ufeff"
@@ -209,7 +87,7 @@ class DynamicSuffix:
                 values[number] = text.text[piece.start : piece.end]
                 names = " and ".join(piece.names)
                 pointer = self._form.pointer(number)
-                said = f"What varies ({names}) goes behind the last message; {pointer} stays."
+                said = f"Varying values ({names}) are moved behind the last message; {pointer} replaces them."
                 edits.append(Edit(self.name, "moved", text.path, values[number], pointer, piece.start, said))
         return edits, values
 
@@ -240,7 +118,7 @@ class DynamicSuffix:
         changed = {number: value for number, value in values.items() if latest.get(number) != value}
         if changed:
             blocks[taker] = block = self._form.written(changed)
-            edits.append(self._behind(said, taker, block, "added", "What was moved stands behind this message."))
+            edits.append(self._behind(said, taker, block, "added", "The moved values are appended to this message."))
         return Detected(edits, remembered(takers, blocks, known, given.owner), context_lost=not past.is_whole)
 
     def _last_forged(self, said: Sequence[Mapping[str, Any]]) -> int:

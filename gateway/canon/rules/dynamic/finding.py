@@ -9,7 +9,7 @@ from functools import lru_cache
 from gateway.canon.rules.dynamic.id_finder import ids_in
 from gateway.canon.rules.dynamic.label_before import Label, label_before, opens_sentence
 from gateway.canon.rules.dynamic.labels import BARE_LABELS, JOINING, LAST_WORDS, NOW_LABELS, WITHOUT_BLANKS, WORDS
-from gateway.canon.rules.dynamic.near import Moment, moment
+from gateway.canon.rules.dynamic.moments import Moment, moment
 from gateway.canon.rules.dynamic.values import Need, VaryingValue, lowered
 from gateway.canon.rules.dynamic.words import speaks_of_data, speaks_of_now
 from gateway.canon.shapes.calendar_words import WEEKDAY, marked

@@ -75,7 +75,7 @@ def ids_in(chunk: str, low: str, words: frozenset[str], *, is_line: bool) -> lis
                 or _OTHER_LABEL.search(low, max(0, start - _NEXT), start)
             ):
                 continue
-            # It may be constant within a conversation. If it were not part of the key, conversations could share blocks.
+            # It may be constant within a conversation. As it is part of the key, conversations never share blocks.
             found.append(VaryingValue(start, end, start, end, "uuid", True, need=Need.FEW))
     return found
 

@@ -1,7 +1,7 @@
 """Finds the pieces to move in a text: built-in kinds of values, and the operator's own slots.
 
-Findings are cached, because leading messages recur with every request. A date with an ambiguous label counts only if the
-lines around it do not look like data.
+Findings are cached, because leading messages recur with every request. A date with an ambiguous label counts only if
+the lines around it do not look like data.
 """
 
 import re
