@@ -54,7 +54,7 @@ class TenantKeys:
         self._unlisted = entries.pop(ANYBODY, None)
         self._listed = {entry.id: self._caller(entry, entry.id, entry.id) for entry in entries.values()}
         default = TenantSettings(id=DEFAULT_TENANT)
-        self.everybody = self._listed.get(DEFAULT_TENANT) or self._caller(default, DEFAULT_TENANT, DEFAULT_TENANT)
+        self.default_caller = self._listed.get(DEFAULT_TENANT) or self._caller(default, DEFAULT_TENANT, DEFAULT_TENANT)
         """The caller in open mode."""
         self.keys = KeyRing(
             {key.digest: _holder(key, self._listed[entry.id]) for entry in entries.values() for key in entry.keys}
@@ -175,7 +175,7 @@ class Callers:
                 raise self._not_trusted(peer)
             return _in_scope(self._named(credentials.tenant), credentials.scope)
         if self._open:
-            return _in_scope(self._tenants.everybody, credentials.scope)
+            return _in_scope(self._tenants.default_caller, credentials.scope)
         holder = self._holder(credentials, peer)
         if holder.expires_at is not None and wall >= holder.expires_at:
             expired = f"The API key has expired ({holder.expires}). Ask the gateway's operator for a new one."
@@ -193,7 +193,7 @@ class Callers:
     def tenant(self, name: str) -> Tenant | None:
         """See ``ports.Gate.tenant``."""
         if self._open:
-            return self._tenants.everybody.tenant if name == DEFAULT_TENANT else None
+            return self._tenants.default_caller.tenant if name == DEFAULT_TENANT else None
         caller = self._tenants.named(name) if is_name(name) else None
         return None if caller is None else caller.tenant
 

@@ -7,7 +7,7 @@ another gateway: a gateway may exceed a limit by what was used elsewhere since t
 import msgspec
 
 from gateway.admission.all_limits import AllLimits
-from gateway.admission.tenant_limits import Taken
+from gateway.admission.tenant_limits import LimitUsage
 
 
 class _LimitsMessage(msgspec.Struct, array_like=True):
@@ -34,7 +34,7 @@ class ReplicatedLimits:
 
     def __init__(self, limits: AllLimits) -> None:
         self._limits = limits
-        self._sent: dict[str, Taken] = {}
+        self._sent: dict[str, LimitUsage] = {}
         self._complete: set[str] = set()
 
     def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - the message has no deadline
@@ -42,7 +42,9 @@ class ReplicatedLimits:
         touched = self._limits.touched or {}
         states = self._limits.known() if everything else iter(touched.items())
         found = ((name, state.taken) for name, state in states if state.limited)
-        changed = {name: taken for name, taken in found if taken != (Taken() if everything else self._sent.get(name))}
+        changed = {
+            name: taken for name, taken in found if taken != (LimitUsage() if everything else self._sent.get(name))
+        }
         # Running requests may still be charged for tokens without touching the tenant again.
         self._limits.touched = {name: state for name, state in touched.items() if state.running}
         self._sent = {name: taken for name, taken in (self._sent | changed).items() if name in self._limits.touched}
@@ -56,7 +58,7 @@ class ReplicatedLimits:
         for name, *numbers in message.tenants:
             state = self._limits.find(name)
             if state is not None and state.limited:
-                state.take_elsewhere(peer, Taken(*numbers), now, counts=peer in self._complete)
+                state.count_elsewhere(peer, LimitUsage(*numbers), now, counts=peer in self._complete)
         if message.complete:
             self._complete.add(peer)
 
@@ -67,4 +69,4 @@ class ReplicatedLimits:
         """See ``Replicated``. Its usage stays counted; its running requests count as ended."""
         self._complete.discard(peer)
         for _, state in self._limits.known():
-            state.forget_elsewhere(peer)
+            state.drop_elsewhere(peer)

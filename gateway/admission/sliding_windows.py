@@ -46,7 +46,7 @@ class RequestWindow:
                     del self._times[position]
                 return
 
-    def standing(self, now: float) -> tuple[int, float]:
+    def remaining(self, now: float) -> tuple[int, float]:
         """Number of requests that may be admitted now, and seconds until the window is empty."""
         self._expire(now)
         times = self._times
@@ -127,7 +127,7 @@ class TokenWindow:
             charge.tokens += change
             self._used += change
 
-    def standing(self, now: float) -> tuple[int, float]:
+    def remaining(self, now: float) -> tuple[int, float]:
         """Number of tokens that fit now, and seconds until the window is empty."""
         self._expire(now)
         charges = self._charges

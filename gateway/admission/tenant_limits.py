@@ -47,7 +47,7 @@ class Limits:
         return count, count / rate
 
 
-class Taken(NamedTuple):
+class LimitUsage(NamedTuple):
     """Usage of a tenant at one gateway.
 
     Attributes:
@@ -69,9 +69,9 @@ class TenantLimits:
         limits: Its limits.
 
     Attributes:
-        running: See ``Taken``; at this gateway.
-        requests: See ``Taken``; at this gateway.
-        tokens: See ``Taken``; at this gateway.
+        running: See ``LimitUsage``; at this gateway.
+        requests: See ``LimitUsage``; at this gateway.
+        tokens: See ``LimitUsage``; at this gateway.
     """
 
     def __init__(self, tenant: str, limits: Limits) -> None:
@@ -79,7 +79,7 @@ class TenantLimits:
         self._limits = limits
         self.running = self.requests = self.tokens = 0
         self._running_elsewhere = 0
-        self._elsewhere: dict[str, Taken] = {}
+        self._elsewhere: dict[str, LimitUsage] = {}
         self._charged_elsewhere: Charge | None = None
         window = limits.window()
         self._requests = None if window is None else RequestWindow(*window)
@@ -167,7 +167,7 @@ class TenantLimits:
             )
         raise self._refusal(
             f"tenant {self._tenant} may send {_counted(limit, 'prompt token')} a minute (prompt_tokens_per_minute), "
-            f"{window.standing(now)[0]} are left, and the prompt has {tokens}. Try again in {_duration(wait)}.",
+            f"{window.remaining(now)[0]} are left, and the prompt has {tokens}. Try again in {_duration(wait)}.",
             _TOKENS,
             wait,
             now,
@@ -180,11 +180,11 @@ class TenantLimits:
         return limits.requests_per_second is not None or limits.concurrent is not None or self._tokens is not None
 
     @property
-    def taken(self) -> Taken:
+    def taken(self) -> LimitUsage:
         """Usage at this gateway."""
-        return Taken(self.requests, self.tokens, self.running)
+        return LimitUsage(self.requests, self.tokens, self.running)
 
-    def take_elsewhere(self, gateway: str, taken: Taken, now: float, *, counts: bool) -> None:
+    def count_elsewhere(self, gateway: str, taken: LimitUsage, now: float, *, counts: bool) -> None:
         """Count usage reported by another gateway.
 
         Args:
@@ -194,7 +194,7 @@ class TenantLimits:
             counts: Whether to count the full usage of a first report about this tenant as recent; otherwise it is
                 unknown when it was used, and only later increases count.
         """
-        before = self._elsewhere.get(gateway, Taken() if counts else taken)
+        before = self._elsewhere.get(gateway, LimitUsage() if counts else taken)
         self._elsewhere[gateway] = taken
         self._running_elsewhere = sum(each.running for each in self._elsewhere.values())
         if self._requests is not None:
@@ -208,7 +208,7 @@ class TenantLimits:
         elif tokens < 0 and self._charged_elsewhere is not None:
             self._tokens.correct(self._charged_elsewhere, tokens)
 
-    def forget_elsewhere(self, gateway: str) -> None:
+    def drop_elsewhere(self, gateway: str) -> None:
         """Drop a gateway that no longer sends messages."""
         self._elsewhere.pop(gateway, None)
         self._running_elsewhere = sum(each.running for each in self._elsewhere.values())
@@ -217,14 +217,14 @@ class TenantLimits:
         """OpenAI's rate-limit headers, for the limits that exist."""
         headers: Headers = []
         if self._requests is not None:
-            remaining, reset = self._requests.standing(now)
+            remaining, reset = self._requests.remaining(now)
             headers += (
                 (b"x-ratelimit-limit-requests", b"%d" % self._requests.count),
                 (b"x-ratelimit-remaining-requests", b"%d" % remaining),
                 (b"x-ratelimit-reset-requests", _duration(reset).encode("ascii")),
             )
         if self._tokens is not None:
-            remaining, reset = self._tokens.standing(now)
+            remaining, reset = self._tokens.remaining(now)
             headers += (
                 (b"x-ratelimit-limit-tokens", b"%d" % self._tokens.limit),
                 (b"x-ratelimit-remaining-tokens", b"%d" % remaining),

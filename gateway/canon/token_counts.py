@@ -14,16 +14,16 @@ _DIGEST_BYTES = 16
 class TokenCounts:
     """Counts the tokens of texts. Thread-safe; keeps hashes of texts, not the texts.
 
-    Evicts a text that was not looked up while the last ``most / 2`` new texts were added.
+    Evicts a text that was not looked up while the last ``max_texts / 2`` new texts were added.
 
     Args:
         count: Counts the tokens of a text; safe to use from several threads.
-        most: Capacity in texts; each takes about 200 bytes.
+        max_texts: Capacity in texts; each takes about 200 bytes.
     """
 
-    def __init__(self, count: Callable[[str], int], most: int = 32_768) -> None:
+    def __init__(self, count: Callable[[str], int], max_texts: int = 32_768) -> None:
         self._count = count
-        self._half = max(1, most // 2)
+        self._half = max(1, max_texts // 2)
         self._lock = threading.Lock()
         self._new: dict[bytes, int] = {}
         self._old: dict[bytes, int] = {}

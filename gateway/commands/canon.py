@@ -240,7 +240,7 @@ def _model(settings: Settings, wanted: Any) -> ModelSettings:
 def _caller(settings: Settings, wanted: str | None) -> Caller:
     tenants = TenantKeys(settings.tenants, PersonalDataMode(settings.personal_data.mode))
     if wanted is None:
-        return tenants.everybody
+        return tenants.default_caller
     found = tenants.named(wanted) if is_name(wanted) else None
     if found is None:
         known = ", ".join(tenant.id for tenant in settings.tenants) or "none"

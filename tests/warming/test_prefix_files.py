@@ -139,7 +139,7 @@ def test_an_empty_file_says_what_it_needs(mistakes, name, content):
         ("p.json", "[1", "1: not valid JSON: expected `,` or `]` behind a prefix"),
         ("p.json", "[", "1: not valid JSON: Expecting value"),
         ("p.json", "[1,", "1: not valid JSON: Expecting value"),
-        ("p.json", "[1]\n[2]", "2: not valid JSON: something stands behind the list (remove it)"),
+        ("p.json", "[1]\n[2]", "2: not valid JSON: more text behind the list (remove it)"),
         ("p.json", '[{"a": 1,\n "a": 2}]', "1: not valid JSON: duplicate key 'a' in one object (remove one)"),
         ("p.json", '[\n{"a": NaN}]', "2: not valid JSON: NaN is not a JSON number"),
         ("p.json", "[" * 100_000, "1: not valid JSON: nested too deep"),
