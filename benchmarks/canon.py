@@ -35,9 +35,9 @@ import orjson
 from benchmarks.explain import Side, children, one_slice, wait_until_serving
 from benchmarks.isolation import free_port
 from benchmarks.overhead.bodies import WORDS
-from gateway.canon.building import rulebook
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import RuleContext
+from gateway.canon.rulebook import rulebook
 from gateway.config.canon_settings import CanonSettings, OwnPatternSettings
 from gateway.core.canonical import RuleName
 

@@ -1,4 +1,4 @@
-"""Lets requests in: finds out who asks, and takes their share of the tenant's limits."""
+"""Admits requests: authenticates the caller, and counts the request against the tenant's limits."""
 
 from collections.abc import Sequence
 
@@ -13,20 +13,20 @@ from gateway.core.tenant import Caller, PersonalDataMode, Tenant
 
 
 class Admission:
-    """One request that was let in; implements ``ports.Grant``."""
+    """An admitted request; implements ``ports.Grant``."""
 
-    __slots__ = ("_admitted", "_all", "_over", "_share", "_state", "caller")
+    __slots__ = ("_admitted", "_all", "_released", "_share", "_state", "caller")
 
-    def __init__(self, caller: Caller, everyone: AllLimits, state: TenantLimits, admitted: float) -> None:
+    def __init__(self, caller: Caller, all_limits: AllLimits, state: TenantLimits, admitted: float) -> None:
         self.caller = caller
-        self._all = everyone
+        self._all = all_limits
         self._state = state
         self._admitted: float | None = admitted
         self._share: TokenShare | None = None
-        self._over = False
+        self._released = False
 
     def charge(self, prompt_tokens: int, now: float) -> None:
-        """As ``ports.Grant.charge``. What did not fit takes the request out of its window, too: it was refused."""
+        """See ``ports.Grant.charge``. A refused request no longer counts in its window of requests."""
         before, self._share = self._share, None
         if before is not None:
             before.correct(0)
@@ -37,18 +37,18 @@ class Admission:
             raise
 
     def correct(self, prompt_tokens: int) -> None:
-        """As ``ports.Grant.correct``."""
+        """See ``ports.Grant.correct``."""
         if self._share is not None:
             self._share.correct(prompt_tokens)
 
     def headers(self, now: float) -> Sequence[tuple[bytes, bytes]]:
-        """As ``ports.Grant.headers``."""
+        """See ``ports.Grant.headers``."""
         return self._state.headers(now)
 
     def release(self) -> None:
-        """As ``ports.Grant.release``."""
-        if not self._over:
-            self._over = True
+        """See ``ports.Grant.release``."""
+        if not self._released:
+            self._released = True
             self._all.release(self.caller.tenant.id, self._state)
 
 
@@ -56,9 +56,9 @@ class Authenticator:
     """Implements ``ports.Gate``.
 
     Args:
-        tenants: The configuration's tenants.
-        admission: The configuration's admission.
-        personal_data: Mode of tenants that choose none.
+        tenants: Settings of the tenants.
+        admission: Settings of trusted proxies.
+        personal_data: Default mode of tenants.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Authenticator:
         self._callers = Callers(tenants, admission, personal_data)
         self._limits = AllLimits(*_limits(tenants, admission))
         self.shared = ReplicatedLimits(self._limits)
-        """What other gateways have to know of it, and it of them."""
+        """Replicates the usage to and from other gateways."""
 
     def replace(
         self,
@@ -80,19 +80,19 @@ class Authenticator:
         *,
         personal_data: PersonalDataMode = PersonalDataMode.REPORT,
     ) -> None:
-        """Another configuration from the next request on. Tenants that stay keep what they have taken of their limits.
+        """Replace the settings for the next requests. Remaining tenants keep their usage.
 
-        Requests that were let in before end as they began.
+        Requests that are already admitted are not affected.
         """
         self._callers = Callers(tenants, admission, personal_data)
         self._limits.replace(*_limits(tenants, admission))
 
     def identify(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float) -> Caller:
-        """As ``ports.Gate.identify``."""
+        """See ``ports.Gate.identify``."""
         return self._callers.identify(headers, peer, wall)
 
     def admit(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float, now: float) -> Admission:
-        """As ``ports.Gate.admit``."""
+        """See ``ports.Gate.admit``."""
         caller = self._callers.identify(headers, peer, wall)
         try:
             state = self._limits.admit(caller.tenant.id, now)
@@ -102,12 +102,12 @@ class Authenticator:
         return Admission(caller, self._limits, state, now)
 
     def tenant(self, tenant: str) -> Tenant | None:
-        """As ``ports.Gate.tenant``."""
+        """See ``ports.Gate.tenant``."""
         return self._callers.tenant(tenant)
 
 
 def _limits(tenants: Sequence[TenantSettings], admission: AdmissionSettings) -> tuple[dict[str, Limits], Limits | None]:
-    """Of each tenant with an entry, and of those without."""
+    """Limits of each tenant with an entry, and of the others."""
     listed = {entry.id: Limits.of(entry) for entry in tenants}
     unlisted = listed.pop(ANYBODY, None)
     if is_open(tenants, admission):

@@ -1,31 +1,113 @@
-"""Who asks: by a key, by a trusted proxy's word, or, where there are neither, whoever comes.
+"""Authenticates callers: by API key, by the tenant header of a trusted proxy, or, in open mode, without credentials.
 
-What a request's headers say of who asks.
+``TenantKeys`` looks up callers by API key or tenant name, ``Callers`` applies the rules of the settings to a request.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from gateway.admission.tenant_keys import KeyHolder, TenantKeys
-from gateway.config.names import DEFAULT_TENANT, is_name, shown
-from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, is_open
+from gateway.config.names import ANYBODY, DEFAULT_TENANT, is_name, shown
+from gateway.config.tenants_settings import AdmissionSettings, KeySettings, TenantSettings, is_open
 from gateway.config.trusted_proxies import TrustedProxies
-from gateway.core.api_keys import bearer
+from gateway.core.api_keys import KeyRing, bearer
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, Unauthorized
+from gateway.core.ids import TenantId
 from gateway.core.tenant import Caller, PersonalDataMode, Tenant
+
+OTHER = "other"
+"""Metrics label of all tenants without an entry of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """The holder of a valid key.
+
+    Attributes:
+        caller: Its tenant, with the key's default scope.
+        scopes: Scopes that requests may use; ``*`` allows any.
+        expires_at: Expiry of the key in Unix seconds; None: never.
+        expires: The expiry as written in the configuration, for error messages.
+    """
+
+    caller: Caller
+    scopes: frozenset[str]
+    expires_at: float | None
+    expires: str | None
+
+    def may_use(self, scope: str) -> bool:
+        """Whether the key may use a scope."""
+        return scope in self.scopes or ANYBODY in self.scopes
+
+
+class TenantKeys:
+    """All tenants. Immutable.
+
+    Args:
+        tenants: Settings of the tenants.
+        personal_data: Default mode of tenants.
+    """
+
+    def __init__(self, tenants: Iterable[TenantSettings], personal_data: PersonalDataMode) -> None:
+        entries = {entry.id: entry for entry in tenants}
+        self._personal_data = personal_data
+        self._unlisted = entries.pop(ANYBODY, None)
+        self._listed = {entry.id: self._caller(entry, entry.id, entry.id) for entry in entries.values()}
+        default = TenantSettings(id=DEFAULT_TENANT)
+        self.default_caller = self._listed.get(DEFAULT_TENANT) or self._caller(default, DEFAULT_TENANT, DEFAULT_TENANT)
+        """The caller in open mode."""
+        self.keys = KeyRing(
+            {key.digest: _holder(key, self._listed[entry.id]) for entry in entries.values() for key in entry.keys}
+        )
+        """The tenants' keys."""
+
+    def named(self, name: str) -> Caller | None:
+        """The caller of a tenant named by a trusted proxy; None without a matching entry. ``name`` must be valid."""
+        listed = self._listed.get(name)
+        if listed is not None or self._unlisted is None:
+            return listed
+        return self._caller(self._unlisted, name, OTHER)
+
+    def _caller(self, entry: TenantSettings, name: str, label: str) -> Caller:
+        mode = self._personal_data if entry.personal_data is None else PersonalDataMode(entry.personal_data)
+        tenant = Tenant(
+            id=TenantId(name),
+            group=entry.group,
+            label=label,
+            regions=frozenset(entry.regions or ()),
+            personal_data=mode,
+            idle_ttl_seconds=entry.idle_ttl_seconds,
+            max_age_seconds=entry.max_age_seconds,
+            canon=tuple(sorted(entry.canon.items())),
+            share=entry.share,
+            priority=entry.priority,
+        )
+        return Caller(tenant, models=_models(entry.models))
+
+
+def _holder(key: KeySettings, tenant: Caller) -> KeyHolder:
+    models = _models(key.models)
+    if models is not None and tenant.models is not None:
+        models &= tenant.models
+    caller = Caller(tenant.tenant, key.id, key.scope, tenant.models if models is None else models)
+    return KeyHolder(caller, frozenset((key.scope, *key.scopes)), key.expires_at, key.expires)
+
+
+def _models(names: tuple[str, ...] | None) -> frozenset[str] | None:
+    return None if names is None else frozenset(names)
+
 
 AUTHORIZATION = b"authorization"
 SCOPE = b"x-cache-scope"
 
 
 class Credentials(NamedTuple):
-    """Header values without the blanks around them; None for a header that is not there.
+    """Stripped header values; None for a missing header.
 
     Attributes:
-        authorization: Holds the key.
-        tenant: Only a trusted proxy may send it.
-        scope: Which of the key's scopes; an empty header says as little as none.
+        authorization: The header with the key.
+        tenant: The tenant's name, accepted only from a trusted proxy.
+        scope: The requested cache scope; an empty header counts as missing.
     """
 
     authorization: bytes | None
@@ -33,25 +115,25 @@ class Credentials(NamedTuple):
     scope: bytes | None
 
 
-def read_claims(headers: Sequence[tuple[bytes, bytes]], tenant_header: bytes) -> Credentials:
-    """The claims.
+def read_credentials(headers: Sequence[tuple[bytes, bytes]], tenant_header: bytes) -> Credentials:
+    """Read the credentials from a request's headers.
 
     Raises:
-        BadRequest: One of the headers stands there twice with different values. A client that puts its own in front of
-            the one its proxy adds wants one of the two servers to read the wrong one.
+        BadRequest: a header occurs twice with different values, which could be an attempt to smuggle a header past a
+            proxy.
     """
     authorization = tenant = scope = None
     for name, value in headers:
         if name == AUTHORIZATION:
-            authorization = _only(name, authorization, value)
+            authorization = _single_value(name, authorization, value)
         elif name == SCOPE:
-            scope = _only(name, scope, value)
+            scope = _single_value(name, scope, value)
         elif name == tenant_header:
-            tenant = _only(name, tenant, value)
+            tenant = _single_value(name, tenant, value)
     return Credentials(authorization, tenant, scope or None)
 
 
-def _only(name: bytes, earlier: bytes | None, value: bytes) -> bytes:
+def _single_value(name: bytes, earlier: bytes | None, value: bytes) -> bytes:
     value = value.strip(b" \t")
     if earlier is not None and earlier != value:
         raise BadRequest(
@@ -64,17 +146,17 @@ def _only(name: bytes, earlier: bytes | None, value: bytes) -> bytes:
 E = TypeVar("E", bound=GatewayError)
 
 _CHALLENGE = (("www-authenticate", "Bearer"),)
-_LONGEST_ADDRESS = 64
+_MAX_ADDRESS_CHARS = 64
 _NAME_FORM = "1 to 64 characters out of A-Z a-z 0-9 . _ : -"
 
 
 class Callers:
-    """Finds out who asks, by one state of the configuration. Immutable.
+    """Identifies callers by one version of the configuration. Immutable.
 
     Args:
-        tenants: Whom the configuration knows.
-        admission: Whom it trusts.
-        personal_data: Mode of tenants that choose none.
+        tenants: Settings of the tenants.
+        admission: Settings of trusted proxies.
+        personal_data: Default mode of tenants.
     """
 
     def __init__(
@@ -86,32 +168,32 @@ class Callers:
         self._open = is_open(tenants, admission)
 
     def identify(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float) -> Caller:
-        """As ``ports.Gate.identify``."""
-        claims = read_claims(headers, self._tenant_header)
-        if claims.tenant is not None:
+        """See ``ports.Gate.identify``."""
+        credentials = read_credentials(headers, self._tenant_header)
+        if credentials.tenant is not None:
             if not self._proxies.include(peer):
                 raise self._not_trusted(peer)
-            return _in_scope(self._named(claims.tenant), claims.scope)
+            return _in_scope(self._named(credentials.tenant), credentials.scope)
         if self._open:
-            return _in_scope(self._tenants.everybody, claims.scope)
-        holder = self._holder(claims, peer)
+            return _in_scope(self._tenants.default_caller, credentials.scope)
+        holder = self._holder(credentials, peer)
         if holder.expires_at is not None and wall >= holder.expires_at:
             expired = f"The API key has expired ({holder.expires}). Ask the gateway's operator for a new one."
-            raise _of(holder.caller, _unauthorized(expired))
-        caller = _in_scope(holder.caller, claims.scope)
-        if claims.scope is not None and not holder.may_use(caller.scope):
+            raise _with_caller(holder.caller, _unauthorized(expired))
+        caller = _in_scope(holder.caller, credentials.scope)
+        if credentials.scope is not None and not holder.may_use(caller.scope):
             refusal = Forbidden(
                 f"This API key may not use the scope {shown(caller.scope)} (header x-cache-scope). Use one of the "
                 "key's scopes, or leave the header out.",
                 code="scope_not_allowed",
             )
-            raise _of(holder.caller, refusal)
+            raise _with_caller(holder.caller, refusal)
         return caller
 
     def tenant(self, name: str) -> Tenant | None:
-        """As ``ports.Gate.tenant``."""
+        """See ``ports.Gate.tenant``."""
         if self._open:
-            return self._tenants.everybody.tenant if name == DEFAULT_TENANT else None
+            return self._tenants.default_caller.tenant if name == DEFAULT_TENANT else None
         caller = self._tenants.named(name) if is_name(name) else None
         return None if caller is None else caller.tenant
 
@@ -131,8 +213,8 @@ class Callers:
             )
         return caller
 
-    def _holder(self, claims: Credentials, peer: str) -> KeyHolder:
-        key = bearer(claims.authorization)
+    def _holder(self, credentials: Credentials, peer: str) -> KeyHolder:
+        key = bearer(credentials.authorization)
         if key is not None:
             holder = self._tenants.keys.find(key)
             if holder is None:
@@ -140,7 +222,7 @@ class Callers:
                     "The API key is not valid. Check it for missing characters, or ask the gateway's operator."
                 )
             return holder
-        if claims.authorization is not None:
+        if credentials.authorization is not None:
             raise _unauthorized("There is no API key in the header authorization. Send `authorization: Bearer <key>`.")
         if self._proxies.include(peer):
             header = self._tenant_header.decode("ascii")
@@ -152,7 +234,7 @@ class Callers:
         raise _unauthorized("There is no API key. Send it as `authorization: Bearer <key>`.")
 
     def _not_trusted(self, peer: str) -> Forbidden:
-        header, who = self._tenant_header.decode("ascii"), peer[:_LONGEST_ADDRESS] or "this connection"
+        header, who = self._tenant_header.decode("ascii"), peer[:_MAX_ADDRESS_CHARS] or "this connection"
         return Forbidden(
             f"The header {header} is taken from trusted proxies only, and {who} is none. Leave it out; or the "
             "gateway's operator adds the address to admission.trusted_proxies.",
@@ -161,7 +243,7 @@ class Callers:
 
 
 def _in_scope(caller: Caller, value: bytes | None) -> Caller:
-    """The caller with the scope that its request names."""
+    """The caller with the requested scope."""
     if value is None:
         return caller
     scope = value.decode("latin-1")
@@ -170,7 +252,7 @@ def _in_scope(caller: Caller, value: bytes | None) -> Caller:
             f"The header x-cache-scope holds {shown(scope)}; expected a scope's name, {_NAME_FORM}.",
             code="invalid_scope",
         )
-        raise _of(caller, refusal)
+        raise _with_caller(caller, refusal)
     return replace(caller, scope=scope)
 
 
@@ -178,7 +260,7 @@ def _unauthorized(message: str) -> Unauthorized:
     return Unauthorized(message, code="invalid_api_key", headers=_CHALLENGE)
 
 
-def _of(caller: Caller, error: E) -> E:
-    """The error, with whose request it was."""
+def _with_caller(caller: Caller, error: E) -> E:
+    """The error with its caller set."""
     error.caller = caller
     return error

@@ -1,21 +1,21 @@
-"""Limits that hold at several gateways together.
+"""Replicates the usage of rate limits between gateways.
 
-Every gateway tells what each tenant has taken there, and counts what it hears as taken at that moment. So nobody waits
-for anybody: a gateway lets through no more than the limit and what was taken elsewhere since it was told last.
+Every gateway publishes the usage of its tenants, and counts received usage at the time of receipt. No request waits for
+another gateway: a gateway may exceed a limit by what was used elsewhere since the last message.
 """
 
 import msgspec
 
 from gateway.admission.all_limits import AllLimits
-from gateway.admission.tenant_limits import Taken
+from gateway.admission.tenant_limits import LimitUsage
 
 
 class _LimitsMessage(msgspec.Struct, array_like=True):
-    """One message.
+    """Usage of tenants at the sending gateway.
 
     Attributes:
-        complete: Whether tenants that are not in it have taken nothing.
-        tenants: Name, requests, tokens, and requests running.
+        complete: Whether the usage of all other tenants is 0.
+        tenants: Name, requests, tokens, and running requests.
     """
 
     complete: bool
@@ -29,42 +29,44 @@ class ReplicatedLimits:
     """Implements ``ports.Shared``.
 
     Args:
-        limits: What tenants have taken.
+        limits: Usage of the tenants.
     """
 
     def __init__(self, limits: AllLimits) -> None:
         self._limits = limits
-        self._told: dict[str, Taken] = {}
+        self._sent: dict[str, LimitUsage] = {}
         self._complete: set[str] = set()
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it is no longer than it takes
+    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - the message has no deadline
         """See ``Replicated``."""
         touched = self._limits.touched or {}
         states = self._limits.known() if everything else iter(touched.items())
         found = ((name, state.taken) for name, state in states if state.limited)
-        told = {name: taken for name, taken in found if taken != (Taken() if everything else self._told.get(name))}
-        # Those with requests running take more without being touched: their prompts' tokens.
+        changed = {
+            name: taken for name, taken in found if taken != (LimitUsage() if everything else self._sent.get(name))
+        }
+        # Running requests may still be charged for tokens without touching the tenant again.
         self._limits.touched = {name: state for name, state in touched.items() if state.running}
-        self._told = {name: taken for name, taken in (self._told | told).items() if name in self._limits.touched}
-        if not told and not everything:
+        self._sent = {name: taken for name, taken in (self._sent | changed).items() if name in self._limits.touched}
+        if not changed and not everything:
             return None
-        return msgspec.msgpack.encode(_LimitsMessage(everything, [(name, *taken) for name, taken in told.items()]))
+        return msgspec.msgpack.encode(_LimitsMessage(everything, [(name, *taken) for name, taken in changed.items()]))
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:
+    def heard(self, peer: str, payload: bytes, now: float) -> None:
         """See ``Replicated``."""
-        message = _decoder.decode(told)
+        message = _decoder.decode(payload)
         for name, *numbers in message.tenants:
             state = self._limits.find(name)
             if state is not None and state.limited:
-                state.take_elsewhere(peer, Taken(*numbers), now, counts=peer in self._complete)
+                state.count_elsewhere(peer, LimitUsage(*numbers), now, counts=peer in self._complete)
         if message.complete:
             self._complete.add(peer)
 
     def missed(self, peer: str, now: float) -> None:
-        """See ``Replicated``. The next message says how much it is all together."""
+        """See ``Replicated``. Nothing to do: messages contain totals."""
 
     def gone(self, peer: str, now: float) -> None:  # noqa: ARG002
-        """See ``Replicated``. What it has taken stays taken; what runs there is taken to be over."""
+        """See ``Replicated``. Its usage stays counted; its running requests count as ended."""
         self._complete.discard(peer)
         for _, state in self._limits.known():
-            state.forget_elsewhere(peer)
+            state.drop_elsewhere(peer)

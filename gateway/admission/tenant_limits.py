@@ -1,4 +1,4 @@
-"""What one tenant has taken of its limits, and what it is told."""
+"""Usage of one tenant's limits, its refusals and rate-limit headers."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gateway.core.errors import RateLimited
 _CODE = "rate_limit_exceeded"
 _REQUESTS, _TOKENS = "requests", "tokens"
 _BUSY_RETRY_SECONDS = 1.0
-"""When to try again where nobody knows when a request will end."""
+"""Retry delay at the limit of concurrent requests, where the waiting time is unknown."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -21,9 +21,9 @@ class Limits:
     """A tenant's limits; None for no limit.
 
     Attributes:
-        requests_per_second: Admitted in any second; see ``window``.
-        concurrent: Running at once.
-        prompt_tokens_per_minute: In any minute.
+        requests_per_second: Rate of requests; see ``window``.
+        concurrent: Maximum number of running requests.
+        prompt_tokens_per_minute: Maximum number of prompt tokens in any minute.
     """
 
     requests_per_second: float | None = None
@@ -32,13 +32,13 @@ class Limits:
 
     @classmethod
     def of(cls, entry: TenantSettings) -> "Limits":
-        """The limits of a tenant's entry."""
+        """The limits in a tenant's settings."""
         return cls(entry.requests_per_second, entry.concurrent, entry.prompt_tokens_per_minute)
 
     def window(self) -> tuple[int, float] | None:
-        """How many requests in how many seconds: whole requests, at the rate that is set.
+        """The rate as a whole number of requests per number of seconds.
 
-        50 are 50 in 1 second, 2.5 are 2 in 0.8, 0.5 is 1 in 2.
+        50 yields 50 in 1 s, 2.5 yields 2 in 0.8 s, 0.5 yields 1 in 2 s.
         """
         rate = self.requests_per_second
         if rate is None:
@@ -47,13 +47,13 @@ class Limits:
         return count, count / rate
 
 
-class Taken(NamedTuple):
-    """What a tenant has taken at one gateway.
+class LimitUsage(NamedTuple):
+    """Usage of a tenant at one gateway.
 
     Attributes:
-        requests: Admitted since the gateway began, but for those that were refused after all.
-        tokens: Prompt tokens charged since then.
-        running: Requests admitted and not yet over.
+        requests: Requests admitted since the gateway started, without those refused later.
+        tokens: Prompt tokens charged since the gateway started.
+        running: Admitted requests that have not ended.
     """
 
     requests: int = 0
@@ -62,16 +62,16 @@ class Taken(NamedTuple):
 
 
 class TenantLimits:
-    """What a tenant has taken.
+    """A tenant's limits and usage.
 
     Args:
         tenant: Its id, for messages.
         limits: Its limits.
 
     Attributes:
-        running: Requests admitted and not yet over.
-        requests: Admitted here since the gateway began, but for those that were refused after all.
-        tokens: Prompt tokens charged here since then.
+        running: See ``LimitUsage``; at this gateway.
+        requests: See ``LimitUsage``; at this gateway.
+        tokens: See ``LimitUsage``; at this gateway.
     """
 
     def __init__(self, tenant: str, limits: Limits) -> None:
@@ -79,7 +79,7 @@ class TenantLimits:
         self._limits = limits
         self.running = self.requests = self.tokens = 0
         self._running_elsewhere = 0
-        self._elsewhere: dict[str, Taken] = {}
+        self._elsewhere: dict[str, LimitUsage] = {}
         self._charged_elsewhere: Charge | None = None
         window = limits.window()
         self._requests = None if window is None else RequestWindow(*window)
@@ -87,7 +87,7 @@ class TenantLimits:
         self._tokens = None if tokens is None else TokenWindow(tokens)
 
     def change(self, limits: Limits) -> None:
-        """Other limits from now on. What was taken stays taken where there was a limit and still is one."""
+        """Replace the limits. Usage is kept if there was a limit before and there still is one."""
         self._limits = limits
         window, tokens = limits.window(), limits.prompt_tokens_per_minute
         if window is None:
@@ -104,10 +104,10 @@ class TenantLimits:
             self._tokens.limit = tokens
 
     def admit(self, now: float) -> None:
-        """Count one more request, as running and in the window.
+        """Count a request, as running and in the window.
 
         Raises:
-            RateLimited: There is none left; nothing was counted.
+            RateLimited: a limit is reached; nothing was counted.
         """
         concurrent = self._limits.concurrent
         if concurrent is not None and self.running + self._running_elsewhere >= concurrent:
@@ -134,15 +134,15 @@ class TenantLimits:
         self.requests += 1
 
     def charge(self, tokens: int, admitted: float | None, now: float) -> "TokenShare | None":
-        """Count the tokens of a request's prompt; None where they have no limit.
+        """Count the tokens of a request's prompt; returns None without a token limit.
 
         Args:
-            tokens: How many.
-            admitted: When the request was admitted; None if it does not count any more.
+            tokens: Number of tokens.
+            admitted: Time at which the request was admitted; None if it no longer counts.
             now: Monotonic seconds.
 
         Raises:
-            RateLimited: They do not fit. They were not counted, and the request does not count in its window any more.
+            RateLimited: the tokens do not fit. They were not counted, and the request no longer counts in its window.
         """
         window = self._tokens
         if window is None:
@@ -167,7 +167,7 @@ class TenantLimits:
             )
         raise self._refusal(
             f"tenant {self._tenant} may send {_counted(limit, 'prompt token')} a minute (prompt_tokens_per_minute), "
-            f"{window.standing(now)[0]} are left, and the prompt has {tokens}. Try again in {_duration(wait)}.",
+            f"{window.remaining(now)[0]} are left, and the prompt has {tokens}. Try again in {_duration(wait)}.",
             _TOKENS,
             wait,
             now,
@@ -180,21 +180,21 @@ class TenantLimits:
         return limits.requests_per_second is not None or limits.concurrent is not None or self._tokens is not None
 
     @property
-    def taken(self) -> Taken:
-        """What was taken at this gateway."""
-        return Taken(self.requests, self.tokens, self.running)
+    def taken(self) -> LimitUsage:
+        """Usage at this gateway."""
+        return LimitUsage(self.requests, self.tokens, self.running)
 
-    def take_elsewhere(self, gateway: str, taken: Taken, now: float, *, counts: bool) -> None:
-        """Another gateway tells what the tenant has taken there.
+    def count_elsewhere(self, gateway: str, taken: LimitUsage, now: float, *, counts: bool) -> None:
+        """Count usage reported by another gateway.
 
         Args:
-            gateway: Its name.
-            taken: What it has taken.
+            gateway: Name of the other gateway.
+            taken: The tenant's usage there.
             now: Monotonic seconds.
-            counts: Whether all of it was taken since that gateway told last, if it has not told of this tenant yet;
-                else it is not known when it was.
+            counts: Whether to count the full usage of a first report about this tenant as recent; otherwise it is
+                unknown when it was used, and only later increases count.
         """
-        before = self._elsewhere.get(gateway, Taken() if counts else taken)
+        before = self._elsewhere.get(gateway, LimitUsage() if counts else taken)
         self._elsewhere[gateway] = taken
         self._running_elsewhere = sum(each.running for each in self._elsewhere.values())
         if self._requests is not None:
@@ -208,23 +208,23 @@ class TenantLimits:
         elif tokens < 0 and self._charged_elsewhere is not None:
             self._tokens.correct(self._charged_elsewhere, tokens)
 
-    def forget_elsewhere(self, gateway: str) -> None:
-        """Another gateway is not heard any more."""
+    def drop_elsewhere(self, gateway: str) -> None:
+        """Drop a gateway that no longer sends messages."""
         self._elsewhere.pop(gateway, None)
         self._running_elsewhere = sum(each.running for each in self._elsewhere.values())
 
     def headers(self, now: float) -> Headers:
-        """OpenAI's rate-limit headers; none for what has no limit."""
+        """OpenAI's rate-limit headers, for the limits that exist."""
         headers: Headers = []
         if self._requests is not None:
-            remaining, reset = self._requests.standing(now)
+            remaining, reset = self._requests.remaining(now)
             headers += (
                 (b"x-ratelimit-limit-requests", b"%d" % self._requests.count),
                 (b"x-ratelimit-remaining-requests", b"%d" % remaining),
                 (b"x-ratelimit-reset-requests", _duration(reset).encode("ascii")),
             )
         if self._tokens is not None:
-            remaining, reset = self._tokens.standing(now)
+            remaining, reset = self._tokens.remaining(now)
             headers += (
                 (b"x-ratelimit-limit-tokens", b"%d" % self._tokens.limit),
                 (b"x-ratelimit-remaining-tokens", b"%d" % remaining),
@@ -235,7 +235,7 @@ class TenantLimits:
     def _refusal(self, message: str, kind: str, wait: float | None, now: float) -> RateLimited:
         headers = [(name.decode("ascii"), value.decode("ascii")) for name, value in self.headers(now)]
         if wait is None:
-            # OpenAI's clients try every 429 again, unless they are told not to.
+            # OpenAI's clients retry every 429 without this header.
             headers.append(("x-should-retry", "false"))
         else:
             headers.append(("retry-after-ms", str(_milliseconds(wait))))
@@ -245,13 +245,13 @@ class TenantLimits:
 
 
 class TokenShare:
-    """The tokens one request was charged.
+    """The tokens charged to one request.
 
     Args:
-        limits: Whose they are.
-        window: Where they count.
-        charge: Among which.
-        tokens: How many.
+        limits: The tenant's limits.
+        window: The window in which they count.
+        charge: The charge that includes them.
+        tokens: Number of tokens.
     """
 
     __slots__ = ("_charge", "_limits", "_tokens", "_window")
@@ -263,7 +263,7 @@ class TokenShare:
         self._tokens = tokens
 
     def correct(self, tokens: int) -> None:
-        """It is this many instead. What is taken back is never more than was charged."""
+        """Replace the number of tokens. At most the charged tokens are returned."""
         tokens = max(tokens, 0)
         self._window.correct(self._charge, tokens - self._tokens)
         self._limits.tokens += tokens - self._tokens
@@ -271,12 +271,12 @@ class TokenShare:
 
 
 def _milliseconds(seconds: float) -> int:
-    """Rounded up, so that nobody who waits that long comes too early; but not for what floats get wrong."""
+    """Rounded up, so that a retry after this time is not too early; ignores floating-point errors."""
     return math.ceil(round(seconds * 1000, 6))
 
 
 def _duration(seconds: float) -> str:
-    """As OpenAI writes them: ``20ms``, ``1s``, ``1.5s``, ``6m0s``, ``1h0m0s``."""
+    """In OpenAI's format: ``20ms``, ``1s``, ``1.5s``, ``6m0s``, ``1h0m0s``."""
     milliseconds = _milliseconds(seconds)
     if 0 < milliseconds < 1000:
         return f"{milliseconds}ms"

@@ -1,7 +1,7 @@
-"""Where a text is code: there every space counts, and a date is data.
+"""Finds code in texts. Rules leave code alone: its whitespace is significant, and dates in it are data.
 
-Made for whatever people send, not for a reader of Markdown: what looks like code is code. Takes time linear in the
-text, also for texts made to be slow.
+More tolerant than a Markdown parser, because clients send text in many forms. Runs in linear time, also on adversarial
+texts.
 """
 
 import re
@@ -9,10 +9,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 Ranges = Sequence[tuple[int, int]]
-"""Pieces of a text, each from its first character to before its end, in order, none reaching into another one."""
+"""Half-open ranges ``[start, end)`` of a text, sorted and disjoint."""
 
 _LINE_END = re.compile(r"\r\n?|\n")
-# Possessive throughout: nothing is ever gone back into. A fence may stand in a quotation or behind a list's bullet.
+# Possessive quantifiers throughout: no backtracking. A fence may follow quotation marks (>) or a list bullet.
 _OPENING = re.compile(
     r"([ \t]*+(?:>[ \t]*+|(?:[-*+]|[0-9]{1,9}[.)])[ \t]++)*+)(?:(`{3,}+)[^`\r\n]*+|(~{3,}+)[^\r\n]*+)(?=[\r\n]|\Z)"
 )
@@ -26,12 +26,12 @@ _TAG_ENDS = {name: re.compile(rf"</{name}[ \t\r\n]*+>", re.IGNORECASE) for name 
 
 
 def fenced(text: str) -> Ranges:
-    """Where a text's code stands: between fences of three or more backticks or tildes, and in ``<pre>`` and ``<code>``.
+    """Ranges of code: between fences of three or more backticks or tildes, and in ``<pre>`` and ``<code>``.
 
     A range begins with the opening fence's line or the opening tag, and ends with the last character of the closing
-    fence or tag. A fence that is not closed goes to the text's end; a tag that is not closed is only a word.
+    fence or tag. An unclosed fence extends to the text's end; an unclosed tag is plain text.
     """
-    # One sign is looked for many times faster than three.
+    # Searching for one character is many times faster than for three.
     ticks, tildes = "`" in text and "```" in text, "~" in text and "~~~" in text
     if not ticks and not tildes and ("<" not in text or _TAG.search(text) is None):
         return ()
@@ -50,21 +50,18 @@ def fenced(text: str) -> Ranges:
 
 
 def touched(ranges: Ranges, start: int, end: int) -> bool:
-    """Whether a character from ``start`` to before ``end`` stands in one of the ranges.
-
-    Of an empty piece: whether it stands between two characters of one.
-    """
+    """Whether ``[start, end)`` overlaps one of the ranges; an empty piece: whether it lies inside of one."""
     before = bisect_left(ranges, (end,)) - 1
     return before >= 0 and ranges[before][1] > start
 
 
 class _FencedCode:
-    """Finds opening fences, from the front to the back."""
+    """Finds opening fences, in ascending order."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._found: re.Match[str] | None = None
-        # Where the next mark of each kind stands: looked for again only when it was passed.
+        # Offset of the next mark of each kind; searched again only after it was passed.
         self._marks = {"```": -1, "~~~": -1}
 
     def behind(self, at: int) -> re.Match[str] | None:
@@ -76,7 +73,7 @@ class _FencedCode:
     def _next(self, at: int) -> re.Match[str] | None:
         line = _line_start(self._text, at)
         while (mark := self._mark(line)) < len(self._text):
-            # Only the line's beginning can be one, so every line is looked at once.
+            # A fence is at the beginning of its line, so every line is examined once.
             line = _line_of(self._text, line, mark)
             opening = _OPENING.match(self._text, line)
             if opening is not None:
@@ -93,13 +90,13 @@ class _FencedCode:
 
 
 class _Tags:
-    """Finds elements of code, from the front to the back."""
+    """Finds ``<pre>`` and ``<code>`` elements, in ascending order."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._found: tuple[int, int] | None = None
         self._done = False
-        # Where the next end of each kind begins and ends, likewise; None: there is none any more.
+        # Span of the next closing tag of each kind; None: there are no more.
         self._ends: dict[str, tuple[int, int] | None] = dict.fromkeys(_TAG_ENDS, (-1, -1))
 
     def behind(self, at: int) -> tuple[int, int] | None:
@@ -126,12 +123,12 @@ class _Tags:
 
 
 def _fence_end(text: str, opening: re.Match[str]) -> int:
-    """Where the fence that closes it ends: on a line of its own, and at least as long."""
+    """End of the closing fence: it has a line of its own, and is at least as long as the opening one."""
     plain = _PLAIN.fullmatch(opening[1]) is not None
     mark = opening[2] or opening[3]
     line = _next_line(text, opening.end())
     while (found := text.find(mark, line)) >= 0:
-        # A line with the mark in it that is nothing but one fence is one of at least its length.
+        # If the line consists of one fence only, that fence contains the mark and is thus long enough.
         closing = _CLOSING[mark[0]].match(text, _line_of(text, line, found))
         if closing is not None and (not plain or _PLAIN.fullmatch(closing[1])):
             return closing.end(2)
@@ -140,12 +137,12 @@ def _fence_end(text: str, opening: re.Match[str]) -> int:
 
 
 def _line_of(text: str, start: int, at: int) -> int:
-    """Where the line begins that ``at`` stands on, given where an earlier one does, or the same."""
+    """Start of the line that contains ``at``, given the start of the same or an earlier line."""
     return max(start, text.rfind("\n", start, at) + 1, text.rfind("\r", start, at) + 1)
 
 
 def _line_start(text: str, at: int) -> int:
-    """``at`` if a line begins there, or where the next one does."""
+    """``at`` if a line begins there, else the start of the next line."""
     return at if at == 0 or text[at - 1] in "\r\n" else _next_line(text, at)
 
 

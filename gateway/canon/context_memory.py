@@ -1,4 +1,4 @@
-"""Context blocks of conversations, by the key of the conversation up to the message they were put behind."""
+"""LRU cache of context blocks, by the key of the conversation up to the message to which a block was appended."""
 
 import sys
 import threading
@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 _ENTRY_BYTES = 250
-"""Of an entry beside its key and its block."""
+"""Overhead of an entry, without its key and its block."""
 
 
 class _KeptBlock(NamedTuple):
@@ -15,12 +15,11 @@ class _KeptBlock(NamedTuple):
 
 
 class ContextMemory:
-    """Those not used for longest are forgotten first, and all some time after they were used last. Times are Unix
-    seconds. Safe to use from several threads: long prompts are worked on in one of their own.
+    """LRU cache with a time to live. Times are Unix seconds. Thread-safe: long prompts are processed in threads.
 
     Args:
-        max_bytes: What all blocks together may take.
-        ttl_seconds: How long a block is kept after it was used last.
+        max_bytes: Memory limit of all blocks together.
+        ttl_seconds: Time to live of a block after its last use.
     """
 
     def __init__(self, max_bytes: int, ttl_seconds: float) -> None:
@@ -35,11 +34,11 @@ class ContextMemory:
 
     @property
     def nbytes(self) -> int:
-        """What the blocks take."""
+        """Memory used by the blocks."""
         return self._bytes
 
     def get(self, key: bytes, now: float) -> str | None:
-        """A block; None if there is none, or it was forgotten."""
+        """A block; None if it is unknown, expired or evicted."""
         with self._lock:
             kept = self._kept.get(key)
             if kept is None:
@@ -52,7 +51,7 @@ class ContextMemory:
             return kept.block
 
     def put(self, key: bytes, block: str, now: float) -> None:
-        """Remember a block; another one that had the key before is forgotten."""
+        """Store a block, replacing one with the same key."""
         with self._lock:
             if key in self._kept:
                 self._drop(key)
@@ -62,7 +61,7 @@ class ContextMemory:
                 self._drop(next(iter(self._kept)))
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all blocks."""
         with self._lock:
             self._kept.clear()
             self._bytes = 0

@@ -1,4 +1,4 @@
-"""What clients say for other vendors' caches: used, and passed on or taken out as configured."""
+"""Cache hints for other vendors (``prompt_cache_key``, ``cache_control``): read, and kept or stripped as configured."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -19,12 +19,11 @@ _LONGEST_KEY = 512
 
 
 class Hints(NamedTuple):
-    """What came of a request's hints.
+    """A request and its affinity.
 
     Attributes:
-        request: The request without what is to be taken out; itself if nothing is.
-        affinity: What it says that it belongs together with: requests of one go to one replica where nothing else
-            decides. None if it says nothing.
+        request: The request without the hints to strip; the same object if there are none.
+        affinity: Requests with the same affinity are routed to one replica if nothing else decides. None: no hint.
     """
 
     request: ChatRequest
@@ -32,7 +31,7 @@ class Hints(NamedTuple):
 
 
 def hinted(request: ChatRequest, settings: CanonSettings) -> Hints:
-    """Take out what is to be taken out, and read the rest."""
+    """Read a request's hints, and strip those that the settings exclude."""
     affinity = affinity_of(request)
     fields, body = request.fields, request.body
     if settings.cache_control == "strip" or settings.billing_header == "strip":
@@ -47,15 +46,15 @@ def hinted(request: ChatRequest, settings: CanonSettings) -> Hints:
 
 
 def affinity_of(request: ChatRequest) -> str | None:
-    """What a request says that it belongs together with; None if it says nothing."""
+    """Value of ``prompt_cache_key``; None if it is missing or invalid."""
     key = request.fields.get(_CACHE_KEY)
     return key if isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY else None
 
 
 def _without_marks(request: ChatRequest, settings: CanonSettings) -> Fields:
-    """The fields without marks in messages and tools; the very object that was given if there are none.
+    """The fields without ``cache_control`` and billing headers; the same object if there are none.
 
-    What the body does not hold as plain bytes is not looked for: no client writes these names in escapes.
+    Skips the search if the body does not contain the names as plain bytes: no client writes them with escapes.
     """
     fields = request.fields
     if settings.billing_header == "strip" and _BILLING_HEADER.encode() in request.body:
@@ -69,7 +68,7 @@ def _without_marks(request: ChatRequest, settings: CanonSettings) -> Fields:
 
 
 def _without_control(value: Any, inside: str) -> Any:
-    """A message, a part or a tool without its mark, and without those of what is inside it."""
+    """A message, part or tool without ``cache_control``, its own and that of the values inside."""
     if not isinstance(value, Mapping):
         return value
     value = _unmarked(value)
@@ -98,7 +97,7 @@ def _without_lines(message: Mapping[str, Any]) -> Mapping[str, Any]:
         return _with(message, "content", _unbilled(content))
     parts = [(part, _part_without_lines(part)) for part in _list(content)]
     left = [new for part, new in parts if new is part or not _is_blank(new)]
-    # A message without any part is refused.
+    # Engines refuse a message without parts.
     return _with(message, "content", left or [new for _, new in parts[:1]])
 
 
@@ -116,7 +115,7 @@ def _is_blank(part: Any) -> bool:
 
 
 def _unbilled(text: str) -> str:
-    """A text without the lines of the header, but for those in code; the very object that was given if none is."""
+    """The text without the header's lines outside of code; the same object if there are none."""
     if _BILLING_HEADER not in text:
         return text
     code = fenced(text)
@@ -130,9 +129,9 @@ def _unbilled(text: str) -> str:
 
 
 def _billing_lines(text: str) -> Iterator[tuple[int, int]]:
-    """Where the header's lines begin and end, with their line ends. They are found by the header, not line by line."""
+    """Start and end of the header's lines, with their line ends."""
     low = text.lower()
-    low = low if len(low) == len(text) else text  # a few letters get longer
+    low = low if len(low) == len(text) else text  # lower() makes a few letters longer
     at = low.find(_BILLING_HEADER)
     while at >= 0:
         start = at
@@ -140,7 +139,7 @@ def _billing_lines(text: str) -> Iterator[tuple[int, int]]:
             start -= 1
         end = text.find("\n", at) + 1 or len(text)
         if start and text[start - 1] != "\n":
-            end = at + len(_BILLING_HEADER)  # it stands within a line
+            end = at + len(_BILLING_HEADER)  # within a line
         else:
             yield start, end
         at = low.find(_BILLING_HEADER, end)
@@ -151,7 +150,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _with(value: Mapping[str, Any], name: str, new: Any) -> Mapping[str, Any]:
-    """An object with another member; the very object that was given if the member is the same, or is not there."""
+    """The object with a replaced member; the same object if the member is unchanged or missing."""
     old = value.get(name)
     if old is new or name not in value:
         return value

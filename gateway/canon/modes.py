@@ -1,4 +1,4 @@
-"""Which rules are in which mode for a request: the most specific word counts."""
+"""Mode of each rule for a request: the most specific setting applies (tenant, route, model, default)."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -20,8 +20,8 @@ class ModeTable:
     """Modes by model and route.
 
     Args:
-        rules: Those of everybody.
-        models: By id of the model.
+        rules: Defaults.
+        models: By model id.
         routes: By path.
     """
 
@@ -37,7 +37,7 @@ class ModeTable:
         self._known: dict[tuple[str, str, TenantModes], Modes] = {}
 
     def modes(self, model: str, route: str, tenant: TenantModes) -> Modes:
-        """Modes for a request; ``tenant``: those of its tenant's own."""
+        """Modes for a request; ``tenant``: the tenant's own settings."""
         key = (model, route, tenant)
         known = self._known.get(key)
         if known is None:

@@ -1,15 +1,12 @@
-"""A body with other messages and tools: what was changed is written anew, everything else stays byte for byte.
+"""Encodes a request body after its fields were changed; unchanged values keep their bytes.
 
-Most clients write JSON in one of two ways. Such a body is simply written again, in the same way, which is many times
-faster than to look where everything stands in it. In all others, what two versions of a request share as the very same
-object is not looked at, only copied: a message that moved keeps its own bytes, and of a message with another text the
-text alone is replaced.
+Most clients write JSON in the format of orjson or of Python's ``json``. Such a body is encoded again in the same
+format, which is many times faster than locating its values. In all other bodies, values that are the same object before
+and after are copied: a moved message keeps its bytes, and of an edited message only the edited text is encoded.
 
-Where the values of a JSON text stand, level by level.
-
-The text must be valid JSON (it was parsed before), also in the wider sense of Python's parser. One walk finds the end
-of every object, array and long string; after it each level costs as much as it has members, so that going deeper is not
-paid for with another walk over everything inside.
+``RawJson`` locates the values. The text must be valid JSON (it was parsed before), or what Python's parser accepts. One
+pass finds the end of every object, array and long string; afterwards visiting a level takes time proportional to the
+number of its members.
 """
 
 import json
@@ -25,15 +22,15 @@ from gateway.core.json_edit import string_end
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _SCALAR = re.compile(rb"[^\s,\]}]+")
 _NEXT = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]{0,100}+")*+')
-"""What stands in front of the next bracket, or of the next string that is long or has escapes."""
+"""Everything in front of the next bracket, or of the next string that is long or has escapes."""
 _PORTION = 1024 * 1024
-"""Bytes that one search goes through: other threads wait while it does, for 8 ms at most."""
+"""Bytes per search, which holds the interpreter lock for up to 8 ms."""
 _LONGEST_CUT = 128
-"""Bytes of what a pattern takes as one: a short string, or an escaped character."""
+"""Maximum length of one token of a pattern: a short string, or an escaped character."""
 _SIMPLE = re.compile(
     rb'"([^"\\]{1,100}+)"[ \t\n\r]*+:[ \t\n\r]*+("[^"\\]{0,100}+"|[^\s",\]\[{}]++)[ \t\n\r]*+(?:,[ \t\n\r]*+)?+'
 )
-"""A member as most are, and what follows it up to the next one: a short name and a short text or number."""
+"""A member with a short name and a short text or number, with the separator behind it."""
 _OPENING = (b"[", b"{")
 _QUOTE, _COMMA, _CLOSED_ARRAY, _CLOSED_OBJECT = b'",]}'
 
@@ -43,9 +40,9 @@ class RawChild(NamedTuple):
 
     Attributes:
         name: Name of the member; empty for an item.
-        start: Where it begins: with its name, or with its value.
-        value: Where its value begins.
-        end: Where it ends.
+        start: Offset of its name, or of its value for an item.
+        value: Offset of its value.
+        end: Offset behind it.
     """
 
     name: str
@@ -66,11 +63,11 @@ class RawJson:
         self._ends = _ends(document)
 
     def root(self) -> RawChild:
-        """The value that the text is."""
+        """The outermost value."""
         return self._item(self._skip(0))
 
     def members(self, start: int) -> list[RawChild]:
-        """The members of the object that begins at an offset; a name may be there more than once."""
+        """The members of the object at an offset; a name may occur more than once."""
         found: list[RawChild] = []
         position = self._skip(start + 1)
         while self.document[position] != _CLOSED_OBJECT:
@@ -86,7 +83,7 @@ class RawJson:
         return found
 
     def items(self, start: int) -> list[RawChild]:
-        """The items of the array that begins at an offset."""
+        """The items of the array at an offset."""
         found: list[RawChild] = []
         position = self._skip(start + 1)
         while self.document[position] != _CLOSED_ARRAY:
@@ -118,7 +115,7 @@ class RawJson:
 
 
 def _ends(document: bytes) -> dict[int, int]:
-    """Where every object, array and long string ends, by where it begins."""
+    """End of every object, array and long string, by its start."""
     ends: dict[int, int] = {}
     begun: list[int] = []
     position = 0
@@ -135,27 +132,27 @@ def _ends(document: bytes) -> dict[int, int]:
 
 
 def _behind(pattern: re.Pattern[bytes], document: bytes, position: int) -> int:
-    """Where that ends which a pattern matches from a position on, portion by portion."""
+    """End of a pattern's match at a position, searched portion by portion."""
     while True:
         until = position + _PORTION
         found = pattern.match(document, position, until)
-        assert found is not None, "the patterns match nothing, too"
-        # What is cut by the end of the portion is looked at again, with what follows.
+        assert found is not None, "the patterns match the empty string"
+        # A token cut by the end of the portion is searched again.
         if found.end() < until - _LONGEST_CUT or found.end() == position:
             return found.end()
         position = found.end()
 
 
 _LOOSE = re.compile(rb'\{"[^"\\]*+": ')
-"""How Python's own JSON begins: with a space behind the colon."""
+"""The beginning of a body in the format of Python's ``json``: a space behind the colon."""
 
 
 class _Piece(NamedTuple):
-    """A member or an item of what is written.
+    """An encoded member or item.
 
     Attributes:
-        origin: Which child of the old object or array it was made of; None if it is new.
-        text: It, as JSON.
+        origin: Index of the old child that it replaces; None if it is new.
+        text: The JSON text.
     """
 
     origin: int | None
@@ -168,7 +165,7 @@ def rewritten(body: bytes, before: Fields, after: Fields) -> bytes:
     Args:
         body: The body of ``before``.
         before: Its fields.
-        after: The fields it is to have; what was not changed is the very same object in both.
+        after: The new fields; unchanged values are the same objects as in ``before``.
     """
     if before is after:
         return body
@@ -177,13 +174,13 @@ def rewritten(body: bytes, before: Fields, after: Fields) -> bytes:
 
 
 def written_again(body: bytes, before: Fields, after: Fields) -> bytes | None:
-    """The same for a body that is written as most are; None for all others. No name comes twice in such a body."""
+    """``rewritten`` for a body in one of the two common formats, which has no duplicate names; None for all others."""
     try:
         if _LOOSE.match(body) is None:
             if orjson.dumps(before) != body:
                 return None
             again = orjson.dumps(after)
-            # What is no number it writes as null.
+            # orjson encodes NaN as null.
             return again if orjson.loads(again) == after else None
         ascii_only = body.isascii()
         if json.dumps(before, ensure_ascii=ascii_only).encode() != body:
@@ -211,7 +208,8 @@ def _value(raw: RawJson, old: RawChild, before: Any, after: Any) -> bytes:
 
 def _object(raw: RawJson, old: RawChild, before: Mapping[str, Any], after: Mapping[str, Any]) -> bytes:
     members = raw.members(old.value)
-    last = {member.name: number for number, member in enumerate(members)}  # of members of one name it counts
+    # The last of several members with one name is valid.
+    last = {member.name: number for number, member in enumerate(members)}
 
     def piece(number: int) -> _Piece:
         member = members[number]
@@ -243,7 +241,7 @@ def _array(raw: RawJson, old: RawChild, before: Sequence[Any], after: Sequence[A
 
 
 def _joined(raw: RawJson, old: RawChild, children: Sequence[RawChild], pieces: Sequence[_Piece]) -> bytes:
-    """An object or array of some pieces. Each is set apart from the one in front of it as it was before."""
+    """An object or array of some pieces, with the original separators."""
     document = raw.document
     opening, closing = document[old.value : old.value + 1], document[old.end - 1 : old.end]
     if not pieces:
@@ -260,8 +258,8 @@ def _joined(raw: RawJson, old: RawChild, children: Sequence[RawChild], pieces: S
 
 
 def _origins(before: Sequence[Any], after: Sequence[Any]) -> list[int | None]:
-    """For every item, which one it was made of: the very same, or one that it shares a member with, or the one that
-    stood in its place. Whatever is found, what is written is right; the right ones keep the most bytes."""
+    """For every new item the index of an old one to reuse bytes of: the same object, one that shares a member, or the
+    one at the same position. The choice affects only how many bytes are reused, not the result."""
     origins: list[int | None] = [
         number if number < len(before) and item is before[number] else None for number, item in enumerate(after)
     ]
@@ -285,7 +283,7 @@ def _origins(before: Sequence[Any], after: Sequence[Any]) -> list[int | None]:
 
 
 def _first(places: Mapping[object, list[int]], marks: Sequence[object], free: Mapping[int, None]) -> int | None:
-    """The first free place that has one of the marks."""
+    """The first free index that has one of the marks."""
     for mark in marks:
         numbers = places.get(mark, [])
         while numbers:
@@ -302,7 +300,7 @@ def _itself(_: int, item: Any) -> Sequence[object]:
 def _members(_: int, item: Any) -> Sequence[object]:
     if not isinstance(item, Mapping):
         return ()
-    # Numbers, true, false and null are the same objects everywhere.
+    # Small numbers, true, false and null are shared objects, so their identity means nothing.
     return [(name, id(value)) for name, value in item.items() if isinstance(value, (str, Mapping, list))]
 
 
@@ -314,7 +312,7 @@ def _new(value: Any) -> bytes:
     try:
         if isinstance(value, str):
             return orjson.dumps(value)
-        # Not orjson: it writes null for what is no number, and knows none beyond 64 bits.
+        # Not orjson: it encodes NaN as null, and refuses integers beyond 64 bits.
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     except (orjson.JSONEncodeError, UnicodeEncodeError):  # half a surrogate pair
         return json.dumps(value, separators=(",", ":")).encode()

@@ -1,14 +1,22 @@
-"""All rules of a configuration, in their order."""
+"""The rules in their order, created from the settings, and their combined result."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gateway.canon.edits import Edit, applied
-from gateway.canon.rule import Fields, Rule, RuleContext
+from gateway.canon.rule import Edit, Fields, Rule, RuleContext, applied
+from gateway.canon.rules.dynamic import DynamicSuffix
+from gateway.canon.rules.history_trim import HistoryTrim
+from gateway.canon.rules.json_keys import JsonKeys
+from gateway.canon.rules.pattern import OwnPatterns
+from gateway.canon.rules.role_order import RoleOrder
+from gateway.canon.rules.tool_order import ToolOrder
+from gateway.canon.rules.unicode import Unicode
+from gateway.canon.rules.whitespace import Whitespace
+from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleName
 
 _BLOCK_TOKENS = 60
-"""Of a context block with one or two values."""
+"""Estimate for a context block with one or two values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +24,11 @@ class Canonical:
     """A prompt after some rules.
 
     Attributes:
-        fields: The request's fields; the very object that was given if no rule changed anything.
-        edits: What was changed, in order. The places are those at the time of each rule.
-        remember: As in ``Detected``, of all rules.
-        context_lost: Likewise.
-        cut_messages: Likewise.
+        fields: The request's fields; the same object as before if no rule changed anything.
+        edits: The changes, in order. Paths and offsets refer to the prompt that the respective rule got.
+        remember: See ``Detected``; of all rules.
+        context_lost: See ``Detected``.
+        cut_messages: See ``Detected``; sum of all rules.
     """
 
     fields: Fields
@@ -31,7 +39,7 @@ class Canonical:
 
 
 class Rulebook:
-    """Applies rules. Pure, and safe to use from several threads.
+    """Applies rules. Pure and thread-safe.
 
     Args:
         rules: All rules, in the order of ``RuleName``.
@@ -45,8 +53,8 @@ class Rulebook:
 
         Args:
             fields: The request's fields.
-            names: Which rules.
-            given: What else they may know.
+            names: The rules to apply.
+            given: The rules' input besides the prompt.
         """
         if RuleName.DYNAMIC_SUFFIX in names:
             given = replace(given, behind_tokens=_BLOCK_TOKENS)
@@ -63,5 +71,21 @@ class Rulebook:
             if found.edits:
                 fields = applied(fields, found.edits)
                 edits += found.edits
-        # In front of a cut, there is nothing left to be put back.
+        # After a cut, the lost blocks belong to removed messages.
         return Canonical(fields, edits, remember, lost and not cut, cut)
+
+
+def rulebook(settings: CanonSettings) -> Rulebook:
+    """Create all rules, in the order in which they are applied."""
+    return Rulebook(
+        (
+            Unicode(),
+            Whitespace(),
+            OwnPatterns(settings.patterns),
+            RoleOrder(settings.role_order),
+            ToolOrder(),
+            JsonKeys(),
+            HistoryTrim(settings.history_trim),
+            DynamicSuffix(settings.dynamic_suffix),
+        )
+    )

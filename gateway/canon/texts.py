@@ -1,4 +1,4 @@
-"""The texts of a prompt that rules may change: where they stand, and who wrote them."""
+"""The texts of a prompt that rules may change, with path and role."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,15 +8,15 @@ from gateway.canon.rule import Fields
 from gateway.core.json_edit import Path
 
 LONGEST_TEXT = 1024 * 1024
-"""Characters. Rules that change texts by themselves leave longer ones as they are: they go through a text in steps that
-let no other thread run, and 250,000 tokens are a document, whose blanks are its own."""
+"""Maximum number of characters of a text that built-in rules change. They process a text in steps that hold the
+interpreter lock, and a text of 250,000 tokens is a document rather than a prompt template."""
 
 LEADING_ROLES = frozenset({"system", "developer"})
-"""Who writes the instructions in front of a conversation."""
+"""Roles of the instructions at the beginning of a conversation."""
 
 
 BLOCK_ROLES = frozenset({"user", "tool"})
-"""Behind whose messages a context block may stand."""
+"""Roles of the messages to which a context block may be appended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Text:
     """A text.
 
     Attributes:
-        path: Where it stands in the request.
-        role: Role of its message; empty for the prompt of a completion.
-        message: Number of its message; 0 for the prompt of a completion.
+        path: Path in the request.
+        role: Role of the message; empty for the prompt of a completion.
+        message: Index of the message; 0 for the prompt of a completion.
         text: The text.
     """
 
@@ -37,10 +37,9 @@ class Text:
 
 
 def texts(fields: Fields) -> Iterator[Text]:
-    """Every text of the messages' contents, in the prompt's order; of a completion, its prompts that are texts.
+    """All texts of the messages' contents, in the prompt's order; for a completion, its prompts that are texts.
 
-    Of content parts only those of type ``text`` (or without a type, as a plain string) are texts; all others are left
-    alone by everybody.
+    Of content parts only those of type ``text`` and plain strings are texts; no rule changes the others.
     """
     for number, message in enumerate(messages(fields)):
         role = message.get("role")
@@ -68,12 +67,12 @@ def texts_of(message: Mapping[str, Any], number: int, role: str) -> Iterator[Tex
 
 
 def messages(fields: Fields) -> list[Mapping[str, Any]]:
-    """The messages of a chat; none where there are none, as in a completion, of which nobody checked such a field."""
+    """The messages of a chat; empty for a completion, whose ``messages`` field is unchecked client input."""
     found = fields.get("messages")
     return found if isinstance(found, list) and "prompt" not in fields else []
 
 
 def leading_messages(fields: Fields) -> int:
-    """How many messages of the system and the developer stand in front of all others."""
+    """Number of system and developer messages in front of all others."""
     found = messages(fields)
     return next((n for n, each in enumerate(found) if each.get("role") not in LEADING_ROLES), len(found))

@@ -1,4 +1,4 @@
-"""How many tokens texts have, remembered, so that a long conversation is not encoded anew in every turn."""
+"""Cache of token counts, so that a long conversation is not tokenized again in every turn."""
 
 import threading
 from collections.abc import Callable
@@ -6,39 +6,39 @@ from functools import partial
 from hashlib import blake2b
 
 _SHORT = 64
-"""Texts below so many characters are counted as fast as they are looked up, and would fill the memory."""
+"""Texts with fewer characters are not cached: tokenizing them is as fast as the lookup."""
 
 _DIGEST_BYTES = 16
 
 
 class TokenCounts:
-    """Counts the tokens of texts. Safe to use from several threads; no text is kept, only its hash.
+    """Counts the tokens of texts. Thread-safe; keeps hashes of texts, not the texts.
 
-    What was not asked for during the last half of ``most`` new texts is forgotten, what was asked for again is not.
+    Evicts a text that was not looked up while the last ``max_texts / 2`` new texts were added.
 
     Args:
         count: Counts the tokens of a text; safe to use from several threads.
-        most: Texts that are remembered; each takes about 200 bytes.
+        max_texts: Capacity in texts; each takes about 200 bytes.
     """
 
-    def __init__(self, count: Callable[[str], int], most: int = 32_768) -> None:
+    def __init__(self, count: Callable[[str], int], max_texts: int = 32_768) -> None:
         self._count = count
-        self._half = max(1, most // 2)
+        self._half = max(1, max_texts // 2)
         self._lock = threading.Lock()
         self._new: dict[bytes, int] = {}
         self._old: dict[bytes, int] = {}
 
     @property
     def remembered(self) -> int:
-        """How many texts are remembered."""
+        """Number of cached texts."""
         return len(self._new) + len(self._old)
 
     def counter(self, tenant: str) -> Callable[[str], int]:
-        """Counts for a tenant, and remembers for it alone: the time that saves would tell others what it sent."""
+        """A counter with a cache of this tenant only: response times must not reveal to others which texts it sent."""
         return partial(self, tenant=tenant)
 
     def __call__(self, text: str, tenant: str = "") -> int:
-        """How many tokens a text has."""
+        """Number of tokens of a text."""
         if len(text) < _SHORT:
             return self._count(text)
         named = f"{tenant}\0{text}".encode("utf-8", "surrogatepass")
@@ -48,7 +48,7 @@ class TokenCounts:
             if tokens is None and (tokens := self._old.pop(key, None)) is not None:
                 self._put(key, tokens)
         if tokens is None:
-            # Outside the lock: other threads' texts need not wait for a long one.
+            # Outside the lock, so that other threads do not wait for a long text.
             tokens = self._count(text)
             with self._lock:
                 self._old.pop(key, None)

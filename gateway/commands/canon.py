@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from gateway.admission.tenant_keys import TenantKeys
+from gateway.admission.callers import TenantKeys
 from gateway.api.parse import parse_request
-from gateway.canon.building import rulebook
 from gateway.canon.modes import RULES, Modes, ModeTable
+from gateway.canon.rulebook import rulebook
 from gateway.commands.canon_report import Tried, as_json, as_lines
 from gateway.commands.canon_trial import Trial
 from gateway.config.canon_settings import CanonSettings
@@ -240,7 +240,7 @@ def _model(settings: Settings, wanted: Any) -> ModelSettings:
 def _caller(settings: Settings, wanted: str | None) -> Caller:
     tenants = TenantKeys(settings.tenants, PersonalDataMode(settings.personal_data.mode))
     if wanted is None:
-        return tenants.everybody
+        return tenants.default_caller
     found = tenants.named(wanted) if is_name(wanted) else None
     if found is None:
         known = ", ".join(tenant.id for tenant in settings.tenants) or "none"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.canon.edits import REMOVED, Edit
+from gateway.canon.rule import REMOVED, Edit
 from gateway.commands.canon_trial import HINTS, TrialStep, Turn
 from gateway.core.canonical import RuleMode, RuleName
 

@@ -6,9 +6,8 @@ from itertools import pairwise
 
 from gateway.canon.canonicalizer import owner_of
 from gateway.canon.context_memory import ContextMemory
-from gateway.canon.edits import Edit, applied
 from gateway.canon.hints import hinted
-from gateway.canon.rule import Fields, RuleContext
+from gateway.canon.rule import Edit, Fields, RuleContext, applied
 from gateway.canon.rulebook import Rulebook
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleName

@@ -1,21 +1,21 @@
-"""The audit log: who did what, in which space, and who was not let in. JSON lines, apart from the log.
+"""The audit log: requests, refusals and administrative actions by caller. JSON lines, separate from the log.
 
 Every line has ``time`` (UTC) and ``event``:
 
-* ``request``: a request is over. ``tenant``, ``key_id``, ``scope``, ``peer``, ``request_id``, ``model``, ``endpoint``,
+* ``request``: an ended request. ``tenant``, ``key_id``, ``scope``, ``peer``, ``request_id``, ``model``, ``endpoint``,
   ``space``, ``replica``, ``decision``, ``status``, ``code`` of the gateway's own error, ``prompt_tokens``,
   ``cached_tokens``, ``warming``.
-* ``access_refused``: a request was refused, at the door or on its way: an invalid key, a limit, personal data, what
-  cannot be understood, a path or method that is not served. ``peer``, ``status``, ``code``, ``tenant``, ``key_id``,
-  ``request_id``, ``endpoint`` (of a path or method that is not served ``other``, and beside it ``method`` and
-  ``path``), and ``model`` and ``space`` if it got as far.
-* ``space_end``: the life of a prefix space ended. ``cause``, ``by``, ``space``, and the space's ``parts``.
-* ``personal_data``: something was found that was not known before. ``tenant``, ``key_id``, ``request_id``, ``space``,
+* ``access_refused``: a request was refused, at any stage: an invalid key, a limit, personal data, an invalid body, an
+  unknown path or method. ``peer``, ``status``, ``code``, ``tenant``, ``key_id``,
+  ``request_id``, ``endpoint`` (``other`` for an unknown path or method, with ``method`` and ``path``), and
+  ``model`` and ``space`` if known.
+* ``space_end``: an epoch of a prefix space ended. ``cause``, ``by``, ``space``, and the space's ``parts``.
+* ``personal_data``: a new finding of personal data. ``tenant``, ``key_id``, ``request_id``, ``space``,
   ``kind``, ``path``, ``start``, ``length``, ``shared``.
-* ``audit_gap``: here ``lines`` lines are missing, the first of them from ``since``.
-* whatever is recorded through ``Auditor``: ``by``, ``tenant``, and its details.
+* ``audit_gap``: ``lines`` lines are missing here, the first of them from ``since``.
+* events recorded through ``Auditor``: ``by``, ``tenant``, and the event's details.
 
-Neither text of a prompt nor a key is ever part of it.
+It never contains prompt text or keys.
 """
 
 import dataclasses
@@ -42,10 +42,10 @@ _FIRST_SERVER_ERROR = 500
 class AuditLog:
     """An ``Auditor``, ``Observer``, ``SpaceObserver`` and ``PersonalDataObserver`` that writes lines.
 
-    Nobody waits for the disk, and nothing fails because of it: see ``audit_writer``. Without a file nothing is written.
+    Requests neither wait for the disk nor fail because of it: see ``audit_writer``. Without a file nothing is written.
 
     Args:
-        settings: Where to, and what.
+        settings: File and content.
         on_error: Called when writing failed, from any thread.
     """
 
@@ -54,12 +54,12 @@ class AuditLog:
         self._writer = None if settings.file is None else AuditWriter(_target(settings), on_error)
 
     def start(self) -> None:
-        """Begin to write. What was recorded before is written as well."""
+        """Start writing, including the records so far."""
         if self._writer is not None:
             self._writer.start()
 
     async def stop(self) -> None:
-        """Write what is still waiting. Nothing may be recorded any more."""
+        """Write the waiting records. Do not record any more afterwards."""
         if self._writer is not None:
             await self._writer.stop()
 
@@ -68,7 +68,7 @@ class AuditLog:
         self._put(event.event, {**event.details, "by": event.by, "tenant": event.tenant})
 
     def on_settled(self, settlement: Settlement) -> None:
-        """See ``Observer``. What was refused on its way is told as what was refused at the door."""
+        """See ``Observer``. A settlement with an error of the gateway below 500 is recorded as ``access_refused``."""
         s = settlement
         if s.code is not None and s.status < _FIRST_SERVER_ERROR:
             refusal = Refusal(s.request_id, s.endpoint, s.status, s.code, s.peer, s.caller)
@@ -98,7 +98,7 @@ class AuditLog:
         )
 
     def on_refused(self, refusal: Refusal) -> None:
-        """See ``Observer``. A request that the gateway itself failed was not refused."""
+        """See ``Observer``. Server errors are not refusals."""
         if refusal.status < _FIRST_SERVER_ERROR:
             self._refused(refusal, {"method": refusal.method, "path": refusal.path} if refusal.path else {})
 
@@ -124,7 +124,7 @@ class AuditLog:
         self._put("space_end", {"cause": end.cause, "by": end.by, "space": end.id, "parts": parts})
 
     def on_personal_data_skipped(self, tenant: Tenant) -> None:
-        """See ``PersonalDataObserver``: a metric counts them."""
+        """See ``PersonalDataObserver``. Only a metric counts them."""
 
     def on_personal_data(
         self, request: ChatRequest, space: str, finding: PersonalFinding, *, shared: bool, new: bool
@@ -146,10 +146,10 @@ class AuditLog:
 
 
 def check_writable(settings: AuditSettings) -> None:
-    """Look whether the audit log can be written, and its file renamed. Makes the file, but no folder.
+    """Check that the audit log can be written, and its file renamed. Creates the file, but no folder.
 
     Raises:
-        ConfigInvalid: It cannot.
+        ConfigInvalid: it cannot.
     """
     if settings.file is None or settings.file == _STANDARD_OUTPUT:
         return
@@ -161,13 +161,13 @@ def check_writable(settings: AuditSettings) -> None:
         finally:
             os.close(descriptor)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no path"
+        why = error.strerror if isinstance(error, OSError) else "it is not a path"
         raise ConfigInvalid(
-            [f"audit.file: {path} cannot be written: {why} (make its folder, and let the gateway's user write there)"]
+            [f"audit.file: {path} cannot be written: {why} (create its folder, and let the gateway's user write there)"]
         ) from error
     if is_file and not os.access(path.parent, os.W_OK | os.X_OK):
         raise ConfigInvalid(
-            [f"audit.file: the folder of {path} cannot be written, so it could not be rotated (let the gateway's user)"]
+            [f"audit.file: {path.parent} is not writable, so it cannot be rotated (let the gateway's user write there)"]
         )
 
 

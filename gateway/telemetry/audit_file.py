@@ -1,7 +1,7 @@
-"""Where audit lines end up: a file that is rotated by size, or standard output. Blocking; used by one thread.
+"""Targets of the audit log: a file rotated by size, or standard output. Blocking; used by one thread.
 
-A line is in the file as a whole or not at all: what a full disk cut off is taken back, or, where that cannot be, at
-least does not run into the next line. A file that was moved or removed meanwhile (by hand, by logrotate) is begun anew.
+A line is written completely or not at all: a line cut off by a full disk is truncated, or, where that fails, ended with
+a line end. A file that was moved or removed meanwhile (manually or by logrotate) is created again.
 """
 
 import contextlib
@@ -13,35 +13,35 @@ from pathlib import Path
 from typing import Protocol
 
 _MODE = 0o640
-"""Not for everybody on the machine to read."""
+"""Not readable by other users of the machine."""
 _STANDARD_OUTPUT = 1
 
 
 class AuditTarget(Protocol):
-    """Takes lines."""
+    """Writes lines."""
 
     def write(self, lines: deque[bytes]) -> None:
         """Append lines, each with its line end, and remove them from ``lines`` as they are written.
 
         Raises:
-            OSError: what is still in ``lines`` was not written.
+            OSError: the lines still in ``lines`` were not written.
         """
         ...
 
     def close(self) -> None:
-        """Let go of it; the next ``write`` would open it again."""
+        """Close the target; the next ``write`` opens it again."""
         ...
 
 
 class RotatedFile:
-    """A file that becomes ``NAME.1`` (and that one ``NAME.2``) before it would grow beyond a size.
+    """A file that is renamed to ``NAME.1`` (and that one to ``NAME.2``) before it exceeds a size.
 
-    If it cannot be renamed, it grows on, because a line too much is better than a line lost.
+    If it cannot be renamed, it grows further, so that no lines are lost.
 
     Args:
         path: The file.
-        max_bytes: The size.
-        keep: How many renamed files there are at most; the oldest is overwritten.
+        max_bytes: Maximum size.
+        keep: Maximum number of renamed files; the oldest is overwritten.
     """
 
     def __init__(self, path: Path, max_bytes: int, keep: int) -> None:
@@ -51,11 +51,11 @@ class RotatedFile:
         self._stream: _LineStream | None = None
 
     def write(self, lines: deque[bytes]) -> None:
-        """See ``AuditTarget``. Besides, raises an ``OSError`` after all was written if the file cannot be renamed."""
+        """See ``AuditTarget``. Also raises ``OSError``, after writing all lines, if the file cannot be renamed."""
         overdue: OSError | None = None
         try:
             while lines:
-                stream = self._opened()
+                stream = self._current_stream()
                 size = stream.size() if overdue is None else None
                 if size and size + len(lines[0]) > self._max_bytes:
                     try:
@@ -63,7 +63,7 @@ class RotatedFile:
                     except OSError as error:
                         overdue = error
                     continue
-                stream.append(lines, len(lines) if size is None else _fitting(lines, self._max_bytes - size))
+                stream.append(lines, len(lines) if size is None else _count_fitting(lines, self._max_bytes - size))
         except OSError:
             self.close()
             raise
@@ -76,7 +76,7 @@ class RotatedFile:
             self._stream.close()
             self._stream = None
 
-    def _opened(self) -> "_LineStream":
+    def _current_stream(self) -> "_LineStream":
         if self._stream is not None and not self._stream.is_at(self._path):
             self.close()
         if self._stream is None:
@@ -88,8 +88,7 @@ class RotatedFile:
         if not self._keep:
             self._path.unlink()
             return
-        # Only up to the first number that is free: an attempt that failed half-way and is made again pushes nothing
-        # over the end.
+        # Rename only up to the first unused number, so that a retry after a partial failure overwrites nothing.
         free = next((number for number in range(1, self._keep) if not self._old(number).exists()), self._keep)
         for number in range(free, 1, -1):
             self._old(number - 1).replace(self._old(number))
@@ -110,24 +109,24 @@ class StandardOutput:
         self._stream.append(lines, len(lines))
 
     def close(self) -> None:
-        """See ``AuditTarget``. It stays open: it is not only ours."""
+        """See ``AuditTarget``. Stays open, because other parts of the process write to it, too."""
 
 
 def open_for_append(path: Path) -> int:
-    """A descriptor to append to a file, which is made if it is not there; a pipe or a device is never waited for.
+    """A descriptor for appending to a file, which is created if missing; does not block on pipes and devices.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, _MODE)
 
 
 class _LineStream:
-    """An open descriptor that lines are appended to.
+    """Appends lines to an open descriptor.
 
     Args:
-        descriptor: It.
-        torn: Whether what is there does not end with a line end.
+        descriptor: The descriptor.
+        torn: Whether the existing content lacks a final line end.
     """
 
     def __init__(self, descriptor: int, *, torn: bool = False) -> None:
@@ -135,14 +134,14 @@ class _LineStream:
         self._torn = torn
 
     def is_at(self, path: Path) -> bool:
-        """Whether the path still leads to what is open."""
+        """Whether the path still refers to the open file."""
         try:
             return os.path.samestat(os.fstat(self._descriptor), path.stat())
         except OSError:
             return False
 
     def size(self) -> int | None:
-        """Bytes in the file; None if it is something else, such as a device."""
+        """Size of the file in bytes; None if it is not a regular file."""
         found = os.fstat(self._descriptor)
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
@@ -150,7 +149,7 @@ class _LineStream:
         """Write the first lines and remove them from ``lines``.
 
         Raises:
-            OSError: not all could be written; those that could are removed.
+            OSError: not all lines were written; the written ones are removed.
         """
         lead = b"\n" if self._torn else b""
         data = lead + b"".join(itertools.islice(lines, count))
@@ -163,7 +162,7 @@ class _LineStream:
             whole = data.rfind(b"\n", 0, done) + 1
             count = data.count(b"\n", len(lead), whole)
             if done:
-                self._torn = done > whole and not self._take_back(done - whole)
+                self._torn = done > whole and not self._truncate(done - whole)
             raise
         finally:
             for _ in range(count):
@@ -174,8 +173,8 @@ class _LineStream:
         with contextlib.suppress(OSError):
             os.close(self._descriptor)
 
-    def _take_back(self, tail: int) -> bool:
-        """Cut off what was written last, if it is a file and nobody else has written since."""
+    def _truncate(self, tail: int) -> bool:
+        """Truncate the last bytes, if it is a regular file and no other process has written since."""
         try:
             end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
             found = os.fstat(self._descriptor)
@@ -187,14 +186,14 @@ class _LineStream:
         return True
 
 
-def _fitting(lines: deque[bytes], room: int) -> int:
-    """How many of the first lines fit; one at least, however long it is."""
+def _count_fitting(lines: deque[bytes], free_bytes: int) -> int:
+    """Number of the first lines that fit; at least one."""
     sums = itertools.accumulate(map(len, lines))
-    return max(sum(1 for _ in itertools.takewhile(lambda total: total <= room, sums)), 1)
+    return max(sum(1 for _ in itertools.takewhile(lambda total: total <= free_bytes, sums)), 1)
 
 
 def _ends_inside_a_line(path: Path) -> bool:
-    """Whether a process that wrote to it before died within a line."""
+    """Whether the file ends within a line, because a previous process crashed."""
     try:
         if not path.is_file() or not path.stat().st_size:
             return False

@@ -1,7 +1,7 @@
-"""Audit lines on their way to the disk: nobody who hands one in waits for it.
+"""Writes audit lines from a background thread, so that requests do not wait for the disk.
 
-One thread writes what has come together in a twentieth of a second. While the disk is full or away, lines wait; those
-there is no room for are counted, and an ``audit_gap`` line stands where they are missing.
+The thread writes the lines of 50 ms at a time. While the disk is full or unavailable, lines wait in a bounded queue;
+further lines are counted, and an ``audit_gap`` line replaces them.
 """
 
 import json
@@ -16,8 +16,8 @@ import structlog
 from gateway.tasks import in_daemon_thread
 from gateway.telemetry.audit_file import AuditTarget
 
-_MOST_LINES = 20_000
-"""That may wait: some 10 MB, and ten seconds of a busy gateway."""
+_MAX_LINES = 20_000
+"""Capacity of the queue: about 10 MB, ten seconds of a busy gateway."""
 _GATHER_SECONDS = 0.05
 _RETRY_SECONDS = 1.0
 _STOP_SECONDS = 1.0
@@ -26,13 +26,13 @@ _log = structlog.get_logger("gateway.audit")
 
 
 class AuditWriter:
-    """Writes records in the order they were handed in, one JSON line each, from a thread of its own.
+    """Writes records in order, one JSON line each, from a thread of its own.
 
     Args:
-        target: Where to.
+        target: The target.
         on_error: Called, from any thread, when writing failed and when lines begin to be lost.
-        most_lines: How many may wait.
-        retry_seconds: How long after a failure it is tried again.
+        max_lines: Capacity of the queue.
+        retry_seconds: Delay of a retry after a failure.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class AuditWriter:
         target: AuditTarget,
         on_error: Callable[[], None],
         *,
-        most_lines: int = _MOST_LINES,
+        max_lines: int = _MAX_LINES,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
         self._target = target
         self._on_error = on_error
-        self._most_lines = most_lines
+        self._max_lines = max_lines
         self._retry_seconds = retry_seconds
         self._lock = threading.Lock()
         self._waiting: deque[bytes] = deque()
@@ -53,40 +53,40 @@ class AuditWriter:
         self._lost = 0
         self._lost_since: datetime | None = None
         self._failing = False
-        self._came = threading.Event()
+        self._has_lines = threading.Event()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
     def put(self, event: str, fields: Mapping[str, object]) -> None:
-        """Hand in one record; it is given the present time. From any thread; what is not JSON becomes text."""
+        """Enqueue a record with the current time. Thread-safe; values that are not JSON are converted to text."""
         now = datetime.now(UTC)
         line = _line({"time": now, "event": event, **fields})
         with self._lock:
-            full = len(self._waiting) + len(self._batch) >= self._most_lines
+            full = len(self._waiting) + len(self._batch) >= self._max_lines
             first = full and not self._lost
             if full:
                 self._lost += 1
                 self._lost_since = self._lost_since or now
             else:
-                self._tell_of_lost()
+                self._enqueue_gap()
                 self._waiting.append(line)
         if first:
             self._on_error()
-        if not self._came.is_set():
-            self._came.set()
+        if not self._has_lines.is_set():
+            self._has_lines.set()
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
     async def stop(self) -> None:
-        """Write what waits, and end. A disk that does not answer is not waited for longer than a few seconds."""
+        """Write the waiting lines, and stop the thread; waits at most a few seconds for the disk."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
         self._ending.set()
-        self._came.set()
+        self._has_lines.set()
         await in_daemon_thread(lambda: thread.join(_STOP_SECONDS), name="audit-end")
         with self._lock:
             left = len(self._waiting) + len(self._batch) + self._lost
@@ -97,10 +97,10 @@ class AuditWriter:
         ending = False
         while not ending:
             if not self._failing:
-                self._came.wait()
-            # Asked before the last writing, so that it takes whatever was handed in before the end.
+                self._has_lines.wait()
+            # Checked before the last write, so that it includes all lines enqueued before the end.
             ending = self._ending.wait(self._retry_seconds if self._failing else _GATHER_SECONDS)
-            self._came.clear()
+            self._has_lines.clear()
             self._write()
         self._target.close()
 
@@ -108,14 +108,14 @@ class AuditWriter:
         try:
             while self._next_batch():
                 self._target.write(self._batch)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again, and requests go on
+        except Exception as error:  # noqa: BLE001 - any error: retry, and do not disturb requests
             self._on_error()
             if not self._failing:
                 _log.error(
                     "audit_failing",
                     problem=str(error) if isinstance(error, OSError) else repr(error),
-                    instead="requests go on; audit lines wait, and are counted where there is no room",
-                    fix="make room on the disk of audit.file, and see that its folder is there and can be written to",
+                    instead="requests are served; audit lines wait in a queue, and are counted when it is full",
+                    fix="free space on the disk of audit.file, and make sure that its folder exists and is writable",
                 )
             self._failing = True
             self._target.close()
@@ -125,28 +125,28 @@ class AuditWriter:
         self._failing = False
 
     def _next_batch(self) -> bool:
-        """Whether there is anything to write; it is in ``_batch`` then."""
+        """Move waiting lines to ``_batch``; returns whether there are any."""
         with self._lock:
             if not self._batch:
                 if not self._waiting:
-                    self._tell_of_lost()
+                    self._enqueue_gap()
                 self._batch, self._waiting = self._waiting, self._batch
             return bool(self._batch)
 
-    def _tell_of_lost(self) -> None:
+    def _enqueue_gap(self) -> None:
         if self._lost:
             gap = {"time": datetime.now(UTC), "event": "audit_gap", "lines": self._lost, "since": self._lost_since}
             self._waiting.append(_line(gap))
             self._lost, self._lost_since = 0, None
 
 
-_FORM = orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z
+_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z
 
 
 def _line(record: dict[str, object]) -> bytes:
     try:
-        return orjson.dumps(record, default=_plain, option=_FORM)
-    except TypeError:  # keys that are no text, text that is not valid Unicode: the standard library has a way
+        return orjson.dumps(record, default=_plain, option=_OPTIONS)
+    except TypeError:  # non-string keys, lone surrogates: only the standard library can encode them
         return json.dumps(record, default=_plain).encode() + b"\n"
 
 

@@ -1,9 +1,9 @@
-"""Every metric of the gateway, in one place. ``docs/reference/metrics.md`` is tested against it."""
+"""All metrics of the gateway. Tests compare ``docs/reference/metrics.md`` with it."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Bounds of the histograms of whole requests."""
+"""Bucket bounds of histograms of whole requests."""
 _STAGE_SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 
 
@@ -11,56 +11,56 @@ class MetricCatalog:
     """The metrics, on a registry of their own. Label values are bounded: configured names and closed sets only."""
 
     def __init__(self) -> None:
-        # One more series per counter that no dashboard reads.
+        # No _created series, which no dashboard reads.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = self.registry = CollectorRegistry()
         self.requests = Counter(
             "gateway_requests",
-            "Requests answered, by the status the client got (499: the client left first).",
+            "Requests answered, by the status sent to the client (499: the client disconnected first).",
             ("model", "tenant", "endpoint", "status"),
             registry=registry,
         )
         self.prompt_tokens = Counter(
             "gateway_prompt_tokens",
-            "Prompt tokens that replicas took in, as the engine counts them.",
+            "Prompt tokens processed by replicas, as counted by the engine.",
             ("model", "tenant"),
             registry=registry,
         )
         self.cached_tokens = Counter(
             "gateway_cached_tokens",
-            "Prompt tokens served from a replica's cache. confirmed: the engine reported them; predicted: the index"
-            " expected them.",
+            "Prompt tokens served from a replica's cache. confirmed: reported by the engine; predicted: expected by the"
+            " index.",
             ("model", "tenant", "evidence"),
             registry=registry,
         )
         self.missed_tokens = Counter(
             "gateway_missed_tokens",
-            "Prompt tokens that had to be computed, by reason. Together with those reused they are"
-            " gateway_prompt_tokens_total, a moment later.",
+            "Prompt tokens that had to be computed, by reason. Their sum with the reused tokens follows"
+            " gateway_prompt_tokens_total with a short delay.",
             ("model", "tenant", "reason"),
             registry=registry,
         )
         self.explain_skipped = Counter(
             "gateway_explain_skipped",
-            "Requests counted without looking at their text, because the explanation was behind or not there.",
+            "Requests counted without analysis of their text, because the explain process was overloaded or down.",
             registry=registry,
         )
         self.canonical_edits = Counter(
             "gateway_canonical_edits",
-            "Places in prompts that rules of canonicalization changed (mode apply) or would have changed (observe).",
+            "Edits of prompts that canonicalization rules made (mode apply) or would have made (observe).",
             ("rule", "mode"),
             registry=registry,
         )
         self.canonical_saved_tokens = Counter(
             "gateway_canonical_saved_tokens",
-            "Prompt tokens reused because of a rule (apply), or that would have been with it (observe). all: with all"
+            "Prompt tokens reused because of a rule (apply), or that would be reused with it (observe). all: with all"
             " observed rules together.",
             ("rule", "mode"),
             registry=registry,
         )
         self.canonical_lost_tokens = Counter(
             "gateway_canonical_lost_tokens",
-            "Prompt tokens computed again because of a rule (apply), or that would have been with it (observe).",
+            "Prompt tokens computed again because of a rule (apply), or that would be with it (observe).",
             ("rule", "mode"),
             registry=registry,
         )
@@ -80,33 +80,36 @@ class MetricCatalog:
         )
         self.overhead_seconds = Histogram(
             "gateway_overhead_seconds",
-            "Seconds a request spent in each room of the gateway; settle is after the answer.",
+            "Seconds a request spent in each stage of the gateway; settle is after the answer.",
             ("stage",),
             buckets=_STAGE_SECONDS,
             registry=registry,
         )
         self.queue_requests = Gauge(
             "gateway_queue_requests",
-            "Requests that wait in the gateway because no replica has time for them.",
+            "Requests queued in the gateway because all replicas are at capacity.",
             ("model",),
             registry=registry,
         )
         self.queue_seconds = Histogram(
             "gateway_queue_seconds",
-            "Seconds that requests waited in the gateway, of those that had to.",
+            "Seconds that queued requests waited in the gateway.",
             ("model",),
             buckets=REQUEST_SECONDS,
             registry=registry,
         )
         self.shed = Counter(
             "gateway_shed",
-            "Requests answered with 429 because no replica had time for them: full (too many waited), too_long (it"
+            "Requests answered with 429 because all replicas were at capacity: full (the queue was full), too_long (it"
             " waited too long).",
             ("model", "tenant", "reason"),
             registry=registry,
         )
         self.replica_up = Gauge(
-            "gateway_replica_up", "1 while a replica's checks pass, else 0.", ("model", "replica"), registry=registry
+            "gateway_replica_up",
+            "1 while a replica's health checks pass, else 0.",
+            ("model", "replica"),
+            registry=registry,
         )
         self.replica_state = Gauge(
             "gateway_replica_state",
@@ -116,14 +119,14 @@ class MetricCatalog:
         )
         self.replica_inflight = Gauge(
             "gateway_replica_inflight",
-            "Requests sent to a replica and not yet answered in full.",
+            "Requests in flight at a replica.",
             ("replica",),
             registry=registry,
         )
         self.index_blocks = Gauge(
             "gateway_index_blocks",
-            "KV-cache blocks a replica is believed to hold, by where that belief comes from: events (the engine tells),"
-            " predicted (from what was sent), blind (predicted, and nothing confirms it).",
+            "KV-cache blocks that a replica holds according to the index, by source: events (KV events of the engine),"
+            " predicted (from requests sent), blind (predicted, without confirmation).",
             ("replica", "source"),
             registry=registry,
         )
@@ -135,7 +138,7 @@ class MetricCatalog:
         )
         self.kv_event_gaps = Counter(
             "gateway_kv_event_gaps",
-            "Times that batches of a replica's KV events were missing.",
+            "Gaps in the sequence of a replica's KV events.",
             ("replica",),
             registry=registry,
         )
@@ -148,100 +151,96 @@ class MetricCatalog:
         )
         self.token_parity = Counter(
             "gateway_token_parity",
-            "Answers whose prompt token count, as the engine reports it, equals the gateway's (equal) or not"
+            "Answers by whether the prompt token count reported by the engine equals the gateway's (equal) or not"
             " (different).",
             ("model", "result"),
             registry=registry,
         )
         self.encodings = Counter(
             "gateway_encodings",
-            "Prompts by where their token ids came from: local, engine_render, engine_tokenize, or text (no tokens:"
-            " routed by the text).",
+            "Prompts by source of their token ids: local, engine_render, engine_tokenize, or text (no token ids:"
+            " routed by text).",
             ("model", "source"),
             registry=registry,
         )
         self.failovers = Counter(
             "gateway_failovers",
-            "Requests that a replica failed, by when: connect (no connection), first_byte and stream (it broke off,"
-            " fell silent or went down before or after its answer began), status (502, 503, 504), busy (429). All but"
-            " those of stream are sent to another replica, as far as there is one and relay.retries goes; those of"
-            " stream with relay.resume.",
+            "Failed attempts at a replica, by stage: connect (no connection), first_byte and stream (disconnect,"
+            " timeout or failure before or after the answer began), status (502, 503, 504), busy (429). All stages but"
+            " stream are retried at another replica, within relay.retries; stream with relay.resume.",
             ("stage",),
             registry=registry,
         )
         self.resumed_streams = Counter(
             "gateway_resumed_streams",
-            "Streams that went on after their replica had failed, by how they ended: whole, or broken (with an error"
-            " event after all).",
+            "Streams resumed after a failure of their replica, by result: whole, or broken (ended by an error event).",
             ("result",),
             registry=registry,
         )
         self.saved_prefill_seconds = Counter(
             "gateway_saved_prefill_seconds",
-            "Prefill seconds that cached tokens made unnecessary, by the replicas' learned rates.",
+            "Prefill seconds saved by cached tokens, by the replicas' learned rates.",
             ("model",),
             registry=registry,
         )
         self.resets = Counter(
             "gateway_resets",
-            "Lives of prefix spaces that ended, by cause.",
+            "Ended epochs of prefix spaces, by cause.",
             ("cause",),
             registry=registry,
         )
         self.peers = Gauge(
             "gateway_peers",
-            "Other gateways with the same shared state that are heard at present.",
+            "Connected gateways with the same shared state.",
             registry=registry,
         )
         self.state_errors = Counter(
             "gateway_state_errors",
-            "Times that something the gateway keeps or sends could not be written or read: audit (the audit log),"
-            " spaces_file (the file of prefix spaces), tracing (traces for the collector), redis (what gateways"
-            " share).",
+            "Failures to write, read or send state: audit (the audit log), spaces_file (the file of prefix spaces),"
+            " tracing (traces for the collector), redis (state shared by gateways).",
             ("backend",),
             registry=registry,
         )
         self.discovery_errors = Counter(
             "gateway_discovery_errors",
-            "Times that a source of replicas (dns, kubernetes, file) did not answer, or not so that it could be"
-            " understood. The replicas stay as they are.",
+            "Failures of a source of replicas (dns, kubernetes, file): no answer or an invalid one. The replicas do not"
+            " change.",
             ("model", "source"),
             registry=registry,
         )
         self.worker_restarts = Counter(
             "gateway_worker_restarts",
-            "Times that a worker of several (serve --workers) was lost and had to be started again.",
+            "Restarts of crashed worker processes (serve --workers).",
             registry=registry,
         )
         self.config_reloads = Counter(
             "gateway_config_reloads",
-            "Times the configuration was read again. taken: it is in force, but for what needs a restart; refused: a"
-            " mistake, the one before stays in force.",
+            "Reloads of the configuration. taken: applied, except for settings that need a restart; refused: invalid,"
+            " the previous one stays in force.",
             ("result",),
             registry=registry,
         )
         self.config_last_reload_successful = Gauge(
             "gateway_config_last_reload_successful",
-            "1 while the configuration in force is the one that was read last, 0 while that one was refused.",
+            "1 if the last reload of the configuration was applied, 0 if it was refused.",
             registry=registry,
         )
         self.personal_data_skipped = Counter(
             "gateway_personal_data_skipped",
-            "Requests not searched for personal data after they were answered: too many were waiting, or their text was"
-            " too long.",
+            "Answered requests not searched for personal data, because the queue was full or their text too long.",
             ("tenant",),
             registry=registry,
         )
         self.personal_data_findings = Counter(
             "gateway_personal_data_findings",
-            "Pieces of personal data found in the leading messages of requests; shared: in a part that several"
-            " conversations have in common.",
+            "Findings of personal data in the leading messages of requests; shared: in a prefix that several"
+            " conversations share.",
             ("tenant", "kind", "shared"),
             registry=registry,
         )
         self.warm_requests = Counter(
             "gateway_warm_requests",
-            "Declared prefixes sent to fill a replica's cache: ok or failed. They count nowhere else.",
+            "Warm-up requests with declared prefixes: ok or failed. No other metric counts them.",
             ("model", "result"),
             registry=registry,
         )

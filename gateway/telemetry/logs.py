@@ -1,4 +1,7 @@
-"""Structured logs: JSON lines for collectors, coloured text for people. Prompt text is never logged, at no level."""
+"""Structured logs: JSON lines for collectors, coloured text for people. Prompt text is never logged at any level.
+
+``RequestLog`` writes one line per request.
+"""
 
 import logging
 import sys
@@ -8,14 +11,67 @@ from typing import Any
 import orjson
 import structlog
 
+from gateway.core.settlement import Refusal, Settlement
+
+
+class RequestLog:
+    """An ``Observer`` that logs ``request_settled`` and ``request_refused``: decisions and counts, no prompt text."""
+
+    def __init__(self) -> None:
+        self._log = structlog.get_logger("gateway.request")
+
+    def on_settled(self, settlement: Settlement) -> None:
+        """See ``Observer``."""
+        s = settlement
+        self._log.info(
+            "request_settled",
+            request_id=s.request_id,
+            tenant=s.caller.tenant.id,
+            key_id=s.caller.key_id,
+            model=s.model,
+            space=s.space,
+            endpoint=str(s.endpoint),
+            status=s.status,
+            code=s.code,
+            ending=str(s.ending) if s.ending else "unrouted",
+            replica=s.decision.replica if s.decision else None,
+            decision=str(s.decision.kind) if s.decision else None,
+            tokens_from=str(s.token_source),
+            prompt_tokens=s.prompt_tokens,
+            predicted_tokens=s.predicted_tokens,
+            cached_tokens=s.cached_tokens,
+            completion_tokens=s.completion_tokens,
+            parity=s.parity,
+            ttft_ms=None if s.ttft_seconds is None else round(s.ttft_seconds * 1e3, 2),
+            ms=round(s.seconds * 1e3, 2),
+            warming=s.warming,
+            canonical=list(s.canonical),
+            resumed=s.resumed,
+        )
+
+    def on_refused(self, refusal: Refusal) -> None:
+        """See ``Observer``."""
+        caller = refusal.caller
+        where = {"method": refusal.method, "path": refusal.path} if refusal.path else {}
+        self._log.info(
+            "request_refused",
+            request_id=refusal.request_id,
+            tenant=caller.tenant.id if caller else None,
+            key_id=caller.key_id if caller else None,
+            endpoint=str(refusal.endpoint),
+            status=refusal.status,
+            code=refusal.code,
+            **where,
+        )
+
 
 def configure_logs(format: str, level: str, worker: int | None = None) -> None:  # noqa: A002 - the setting's name
-    """Set up structlog, and send the standard library's loggers (uvicorn, transformers) the same way.
+    """Set up structlog, and forward the standard library's loggers (uvicorn, transformers) to it.
 
     Args:
         format: ``json``, ``console``, or ``auto``: console on a terminal.
-        level: Least severe level that is written.
-        worker: Which of several processes this is, to stand in every line; None where there is but one.
+        level: Minimum level.
+        worker: Number of this worker process, added to every line; None with a single process.
     """
     console = format == "console" or (format == "auto" and sys.stderr.isatty())
     shared: list[Any] = [
@@ -45,9 +101,9 @@ def configure_logs(format: str, level: str, worker: int | None = None) -> None: 
 
 
 def _exception_without_values(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """An exception as its type and where it came from.
+    """Replace an exception by its type and stack frames.
 
-    Neither its message nor the variables around it: a library's message may quote what it choked on, a prompt.
+    Leaves out its message and local variables, because a library's message may quote a prompt.
     """
     given = event.pop("exc_info", None)
     if given:
@@ -63,7 +119,7 @@ def _dumps(value: Any, **_options: Any) -> bytes:
 
 
 class _Forward(logging.Handler):
-    """A standard library record as one structured event."""
+    """Forwards standard library records as structured events."""
 
     def emit(self, record: logging.LogRecord) -> None:
         log = structlog.get_logger(record.name)

@@ -1,10 +1,7 @@
-"""Finished requests into metrics.
+"""Updates the metrics from settlements and events.
 
-Histograms that name a request for what they count, so that a chart leads to an example.
-
-A scrape shows one exemplar for each bucket, and a scrape comes every few seconds, while setting an exemplar costs more
-than counting does. So a bucket's exemplar is replaced once in an interval, not with every request: the buckets of rare,
-slow requests keep theirs, however many fast ones there are.
+Histograms carry exemplars with request ids. Setting an exemplar costs more than counting, and a scrape reads only one
+per bucket, so a bucket's exemplar is replaced at most once per second.
 """
 
 import functools
@@ -32,8 +29,8 @@ from gateway.telemetry.catalog import REQUEST_SECONDS, MetricCatalog
 
 _LABEL = "request_id"
 _NAMEABLE = re.compile(rf"[A-Za-z0-9._:/+=@~-]{{1,{128 - len(_LABEL)}}}")
-"""OpenMetrics allows 128 characters for an exemplar's labels, names included, and one that breaks a rule spoils the
-whole scrape. Clients choose the ids, and not every parser takes escaped quotes, so what would need them is left out."""
+"""OpenMetrics allows 128 characters for an exemplar's labels including names, and an invalid one breaks the whole
+scrape. Clients choose the ids, and not every parser accepts escaped quotes, so such ids are not used."""
 _INTERVAL_SECONDS = 1.0
 
 
@@ -41,8 +38,8 @@ class ExemplarHistogram:
     """One labelled child of a histogram.
 
     Args:
-        child: It.
-        bounds: The upper bounds of its buckets, without the last one, which has none.
+        child: The child.
+        bounds: Upper bounds of its buckets, without +Inf.
     """
 
     def __init__(self, child: Histogram, bounds: Sequence[float]) -> None:
@@ -51,7 +48,7 @@ class ExemplarHistogram:
         self._due = [0.0] * (len(bounds) + 1)
 
     def observe(self, value: float, request_id: str) -> None:
-        """Count a value. A request whose id is too long or has odd characters is counted without being named."""
+        """Count a value. Request ids that are not valid in an exemplar are left out."""
         bucket = bisect_left(self._bounds, value)
         now = time.monotonic()
         if now < self._due[bucket] or not _NAMEABLE.fullmatch(request_id):
@@ -72,7 +69,7 @@ _DIRECTIONS = ("over", "under")
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGauges:
-    """A replica's present state, for the gauges."""
+    """A replica's current state for the gauges."""
 
     replica: ReplicaId
     model: ModelId
@@ -93,12 +90,12 @@ class MetricsObserver:
 
     def __init__(self, catalog: MetricCatalog) -> None:
         self._catalog = catalog
-        # Finding a labelled child costs more than counting; label values are few, so every child is kept.
+        # Looking up a labelled child costs more than counting; there are few label values, so children are cached.
         self._counter = functools.cache(_counter_child)
         self._histogram = functools.cache(_histogram_child)
         self._named = functools.cache(_exemplar_child)
         catalog.config_last_reload_successful.set(1)
-        # Prometheus sees no increase in a series that begins with 1: what alerts wait for has to be there as 0 before.
+        # Prometheus sees no increase in a series that begins with 1, so counters used in alerts are initialized with 0.
         for metric, values in (
             (catalog.failovers, FailureStage),
             (catalog.resumed_streams, _RESUMED),
@@ -113,7 +110,7 @@ class MetricsObserver:
         """See ``Observer``."""
         c, s, count, time = self._catalog, settlement, self._counter, self._histogram
         if s.warming:
-            # No client waited for it, and that its prompt was not cached is why it was sent.
+            # No client waited for it, and its prompt was expected not to be cached.
             count(c.warm_requests, s.model, "ok" if _answered(s) else "failed").inc()
             return
         tenant = s.caller.tenant.label
@@ -121,7 +118,7 @@ class MetricsObserver:
         count(c.encodings, s.model, s.token_source).inc()
         self._named(c.request_seconds, s.model, str(s.endpoint)).observe(s.seconds, s.request_id)
         for stage, seconds in s.stages:
-            if stage != _WAITING:  # what is waited for is the replicas; see ``on_queued``
+            if stage != _WAITING:  # waiting for replicas is no overhead; see ``on_queued``
                 time(c.overhead_seconds, stage).observe(seconds)
         for stage in s.failures:
             count(c.failovers, str(stage)).inc()
@@ -154,7 +151,7 @@ class MetricsObserver:
         self._counter(self._catalog.kv_event_gaps, replica).inc()
 
     def on_refused(self, refusal: Refusal) -> None:
-        """See ``Observer``. Which model was meant may be a client's invention, so it is no label value."""
+        """See ``Observer``. The model is unchecked client input, so it is not used as a label value."""
         tenant = refusal.caller.tenant.label if refusal.caller else _UNKNOWN
         labels = (_UNKNOWN, tenant, str(refusal.endpoint), str(refusal.status))
         self._counter(self._catalog.requests, *labels).inc()
@@ -172,7 +169,7 @@ class MetricsObserver:
         self._counter(self._catalog.explain_skipped).inc(count)
 
     def on_canonical(self, rule: str, mode: RuleMode, edits: int, saved: int, lost: int) -> None:
-        """See ``ExplainObserver``. What all rules would change together is the sum of what each does."""
+        """See ``ExplainObserver``. Edits of ``all`` are not counted: they are the sum of those of each rule."""
         c = self._catalog
         for metric, figure in (
             (c.canonical_edits, 0 if rule == ALL_RULES else edits),
@@ -212,20 +209,20 @@ class MetricsObserver:
         self._counter(self._catalog.shed, model, tenant.label, reason).inc()
 
     def on_reload(self, *, taken: bool) -> None:
-        """The configuration was read again."""
+        """Count a reload of the configuration."""
         self._counter(self._catalog.config_reloads, "taken" if taken else "refused").inc()
         self._catalog.config_last_reload_successful.set(taken)
 
     def follow_discovery(self, model: ModelId, source: str) -> None:
-        """Replicas of a model are looked for from now on: what may fail begins with 0."""
+        """Initialize the error counter of a model's discovery with 0."""
         self._counter(self._catalog.discovery_errors, model, source)
 
     def on_discovery_error(self, model: ModelId, source: str) -> None:
-        """A source of replicas failed."""
+        """Count a failure of a source of replicas."""
         self._counter(self._catalog.discovery_errors, model, source).inc()
 
     def forget_replica(self, replica: ReplicaId) -> None:
-        """A replica has left: nothing more is told of it."""
+        """Remove all series of a replica that has left."""
         for metric in vars(self._catalog).values():
             if isinstance(metric, MetricWrapperBase) and "replica" in metric._labelnames:
                 metric.remove_by_labels({"replica": replica})
@@ -233,11 +230,11 @@ class MetricsObserver:
         self._histogram.cache_clear()
 
     def on_state_error(self, backend: str) -> None:
-        """Something the gateway keeps (``audit``, ``spaces_file``) could not be written or read. From any thread."""
+        """Count a failure to write or read state (``audit``, ``spaces_file``). Thread-safe."""
         self._counter(self._catalog.state_errors, backend).inc()
 
     def on_peers(self, peers: int) -> None:
-        """So many other gateways are heard now."""
+        """Set the number of connected peers."""
         self._catalog.peers.set(peers)
 
 
@@ -246,7 +243,7 @@ def _answered(settlement: Settlement) -> bool:
 
 
 def _computed(settlement: Settlement) -> bool:
-    """Whether a replica is known to have computed the prompt: also for a client that hung up in the middle."""
+    """Whether a replica has computed the prompt, even if the client disconnected during the answer."""
     return settlement.status == 200 and (_answered(settlement) or settlement.ttft_seconds is not None)
 
 
@@ -263,9 +260,9 @@ def _exemplar_child(metric: Histogram, *labels: str) -> ExemplarHistogram:
 
 
 def set_replica_gauges(catalog: MetricCatalog, states: Iterable[ReplicaGauges]) -> None:
-    """Bring the replica gauges up to date; called when the metrics are scraped.
+    """Update the replica gauges; called at each scrape.
 
-    What is counted for replicas and their models begins with 0, so that the first increase can be seen.
+    Also initializes counters of replicas and their models with 0, so that the first increase is visible.
     """
     for gauge in (catalog.replica_up, catalog.replica_state, catalog.replica_inflight, catalog.index_blocks):
         gauge.clear()

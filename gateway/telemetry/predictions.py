@@ -1,4 +1,4 @@
-"""How well predictions hold at each replica, over the last minutes."""
+"""Accuracy of cache predictions per replica over the last 15 minutes."""
 
 import time
 from collections import deque
@@ -14,15 +14,15 @@ _STEPS = 30
 
 @dataclass(slots=True)
 class PredictionFigures:
-    """Answers of one replica for which the engine told what it had cached.
+    """Sums over answers of one replica for which the engine reported cached tokens.
 
     Attributes:
-        requests: How many.
-        prompt_tokens: Their prompts' tokens.
-        predicted_tokens: Those predicted to be cached.
-        confirmed_tokens: Those that the engine reported as cached.
-        over_tokens: Predicted beyond what was reported, summed over the answers that had less.
-        under_tokens: Reported beyond what was predicted, summed over the answers that had more.
+        requests: Number of answers.
+        prompt_tokens: Prompt tokens.
+        predicted_tokens: Tokens predicted to be cached.
+        confirmed_tokens: Tokens reported as cached.
+        over_tokens: Predicted but not reported tokens, summed over answers with fewer than predicted.
+        under_tokens: Reported but not predicted tokens, summed over answers with more than predicted.
     """
 
     requests: int = 0
@@ -33,7 +33,7 @@ class PredictionFigures:
     under_tokens: int = 0
 
     def add(self, other: "PredictionFigures") -> None:
-        """Count what another one counted."""
+        """Add other figures."""
         self.requests += other.requests
         self.prompt_tokens += other.prompt_tokens
         self.predicted_tokens += other.predicted_tokens
@@ -43,13 +43,13 @@ class PredictionFigures:
 
 
 class RecentPredictions:
-    """An ``Observer`` that compares predictions with reports. Clients' requests only, as the metrics do.
+    """An ``Observer`` that compares predictions with engines' reports, without warm-up requests.
 
     Args:
         clock: Monotonic seconds.
 
     Attributes:
-        window_seconds: What figures cover: the present step of 30 seconds, and those before it.
+        window_seconds: Length of the window: the current step of 30 seconds and the steps before it.
     """
 
     window_seconds = _STEPS * _STEP_SECONDS
@@ -72,14 +72,14 @@ class RecentPredictions:
         """See ``Observer``."""
 
     def figures(self, replica: ReplicaId) -> PredictionFigures:
-        """What there was at a replica within the window."""
+        """Figures of a replica within the window."""
         total = PredictionFigures()
         for _, figures in self._current_steps(replica):
             total.add(figures)
         return total
 
     def forget(self, replica: ReplicaId) -> None:
-        """A replica has left."""
+        """Drop the figures of a replica that has left."""
         self._steps.pop(replica, None)
 
     def _present_step(self, replica: ReplicaId) -> PredictionFigures:
@@ -90,7 +90,7 @@ class RecentPredictions:
         return steps[-1][1]
 
     def _current_steps(self, replica: ReplicaId) -> deque[tuple[int, PredictionFigures]]:
-        """A replica's steps, without those that are too old."""
+        """A replica's steps within the window."""
         steps = self._steps.setdefault(replica, deque())
         first = int(self._clock() // _STEP_SECONDS) - _STEPS + 1
         while steps and steps[0][0] < first:

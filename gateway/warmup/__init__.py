@@ -1,7 +1,7 @@
-"""Fill the engines' caches with declared prefixes.
+"""Warm-up: fills the caches of engines with declared prefixes, on request of an operator or when a replica joins.
 
-``declared`` says what a prefix is, ``document`` reads a file of them, ``plan`` says what goes where, ``pace`` how fast,
-``request`` makes the requests, ``job`` counts, ``runner`` sends, and ``warmer`` is what the rest of the gateway sees.
+In: a file of prefixes or a body of ``POST /admin/api/warm``. Out: requests to replicas, and jobs with their progress.
+Start with ``warmer.Warmer``: it parses (``declared``, ``document``), plans (``warmup_plan``) and sends (``runner``).
 """
 
 from gateway.warmup.warmer import Warmer

@@ -1,4 +1,4 @@
-"""A declared prefix: the body of a generation request, and whose cache it is for."""
+"""A declared prefix: the body of a generation request, with tenant, scope and replicas."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.request import Endpoint
 
 Location = tuple[str | int, ...]
-"""Keys and list positions from the top of a list of prefixes to a value."""
+"""Keys and list indexes of a value, from the top of a list of prefixes."""
 
-_OWN = ("tenant", "scope", "replicas")
-"""Keys that are the gateway's and do not travel."""
+_GATEWAY_KEYS = ("tenant", "scope", "replicas")
+"""Keys for the gateway, which are not sent to the engine."""
 
-_HINTED = (*_OWN, "model", "messages", "prompt", "tools")
-_ALIKE = 0.85
+_CHECKED_KEYS = (*_GATEWAY_KEYS, "model", "messages", "prompt", "tools")
+_MIN_SIMILARITY = 0.85
 _ONE_TOKEN = {"max_tokens": 1, "stream": False, "n": 1}
 
-# Keys that do not change the prompt, and because of which an engine may refuse a request for one token, generate more
-# than one, or leave its cache unread (prompt_logprobs of vLLM). The ids would be the same at every rank of an engine.
+# Keys that do not change the prompt, but may make an engine refuse a request for one token, generate more than one, or
+# bypass its cache (prompt_logprobs of vLLM). Request ids would not be unique across the ranks of an engine.
 _DROPPED = frozenset(
     {
         *("max_completion_tokens", "min_tokens", "stream_options", "stop", "stop_token_ids"),
@@ -32,12 +32,12 @@ _DROPPED = frozenset(
 
 
 class Malformed(Exception):
-    """Something declared cannot be sent. Never quotes what stands there: it may be a prompt.
+    """A declaration is invalid. Never quotes values, which may be prompts.
 
     Attributes:
-        location: Where; relative to the prefix as long as only that is known.
-        message: What is wrong and how to mend it.
-        code: Machine-readable.
+        location: Location of the invalid value, relative to the prefix or to the list.
+        message: The problem and its fix.
+        code: Error code.
     """
 
     def __init__(self, location: Location, message: str, code: str = "invalid_value") -> None:
@@ -47,7 +47,7 @@ class Malformed(Exception):
         self.code = code
 
     def within(self, *outer: str | int) -> "Malformed":
-        """The same, seen from further out."""
+        """The same error with a location relative to an outer value."""
         return Malformed((*outer, *self.location), self.message, self.code)
 
 
@@ -56,13 +56,13 @@ class Declared:
     """One prefix.
 
     Attributes:
-        endpoint: Chat or completions, by what it holds.
+        endpoint: Chat for messages, completions for a prompt.
         model: The model.
-        tenant: Whose it is; None if it does not say.
-        scope: For which of the tenant's scopes; empty for none.
-        replicas: Which replicas are to hold it; None for all of the model.
-        body: What is sent: the request, changed so that one token is generated.
-        fields: The body parsed.
+        tenant: Id of its tenant; None if not declared.
+        scope: Cache scope of the tenant; empty for none.
+        replicas: Replicas to warm up; None: all replicas of the model.
+        body: The request body, changed to generate one token.
+        fields: The parsed body.
     """
 
     endpoint: Endpoint
@@ -75,12 +75,12 @@ class Declared:
 
 
 def declare(entry: object) -> Declared:
-    """One item of a list of prefixes, checked as far as that goes without knowing the gateway.
+    """Parse an item of a list of prefixes, without checking that tenants, models and replicas exist.
 
-    Only what the gateway itself needs is checked; the rest is the engine's to judge.
+    Checks only what the gateway needs; the engine validates the rest.
 
     Raises:
-        Malformed: it is no declared prefix.
+        Malformed: it is not a valid declaration.
     """
     if not isinstance(entry, dict):
         raise _wrong((), "a mapping with a model and with messages or a prompt", entry)
@@ -99,7 +99,7 @@ def declare(entry: object) -> Declared:
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in words that do not give it away."""
+    """Type of a value for error messages, which must not quote the value."""
     match value:
         case None:
             return "nothing"
@@ -118,10 +118,10 @@ def kind_of(value: object) -> str:
 
 
 def replica_ids(value: object, location: Location) -> frozenset[ReplicaId] | None:
-    """The ids in a list of replicas; None without one.
+    """The ids in a list of replicas; None without a list.
 
     Raises:
-        Malformed: it is no list of names.
+        Malformed: it is not a list of names.
     """
     if value is None:
         return None
@@ -131,9 +131,11 @@ def replica_ids(value: object, location: Location) -> frozenset[ReplicaId] | Non
 
 
 def _check_keys(entry: Mapping[str, object]) -> None:
-    """A slip in one of these would be sent to the engine, which passes over what it does not know."""
+    """Detect misspelled keys, which engines would ignore."""
     for key in entry:
-        if key not in _HINTED and (close := get_close_matches(key.lower(), _HINTED, n=1, cutoff=_ALIKE)):
+        if key not in _CHECKED_KEYS and (
+            close := get_close_matches(key.lower(), _CHECKED_KEYS, n=1, cutoff=_MIN_SIMILARITY)
+        ):
             raise Malformed((key,), f"unknown key (did you mean {close[0]}?)", "unknown_parameter")
 
 
@@ -186,10 +188,12 @@ def _text(value: object, location: Location) -> str:
 
 
 def _body(entry: Mapping[str, object]) -> bytes:
-    fields = {key: value for key, value in entry.items() if key not in _OWN and key not in _DROPPED} | _ONE_TOKEN
+    fields = {
+        key: value for key, value in entry.items() if key not in _GATEWAY_KEYS and key not in _DROPPED
+    } | _ONE_TOKEN
     try:
         body = orjson.dumps(fields)
-    except TypeError as error:  # half a character, a number of more than 64 bits, nested too deep
+    except TypeError as error:  # a lone surrogate, an integer beyond 64 bits, nested too deep
         raise Malformed((), f"cannot be written as JSON: {error}") from None
     if orjson.loads(body) != fields:
         raise Malformed((), "holds a number that JSON does not have (infinity, or not a number)")

@@ -1,4 +1,4 @@
-"""How far a job is."""
+"""A warm-up job: its state, counts and failures."""
 
 import secrets
 from collections.abc import Sequence
@@ -7,30 +7,31 @@ from enum import StrEnum
 from gateway.core.ids import ReplicaId
 from gateway.warmup.warmup_plan import WarmupStep
 
-_MOST_FAILURES = 50
-"""Failures a job tells one by one; the others are only counted."""
+_MAX_LISTED_FAILURES = 50
+"""Failures that a job lists; further ones are only counted."""
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """State of a job."""
 
     RUNNING = "running"
     DONE = "done"
-    """Everything was sent, some of it perhaps in vain."""
+    """All requests were sent; some may have failed."""
     CANCELLED = "cancelled"
-    """It ended before everything was sent; ``reason`` says why."""
+    """It ended before all requests were sent; see ``reason``."""
 
 
 class Job:
-    """One order, or one replica that is being filled before it takes requests.
+    """One order of an operator, or the warm-up of a joined replica.
 
     Attributes:
-        id: Its name.
-        state: Where it stands.
-        reason: Why it was cancelled; empty if it was not.
+        id: Random id.
+        state: Its state.
+        reason: Reason of a cancellation; else empty.
         total: Requests to send.
-        done: Requests answered as they should be.
-        failed: Requests that were not.
+        done: Successful requests.
+        failed: Failed requests.
+        joined: The joined replica; None for an order.
     """
 
     def __init__(
@@ -58,13 +59,13 @@ class Job:
         self._ended_at: float | None = None
 
     def step_done(self) -> None:
-        """A request was answered."""
+        """Count a successful request."""
         self.done += 1
 
     def step_failed(self, step: WarmupStep, status: int | None, message: str) -> None:
-        """A request was not; ``status`` is None where there was no answer."""
+        """Count a failed request; ``status`` is None without an answer."""
         self.failed += 1
-        if len(self._failures) < _MOST_FAILURES:
+        if len(self._failures) < _MAX_LISTED_FAILURES:
             self._failures.append(
                 {
                     "index": step.index,
@@ -76,12 +77,12 @@ class Job:
             )
 
     def end(self, state: JobState, now: float, reason: str = "") -> None:
-        """The job is over; only the first call counts."""
+        """End the job; only the first call has an effect."""
         if self._ended_at is None:
             self.state, self.reason, self._ended_at = state, reason, now
 
     def seconds(self, now: float) -> float:
-        """How long it took, or has taken."""
+        """Duration of the job so far."""
         return (now if self._ended_at is None else self._ended_at) - self._began_at
 
     def shown(self, now: float) -> dict[str, object]:

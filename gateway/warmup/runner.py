@@ -1,12 +1,12 @@
-"""Sends the requests of a job.
+"""Sends the requests of warm-up jobs through the gateway's own request path, and discards the answers.
 
-A declared prefix as a request on its way through the house, and what stands in for its client.
+``RateLimit`` bounds the rate of a job, ``ReplicaSlots`` the requests in flight per replica.
 """
 
 import asyncio
 import functools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import orjson
@@ -18,8 +18,71 @@ from gateway.core.ports import Grant, Sink
 from gateway.core.request import ChatRequest
 from gateway.core.tenant import Caller
 from gateway.warmup.job import Job
-from gateway.warmup.rate_limit import Clock, RateLimit, ReplicaSlots, Sleep
 from gateway.warmup.warmup_plan import WarmupStep
+
+MAX_IN_FLIGHT = 2
+"""Maximum number of requests in flight at one replica: one to compute, one to follow without a gap. More would delay
+clients' requests."""
+
+Clock = Callable[[], float]
+"""Monotonic seconds."""
+
+Sleep = Callable[[float], Awaitable[object]]
+"""Waits for a number of seconds."""
+
+
+class RateLimit:
+    """Spaces events evenly, without bursts after pauses.
+
+    Args:
+        per_second: Events per second.
+        clock: Monotonic seconds.
+        sleep: Waits.
+    """
+
+    def __init__(self, per_second: float, clock: Clock, sleep: Sleep) -> None:
+        self._apart = 1 / per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._next = clock()
+
+    async def wait(self) -> None:
+        """Wait until the next event is due."""
+        while (left := self._next - self._clock()) > 0:
+            await self._sleep(left)
+
+    def record(self) -> None:
+        """Record that the event has happened."""
+        self._next = self._clock() + self._apart
+
+
+class ReplicaSlots:
+    """Bounds the requests in flight at each replica, across all jobs."""
+
+    def __init__(self) -> None:
+        self._taken: dict[ReplicaId, int] = {}
+        self._released = asyncio.Event()
+
+    def take(self, replica: ReplicaId) -> bool:
+        """Take a slot, if one is free."""
+        taken = self._taken.get(replica, 0)
+        if taken >= MAX_IN_FLIGHT:
+            return False
+        self._taken[replica] = taken + 1
+        return True
+
+    def release(self, replica: ReplicaId) -> None:
+        """Release a slot."""
+        left = self._taken.pop(replica) - 1
+        if left:
+            self._taken[replica] = left
+        released, self._released = self._released, asyncio.Event()
+        released.set()
+
+    def next_release(self) -> asyncio.Event:
+        """An event that is set when the next slot is released, at any replica."""
+        return self._released
+
 
 _KEPT_BYTES = 65536
 _SHOWN_CHARS = 300
@@ -46,10 +109,10 @@ def warm_request(step: WarmupStep, request_id: RequestId, now: float) -> ChatReq
 
 
 class Discarded:
-    """A ``Sink`` that keeps of an answer only whether it was one.
+    """A ``Sink`` that discards an answer, except its status and error message.
 
     Attributes:
-        status: HTTP status; None as long as there is none.
+        status: HTTP status; None before the answer begins.
     """
 
     gone = False
@@ -61,16 +124,16 @@ class Discarded:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the engine did what it was asked for."""
+        """Whether the status is 2xx."""
         return self.status is not None and 200 <= self.status < 300
 
     @property
     def message(self) -> str:
-        """What the engine said when it did not, in one line."""
+        """The engine's error message in one line."""
         if self.status is None:
             return "no answer"
-        said = _said(self._body) or self._body.decode("utf-8", "replace")
-        line = " ".join(said.split())
+        message = _error_message(self._body) or self._body.decode("utf-8", "replace")
+        line = " ".join(message.split())
         return (line[:_SHOWN_CHARS] + "…" if len(line) > _SHOWN_CHARS else line) or "no message"
 
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
@@ -84,7 +147,7 @@ class Discarded:
 
 
 class Unlimited:
-    """A ``Grant`` that counts nothing: what the operator sends is not the tenant's doing."""
+    """A ``Grant`` that counts nothing: warm-up does not use the tenant's limits."""
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
@@ -103,7 +166,7 @@ class Unlimited:
         """See ``Grant``."""
 
 
-def _said(body: bytes) -> str | None:
+def _error_message(body: bytes) -> str | None:
     """The message of an error body: OpenAI's shape, the older one without ``error`` around it, or FastAPI's own."""
     try:
         answer = orjson.loads(body)
@@ -113,8 +176,8 @@ def _said(body: bytes) -> str | None:
         return None
     error = answer.get("error")
     for holder, name in ((error, "message"), (answer, "message"), (answer, "detail"), (answer, "error")):
-        if isinstance(holder, dict) and isinstance(said := holder.get(name), str):
-            return said
+        if isinstance(holder, dict) and isinstance(message := holder.get(name), str):
+            return message
     return None
 
 
@@ -122,18 +185,18 @@ _log = structlog.get_logger("gateway.warmup")
 
 
 class WarmupService(Protocol):
-    """What answers generation requests."""
+    """Answers generation requests."""
 
     async def serve(self, request: ChatRequest, sink: Sink, grant: Grant) -> None:
-        """Answer one request, or raise the ``GatewayError`` that a client should be told."""
+        """Answer one request, or raise the ``GatewayError`` for the client."""
         ...
 
 
 class Runner:
-    """Sends requests at a bounded rate, a few at a time at each replica, however many jobs there are.
+    """Sends requests at a bounded rate per job, and with bounded concurrency per replica across all jobs.
 
     Args:
-        service: What answers them.
+        service: Answers the requests.
         clock: Monotonic seconds.
         sleep: Waits.
     """
@@ -145,27 +208,27 @@ class Runner:
         self._slots = ReplicaSlots()
 
     async def run(self, job: Job, steps: Sequence[WarmupStep], per_second: float) -> None:
-        """Send everything and wait for the answers. No failure ends it; cancelling it ends what is in flight."""
+        """Send all requests and wait for the answers. Failures do not end it; cancellation ends all requests."""
         waiting: dict[ReplicaId, deque[WarmupStep]] = {}
         for step in steps:
             waiting.setdefault(step.target.replica, deque()).append(step)
-        pace = RateLimit(per_second, self._clock, self._sleep)
+        rate_limit = RateLimit(per_second, self._clock, self._sleep)
         number = 0
         async with asyncio.TaskGroup() as in_flight:
             while waiting:
-                await pace.wait()
+                await rate_limit.wait()
                 step = await self._next(waiting)
-                pace.took()
+                rate_limit.record()
                 number += 1
                 request_id = RequestId(f"warm-{job.id}-{number}")
                 task = in_flight.create_task(self._send(job, step, request_id), name=request_id)
-                # A task that is cancelled before its first step never gets to a `finally` of its own.
+                # A callback, because a task that is cancelled before its first step does not run its `finally`.
                 task.add_done_callback(functools.partial(self._sent, step.target.replica))
 
     async def _next(self, waiting: dict[ReplicaId, deque[WarmupStep]]) -> WarmupStep:
-        """Take the next step, and a slot for it; replicas take turns, and none waits for a slower one."""
+        """Take the next step and a slot for it, round robin over the replicas with a free slot."""
         while True:
-            freed = self._slots.freed()
+            released = self._slots.next_release()
             for replica in waiting:
                 if self._slots.take(replica):
                     steps = waiting.pop(replica)
@@ -173,10 +236,10 @@ class Runner:
                     if steps:
                         waiting[replica] = steps
                     return step
-            await freed.wait()
+            await released.wait()
 
     def _sent(self, replica: ReplicaId, _task: asyncio.Task[None]) -> None:
-        self._slots.free(replica)
+        self._slots.release(replica)
 
     async def _send(self, job: Job, step: WarmupStep, request_id: RequestId) -> None:
         sink = Discarded()
@@ -185,7 +248,7 @@ class Runner:
             await self._service.serve(request, sink, Unlimited(step.caller))
         except GatewayError as error:
             job.step_failed(step, error.status, error.message)
-        except Exception:  # noqa: BLE001 - the others have nothing to do with it
+        except Exception:  # noqa: BLE001 - one failure must not end the job
             _log.exception("warming_request_failed", request_id=request_id)
             job.step_failed(step, None, f"The gateway failed; its log has the reason under request id {request_id}.")
         else:

@@ -13,12 +13,12 @@ _KEYS = ("prefixes", "declared", "replicas", "requests_per_second")
 
 @dataclass(frozen=True, slots=True)
 class WarmOrder:
-    """What an operator wants sent.
+    """An operator's order.
 
     Attributes:
-        prefixes: What; None for what the configuration declares.
-        replicas: To which replicas; None for all.
-        requests_per_second: How fast; None for the configured rate.
+        prefixes: The prefixes to send; None: those declared in the configuration.
+        replicas: The replicas to warm up; None: all.
+        requests_per_second: The rate; None: the configured one.
     """
 
     prefixes: list[Declared] | None
@@ -27,10 +27,10 @@ class WarmOrder:
 
 
 def parse_order(body: Mapping[str, object]) -> WarmOrder:
-    """Check an order as far as that goes without knowing the gateway.
+    """Parse an order, without checking that tenants, models and replicas exist.
 
     Raises:
-        Malformed: it is none.
+        Malformed: the order is invalid.
     """
     for key in body:
         if key not in _KEYS:
@@ -45,7 +45,7 @@ def _prefixes(body: Mapping[str, object]) -> list[Declared] | None:
         if body["declared"] is not True:
             raise Malformed(("declared",), "can only be true")
         if "prefixes" in body:
-            raise Malformed(("declared",), "stands alone: what is declared, or the prefixes given here", "conflict")
+            raise Malformed(("declared",), "cannot be combined with prefixes (remove one of them)", "conflict")
         return None
     entries = body.get("prefixes")
     if not isinstance(entries, list) or not entries:

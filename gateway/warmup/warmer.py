@@ -1,4 +1,4 @@
-"""Fills caches: by order of an operator, and by itself when a replica joins."""
+"""Runs warm-up jobs: ordered by an operator, or started when a replica joins."""
 
 import asyncio
 import functools
@@ -17,20 +17,19 @@ from gateway.tasks import TaskGroupOwner
 from gateway.warmup.declared import Declared, Location, Malformed
 from gateway.warmup.document import read_prefixes
 from gateway.warmup.job import Job, JobState
-from gateway.warmup.rate_limit import Clock, Sleep
-from gateway.warmup.runner import Runner, WarmupService
+from gateway.warmup.runner import Clock, Runner, Sleep, WarmupService
 from gateway.warmup.warm_order import parse_order
 from gateway.warmup.warmup_plan import Planner, WarmFleet, WarmupStep, WarmupTenants
 
 _KEPT_JOBS = 32
-_MOST_ORDERS = 32
-"""Orders that may run at the same time."""
+_MAX_ORDERS = 32
+"""Maximum number of orders that run at the same time."""
 
 _log = structlog.get_logger("gateway.warmup")
 
 
-class _Filling:
-    """A replica that is held back while its cache is being filled."""
+class _ReplicaWarmup:
+    """The warm-up of a joined replica, which is held back from clients' requests meanwhile."""
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -38,30 +37,30 @@ class _Filling:
         self.again = False
 
     def cancel(self, reason: str, *, again: bool) -> None:
-        """End it; with ``again``, begin anew as soon as it has ended."""
+        """Cancel it; with ``again`` it is restarted after it has ended."""
         self.cancel_reason, self.again = reason, again
         assert self.task is not None
         self.task.cancel()
 
 
 class Warmer:
-    """Implements ``WarmDesk``. Everything but ``reload`` and ``stop`` is synchronous and wants a running event loop.
+    """Implements ``WarmDesk``. Needs a running event loop.
 
     Args:
-        service: What answers requests; honours ``ChatRequest.warms``.
+        service: Answers requests; honours ``ChatRequest.warms``.
         fleet: The replicas.
         tenants: The tenants.
-        isolated: Whether tenants have prefixes of their own, so that a prefix has to say whose it is.
-        hold: Called with true when a replica should take requests only for want of others, and with false when that is
-            over, however it ended.
-        count: From a prefix's model, endpoint and fields to its prompt tokens; None where nobody can tell.
-        settings: The configuration.
-        discovered: Models whose replicas are found while the gateway runs.
+        isolated: Whether prefixes are separated by tenant, so that a prefix must name its tenant.
+        hold: Called with true when a replica should get requests only if no other one can, and with false when its
+            warm-up has ended for any reason.
+        count: Returns the prompt tokens for a prefix's model, endpoint and fields; None if unknown.
+        settings: The settings.
+        discovered: Returns the models whose replicas are discovered at run time.
         clock: Monotonic seconds.
         sleep: Waits.
 
     Raises:
-        ConfigInvalid: the file of prefixes cannot be used; with its lines.
+        ConfigInvalid: the file of prefixes is invalid; one line per problem.
     """
 
     def __init__(
@@ -87,13 +86,13 @@ class Warmer:
         self._clock = clock
         self._tasks = TaskGroupOwner()
         self._jobs: dict[str, Job] = {}
-        self._filling: dict[ReplicaId, _Filling] = {}
+        self._filling: dict[ReplicaId, _ReplicaWarmup] = {}
         self._early: dict[ReplicaId, None] | None = {}
         self._stopped = False
         self._declared = self._checked(settings.file)
 
     def start(self, order: Mapping[str, object], by: str) -> Mapping[str, object]:
-        """See ``WarmDesk``. Nothing is sent of an order that is wrong in any part."""
+        """See ``WarmDesk``. An order with any invalid part sends nothing."""
         if self._stopped:
             raise ShuttingDown("The gateway is shutting down.", code="shutting_down")
         try:
@@ -106,7 +105,7 @@ class Warmer:
             param = _param(error.location)
             raise BadRequest(f"`{param}`: {error.message}", param=param, code=error.code) from None
         running = sum(job.state is JobState.RUNNING and job.joined is None for job in self._jobs.values())
-        if running >= _MOST_ORDERS:
+        if running >= _MAX_ORDERS:
             raise BadRequest(f"{running} jobs are running already. Wait until one has ended.", code="too_many_jobs")
         rate = wanted.requests_per_second or self._settings.requests_per_second
         job = Job(len(plan.steps), self._clock(), requests_per_second=rate, by=by, down=plan.down)
@@ -116,12 +115,12 @@ class Warmer:
         return job.shown(self._clock())
 
     def job(self, job: str) -> Mapping[str, object] | None:
-        """See ``WarmDesk``. The last jobs are kept, and all that run."""
+        """See ``WarmDesk``. Keeps all running jobs and the last ended ones."""
         known = self._jobs.get(job)
         return None if known is None else known.shown(self._clock())
 
     async def overview(self) -> Mapping[str, object]:
-        """See ``WarmDesk``. Prompts are counted the first time only."""
+        """See ``WarmDesk``. Token counts are cached."""
         declared, counted = self._declared, self._counted
         for position, prefix in enumerate(declared):
             if position not in counted:
@@ -144,46 +143,46 @@ class Warmer:
         }
 
     def recount(self) -> None:
-        """A tokenizer or a template is another one: what was counted by the one before does not hold any more."""
+        """Drop the token counts, because a tokenizer or template has changed."""
         self._counted = {}
 
     def start_background(self) -> None:
-        """Fill the replicas that have joined so far, and from now on every one that does.
+        """Warm up the replicas that have joined so far, and every one that joins later.
 
-        To be called when prompts are encoded as they will be later: an encoder that is still being loaded can put them
-        into another prefix space than the clients' requests, where they are of no use.
+        Call it after encoders are loaded: before, prompts may get a different prefix space than clients' requests, in
+        which their cached blocks are of no use.
         """
         early, self._early = self._early or {}, None
         for replica in early:
-            self._fill(replica)
+            self._warm_up(replica)
 
     def joined(self, replica: ReplicaId) -> None:
-        """A replica came up: for the first time, after it was away, or after a restart. Fill its cache.
+        """Warm up a replica that came up: new, recovered or restarted.
 
-        If that is under way already, it begins anew: what was sent before may be lost.
+        Restarts a running warm-up, because the replica may have lost its cache.
         """
         if self._early is not None:
             self._early[replica] = None
         elif (filling := self._filling.get(replica)) is not None:
             filling.cancel("the replica came up again", again=True)
         else:
-            self._fill(replica)
+            self._warm_up(replica)
 
     def left(self, replica: ReplicaId) -> None:
-        """A replica went down, or is to leave: there is nothing to fill any more."""
+        """Cancel the warm-up of a replica that went down or drains."""
         if self._early is not None:
             self._early.pop(replica, None)
         elif (filling := self._filling.get(replica)) is not None:
             filling.cancel("the replica went down or drains", again=False)
 
     async def reload(self, settings: WarmSettings) -> None:
-        """Take over other settings and read the file again; replicas that are up already get nothing.
+        """Replace the settings and read the file again; does not warm up replicas that are already up.
 
-        A file that cannot be used is logged, and what was declared before stays.
+        An invalid file is logged, and the previous prefixes stay in use.
         """
         self._settings = settings
         try:
-            # Reading YAML takes about half a second a megabyte.
+            # Parsing YAML takes about half a second per megabyte.
             file = None if settings.file is None else await asyncio.to_thread(read_prefixes, settings.file)
             if file is not None:
                 file.check(self._planner.check)
@@ -206,20 +205,20 @@ class Warmer:
         file.check(self._planner.check)
         return file.declared
 
-    def _fill(self, replica: ReplicaId) -> bool:
-        """Begin to fill a replica's cache; returns whether there is anything to send."""
+    def _warm_up(self, replica: ReplicaId) -> bool:
+        """Start a replica's warm-up; returns whether there is anything to send."""
         steps = [] if self._stopped else self._planner.joined(self._declared, replica)
         if not steps:
             return False
         rate = self._settings.requests_per_second
         job = Job(len(steps), self._clock(), requests_per_second=rate, joined=replica)
         self._keep(job)
-        filling = self._filling[replica] = _Filling()
+        filling = self._filling[replica] = _ReplicaWarmup()
         self._hold(replica, True)
         filling.task = self._tasks.spawn(self._run(job, steps, rate, self._settings.max_seconds), name=f"warm-{job.id}")
-        # Callbacks, and not `finally`: a task that is cancelled before its first step never gets to one.
+        # Callbacks, because a task that is cancelled before its first step does not run its `finally`.
         filling.task.add_done_callback(functools.partial(self._ended, job, filling))
-        filling.task.add_done_callback(functools.partial(self._filled, replica, filling))
+        filling.task.add_done_callback(functools.partial(self._warmed_up, replica, filling))
         return True
 
     async def _run(self, job: Job, steps: Sequence[WarmupStep], rate: float, max_seconds: float | None) -> None:
@@ -232,7 +231,7 @@ class Warmer:
         else:
             job.end(JobState.DONE, self._clock())
 
-    def _ended(self, job: Job, filling: _Filling | None, task: asyncio.Task[None]) -> None:
+    def _ended(self, job: Job, filling: _ReplicaWarmup | None, task: asyncio.Task[None]) -> None:
         reason = filling.cancel_reason if filling is not None else ""
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("warming_broke", job=job.id, exc_info=error)
@@ -250,13 +249,13 @@ class Warmer:
             seconds=round(job.seconds(self._clock()), 3),
         )
 
-    def _filled(self, replica: ReplicaId, filling: _Filling, _task: asyncio.Task[None]) -> None:
+    def _warmed_up(self, replica: ReplicaId, filling: _ReplicaWarmup, _task: asyncio.Task[None]) -> None:
         del self._filling[replica]
-        if not (filling.again and self._fill(replica)):
+        if not (filling.again and self._warm_up(replica)):
             self._hold(replica, False)
 
     def _keep(self, job: Job) -> None:
-        """Remember a job, and forget the oldest that have ended."""
+        """Store a job, and drop the oldest ended ones."""
         self._jobs[job.id] = job
         ended = [known.id for known in self._jobs.values() if known.state is not JobState.RUNNING]
         for old in ended[: max(len(self._jobs) - _KEPT_JOBS, 0)]:
@@ -264,5 +263,5 @@ class Warmer:
 
 
 def _param(location: Location) -> str:
-    """``prefixes[3].tenant``."""
+    """The location in the API's form, such as ``prefixes[3].tenant``."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")

@@ -1,4 +1,4 @@
-"""What is sent where."""
+"""Plans which prefixes are sent to which replicas and ranks."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class FleetReplica(Protocol):
 
     @property
     def id(self) -> ReplicaId:
-        """Its name."""
+        """Its id."""
         ...
 
     @property
@@ -28,7 +28,7 @@ class FleetReplica(Protocol):
 
     @property
     def region(self) -> str:
-        """Where it is; empty if that is not said."""
+        """Its region; empty if not configured."""
         ...
 
     @property
@@ -38,7 +38,7 @@ class FleetReplica(Protocol):
 
     @property
     def draining(self) -> bool:
-        """Whether it gets no more requests, because it is to leave."""
+        """Whether it drains and gets no more requests."""
         ...
 
     def targets(self) -> Sequence[Target]:
@@ -47,19 +47,19 @@ class FleetReplica(Protocol):
 
 
 class WarmFleet(Protocol):
-    """The replicas whose caches can be filled."""
+    """The replicas that can be warmed up."""
 
     @property
     def replicas(self) -> Sequence[FleetReplica]:
-        """All of them, those that are down included."""
+        """All replicas, including those that are down."""
         ...
 
 
 class WarmupTenants(Protocol):
-    """Who can have prefixes; the part of ``Gate`` that matters here."""
+    """Looks up tenants; a part of ``Gate``."""
 
     def tenant(self, tenant: str) -> Tenant | None:
-        """The tenant of a name; None if there is none."""
+        """The tenant with an id; None if there is none."""
         ...
 
 
@@ -68,10 +68,10 @@ class WarmupStep:
     """One request to send.
 
     Attributes:
-        index: Position of its prefix in the list.
-        prefix: What.
-        caller: On whose behalf.
-        target: Where to.
+        index: Index of its prefix in the list.
+        prefix: The prefix.
+        caller: The caller on whose behalf it is sent.
+        target: Replica and rank.
     """
 
     index: int
@@ -82,11 +82,11 @@ class WarmupStep:
 
 @dataclass(frozen=True, slots=True)
 class WarmupPlan:
-    """What an order comes down to.
+    """The requests of an order.
 
     Attributes:
-        steps: The requests; never none.
-        down: Replicas that are left out because they are down or drain.
+        steps: The requests; not empty.
+        down: Replicas that are skipped because they are down or drain.
     """
 
     steps: Sequence[WarmupStep]
@@ -94,13 +94,13 @@ class WarmupPlan:
 
 
 class Planner:
-    """Finds out what goes where.
+    """Plans requests.
 
     Args:
         fleet: The replicas.
         tenants: The tenants.
-        isolated: Whether tenants have prefixes of their own.
-        discovered: Models whose replicas are found while the gateway runs: there may be none yet, or others later.
+        isolated: Whether prefixes are separated by tenant.
+        discovered: Returns the models whose replicas are discovered at run time and thus vary.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Planner:
         self._discovered = discovered
 
     def check(self, prefix: Declared) -> Caller:
-        """On whose behalf a prefix is sent.
+        """The caller on whose behalf a prefix is sent.
 
         Raises:
             Malformed: its model, its tenant or one of its replicas does not exist, or its tenant may not use a replica.
@@ -138,11 +138,11 @@ class Planner:
         return caller
 
     def order(self, prefixes: Sequence[Declared], only: frozenset[ReplicaId] | None) -> WarmupPlan:
-        """What an operator asks for.
+        """Plan an order with prefixes.
 
         Args:
-            prefixes: What is to be sent.
-            only: To which replicas; None for all. A prefix whose model none of them serves is passed over.
+            prefixes: The prefixes to send.
+            only: The replicas to warm up; None: all. A prefix whose model none of them serves is skipped.
 
         Raises:
             Malformed: something does not exist or is down, or there is nothing to send; with the location in the order.
@@ -158,14 +158,14 @@ class Planner:
                 raise error.within("prefixes", index) from None
             named = only is not None or prefix.replicas is not None
             for replica in chosen:
-                if _takes(replica):
+                if _accepts_requests(replica):
                     steps += [WarmupStep(index, prefix, caller, target) for target in replica.targets()]
                 elif named:
                     where = ("replicas",) if only is not None else ("prefixes", index, "replicas")
-                    raise _left_out(replica, where)
+                    raise _unavailable(replica, where)
                 else:
                     down[replica.id] = None
-            if chosen and not any(_takes(replica) for replica in chosen):
+            if chosen and not any(_accepts_requests(replica) for replica in chosen):
                 message = f"no replica of {prefix.model!r} that it could be sent to is up."
                 raise Malformed(("prefixes", index, "model"), message, "no_replica")
         if not steps:
@@ -173,13 +173,13 @@ class Planner:
         return WarmupPlan(steps, list(down))
 
     def declared(self, prefixes: Sequence[Declared], only: frozenset[ReplicaId] | None) -> WarmupPlan:
-        """What an operator asks for who wants everything sent that the configuration declares.
+        """Plan an order for the prefixes declared in the configuration.
 
-        As for a replica that joins, what cannot be sent any more is left out.
+        As for a joined replica, prefixes that can no longer be sent are skipped.
 
         Args:
-            prefixes: What is declared.
-            only: To which replicas; None for all that are up.
+            prefixes: The declared prefixes.
+            only: The replicas to warm up; None: all that are up.
 
         Raises:
             Malformed: a replica does not exist or is down, or there is nothing to send.
@@ -194,10 +194,10 @@ class Planner:
             if only is not None and replica.id not in only:
                 continue
             own = self.joined(prefixes, replica.id)
-            if _takes(replica):
+            if _accepts_requests(replica):
                 steps += own
             elif only is not None:
-                raise _left_out(replica, ("replicas",))
+                raise _unavailable(replica, ("replicas",))
             elif own:
                 down.append(replica.id)
         if not steps:
@@ -205,7 +205,7 @@ class Planner:
         return WarmupPlan(steps, down)
 
     def joined(self, prefixes: Sequence[Declared], replica_id: ReplicaId) -> Sequence[WarmupStep]:
-        """What a replica gets that has just come up. Prefixes that cannot be sent any more are logged and left out."""
+        """Plan the warm-up of a joined replica. Prefixes that can no longer be sent are logged and skipped."""
         replica = next((replica for replica in self._fleet.replicas if replica.id == replica_id), None)
         steps: list[WarmupStep] = []
         for index, prefix in enumerate(prefixes):
@@ -237,16 +237,16 @@ class Planner:
                 raise Malformed(("replicas",), message, "unknown_replica")
 
     def _chosen(self, prefix: Declared, caller: Caller, only: frozenset[ReplicaId] | None) -> list[FleetReplica]:
-        asked = [
+        requested = [
             replica
             for replica in self._fleet.replicas
             if replica.model == prefix.model
             and (prefix.replicas is None or replica.id in prefix.replicas)
             and (only is None or replica.id in only)
         ]
-        allowed = [replica for replica in asked if _admits(caller.tenant, replica)]
-        if asked and not allowed:
-            message = f"{_names(asked)}: not in a region of its tenant: {_regions(caller.tenant)}."
+        allowed = [replica for replica in requested if _admits(caller.tenant, replica)]
+        if requested and not allowed:
+            message = f"{_names(requested)}: not in a region of its tenant: {_regions(caller.tenant)}."
             raise Malformed(("tenant",), message, "region_not_allowed")
         return allowed
 
@@ -262,11 +262,11 @@ class Planner:
         return tenant
 
 
-def _takes(replica: FleetReplica) -> bool:
+def _accepts_requests(replica: FleetReplica) -> bool:
     return bool(replica.up) and not replica.draining
 
 
-def _left_out(replica: FleetReplica, where: Location) -> Malformed:
+def _unavailable(replica: FleetReplica, where: Location) -> Malformed:
     if replica.up:
         return Malformed(where, f"{replica.id} drains; nothing was sent.", "replica_draining")
     return Malformed(where, f"{replica.id} is down; nothing was sent.", "replica_down")

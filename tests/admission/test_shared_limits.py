@@ -137,7 +137,7 @@ def test_tenants_without_an_entry_of_their_own():
 
 def test_nothing_is_kept_for_telling_where_nobody_asks_nor_beyond_a_bound():
     door = Door()
-    door.all = AllLimits({}, Limits(concurrent=1), most_unlisted=5)
+    door.all = AllLimits({}, Limits(concurrent=1), max_unlisted=5)
     for number in range(50):
         door.all.release(f"t{number}", door.admits(name=f"t{number}"))
     assert door.all.touched is None

@@ -2,7 +2,7 @@
 
 from admission_door import Door
 
-from gateway.admission.all_limits import MOST_UNLISTED, AllLimits
+from gateway.admission.all_limits import MAX_UNLISTED, AllLimits
 from gateway.admission.tenant_limits import Limits
 from gateway.core.errors import RateLimited
 
@@ -45,7 +45,7 @@ def test_a_tenant_between_two_requests_is_not_forgotten():
 
 
 def test_of_those_at_rest_the_one_unseen_for_longest_is_forgotten():
-    limits = AllLimits({}, Limits(requests_per_second=1), most_unlisted=3)
+    limits = AllLimits({}, Limits(requests_per_second=1), max_unlisted=3)
     for name in ("a", "b", "c"):
         limits.release(name, admitted(limits, name))
     assert admitted(limits, "a") is None  # refused, but seen
@@ -56,7 +56,7 @@ def test_of_those_at_rest_the_one_unseen_for_longest_is_forgotten():
 
 
 def test_one_with_a_request_running_is_never_forgotten():
-    limits = AllLimits({}, Limits(concurrent=1), most_unlisted=2)
+    limits = AllLimits({}, Limits(concurrent=1), max_unlisted=2)
     running = admitted(limits, "a")
     for number in range(100):
         limits.release(f"t{number}", admitted(limits, f"t{number}"))
@@ -66,7 +66,7 @@ def test_one_with_a_request_running_is_never_forgotten():
 
 
 def test_one_with_a_request_running_is_never_forgotten_after_a_change_either():
-    limits = AllLimits({}, Limits(concurrent=1), most_unlisted=2)
+    limits = AllLimits({}, Limits(concurrent=1), max_unlisted=2)
     running = admitted(limits, "a")
     limits.replace({}, Limits(concurrent=1))
     for number in range(100):
@@ -77,7 +77,7 @@ def test_one_with_a_request_running_is_never_forgotten_after_a_change_either():
 
 
 def test_more_may_run_at_once_than_are_remembered_at_rest():
-    limits = AllLimits({}, Limits(concurrent=1), most_unlisted=2)
+    limits = AllLimits({}, Limits(concurrent=1), max_unlisted=2)
     running = {f"t{number}": admitted(limits, f"t{number}") for number in range(50)}
     assert all(admitted(limits, name) is None for name in running)
     for name, state in running.items():
@@ -87,8 +87,8 @@ def test_more_may_run_at_once_than_are_remembered_at_rest():
 
 def test_a_flood_of_names_takes_bounded_memory():
     gate = door(requests_per_second=1)
-    for number in range(MOST_UNLISTED + 500):
+    for number in range(MAX_UNLISTED + 500):
         gate.admit(peer=PROXY, x_tenant_id=f"t{number}").release()
     limits = gate.gate._limits
-    assert len(limits._idle) == MOST_UNLISTED
+    assert len(limits._idle) == MAX_UNLISTED
     assert not limits._busy

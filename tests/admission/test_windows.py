@@ -19,7 +19,7 @@ def test_never_more_requests_than_the_limit_in_any_window(count, period, pauses,
         now += pause
         in_window = sum(time + period > now for time in admitted)
         wait = window.wait_seconds(now)
-        assert window.standing(now)[0] == count - in_window
+        assert window.remaining(now)[0] == count - in_window
         # exact: refused only if it would be one too many
         assert (wait > 0) == (in_window == count)
         if not wait:
@@ -58,11 +58,11 @@ def test_what_is_taken_back_does_not_count():
     window.take_back(0.5)
     window.take_back(0.5)
     window.take_back(0.3)
-    assert window.standing(0.6) == (1, pytest.approx(0.4))
+    assert window.remaining(0.6) == (1, pytest.approx(0.4))
     window.take_back(0.0)
-    assert window.standing(0.6) == (2, 0.0)
+    assert window.remaining(0.6) == (2, 0.0)
     window.take_back(-5.0)
-    assert window.standing(0.6) == (2, 0.0)
+    assert window.remaining(0.6) == (2, 0.0)
 
 
 def test_a_changed_limit_counts_what_was_admitted_before():
@@ -72,7 +72,7 @@ def test_a_changed_limit_counts_what_was_admitted_before():
     window.change(1, 1.0)
     assert window.wait_seconds(0.3) == pytest.approx(0.9)  # until the last of the three is gone
     window.change(4, 1.0)
-    assert window.standing(0.3)[0] == 1
+    assert window.remaining(0.3)[0] == 1
     window.change(3, 2.0)
     assert window.wait_seconds(1.05) == pytest.approx(0.95)
 
@@ -89,7 +89,7 @@ def test_never_more_tokens_than_the_limit_in_any_minute(steps):
         now += pause
         in_minute = sum(count for time, count in taken if time + 60 > now)
         in_longer = sum(count for time, count in taken if time + 60 + moment > now)
-        left, reset = window.standing(now)
+        left, reset = window.remaining(now)
         assert limit - in_longer <= left <= limit - in_minute
         assert reset <= 60 + 1e-9
         if tokens > limit:
@@ -127,7 +127,7 @@ def test_after_every_correction_what_counts_is_what_the_engine_counted(steps):
     actual = []
     for pause, charged, counted, at_once in steps:
         now += pause
-        window.standing(now)
+        window.remaining(now)
         pending.append((window.charge(charged, now), charged, counted, len(actual)))
         actual.append([now, charged])
         if at_once:
@@ -135,20 +135,20 @@ def test_after_every_correction_what_counts_is_what_the_engine_counted(steps):
                 window.correct(charge, after - before)
                 actual[position][1] = after
             pending.clear()
-        used = 10_000 - window.standing(now)[0]
+        used = 10_000 - window.remaining(now)[0]
         assert sum(count for time, count in actual if time + 60 > now) <= used
         assert used <= sum(count for time, count in actual if time + 60.25 > now)
-    assert window.standing(now + 61) == (10_000, 0.0)
+    assert window.remaining(now + 61) == (10_000, 0.0)
     for charge, before, after, _ in pending:  # over a minute late: it does not count any more
         window.correct(charge, after - before)
-    assert window.standing(now + 61) == (10_000, 0.0)
+    assert window.remaining(now + 61) == (10_000, 0.0)
 
 
 def test_more_tokens_than_charged_may_go_beyond_the_limit_and_the_next_wait_for_it():
     window = TokenWindow(100)
     charge = window.charge(60, 0.0)
     window.correct(charge, 200)
-    assert window.standing(1.0)[0] == 0
+    assert window.remaining(1.0)[0] == 0
     assert window.wait_seconds(1, 1.0) == pytest.approx(59.0)
     assert window.wait_seconds(100, 60.0) == 0
 
@@ -157,22 +157,22 @@ def test_tokens_kept_as_one_count_until_the_last_of_them_is_a_minute_old():
     window = TokenWindow(100)
     window.charge(10, 0.0)
     window.charge(90, 0.2)
-    assert window.standing(60.1) == (0, pytest.approx(0.1))
-    assert window.standing(60.2) == (100, 0.0)
+    assert window.remaining(60.1) == (0, pytest.approx(0.1))
+    assert window.remaining(60.2) == (100, 0.0)
 
 
 def test_a_steady_stream_does_not_keep_its_own_beginning_counted():
     window = TokenWindow(1000)
     for number in range(300):  # one token every 0.2 seconds, for a minute
         window.charge(1, number / 5)
-    assert window.standing(60.5)[0] >= 1000 - 300 + 2
-    assert window.standing(90.0)[0] >= 1000 - 150
+    assert window.remaining(60.5)[0] >= 1000 - 300 + 2
+    assert window.remaining(90.0)[0] >= 1000 - 150
 
 
 def test_memory_is_bounded_however_many_charges_come():
     window = TokenWindow(10**9)
     for number in range(100_000):
-        window.standing(number / 500)
+        window.remaining(number / 500)
         window.charge(1, number / 500)
     assert len(window._charges) <= 60 / TokenWindow.MOMENT_SECONDS + 2
 
@@ -184,5 +184,5 @@ def test_windows_keep_nothing_older_than_themselves_where_others_alone_take_from
         tokens.charge(3, float(second))
     assert len(pickle.dumps(requests)) < 1000
     assert len(pickle.dumps(tokens)) < 5000
-    assert requests.standing(9998.5)[0] == 4
-    assert tokens.standing(9998.5)[0] == 1000 - 30 * 3
+    assert requests.remaining(9998.5)[0] == 4
+    assert tokens.remaining(9998.5)[0] == 1000 - 30 * 3

@@ -9,8 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from gateway.canon.edits import Edit
-from gateway.canon.rule import Detected
+from gateway.canon.rule import Detected, Edit
 from gateway.canon.rulebook import Rulebook
 from gateway.commands import canon
 from gateway.commands.canon_report import WIDTH

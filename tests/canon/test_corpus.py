@@ -11,8 +11,8 @@ from operator import attrgetter
 import pytest
 from corpus_reader import LEADING, corpus, count, last_heard, leading, prompt_of, strings
 
-from gateway.canon.building import rulebook
 from gateway.canon.rule import RuleContext
+from gateway.canon.rulebook import rulebook
 from gateway.config.canon_settings import CanonSettings, DynamicSuffixSettings
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint

@@ -49,7 +49,7 @@ def test_no_more_are_remembered_than_allowed(most):
 
 def test_what_is_asked_for_again_stays_remembered():
     counter = Counter()
-    counts = TokenCounts(counter, most=10)
+    counts = TokenCounts(counter, max_texts=10)
     for number in range(1000):
         counts(long("kept"))
         counts(long(number))
@@ -58,7 +58,7 @@ def test_what_is_asked_for_again_stays_remembered():
 
 def test_what_is_not_asked_for_again_is_forgotten():
     counter = Counter()
-    counts = TokenCounts(counter, most=10)
+    counts = TokenCounts(counter, max_texts=10)
     for number in [*range(20), 0]:
         counts(long(number))
     assert counter.asked.count(long(0)) == 2
@@ -71,7 +71,7 @@ def test_nothing_of_a_text_is_kept():
 
 
 def test_several_threads_get_the_right_counts():
-    counts = TokenCounts(len, most=50)
+    counts = TokenCounts(len, max_texts=50)
     texts = ["x" * (100 + n % 200) for n in range(20_000)]
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(counts, texts)) == list(map(len, texts))

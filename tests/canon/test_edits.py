@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.canon.edits import REMOVED, Edit, applied
+from gateway.canon.rule import REMOVED, Edit, applied
 from gateway.core.canonical import RuleName
 
 RULE = RuleName.WHITESPACE

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from requests_at_random import chats
 
-from gateway.canon.edits import REMOVED, Edit, applied
 from gateway.canon.rewrite import rewritten
+from gateway.canon.rule import REMOVED, Edit, applied
 from gateway.core.canonical import RuleName
 
 BODY = b"""{

@@ -2,10 +2,8 @@
 
 import itertools
 
-from gateway.canon.building import rulebook
-from gateway.canon.edits import Edit
-from gateway.canon.rule import Detected, RuleContext
-from gateway.canon.rulebook import Rulebook
+from gateway.canon.rule import Detected, Edit, RuleContext
+from gateway.canon.rulebook import Rulebook, rulebook
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleName
 

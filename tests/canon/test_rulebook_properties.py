@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from requests_at_random import chats, completions
 
-from gateway.canon.building import rulebook
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import RuleContext
+from gateway.canon.rulebook import rulebook
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint

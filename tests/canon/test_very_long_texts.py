@@ -7,9 +7,9 @@ import orjson
 import pytest
 from cpu_limit import cpu_seconds
 
-from gateway.canon.building import rulebook
 from gateway.canon.rewrite import RawJson
 from gateway.canon.rule import RuleContext
+from gateway.canon.rulebook import rulebook
 from gateway.canon.rules.dynamic.search import OperatorSlots
 from gateway.config.canon_settings import CanonSettings, SlotSettings
 from gateway.core.canonical import RuleName

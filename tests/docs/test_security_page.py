@@ -79,7 +79,7 @@ FIXED: dict[str, Any] = {
     "Path in logs and errors": keys._SHOWN_CHARS,
     "Client's own `cache_salt`": salt._LONGEST_CLIENT_SALT,
     "Request headers that one preflight allows": cors._MAX_ALLOWED_HEADERS,
-    "Unlisted tenants whose use of their limits is remembered": all_limits.MOST_UNLISTED,
+    "Unlisted tenants whose use of their limits is remembered": all_limits.MAX_UNLISTED,
     "Ended spaces shown": lives._ENDED_KEPT,
     "Head of a replica's answer": connection._MAX_OVERHEAD,
     "Answer that is held until it is complete; larger ones are streamed through": answer._MAX_HELD_BYTES,
@@ -101,12 +101,12 @@ FIXED: dict[str, Any] = {
     "Pieces of personal data counted of a prompt": counting._MAX_FINDINGS,
     "Requests that wait to be searched": counting._MAX_WAITING,
     "Context blocks that wait for Redis": context._WAITING_BYTES,
-    "Lines of the audit log that wait for the disk": audit_writer._MOST_LINES,
+    "Lines of the audit log that wait for the disk": audit_writer._MAX_LINES,
     "Spans that wait to be exported": export._QUEUED_SPANS,
     "Body of a reset": orders.RESET_BYTES,
     "Body of an order to drain": orders.DRAIN_BYTES,
     "Body of an order to warm": orders.WARM_BYTES,
-    "Orders to warm at the same time": warmer._MOST_ORDERS,
+    "Orders to warm at the same time": warmer._MAX_ORDERS,
     "Clients of the live stream": live.MOST_LISTENERS,
 }
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx
 
-from gateway.canon.building import rulebook
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import RuleContext
+from gateway.canon.rulebook import rulebook
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint

@@ -8,8 +8,7 @@ import msgspec
 import orjson
 from answered_requests import answered
 
-from gateway.canon.edits import Edit
-from gateway.canon.rule import Detected
+from gateway.canon.rule import Detected, Edit
 from gateway.canon.rulebook import Rulebook
 from gateway.canon.texts import texts
 from gateway.config.canon_settings import CanonSettings

@@ -268,7 +268,7 @@ async def test_an_outage_is_one_line_in_the_log_and_its_end_another(world, full_
 
 
 async def test_what_there_was_no_room_for_is_counted_where_it_is_missing(world, full_disk):
-    w = world(most_lines=3)
+    w = world(max_lines=3)
     full_disk(0)
     w.writer.start()
     w.put(1, 2, 3, 4, 5)
@@ -284,7 +284,7 @@ async def test_what_there_was_no_room_for_is_counted_where_it_is_missing(world, 
 
 
 async def test_lines_behind_a_gap_stand_behind_it(world):
-    w = world(most_lines=2)
+    w = world(max_lines=2)
     w.put(1, 2, 3)
     w.writer._waiting.popleft()  # as if the thread had just taken one away
     w.put(4)
@@ -293,7 +293,7 @@ async def test_lines_behind_a_gap_stand_behind_it(world):
 
 
 async def test_losing_lines_counts_as_an_error_even_if_nothing_fails(world):
-    w = world(most_lines=1)
+    w = world(max_lines=1)
     w.put(1, 2, 3)
     assert w.errors == 1
 
@@ -344,7 +344,7 @@ async def test_a_device_that_is_always_full_holds_nobody_up(capsys):
 async def test_even_an_error_of_another_kind_does_not_end_it(world, monkeypatch):
     w = world()
     with monkeypatch.context() as patched:
-        patched.setattr(RotatedFile, "_opened", lambda _: 1 / 0)
+        patched.setattr(RotatedFile, "_current_stream", lambda _: 1 / 0)
         w.writer.start()
         w.put(1)
         await until(lambda: w.errors >= 2)

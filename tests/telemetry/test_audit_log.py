@@ -259,7 +259,7 @@ def test_a_file_that_cannot_be_opened_is_a_mistake_in_the_configuration(tmp_path
 
 def test_a_folder_that_cannot_be_written_could_not_rotate(tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda *_: False)  # tests may run as root, who may write everywhere
-    with pytest.raises(ConfigInvalid, match="could not be rotated"):
+    with pytest.raises(ConfigInvalid, match="cannot be rotated"):
         check_writable(AuditSettings(file=f"{tmp_path}/audit.jsonl"))
 
 

@@ -124,11 +124,11 @@ def test_an_empty_file_says_what_it_needs(mistakes, name, content):
         ("p.yaml", "- {model: *m}", "1: not valid YAML: found undefined alias 'm'"),
         ("p.yaml", "- {model: \x07}", "1: not valid YAML: a control character (remove it)"),
         ("p.yaml", "[" * 5000, "1: not valid YAML: nested deeper than 64 levels"),
-        ("p.yaml", GOOD + "- {model: m, model: n}", "2: [1].model: stands twice, first on line 2 (remove one)"),
-        ("p.yaml", GOOD + "- <<: {model: m}", "2: [1].<<: merge keys are not read (write the keys out)"),
-        ("p.yaml", "- {model: !secret m}", "1: [0].model: a tag that is not known or does not fit: !secret"),
-        ("p.yaml", "- {model: !!int m}", "1: [0].model: a tag that is not known or does not fit"),
-        ("p.yaml", "- !!set {a}", "1: [0]: a tag that is not known: tag:yaml.org,2002:set"),
+        ("p.yaml", GOOD + "- {model: m, model: n}", "2: [1].model: duplicate key, first on line 2 (remove one)"),
+        ("p.yaml", GOOD + "- <<: {model: m}", "2: [1].<<: merge keys are not supported (write the keys out)"),
+        ("p.yaml", "- {model: !secret m}", "1: [0].model: unknown tag, or one that does not match the value: !secret"),
+        ("p.yaml", "- {model: !!int m}", "1: [0].model: unknown tag, or one that does not match the value"),
+        ("p.yaml", "- !!set {a}", "1: [0]: unknown tag: tag:yaml.org,2002:set"),
         ("p.yaml", "- {[1]: x}", "1: [0]: a key must be plain text"),
         ("p.yaml", "- &a {x: *a}", "1: [0].x: an alias that refers to itself"),
         ("p.yaml", f"- {{top_k: {'9' * 5000}}}", "1: [0].top_k: not a usable number"),
@@ -139,9 +139,9 @@ def test_an_empty_file_says_what_it_needs(mistakes, name, content):
         ("p.json", "[1", "1: not valid JSON: expected `,` or `]` behind a prefix"),
         ("p.json", "[", "1: not valid JSON: Expecting value"),
         ("p.json", "[1,", "1: not valid JSON: Expecting value"),
-        ("p.json", "[1]\n[2]", "2: not valid JSON: something stands behind the list (remove it)"),
-        ("p.json", '[{"a": 1,\n "a": 2}]', "1: not valid JSON: the key 'a' stands twice in one object (remove one)"),
-        ("p.json", '[\n{"a": NaN}]', "2: not valid JSON: NaN is no number of JSON"),
+        ("p.json", "[1]\n[2]", "2: not valid JSON: more text behind the list (remove it)"),
+        ("p.json", '[{"a": 1,\n "a": 2}]', "1: not valid JSON: duplicate key 'a' in one object (remove one)"),
+        ("p.json", '[\n{"a": NaN}]', "2: not valid JSON: NaN is not a JSON number"),
         ("p.json", "[" * 100_000, "1: not valid JSON: nested too deep"),
         ("p.json", f"[{{'top_k': {'9' * 5000}}}]", "1: not valid JSON"),
         ("p.jsonl", '{"a": 1}\n{"a": \n', "2: not valid JSON: Expecting value"),
@@ -156,7 +156,7 @@ def test_a_file_that_cannot_be_read_names_the_line(mistakes, name, content, expe
 
 
 def test_aliases_inside_of_aliases_do_not_eat_the_memory(mistakes, monkeypatch):
-    monkeypatch.setattr(document, "_MOST_VALUES", 10_000)
+    monkeypatch.setattr(document, "_MAX_VALUES", 10_000)
     lines = ["- {x0: &x0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]}"]
     lines += [f"- {{x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]}}" for n in range(1, 12)]
     (problem,) = mistakes("\n".join(lines))

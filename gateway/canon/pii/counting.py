@@ -1,11 +1,13 @@
-"""Counts what is found in requests that were answered: later, a little at a time, and never at a request's cost.
+"""Counts findings in answered requests, in small portions in the background.
 
-Hashes of what prompts begin with. They stay in memory, and steer only what is called shared.
+Hashes of prompt beginnings decide which findings are shared; they stay in memory. ``Tally`` keeps the counts by prefix
+space.
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -13,27 +15,85 @@ import structlog
 import xxhash
 
 from gateway.canon.pii.passages import Beginning, Passage, beginnings, has_more_pieces
-from gateway.canon.pii.patterns import Hit
-from gateway.canon.pii.scanner import Scanner
+from gateway.canon.pii.scanner import Hit, Scanner
 from gateway.canon.pii.shared_prefixes import Conversation, SharedPrefixes
-from gateway.canon.pii.tally import Tally
 from gateway.config.operator_patterns import TooSlow
 from gateway.core.errors import Overloaded
-from gateway.core.personal_findings import PersonalFinding
+from gateway.core.personal_findings import FindingReport, PersonalFinding
 from gateway.core.ports import PersonalDataObserver
 from gateway.core.request import ChatRequest, Endpoint
+
+
+@dataclass(slots=True)
+class _Count:
+    requests: int = 0
+    shared: bool = False
+
+
+class Tally:
+    """Counts findings, with LRU eviction.
+
+    Args:
+        max_findings_per_space: Capacity per space.
+        max_findings: Total capacity; whole spaces are evicted. A finding takes about 400 bytes.
+    """
+
+    def __init__(self, max_findings_per_space: int, max_findings: int) -> None:
+        self._max_per_space = max_findings_per_space
+        self._max = max_findings
+        self._spaces: OrderedDict[str, OrderedDict[PersonalFinding, _Count]] = OrderedDict()
+        self._findings = 0
+
+    def __len__(self) -> int:
+        return self._findings
+
+    def count(self, space: str, finding: PersonalFinding, *, shared: bool) -> bool:
+        """Count a request with a finding.
+
+        Returns:
+            Whether the finding is new, or shared for the first time.
+        """
+        findings = self._spaces.setdefault(space, OrderedDict())
+        self._spaces.move_to_end(space)
+        known = findings.get(finding)
+        if known is None:
+            known = findings[finding] = _Count()
+            self._findings += 1
+            self._evict(findings)
+        else:
+            findings.move_to_end(finding)
+        is_new = known.requests == 0 or (shared and not known.shared)
+        known.requests += 1
+        known.shared |= shared
+        return is_new
+
+    def reports(self, space: str) -> Sequence[FindingReport]:
+        """Findings in a space, most frequent first."""
+        counts = self._spaces.get(space)
+        if counts is None:
+            return ()
+        reports = [FindingReport(finding, count.requests, count.shared) for finding, count in counts.items()]
+        return sorted(reports, key=lambda report: (-report.requests, report.finding.path, report.finding.start))
+
+    def _evict(self, findings: OrderedDict[PersonalFinding, _Count]) -> None:
+        if len(findings) > self._max_per_space:
+            findings.popitem(last=False)
+            self._findings -= 1
+        while self._findings > self._max and len(self._spaces) > 1:
+            _, evicted = self._spaces.popitem(last=False)
+            self._findings -= len(evicted)
 
 
 def beginning_of_findings(
     beginning: Beginning, found: Mapping[int, Sequence[Hit]], *, space: str, seed: int
 ) -> Iterator[tuple[Passage, Hit, int]]:
-    """Every finding with the hash of the prompt's text up to its end.
+    """Every finding with the hash of the prompt up to the finding's end.
 
     Args:
         beginning: The prompt.
-        found: What was found, by position of the passage in the beginning.
-        space: The prompt's space; equal texts of different spaces share nothing.
-        seed: Of the hash.
+        found: Findings by position of the passage in the beginning.
+        space: The prompt's space; equal texts in different spaces have different hashes.
+        seed: Seed of the hash.
     """
     running = xxhash.xxh3_64(space.encode(), seed=seed)
     last = max(found)
@@ -51,16 +111,16 @@ def beginning_of_findings(
 
 
 def conversation_of(beginning: Beginning, session: str | None, *, seed: int) -> Conversation:
-    """Which conversation a prompt belongs to: its session's, else that of all prompts with the same first question."""
+    """Conversation of a prompt: its session, or else all prompts with the same first user message."""
     if session is not None:
         return Conversation(xxhash.xxh3_64_intdigest(session.encode("utf-8", "surrogatepass"), seed=seed))
     if len(beginning) == 1 and isinstance(prompt := beginning[0], Passage):
         text = prompt.text
 
-        def begins(length: int) -> int:
+        def hash_of_first(length: int) -> int:
             return xxhash.xxh3_64_intdigest(text[:length].encode(), seed=seed)
 
-        return Conversation(begins(len(text)), len(text), begins)
+        return Conversation(hash_of_first(len(text)), len(text), hash_of_first)
     running = xxhash.xxh3_64(seed=seed)
     for part in beginning:
         running.update(part.text.encode() if isinstance(part, Passage) else part)
@@ -69,12 +129,12 @@ def conversation_of(beginning: Beginning, session: str | None, *, seed: int) -> 
 
 _MAX_WAITING = 4096
 _MAX_PIECES = 4096
-"""Messages and content parts of a request, which are looked at between two turns of the event loop."""
+"""Messages and content parts of a request, which are processed without yielding to the event loop."""
 _MAX_WAITING_BYTES = 32 * 1024 * 1024
 _MAX_FINDINGS = 1000
-"""Findings of a prompt that are counted, its first ones. Each takes about 10 microseconds on the event loop."""
+"""Findings counted per prompt. Each takes about 10 microseconds on the event loop."""
 _PORTION = 100
-"""Findings, or prompts of a request, between two turns of the event loop."""
+"""Findings, or prompts of a request, processed before yielding to the event loop."""
 
 _log = structlog.get_logger("gateway.canon")
 
@@ -85,15 +145,15 @@ class _PendingCount(NamedTuple):
 
 
 class Counting:
-    """Takes requests as they come and counts them in their order, of each prompt at most 1,000 findings.
+    """Queue of requests whose findings are counted, at most 1,000 per prompt.
 
     Args:
-        scanner: Searches their texts.
-        shared: Knows which prefixes are shared.
-        tally: Keeps what was found.
-        observer: Is told of it.
-        max_characters: Prompts with more of them to search are skipped.
-        seed: Of the hashes of prefixes.
+        scanner: Searches the texts.
+        shared: Decides which prefixes are shared.
+        tally: Counts the findings.
+        observer: Notified of findings and skipped requests.
+        max_characters: Prompts with more characters to search are skipped.
+        seed: Seed of the prefix hashes.
     """
 
     def __init__(
@@ -117,7 +177,7 @@ class Counting:
         self._awake = asyncio.Event()
 
     def add(self, request: ChatRequest, space: str) -> None:
-        """Count a request soon; if too much is waiting already, it is skipped, and that is counted."""
+        """Enqueue a request; a full queue skips it, and the observer counts that."""
         if request.endpoint is Endpoint.CHAT and has_more_pieces(request, _MAX_PIECES, with_user=True):
             self._observer.on_personal_data_skipped(request.caller.tenant)
             return
@@ -130,7 +190,7 @@ class Counting:
         self._awake.set()
 
     async def run(self) -> None:
-        """Count for ever. One request, or the short texts of one, is done between two turns of the event loop."""
+        """Process the queue until cancelled; yields to the event loop after each request."""
         while True:
             if not self._waiting:
                 self._awake.clear()
@@ -139,8 +199,8 @@ class Counting:
             self._waiting_bytes -= request.size
             try:
                 await self._count(request, space)
-            except Exception as error:  # noqa: BLE001 - reports are less than the gateway
-                # The type alone: a message may quote what it choked on, a prompt.
+            except Exception as error:  # noqa: BLE001 - a failed report must not end the task
+                # The type only: a message may quote the prompt.
                 _log.error("personal_data_scan_failed", request_id=request.request_id, error=type(error).__name__)
             await asyncio.sleep(0)
 
@@ -169,7 +229,7 @@ class Counting:
                 self._report(request, space, passage, hit, shared=shared)
 
     def _searched(self, beginning: Beginning) -> dict[int, str] | None:
-        """What is searched of a prompt, by position; None if it is too much."""
+        """The texts to search, by position; None if they are too long."""
         searched = {
             position: part.text
             for position, part in enumerate(beginning)
@@ -179,5 +239,5 @@ class Counting:
 
     def _report(self, request: ChatRequest, space: str, passage: Passage, hit: Hit, *, shared: bool) -> None:
         finding = PersonalFinding(hit.kind, passage.name, hit.start, hit.length)
-        news = self._tally.count(space, finding, shared=shared)
-        self._observer.on_personal_data(request, space, finding, shared=shared, new=news)
+        is_new = self._tally.count(space, finding, shared=shared)
+        self._observer.on_personal_data(request, space, finding, shared=shared, new=is_new)

@@ -1,4 +1,4 @@
-"""The parts of a prompt: what is searched for personal data, and in which order a prompt begins with what."""
+"""Splits the beginning of a prompt into texts, some of which are searched for personal data, and other parts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ class Passage:
     """A text of a prompt.
 
     Attributes:
-        path: Where it stands in the request.
+        path: Path in the request.
         text: The text.
-        searched: Whether personal data is looked for in it.
+        searched: Whether it is searched for personal data.
     """
 
     path: Path
@@ -26,23 +26,22 @@ class Passage:
 
     @property
     def name(self) -> str:
-        """Its path in the API's dotted form, such as ``messages[0].content[1].text``."""
+        """The path in the API's dotted form, such as ``messages[0].content[1].text``."""
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
         return "".join(steps).removeprefix(".")
 
 
 _PART_TEXTS = ("text", "refusal", "thinking")
 _MESSAGE_TEXTS = ("name", "reasoning", "reasoning_content", "refusal")
-"""Where engines take text of a prompt from besides ``content``."""
+"""Members besides ``content`` whose text engines put into the prompt."""
 
 
 Beginning = list[Passage | bytes]
-"""A prompt from its first character through its first user message. Bytes stand for what is no text: roles, boundaries,
-media."""
+"""A prompt up to and including its first user message. Bytes represent the other parts: roles, boundaries, media."""
 
 
 def beginnings(request: ChatRequest) -> list[Beginning]:
-    """The beginning of every prompt of a request: one for a chat, and one for each prompt that is a text.
+    """The beginning of every prompt of a request: one for a chat, one for each text prompt of a completion.
 
     In a chat, the messages before the first one with the role ``user`` are searched; without such a message, all are.
     """
@@ -59,30 +58,30 @@ def beginnings(request: ChatRequest) -> list[Beginning]:
     ]
 
 
-def has_more_pieces(request: ChatRequest, most: int, *, with_user: bool) -> bool:
-    """Whether there are more messages and content parts than that in front of the first message of the user.
+def has_more_pieces(request: ChatRequest, limit: int, *, with_user: bool) -> bool:
+    """Whether more than ``limit`` messages and content parts precede the first user message.
 
     Args:
         request: A chat.
-        most: How many.
-        with_user: Whether the first message of the user counts as well.
+        limit: Maximum number of messages and parts.
+        with_user: Whether to count the first user message as well.
     """
     pieces = 0
     for message in request.fields["messages"]:
-        asks = message["role"] == "user"
-        if asks and not with_user:
+        is_user = message["role"] == "user"
+        if is_user and not with_user:
             break
         content = message.get("content")
         pieces += 1 + (len(content) if isinstance(content, list) else 0)
-        if pieces > most:
+        if pieces > limit:
             return True
-        if asks:
+        if is_user:
             break
     return False
 
 
 def leading(request: ChatRequest) -> list[Passage]:
-    """The searched texts of a chat, without the work ``beginnings`` has with what is no text."""
+    """The searched texts of a chat; faster than ``beginnings``, because it does not encode the other parts."""
     found: list[Passage] = []
     for position, message in enumerate(request.fields["messages"]):
         if message["role"] == "user":
@@ -93,17 +92,17 @@ def leading(request: ChatRequest) -> list[Passage]:
 
 def _conversation(messages: list[dict[str, Any]]) -> Iterator[Passage | bytes]:
     for position, message in enumerate(messages):
-        asks = message["role"] == "user"
-        yield b"\0message\0" + _written({key: value for key, value in message.items() if key != "content"})
-        for part in _content(message, position, searched=not asks):
-            yield part if isinstance(part, Passage) else b"\0part\0" + _written(part)
+        is_user = message["role"] == "user"
+        yield b"\0message\0" + _encoded({key: value for key, value in message.items() if key != "content"})
+        for part in _content(message, position, searched=not is_user):
+            yield part if isinstance(part, Passage) else b"\0part\0" + _encoded(part)
             yield b"\0end\0"
-        if asks:
+        if is_user:
             return
 
 
 def _content(message: Mapping[str, Any], position: int, *, searched: bool) -> Iterator[Any]:
-    """The texts of a message as passages, everything else of its content as it is."""
+    """The texts of a message as passages, and the other parts of its content unchanged."""
     for key in _MESSAGE_TEXTS:
         if isinstance(message.get(key), str):
             yield Passage(("messages", position, key), message[key], searched)
@@ -122,7 +121,7 @@ def _content(message: Mapping[str, Any], position: int, *, searched: bool) -> It
             yield part
 
 
-def _written(value: Any) -> bytes:
+def _encoded(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:  # numbers beyond 64 bits

@@ -1,24 +1,96 @@
-"""Searches texts: at once what is short or known, in a thread what is long.
+"""Searches texts for personal data: short texts directly, long ones in a thread; caches findings by text.
 
-What was found in texts seen before. A system prompt comes with every request, and is searched once.
+``Patterns`` combines the built-in kinds and the operator's own patterns. Because of the cache a system prompt, which is
+part of every request, is searched once.
 """
 
 import sys
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from gateway.canon.pii.patterns import Hit, Patterns
+from gateway.canon.pii.kinds import card, email, iban, ipv4, national_id, phone
+from gateway.canon.pii.kinds.text_view import Span, TextView
+from gateway.config.operator_patterns import compiled
 from gateway.core.ports import LongTexts
 from gateway.core.tenant import Tenant
+
+# Ordered from specific to general: overlapping findings are reported with the first kind.
+_BUILT_IN: dict[str, Callable[[TextView], Iterator[Span]]] = {
+    "iban": iban.find,
+    "national_id": national_id.find,
+    "card": card.find,
+    "email": email.find,
+    "ipv4": ipv4.find,
+    "phone": phone.find,
+}
+
+
+class Hit(NamedTuple):
+    """Personal data in a text: kind, offset of its first character, and length in characters."""
+
+    kind: str
+    start: int
+    length: int
+
+
+class Patterns:
+    """Finds personal data in texts. Pure and thread-safe.
+
+    Args:
+        kinds: Built-in kinds to search for.
+        own: Kind and regular expression of the operator's patterns, which ``compiled`` accepts.
+    """
+
+    def __init__(self, kinds: Collection[str], own: Sequence[tuple[str, str]] = ()) -> None:
+        self._kinds = [(kind, find) for kind, find in _BUILT_IN.items() if kind in kinds]
+        self._own = [(kind, compiled(regex)) for kind, regex in own]
+
+    def find(self, text: str) -> tuple[Hit, ...]:
+        """The findings in a text, sorted and disjoint.
+
+        Overlapping findings are merged into one of the most specific kind; the operator's kinds are more specific than
+        the built-in ones.
+
+        Raises:
+            TooSlow: one of the operator's patterns takes too long.
+        """
+        return tuple(_joined(self._spans(text)))
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int, int, str]]:
+        """Start, end, rank (lower is more specific) and kind of all matches."""
+        for rank, (kind, pattern) in enumerate(self._own):
+            for found in pattern.find(text):
+                if found.end > found.start:
+                    yield found.start, found.end, rank, kind
+        view = TextView(text)
+        for rank, (kind, find) in enumerate(self._kinds, start=len(self._own)):
+            for start, end in find(view):
+                yield start, end, rank, kind
+
+
+def _joined(spans: Iterable[tuple[int, int, int, str]]) -> Iterator[Hit]:
+    current: tuple[int, int, int, str] | None = None
+    for start, end, rank, kind in sorted(spans):
+        if current is None or start >= current[1]:
+            if current is not None:
+                yield Hit(current[3], current[0], current[1] - current[0])
+            current = (start, end, rank, kind)
+        else:
+            specific = min(current[2:], (rank, kind))
+            current = (current[0], max(end, current[1]), *specific)
+    if current is not None:
+        yield Hit(current[3], current[0], current[1] - current[0])
+
 
 _LARGEST_SHARE = 4
 
 
 class FoundCache:
-    """Least recently used texts are forgotten. Texts are kept in memory only.
+    """LRU cache of findings by tenant and text, in memory only.
 
     Args:
-        max_bytes: What all texts together may take; one that takes more than a quarter of it is not kept.
+        max_bytes: Memory limit; a text that takes more than a quarter of it is not cached.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -28,18 +100,18 @@ class FoundCache:
 
     @property
     def bytes(self) -> int:
-        """What the texts kept take, with what was found in them."""
+        """Memory used by texts and findings."""
         return self._bytes
 
     def get(self, owner: str, text: str) -> tuple[Hit, ...] | None:
-        """What was found in a text of this owner's; None if it is not known."""
+        """Findings in a text of this owner; None if it is not cached."""
         hits = self._hits.get((owner, text))
         if hits is not None:
             self._hits.move_to_end((owner, text))
         return hits
 
     def put(self, owner: str, text: str, hits: tuple[Hit, ...]) -> None:
-        """Remember what was found in a text of this owner's."""
+        """Cache the findings in a text of this owner."""
         size = _size(text, hits)
         if size > self._max_bytes // _LARGEST_SHARE or (owner, text) in self._hits:
             return
@@ -51,14 +123,14 @@ class FoundCache:
 
 
 def _size(text: str, hits: tuple[Hit, ...]) -> int:
-    # Half a kilobyte for the entry itself, so that a million short texts are bounded, too.
+    # 512 bytes for the entry itself, so that the number of short texts is bounded, too.
     return sys.getsizeof(text) + 512 + 200 * len(hits)
 
 
 _INLINE_COST = 32 * 1024
-"""What is searched on the event loop: 32 Ki characters of prose take 0.2 ms."""
+"""Maximum cost of a search on the event loop: 32 Ki characters of prose take 0.2 ms."""
 _DIGIT_COST = 16
-"""A digit costs as much as so many letters, and more in the worst texts: numbers are what most kinds are made of."""
+"""Cost of a digit in characters; higher in the worst texts, because most kinds consist of digits."""
 _MEMO_BYTES = 16 * 1024 * 1024
 
 
@@ -66,7 +138,7 @@ class Scanner:
     """Personal data in texts.
 
     Args:
-        patterns: What is looked for.
+        patterns: Patterns to search for.
         threads: Threads for long texts.
     """
 
@@ -76,15 +148,15 @@ class Scanner:
         self._memo = FoundCache(_MEMO_BYTES)
 
     async def find(self, texts: Sequence[str], owner: Tenant) -> list[tuple[Hit, ...]]:
-        """What is in each text. Returns without waiting if all are known, or searching the others is short work.
+        """Findings in each text. Does not wait if all texts are cached or short.
 
         Args:
             texts: The texts.
-            owner: Whose they are. What was found in one's text is not remembered for others, who could tell by the time
-                it takes that somebody else sent it.
+            owner: Tenant of the texts. The cache is per tenant: response times must not reveal that another tenant sent
+                the same text.
 
         Raises:
-            Overloaded: they are long, and too many of the tenant's long texts wait for a thread.
+            Overloaded: the texts are long, and too many long texts of the tenant wait for a thread.
         """
         name = str(owner.id)
         known = [self._memo.get(name, text) for text in texts]

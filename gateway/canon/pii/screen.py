@@ -1,7 +1,4 @@
-"""Personal data in prompts: masked or refused before a request goes on, counted after it was answered.
-
-A request with what was found in it replaced by its kind.
-"""
+"""Screens prompts for personal data: masks or refuses a request before it is sent, and counts findings afterwards."""
 
 import dataclasses
 import secrets
@@ -11,12 +8,10 @@ from typing import Any, TypeVar
 import orjson
 import structlog
 
-from gateway.canon.pii.counting import Counting
+from gateway.canon.pii.counting import Counting, Tally
 from gateway.canon.pii.passages import Passage, has_more_pieces, leading
-from gateway.canon.pii.patterns import Hit, Patterns
-from gateway.canon.pii.scanner import Scanner
+from gateway.canon.pii.scanner import Hit, Patterns, Scanner
 from gateway.canon.pii.shared_prefixes import SharedPrefixes
-from gateway.canon.pii.tally import Tally
 from gateway.config.operator_patterns import TooSlow
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.core.errors import BadRequest, GatewayError, Overloaded
@@ -29,10 +24,7 @@ from gateway.tasks import TaskGroupOwner
 
 
 def masked(request: ChatRequest, findings: Iterable[tuple[Passage, Sequence[Hit]]]) -> ChatRequest:
-    """The request with ``[KIND]`` in place of every finding, in its fields and in its body.
-
-    Everything else of the body stays the bytes it was.
-    """
+    """The request with ``[KIND]`` in place of every finding, in fields and body; other bytes do not change."""
     texts = {passage.path: _masked(passage.text, hits) for passage, hits in findings}
     return dataclasses.replace(
         request,
@@ -51,7 +43,7 @@ def _masked(text: str, hits: Sequence[Hit]) -> str:
 
 
 def _changed(value: Any, texts: Sequence[tuple[Path, str]], depth: int) -> Any:
-    """A copy of a parsed value with new texts, sharing everything else with it."""
+    """A copy of a parsed value with new texts; shares everything else with the original."""
     if len(texts[0][0]) == depth:
         return texts[0][1]
     inside: dict[str | int, list[tuple[Path, str]]] = {}
@@ -76,15 +68,15 @@ _Findings = list[tuple[Passage, tuple[Hit, ...]]]
 
 
 class PersonalDataScreen:
-    """Looks for personal data in prompts; implements ``ports.Screen``.
+    """Searches prompts for personal data; implements ``ports.Screen``.
 
-    Every tenant's own mode decides what is done; the settings' mode is only what tenants have by default. Used from the
-    event loop's thread alone.
+    The tenant's mode decides what happens; the mode in the settings is the default of tenants. Call it from the event
+    loop's thread only.
 
     Args:
-        settings: What is looked for.
+        settings: Kinds and patterns to search for.
         threads: Threads for long texts.
-        observer: Is told of everything found in requests that were answered.
+        observer: Notified of findings in answered requests.
     """
 
     def __init__(self, settings: PersonalDataSettings, threads: LongTexts, observer: PersonalDataObserver) -> None:
@@ -104,15 +96,15 @@ class PersonalDataScreen:
         self._tasks = TaskGroupOwner()
 
     def start(self) -> None:
-        """Begin to count what ``answered`` takes."""
+        """Start counting the requests passed to ``answered``."""
         self._tasks.spawn(self._counting.run(), name="personal-data")
 
     async def stop(self) -> None:
-        """Stop counting; what is waiting is dropped."""
+        """Stop counting; drops waiting requests."""
         await self._tasks.cancel()
 
     def configure(self, settings: PersonalDataSettings) -> None:
-        """Look for something else from now on. What was found stays, and is shared only by the new measure."""
+        """Replace the settings. Findings so far stay; if ``shared_by`` changes, shared prefixes are counted anew."""
         self._scanner = self._counting.scanner = Scanner(_patterns(settings), self._threads)
         self._max_characters = self._counting.max_characters = settings.max_characters
         if settings.shared_by != self._shared_by:
@@ -120,12 +112,12 @@ class PersonalDataScreen:
             self._counting.shared = SharedPrefixes(settings.shared_by, _MAX_PREFIXES)
 
     async def inspect(self, request: ChatRequest) -> ChatRequest:
-        """The request as it may go on; see ``ports.Screen``.
+        """The request to send; see ``ports.Screen``.
 
         Raises:
-            BadRequest: the tenant's mode is ``block``, and something was found; or there is too much to search.
+            BadRequest: the tenant's mode is ``block`` and there are findings, or there is too much text to search.
             Overloaded: too many of the tenant's long texts wait for a thread.
-            GatewayError: the search failed. What could not be searched does not go on.
+            GatewayError: the search failed. A request that could not be searched is not sent.
         """
         mode = request.caller.tenant.personal_data
         if mode not in {PersonalDataMode.MASK, PersonalDataMode.BLOCK} or request.endpoint is not Endpoint.CHAT:
@@ -133,16 +125,16 @@ class PersonalDataScreen:
         failed = ""
         if has_more_pieces(request, _MAX_PIECES, with_user=False):
             raise BadRequest(
-                f"There are more than {_MAX_PIECES} messages and content parts before the first message of the user,"
-                " more than are searched for personal data. Send fewer in front of it.",
+                f"There are more than {_MAX_PIECES} messages and content parts before the first message of the"
+                " user, the limit of the search for personal data. Send fewer in front of it.",
                 param="messages",
                 code="too_long_to_search",
             )
         passages = await self._work(request, leading, request)
         if sum(len(passage.text) for passage in passages) > self._max_characters:
             raise BadRequest(
-                f"The messages before the first one of the user have more than {self._max_characters} characters, more"
-                " than are searched for personal data (personal_data.max_characters). Send less in front of it.",
+                f"The messages before the first one of the user have more than {self._max_characters} characters,"
+                " the limit of the search for personal data (personal_data.max_characters). Send less in front of it.",
                 param="messages",
                 code="too_long_to_search",
             )
@@ -156,30 +148,30 @@ class PersonalDataScreen:
             raise
         except TooSlow:
             raise BadRequest(
-                "The messages before the first one of the user take too long to be searched for personal data"
+                "The search for personal data in the messages before the first one of the user takes too long"
                 " (personal_data.patterns). Send less in front of it.",
                 param="messages",
                 code="too_long_to_search",
             ) from None
-        except Exception as error:  # noqa: BLE001 - whatever it is, the text must not go on
+        except Exception as error:  # noqa: BLE001 - any error: the text must not be sent
             failed = type(error).__name__
         if failed:
-            # Raised out here, so that nothing that quotes the prompt hangs on to the error.
+            # Raised outside of the except clause: the cause may quote the prompt.
             _log.error("personal_data_scan_failed", request_id=request.request_id, error=failed)
             raise GatewayError(
-                f"The gateway could not look for personal data, and does not send on unsearched what it has to {mode}. "
-                "Try again; if that does not help, the gateway's log tells why (personal_data_scan_failed).",
+                f"The search for personal data failed, and the tenant's mode is {mode}, so the request was not sent. "
+                "Try again; if that does not help, the gateway's log has the reason (personal_data_scan_failed).",
                 code="personal_data_scan_failed",
             )
         raise _refused(findings)
 
     def answered(self, request: ChatRequest, space: str) -> None:
-        """Count what is in a request, later; see ``ports.Screen``. What the gateway itself sends is not counted."""
+        """Count a request's findings later; see ``ports.Screen``. Warm-up requests are not counted."""
         if request.caller.tenant.personal_data is not PersonalDataMode.OFF and request.warms is None:
             self._counting.add(request, space)
 
     def reports(self, space: str) -> Sequence[FindingReport]:
-        """What was found in the prompts of a space; see ``ports.Screen``."""
+        """Findings in the prompts of a space; see ``ports.Screen``."""
         return self._tally.reports(space)
 
     async def _findings(self, request: ChatRequest, passages: Sequence[Passage]) -> _Findings:
@@ -190,7 +182,7 @@ class PersonalDataScreen:
         return await self._work(request, masked, request, findings)
 
     async def _work(self, request: ChatRequest, function: Callable[..., _T], *arguments: object) -> _T:
-        """Call a function that takes as long as the request is large: here, or for a large one in a thread."""
+        """Call a function whose time grows with the request: directly, or in a thread if the request is large."""
         if len(request.body) <= _INLINE_BODY_BYTES:
             return function(*arguments)
         return await self._threads.run(request.caller.tenant, len(request.body), function, *arguments)

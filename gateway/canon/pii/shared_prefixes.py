@@ -1,9 +1,7 @@
-"""Whether what was found stands in a shared prefix.
+"""Decides whether a finding is in a shared prefix.
 
-A part of a prompt is shared when prompts of several conversations begin with all the text up to its end. So it is the
-text up to a finding's last character that is compared, by its hash, and nothing behind it: prompts that differ in the
-very next character share the finding, prompts that differ anywhere before do not. Whoever begins with the same text has
-the same finding, so that only what is found has to be kept, and not the prompts that have none.
+A finding is shared if prompts of several conversations have the same text up to its last character. The texts are
+compared by hash. Prompts with the same prefix have the same finding, so only prefixes with findings are stored.
 """
 
 from collections import OrderedDict
@@ -13,13 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Whose prompt it is.
+    """Identity of a conversation.
 
     Attributes:
-        id: Hash of what tells the conversation.
-        length: For a prompt without messages, whose next turn repeats it and goes on: its length in characters, the id
-            being the hash of all of it. 0 for the others, whose id stays the same.
-        begins: For such a prompt: hash of its first characters, so many.
+        id: Hash of the session or of the prompt's beginning.
+        length: Length in characters of a prompt without messages, whose next turn extends it; its id is the hash of
+            the whole prompt. 0 for chats, whose id does not change.
+        begins: Returns the hash of the first n characters of a prompt without messages.
     """
 
     id: int
@@ -27,31 +25,30 @@ class Conversation:
     begins: Callable[[int], int] | None = None
 
     def continues(self, earlier: tuple[int, int]) -> bool:
-        """Whether this is a later turn of an earlier conversation, given by id and length."""
+        """Whether this is a later turn of a conversation with the given id and length."""
         known, length = earlier
         return self.begins is not None and 0 < length < self.length and self.begins(length) == known
 
 
 class SharedPrefixes:
-    """Counts conversations by what their prompts begin with.
+    """Counts conversations by the beginning of their prompts, with LRU eviction.
 
     Args:
-        shared_by: Conversations that make a prefix a shared one.
-        max_prefixes: Beginnings to keep; the one not seen for longest is forgotten. Each takes about 300 bytes, those
-            not yet shared up to 130 more for each conversation.
+        shared_by: Number of conversations from which a prefix counts as shared.
+        max_prefixes: Capacity. A prefix takes about 300 bytes, and until it is shared up to 130 more per conversation.
     """
 
     def __init__(self, shared_by: int, max_prefixes: int) -> None:
         self._shared_by = shared_by
         self._max_prefixes = max_prefixes
-        # None: shared. The conversations that made it so need not be kept.
+        # None: shared; its conversations are no longer needed.
         self._conversations: OrderedDict[int, list[tuple[int, int]] | None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._conversations)
 
     def count(self, prefix: int, conversation: Conversation) -> bool:
-        """A conversation's prompt begins with a prefix, given by its hash. Returns whether it is shared now."""
+        """Count a conversation whose prompt begins with a prefix (a hash). Returns whether the prefix is shared now."""
         known = self._conversations.setdefault(prefix, [])
         self._conversations.move_to_end(prefix)
         if len(self._conversations) > self._max_prefixes:

@@ -1,1 +1,1 @@
-"""The rules, one file each. Pure: what they do follows from the prompt and from what is given to them."""
+"""The canonicalization rules, one file each. Pure: their edits depend only on the prompt and the ``RuleContext``."""

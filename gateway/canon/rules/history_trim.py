@@ -1,7 +1,7 @@
-"""``history-trim``: the front of a conversation that became too long for the model is left out, in large steps.
+"""``history-trim``: removes the oldest messages of a conversation that is too long for the model, in large steps.
 
-Where the cut is depends only on what stands in front of it, so nothing has to be remembered, and the cut stays where
-it is while the conversation grows: only when there is no room any more does it move, by a whole step.
+The position of the cut depends only on the messages in front of it, so the rule is stateless, and the cut does not move
+while the conversation grows, until the rest no longer fits: then it moves by a whole step.
 """
 
 import json
@@ -12,24 +12,23 @@ from typing import Any, ClassVar
 
 import orjson
 
-from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
 from gateway.canon.texts import BLOCK_ROLES, leading_messages, messages
 from gateway.config.canon_settings import HistoryTrimSettings
 from gateway.core.canonical import RuleName
 from gateway.core.numbers import whole
 
 _MESSAGE_MARKS = 6
-"""Tokens of a chat template around a message."""
+"""Tokens that a chat template adds to a message."""
 
 _CALL_MARKS = 12
-"""And around a tool call in it."""
+"""Tokens that a chat template adds to a tool call."""
 
 _TOOLS_MARKS = 200
-"""What a template says of tools beside their definitions: how they are called."""
+"""Tokens of a chat template's instructions for calling tools."""
 
 _MEDIA_TOKENS = 1000
-"""Of an image or any other part that is no text: an estimate, as only the engine knows."""
+"""Estimate for an image or another part that is not text; only the engine can count it."""
 
 _TEXT_OF_PART = {
     "text": "text",
@@ -40,40 +39,40 @@ _TEXT_OF_PART = {
 }
 
 _BYTES_PER_TOKEN = 3
-"""Where no tokenizer can tell: rather too many tokens than too few, for nearly all languages."""
+"""Estimate without a tokenizer; for nearly all languages it yields too many tokens rather than too few."""
 
 _Measure = Callable[[str], int]
 
 
-_MOST_FOR_THE_ANSWER = 0.25
-"""Share of the context that is kept for an answer at most, however long it may become."""
+_MAX_ANSWER_SHARE = 0.25
+"""Maximum share of the context that is reserved for the answer."""
 
 
 class HistoryTrim:
-    """Leaves out messages behind the leading ones, up to a message of the user: never a tool's result without its
-    call, never the last message of the user and what follows it.
+    """Removes messages behind the leading ones, up to a user message. Tool results stay with their calls; the last user
+    message and everything behind it are never removed.
 
     Args:
-        settings: When, and how much at a time.
+        settings: Threshold and step.
     """
 
     name: ClassVar[RuleName] = RuleName.HISTORY_TRIM
 
     def __init__(self, settings: HistoryTrimSettings) -> None:
         self._settings = settings
-        # Of what the leading messages and tools leave of the room. A step that takes more than there can be would have
-        # the cut in front of the user's last message, turn after turn another one.
-        self._largest_step = max(0.5, min(0.9, settings.step / settings.start))
+        # Share of the tokens that leading messages and tools leave free. A larger step would put the cut in front of
+        # the last user message, at another position in every turn.
+        self._max_step_share = max(0.5, min(0.9, settings.step / settings.start))
 
     def detect(self, fields: Fields, given: RuleContext) -> Detected:
-        """What it changes; nothing where the limit is not known, or the prompt is far below it."""
+        """See ``Rule``. No edits if the context limit is unknown or the prompt is below the threshold."""
         limit = max(given.context_limit, 0)
-        # Many clients ask for all that the prompt leaves: that is no reason to cut it.
-        room = limit - min(_answer_tokens(fields), int(_MOST_FOR_THE_ANSWER * limit))
-        most = int(self._settings.start * room)
-        # No text has more tokens than bytes: where even those are few, nothing needs to be counted.
+        # Many clients set max_tokens to all that the prompt leaves free; that is no reason to trim it.
+        room = limit - min(_answer_tokens(fields), int(_MAX_ANSWER_SHARE * limit))
+        threshold = int(self._settings.start * room)
+        # A text has no more tokens than bytes, so a prompt with few bytes need not be tokenized.
         behind = given.behind_tokens * len(messages(fields))
-        if most <= 0 or _prompt_tokens(fields, _utf8_bytes) + behind < most:
+        if threshold <= 0 or _prompt_tokens(fields, _utf8_bytes) + behind < threshold:
             return NOTHING
         measure = _estimate if given.count_tokens is None else given.count_tokens
         sizes = [
@@ -81,26 +80,26 @@ class HistoryTrim:
             for message in messages(fields)
         ]
         first = leading_messages(fields)
-        room_behind = most - _tools_tokens(fields, measure) - sum(sizes[:first])
+        room_behind = threshold - _tools_tokens(fields, measure) - sum(sizes[:first])
         excess = sum(sizes[first:]) - room_behind
         points = _cut_points(messages(fields), first)
         if excess < 0 or not points:
             return NOTHING
-        step = max(1, min(int(self._settings.step * room), int(self._largest_step * room_behind)))
+        step = max(1, min(int(self._settings.step * room), int(self._max_step_share * room_behind)))
         return _cut_out(fields, first, _cut(points, sizes[first:], first, room_behind, step))
 
 
 def _cut(points: Sequence[int], sizes: Sequence[int], first: int, room: int, step: int) -> int:
-    """The message the history is to begin with: where it was cut last, had every message been followed by a request.
+    """Index of the message with which the trimmed history begins.
 
-    So the cut stays where it is as long as what is left fits, although nobody remembers it.
+    Replays the cuts as if a request had followed each message, so that the cut does not move while the rest fits.
 
     Args:
-        points: Messages it may begin with.
+        points: Indexes of messages with which the history may begin.
         sizes: Tokens of the messages of the history.
-        first: Number of its first message.
-        room: Tokens that it has to stay below.
-        step: Tokens of a step.
+        first: Index of the first message of the history.
+        room: Token limit of the history.
+        step: Tokens per step.
     """
     ahead = list(accumulate(sizes, initial=0))
     begins = [ahead[point - first] for point in points]
@@ -110,7 +109,7 @@ def _cut(points: Sequence[int], sizes: Sequence[int], first: int, room: int, ste
             known += 1
         excess = tokens - room
         if known and excess >= gone:
-            # As many steps from the front as it takes to be beyond what is not enough, and the first message there.
+            # Round the excess up to whole steps, and cut at the first possible message behind it.
             enough = bisect_right(begins, excess, 0, known)
             steps = (begins[enough - 1] if enough else 0) // step + 1
             cut = min(bisect_left(begins, steps * step, 0, known), known - 1)
@@ -119,16 +118,16 @@ def _cut(points: Sequence[int], sizes: Sequence[int], first: int, room: int, ste
 
 
 def _answer_tokens(fields: Fields) -> int:
-    """Tokens that the answer may have, as far as the client says."""
+    """Maximum number of tokens of the answer that the client requests; 0 if it sets none."""
     for name in ("max_completion_tokens", "max_tokens"):
-        most = whole(fields.get(name))
-        if most is not None:
-            return max(0, most)
+        tokens = whole(fields.get(name))
+        if tokens is not None:
+            return max(0, tokens)
     return 0
 
 
 def _cut_points(found: Sequence[Mapping[str, Any]], first: int) -> list[int]:
-    """The user's messages in front of which the history may be cut, all tool results staying with their calls."""
+    """Indexes of user messages in front of which the history may be cut without separating tool results from calls."""
     points: list[int] = []
     calls: dict[str, int] = {}
     last_call = first
@@ -181,7 +180,7 @@ def _message_tokens(message: Mapping[str, Any], measure: _Measure) -> int:
         tokens += measure(content)
     elif isinstance(content, list):
         tokens += sum(_part_tokens(part, measure) for part in content)
-    # Some templates print what the model thought, others leave it out: counted, so that the engine refuses nothing.
+    # Some chat templates render reasoning, others do not. It is counted, so that the engine does not refuse the prompt.
     thought = message.get("reasoning") or message.get("reasoning_content")
     if isinstance(thought, str):
         tokens += measure(thought)

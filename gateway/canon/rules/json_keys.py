@@ -1,36 +1,121 @@
-"""Keys in one order: in the definitions of tools, and in the arguments of tool calls of earlier turns."""
+"""``json-keys``: sorts the keys in the definitions of tools and in the arguments of earlier tool calls.
+
+A value that is already in order is returned as the same object.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
+from operator import is_
 from typing import Any, ClassVar
 
 import orjson
 
-from gateway.canon.edits import Edit
-from gateway.canon.key_order import in_order, tool_in_order
 from gateway.canon.rewrite import rewritten, written_again
-from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
+from gateway.canon.rules.tool_order import name_said
 from gateway.canon.texts import messages
-from gateway.canon.tool_names import name_said
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
 
-_MOST_KNOWN = 5000
+_DEEPEST = 100
+"""Deeper levels are not sorted."""
+
+
+@dataclass(slots=True)
+class _Kind:
+    """A kind of object.
+
+    Attributes:
+        first: Position of the names that come first; all others follow in alphabetical order.
+        inside: Kind of a member's value, or of the items of its list, by name.
+        other: Kind of the members with all other names; None: plain objects.
+    """
+
+    first: Mapping[str, int] = field(default_factory=dict)
+    inside: Mapping[str, "_Kind"] = field(default_factory=dict)
+    other: "_Kind | None" = None
+
+
+def _first(names: str) -> Mapping[str, int]:
+    return {name: place for place, name in enumerate(names.split())}
+
+
+_PLAIN = _Kind()
+_SCHEMA = _Kind(
+    _first(
+        "$schema $id $ref type title description format enum const default properties patternProperties required"
+        " additionalProperties items"
+    )
+)
+_SCHEMAS_BY_NAME = _Kind(other=_SCHEMA)
+_SCHEMA.inside = {
+    **dict.fromkeys(
+        "items prefixItems additionalItems unevaluatedItems contains additionalProperties unevaluatedProperties"
+        " propertyNames anyOf oneOf allOf not if then else".split(),
+        _SCHEMA,
+    ),
+    **dict.fromkeys(
+        "properties patternProperties dependentSchemas $defs definitions".split(),
+        _SCHEMAS_BY_NAME,
+    ),
+}
+_FUNCTION = _Kind(
+    _first("name description parameters input_schema strict"), {"parameters": _SCHEMA, "input_schema": _SCHEMA}
+)
+_TOOL = _Kind(_first(f"type {' '.join(_FUNCTION.first)} function"), {**_FUNCTION.inside, "function": _FUNCTION})
+
+
+def in_order(value: Any) -> Any:
+    """The value with the keys of all objects in it in alphabetical order."""
+    return _ordered(value, _PLAIN, _DEEPEST)
+
+
+def tool_in_order(tool: Any) -> Any:
+    """A tool with its keys, and those of its function and of all schemas, in the order in which they are usually
+    written: type, name and description first. Names of properties are in alphabetical order."""
+    return _ordered(tool, _TOOL, _DEEPEST)
+
+
+def _ordered(value: Any, kind: _Kind, deepest: int) -> Any:
+    if deepest and isinstance(value, dict):
+        return _object(value, kind, deepest - 1)
+    if deepest and isinstance(value, list):
+        items = [_ordered(item, kind, deepest - 1) if isinstance(item, (dict, list)) else item for item in value]
+        return value if all(map(is_, items, value)) else items
+    return value
+
+
+def _object(value: dict[str, Any], kind: _Kind, deepest: int) -> dict[str, Any]:
+    names = list(value)
+    first, behind = kind.first, len(kind.first)
+    order = sorted(names, key=lambda name: (first.get(name, behind), name)) if first else sorted(names)
+    same = names == order
+    after = {}
+    for name in order:
+        inner = after[name] = value[name]
+        if isinstance(inner, (dict, list)):
+            after[name] = _ordered(inner, kind.inside.get(name) or kind.other or _PLAIN, deepest)
+            same = same and after[name] is inner
+    return value if same else after
+
+
+_MAX_CACHED = 5000
 
 
 class JsonKeys:
-    """Puts the keys of tools into the order in which they are mostly written, and those of tool calls' arguments into
-    that of the alphabet. Lists keep their order, and numbers and texts the way they are written.
+    """Sorts the keys of tools into the order in which they are usually written, and the keys of tool call arguments
+    alphabetically. The order of lists and the notation of numbers and texts do not change.
 
-    Codes of its edits: ``tool_sorted``, one a tool, and ``arguments_sorted``, one a tool call.
+    Codes of its edits: ``tool_sorted``, one per tool, and ``arguments_sorted``, one per tool call.
     """
 
     name: ClassVar[RuleName] = RuleName.JSON_KEYS
 
     def __init__(self) -> None:
-        # Tools that are in order: most come again with every request of an application. For each tenant by itself:
-        # the time it saves tells that they were seen before.
+        # Digests of tools that are in order, because an application sends the same tools with every request. Per
+        # tenant: response times must not reveal what another tenant sent.
         self._in_order: set[bytes | None] = set()
 
     def detect(self, fields: Fields, given: RuleContext) -> Detected:
@@ -54,7 +139,7 @@ class JsonKeys:
                 ordered = False
                 yield Edit(self.name, "tool_sorted", ("tools", number), tool, after, said=said)
         if ordered and known is not None:
-            if len(self._in_order) >= _MOST_KNOWN:
+            if len(self._in_order) >= _MAX_CACHED:
                 self._in_order.clear()
             self._in_order.add(known)
 
@@ -74,7 +159,7 @@ class JsonKeys:
 
 
 def _digest(tools: Sequence[Any], tenant: str) -> bytes | None:
-    """Tells tools apart, and the order of their keys; None if it cannot."""
+    """Digest of the tools, including the order of their keys; None if orjson cannot encode them."""
     try:
         return blake2b(orjson.dumps([tenant, tools]), digest_size=16).digest()
     except orjson.JSONEncodeError:
@@ -82,7 +167,7 @@ def _digest(tools: Sequence[Any], tenant: str) -> bytes | None:
 
 
 def _sorted_arguments(text: str) -> str:
-    """An object's JSON text with its keys sorted; itself if they are, or if it is no such text."""
+    """The JSON text of an object with sorted keys; unchanged if they are sorted, or if it is not an object."""
     try:
         body = text.encode()
         before = orjson.loads(body)
@@ -91,16 +176,16 @@ def _sorted_arguments(text: str) -> str:
             return text
         again = written_again(body, before, after)
         if again is None:
-            json.loads(body, object_pairs_hook=_refuse_doubles)
+            json.loads(body, object_pairs_hook=_refuse_duplicates)
             again = rewritten(body, before, after)
     except (ValueError, RecursionError):
         return text
     return again.decode()
 
 
-def _refuse_doubles(pairs: Sequence[tuple[str, Any]]) -> None:
+def _refuse_duplicates(pairs: Sequence[tuple[str, Any]]) -> None:
     """Raises:
-    ValueError: a name comes twice, and nobody knows which one is meant.
+    ValueError: a name occurs twice, so the object is ambiguous.
     """
     if len({name for name, _ in pairs}) < len(pairs):
-        raise ValueError("a name comes twice")
+        raise ValueError("a name occurs twice")

@@ -1,10 +1,9 @@
-"""What the operator's own patterns find is replaced, or taken out."""
+"""``pattern``: replaces or removes the matches of the operator's own patterns."""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
 from gateway.canon.rules.text_replacements import TextReplacement, exchanged, text_edits, then
 from gateway.canon.texts import Text, texts
 from gateway.config.canon_settings import OwnPatternSettings
@@ -12,12 +11,12 @@ from gateway.config.operator_patterns import OwnRegex, TooSlow
 from gateway.core.canonical import RuleName
 
 _MAX_ROUNDS = 8
-"""How often a text is gone through, because what is replaced may make up what is found. A text that still changes then
-is left alone: no prompt is to depend on how often it came by."""
+"""Maximum number of passes over a text, because replacements may create new matches. A text that still changes after
+the last pass is left alone, because the rule would not be idempotent."""
 
 
 class OwnPatterns:
-    """Patterns in their order, each in the messages of its roles.
+    """Applies the patterns in their order, each to the messages of its roles.
 
     Args:
         patterns: The patterns.
@@ -32,8 +31,8 @@ class OwnPatterns:
             for role in dict.fromkeys(settings.roles):
                 self._by_role.setdefault(role, []).append(pattern)
 
-    def detect(self, fields: Fields, given: RuleContext) -> Detected:  # noqa: ARG002 - the same whenever it is
-        """What is found in the messages of the patterns' roles."""
+    def detect(self, fields: Fields, given: RuleContext) -> Detected:  # noqa: ARG002 - independent of the context
+        """See ``Rule``."""
         if not self._by_role:
             return NOTHING
         edits = [edit for text in texts(fields) for edit in _all_or_none(text, self._by_role.get(text.role, ()))]
@@ -41,20 +40,20 @@ class OwnPatterns:
 
 
 class _Pattern:
-    """One pattern, ready for use."""
+    """One compiled pattern."""
 
     def __init__(self, settings: OwnPatternSettings) -> None:
         self._name = settings.name
         self._regex = OwnRegex(settings.regex)
         self._after = settings.replacement
-        # What it finds in its own replacement: found again, that stays.
+        # Matches within the pattern's own replacement are not replaced again.
         self._own = {(found.start, found.end) for found in self._regex.find(self._after)}
 
     def pieces(self, text: str) -> list[TextReplacement]:
-        """What is to be replaced. Of what is empty, nothing.
+        """The replacements of all non-empty matches.
 
         Raises:
-            TooSlow: the text takes too long.
+            TooSlow: the search takes too long.
         """
         return [
             TextReplacement(start, end, self._after, self._name)
@@ -70,7 +69,7 @@ class _Pattern:
 
 
 def _all_or_none(text: Text, patterns: Sequence[_Pattern]) -> Sequence[Edit]:
-    """The edits of a text; none where it takes too long to find them."""
+    """The edits of a text; none if the search takes too long."""
     try:
         return list(_edits(text, patterns))
     except TooSlow:
@@ -89,7 +88,7 @@ def _edits(text: Text, patterns: Sequence[_Pattern]) -> Iterator[Edit]:
                 now = exchanged(now, found)
         if now == before:
             changed = [piece for piece in pieces if text.text[piece.start : piece.end] != piece.after]
-            # One pattern may undo what another one does.
+            # One pattern may undo the change of another one.
             if now != text.text:
                 yield from text_edits(RuleName.PATTERN, text, changed, _said)
             return
@@ -97,5 +96,5 @@ def _edits(text: Text, patterns: Sequence[_Pattern]) -> Iterator[Edit]:
 
 def _said(name: str) -> str:
     if name == RuleName.PATTERN.value:
-        return "What your own patterns find is replaced or taken out."
-    return f"What your own pattern `{name}` finds is replaced or taken out."
+        return "Matches of your own patterns are replaced or removed."
+    return f"Matches of your own pattern `{name}` are replaced or removed."

@@ -1,4 +1,4 @@
-"""Messages of the system and the developer in front of the conversation."""
+"""``role-order``: moves system and developer messages to the front of the conversation."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,8 +6,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from gateway.canon.code_spans import fenced, touched
-from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
 from gateway.canon.texts import LEADING_ROLES, messages
 from gateway.config.canon_settings import RoleOrderSettings
 from gateway.core.canonical import RuleName
@@ -21,12 +20,12 @@ _SEEN = re.compile("[^\\s\u200b\u2060\ufeff]")
 
 
 class RoleOrder:
-    """Moves messages of the system and the developer to the front, and joins them as configured.
+    """Moves system and developer messages to the front, and joins them as configured.
 
-    Codes of its edits: ``moved``, ``joined``, ``moved_and_joined``; there is one for all messages.
+    Codes of its edit, one for all messages: ``moved``, ``joined``, ``moved_and_joined``.
 
     Args:
-        settings: How.
+        settings: Which messages to move and to join.
     """
 
     name: ClassVar[RuleName] = RuleName.ROLE_ORDER
@@ -53,7 +52,7 @@ class RoleOrder:
         )
 
     def _reach(self, found: Sequence[Message]) -> int:
-        """How many messages are looked at."""
+        """Number of messages to examine."""
         if self._later:
             return len(found)
         return next((n for n, message in enumerate(found) if message.get("role") == "assistant"), len(found))
@@ -74,13 +73,13 @@ class RoleOrder:
 
 
 def _is_plain(message: Message) -> bool:
-    """Whether it is a text that people see, and nothing more."""
+    """Whether it consists of role and visible text only."""
     content = message.get("content")
     return isinstance(content, str) and message.keys() == _PLAIN and _SEEN.search(content) is not None
 
 
 def _merged(run: Sequence[Message]) -> Iterator[Message]:
-    """Neighbours as one message; as several where code that one of them leaves open would take in the next."""
+    """Consecutive messages as one; split where an unclosed code fence would swallow the next message."""
     contents = [message["content"] for message in run]
     pieces = ["", contents[0]]
     seams = [0]
@@ -90,13 +89,13 @@ def _merged(run: Sequence[Message]) -> Iterator[Message]:
     code = fenced("".join(pieces))
     firsts = [n for n, seam in enumerate(seams) if not n or touched(code, seam, seam)]
     for first, end in zip(firsts, [*firsts[1:], len(run)], strict=True):
-        # In front of a part's first text stands what would have set it apart.
+        # Skips the separator in front of the part's first text.
         text = "".join(pieces[2 * first + 1 : 2 * end])
         yield run[first] if end == first + 1 else {**run[first], "content": text}
 
 
 def _between(above: str, below: str) -> str:
-    """What makes an empty line between two texts, whatever line ends they bring along."""
+    """The line feeds missing for an empty line between two texts."""
     there = len(above) - len(above.rstrip("\n")) + len(below) - len(below.lstrip("\n"))
     return _EMPTY_LINE[there:]
 

@@ -1,25 +1,24 @@
-"""Pieces of a text exchanged: what the rules for texts have in common."""
+"""Replacements of pieces of a text; shared by the rules that change texts."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from gateway.canon.edits import Edit
-from gateway.canon.rule import Fields
+from gateway.canon.rule import Edit, Fields
 from gateway.canon.texts import LEADING_ROLES, LONGEST_TEXT, Text, texts
 from gateway.core.canonical import RuleName
 
 MAX_EDITS = 200
-"""Of one text. Of more, neighbours are joined: each of them is kept, shown, and has its tokens counted."""
+"""Maximum number of edits per text; beyond it neighbours are joined, because each edit is stored and tokenized."""
 
 
 class TextReplacement(NamedTuple):
-    """A piece of a text, and what takes its place.
+    """A piece of a text, and its replacement.
 
     Attributes:
-        start: Its first character.
-        end: Behind its last one.
-        after: What takes its place.
-        what: What is done, as a code.
+        start: Offset of its first character.
+        end: Offset behind its last character.
+        after: The replacement.
+        what: Code of the change.
     """
 
     start: int
@@ -32,8 +31,7 @@ _WRITERS = LEADING_ROLES | {"user"}
 
 
 def written_texts(fields: Fields) -> Iterator[Text]:
-    """The texts that applications and users write, but for very long ones: not what a model said or a tool found, which
-    is to stay as it is."""
+    """The texts written by applications and users, except very long ones. Answers and tool results never change."""
     return (
         text
         for text in texts(fields)
@@ -44,13 +42,13 @@ def written_texts(fields: Fields) -> Iterator[Text]:
 def text_edits(
     rule: RuleName, text: Text, pieces: Sequence[TextReplacement], said: Callable[[str], str]
 ) -> Iterator[Edit]:
-    """The edits that exchange pieces of a text.
+    """The edits that make some replacements.
 
     Args:
-        rule: Whose.
+        rule: The rule that makes them.
         text: The text.
-        pieces: In order, none reaching into another one.
-        said: The sentence for people, by code.
+        pieces: The replacements, sorted and disjoint.
+        said: Returns the sentence for people for a code.
     """
     joined = -(-len(pieces) // MAX_EDITS) or 1
     for first in range(0, len(pieces), joined):
@@ -62,7 +60,7 @@ def text_edits(
 
 
 def exchanged(text: str, pieces: Iterable[TextReplacement], start: int = 0, end: int | None = None) -> str:
-    """A text, or what stands in it from ``start`` to before ``end``, with pieces of it exchanged."""
+    """The text, or ``[start, end)`` of it, with the replacements made."""
     out: list[str] = []
     for piece in pieces:
         out += (text[start : piece.start], piece.after)
@@ -72,9 +70,9 @@ def exchanged(text: str, pieces: Iterable[TextReplacement], start: int = 0, end:
 
 
 def then(text: str, first: Sequence[TextReplacement], second: Sequence[TextReplacement]) -> list[TextReplacement]:
-    """Two exchanges as one: ``first`` of pieces of the text, ``second`` of pieces of what came out of it."""
+    """Combine replacements: ``first`` of pieces of the text, ``second`` of pieces of the result."""
     between = exchanged(text, first)
-    # All pieces, as they stand in between: begin, end, by how much the first exchange moves what is behind.
+    # All pieces with their offsets in the intermediate text: start, end, growth by the first replacement.
     pieces: list[tuple[int, int, int, TextReplacement, bool]] = [
         (piece.start, piece.end, 0, piece, True) for piece in second
     ]

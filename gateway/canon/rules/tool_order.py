@@ -1,18 +1,49 @@
-"""Tools in one order, however the client's framework collected them."""
+"""``tool-order``: sorts the tools, because clients' frameworks list them in varying order.
 
+Tools are unchecked client input: any JSON.
+"""
+
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
-from gateway.canon.tool_names import named, names_said
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
 
+_MAX_NAME_CHARS = 64
+_MAX_NAMES = 12
+
+
+def named(tool: Any) -> str | None:
+    """Name of a tool: that of its function, or its own; None if it has none."""
+    if not isinstance(tool, Mapping):
+        return None
+    function = tool.get("function")
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(name, str):
+        name = tool.get("name")
+    return name if isinstance(name, str) else None
+
+
+def names_said(tools: Iterable[Any]) -> str:
+    """The names of tools for messages, at most 12, each cut to 64 characters; unnamed tools are left out."""
+    names = [name_said(tool) for tool in tools if named(tool) is not None]
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def name_said(tool: Any) -> str:
+    """The name of a tool for messages."""
+    name = named(tool)
+    if name is None:
+        return "(no name)"
+    return name if len(name) <= _MAX_NAME_CHARS else name[:_MAX_NAME_CHARS] + "…"
+
 
 class ToolOrder:
-    """Sorts ``tools`` by type and name; those without a name come last, in the order they had.
+    """Sorts ``tools`` by type and name; those without a name come last, in their original order.
 
-    Codes of its edits: ``sorted``; there is one for all tools.
+    Code of its edit, one for all tools: ``sorted``.
     """
 
     name: ClassVar[RuleName] = RuleName.TOOL_ORDER

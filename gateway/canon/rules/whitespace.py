@@ -1,20 +1,19 @@
-"""Space that nobody sees is made alike: line ends, what stands in front of them, and empty lines."""
+"""``whitespace``: unifies line ends, trailing whitespace and empty lines."""
 
 import re
 from collections.abc import Iterator
 from typing import ClassVar
 
 from gateway.canon.code_spans import fenced, touched
-from gateway.canon.edits import Edit
-from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
 from gateway.canon.rules.text_replacements import TextReplacement, text_edits, written_texts
 from gateway.canon.texts import LEADING_ROLES, Text, messages
 from gateway.core.canonical import RuleName
 
 _SPACE = " \t\r\n"
-# All that there may be to do, but for "\r" and a text's end: found from the line feed on, which is fast.
+# Detects everything but "\r" and the text's end; begins with a line feed, which makes the search fast.
 _DIRTY = re.compile(r"\n(?:\n\n|(?<=[ \t]\n))")
-# From a line's end to the first line behind it that is not blank, without that one's indentation.
+# From a line's end to the next line that is not blank, without its indentation.
 _BREAK = re.compile(r"[\r\n](?:[ \t\r\n]*[\r\n])?")
 _EMPTY_LINE = re.compile(r"(?:\r\n?|\n) *+[\r\n]")
 _INDENTED = re.compile(r"(?: {4}| {0,3}\t)[ \t]*+[^ \t\r\n]")
@@ -30,15 +29,15 @@ _SAID = {
 
 
 class Whitespace:
-    """One kind of line end, no space in front of it, one empty line at a time, no space at the end of instructions.
+    """One kind of line end, no trailing whitespace, single empty lines, no whitespace at the end of instructions.
 
-    Stays away from where space counts: code, changes to code, tables between tabs, the end of a text to be continued.
+    Skips significant whitespace: code, diffs, tables with tabs, the end of a text to be continued.
     """
 
     name: ClassVar[RuleName] = RuleName.WHITESPACE
 
-    def detect(self, fields: Fields, given: RuleContext) -> Detected:  # noqa: ARG002 - the same whenever it is
-        """What is to be made alike."""
+    def detect(self, fields: Fields, given: RuleContext) -> Detected:  # noqa: ARG002 - independent of the context
+        """See ``Rule``."""
         edits = [edit for text in written_texts(fields) for edit in _edits(fields, text)]
         return Detected(edits) if edits else NOTHING
 
@@ -51,7 +50,7 @@ def _edits(fields: Fields, text: Text) -> Iterator[Edit]:
 
 
 def _is_last(fields: Fields, text: Text) -> bool:
-    """Whether nothing stands behind it in its message: what does may be read as the same line."""
+    """Whether it is the last text of its message; a following part may continue its last line."""
     content = messages(fields)[text.message]["content"]
     return isinstance(content, str) or text.path[3] == len(content) - 1
 
@@ -82,7 +81,7 @@ def _pieces(text: Text, ends: bool) -> Iterator[TextReplacement]:
 
 
 def _gaps(said: str) -> Iterator[tuple[int, int]]:
-    """What stands between two lines that are not blank: the space behind the first one, line ends, blank lines."""
+    """The gaps between lines that are not blank: trailing whitespace, line ends, blank lines."""
     line = 0
     for found in _BREAK.finditer(said):
         start, end = found.span()
@@ -93,10 +92,10 @@ def _gaps(said: str) -> Iterator[tuple[int, int]]:
 
 
 def _alike(said: str, line: int, start: int, stop: int) -> Iterator[TextReplacement]:
-    """What becomes of the gap behind a line."""
+    """The replacement of the gap behind a line, if it changes."""
     gap = said[start:stop]
     count = kept = gap.count("\n") + gap.count("\r") - gap.count("\r\n")
-    # Between two indented lines stands code, or a list, with its own empty lines.
+    # Between two indented lines the empty lines may belong to code or a list.
     if count > 2 and not (_INDENTED.match(said, line, start) and _INDENTED.match(said, stop)):
         kept = 2
     after = "\n" * kept
@@ -111,7 +110,7 @@ def _what(gap: str, fewer: bool) -> str:
 
 
 def _in_tables(said: str, gaps: list[tuple[int, int]]) -> set[int]:
-    """The gaps with tabs that may be empty cells: a line near them, with no empty line between, has a tab inside."""
+    """Indexes of gaps whose tabs may be empty cells: a line of the same paragraph has a tab inside."""
     found, waiting = set[int](), list[int]()
     row, line = False, 0
     for number, (start, stop) in enumerate(gaps):

@@ -1,7 +1,7 @@
-"""Names of months, weekdays, units of time and days relative to today, and a text with them marked.
+"""Names of months, weekdays, units of time and relative days; replaces them in a text by marks.
 
-Marking keeps every character's place: each letter of a month's name becomes ``MONTH``, and so on, so that one pattern
-fits all languages.
+Marking keeps all offsets: each letter of a month's name becomes ``MONTH``, and so on, so that one pattern fits all
+languages.
 """
 
 import re
@@ -93,7 +93,7 @@ dziś dzisiaj wczoraj jutro rano wieczorem сегодня вчера завтр�
 bugün dün yarın sabah akşam اليوم أمس غدا आज कल 今天 昨天 明天 今日 昨日 明日 오늘 어제 내일
 """
 
-_SCRIPTLESS = re.compile(  # written without blanks between words
+_SCRIPTLESS = re.compile(  # scripts without spaces between words
     r"(?P<weekday>(?:星期|週|周|礼拜|禮拜)[一二三四五六日天]|[月火水木金土日]曜日?|[월화수목금토일]요일)"
     r"|(?P<half>上午|下午|午前|午後|凌晨|清晨|早上|中午|晚上|夜里|오전|오후|새벽|صباحًا|صباحا|مساءً|مساء)"
 )
@@ -104,7 +104,7 @@ _WORD = re.compile(
 _FOREIGN_DIGIT = re.compile(r"[^\D0-9]")
 _RESERVED = re.compile(f"[{_MARKS}]")
 
-# What several lists hold means the last one's: a month in front of a unit, a weekday in front of its short form.
+# For words in several lists the last list wins: month over unit, weekday over its short form.
 _CLASSES: dict[str, str] = {}
 for _mark, _words in (
     (SHORT_DAY, _SHORT_DAYS),

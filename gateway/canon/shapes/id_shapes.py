@@ -1,13 +1,12 @@
 """Ids, keys, tokens, addresses, versions and counters.
 
-A plain number is a ``counter`` only as an integer: a price, a share or a measure is ``user_data``, as no id looks so.
+Of plain numbers only integers are a ``counter``; prices, percentages and measures are ``user_data``.
 """
 
 import re
 from collections.abc import Callable
 
-from gateway.canon.shapes.shape import ShapedValue, ValueShape
-from gateway.canon.shapes.value_labels import ID_WORDS
+from gateway.canon.shapes.shape import ID_WORDS, ShapedValue, ValueShape
 from gateway.core.reasons import Reason
 
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
@@ -19,12 +18,12 @@ _WORD_BEHIND = re.compile(r"[ \-]?[^\W\d_]{2}")
 
 
 def _has_digit_and_letter(one: ShapedValue, other: ShapedValue) -> bool:
-    """In one of both: a short hexadecimal number may happen to have digits only."""
+    """One of the two is enough: a short hexadecimal number may happen to have digits only."""
     return any(_DIGIT.search(each.value) and not each.value.isdigit() for each in (one, other))
 
 
 def _is_random(value: str) -> bool:
-    """Whether letters and digits stand in it as nobody writes words: digits between letters, or case up and down."""
+    """Whether it alternates between digits and letters, or between cases, more often than words do."""
     pieces = _WORDS_IN_CASE.findall(value)
     return len(value) / len(pieces) < 3.5 and len(pieces) >= 4
 
@@ -41,7 +40,7 @@ def _are_encoded(one: ShapedValue, other: ShapedValue) -> bool:
 
 
 def _have_one_prefix(one: ShapedValue, other: ShapedValue) -> bool:
-    """The same words in front of what differs, and enough behind them; or words that ids have in front of them."""
+    """Whether both have the same prefix, and either at least four characters behind it or an id word in it."""
     prefix, other_prefix = (each.match["prefix"] for each in (one, other))
     if prefix != other_prefix or not all(_DIGIT.search(each.match["rest"]) for each in (one, other)):
         return False
@@ -49,8 +48,8 @@ def _have_one_prefix(one: ShapedValue, other: ShapedValue) -> bool:
     return bool(words & ID_WORDS) or all(len(each.match["rest"]) >= 4 for each in (one, other))
 
 
-def _has_ids_key(one: ShapedValue, other: ShapedValue) -> bool:
-    """The key in front speaks of an id, and both values have digits, or are long."""
+def _has_id_key(one: ShapedValue, other: ShapedValue) -> bool:
+    """Whether the key is that of an id, and both values have digits or at least 12 characters."""
     label = one.window.label(one.start)
     words = set(re.split(r"[ _\-.]+", label))
     words |= {label[-2:]} if label.endswith("id") else set()
@@ -61,14 +60,14 @@ def _are_addresses(one: ShapedValue, other: ShapedValue) -> bool:
     return all(max(map(int, re.findall(r"\d+", each.match["ip"]))) <= 255 for each in (one, other))
 
 
-def _are_long_addresses(one: ShapedValue, other: ShapedValue) -> bool:
-    """Hexadecimal groups that are no time of day."""
+def _are_ipv6_addresses(one: ShapedValue, other: ShapedValue) -> bool:
+    """Excludes times of day, which consist of decimal groups."""
     return all("::" in each.value or _HEX_LETTER.search(each.value) for each in (one, other))
 
 
 def _is_counter(one: ShapedValue, other: ShapedValue) -> bool:
-    """Not the number of a product or a standard, as in ``utf-8``, nor one that is told of in a sentence (``at most 3
-    words``), which is an instruction that somebody edited."""
+    """Excludes numbers of products or standards (``utf-8``) and numbers within a sentence (``at most 3 words``), which
+    belong to an edited instruction."""
     window = one.window
     joined = re.search(r"([A-Za-z]+)[\-.]$", window.text[max(one.start - 16, 0) : one.start])
     if joined is not None:
@@ -107,10 +106,10 @@ SURE_SHAPES = (
         end=r"(?![A-Za-z0-9])",
     ),
     _shape(
-        "ip", rf"(?:{_HEX}{{1,4}}:){{3,7}}:?{_HEX}{{1,4}}|{_HEX}{{1,4}}(?::{_HEX}{{0,4}}){{2,7}}", _are_long_addresses
+        "ip", rf"(?:{_HEX}{{1,4}}:){{3,7}}:?{_HEX}{{1,4}}|{_HEX}{{1,4}}(?::{_HEX}{{0,4}}){{2,7}}", _are_ipv6_addresses
     ),
 )
-"""Nothing else looks so."""
+"""Shapes without false positives; tried first."""
 
 SHAPES = (
     _shape(
@@ -148,7 +147,7 @@ SHAPES = (
     _shape(
         "labelled",
         r"[A-Za-z0-9][A-Za-z0-9_\-./+]*[A-Za-z0-9]={0,2}|[A-Za-z0-9]",
-        _has_ids_key,
+        _has_id_key,
         start=r"(?<![A-Za-z0-9_\-.:/+])",
     ),
 )

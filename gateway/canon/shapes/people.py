@@ -1,10 +1,17 @@
-"""Data of people: addresses, phone numbers, languages, names, and other values in the slot of a template."""
+"""Data of people: e-mail addresses, phone numbers, locales, names, and other values in template slots."""
 
 import re
 from collections.abc import Callable
 
-from gateway.canon.shapes.shape import ShapedValue, TextWindow, ValueShape
-from gateway.canon.shapes.value_labels import ID_WORDS, LANGUAGE_NAMES, LOCALE_WORDS, PERSON_WORDS
+from gateway.canon.shapes.shape import (
+    ID_WORDS,
+    LANGUAGE_NAMES,
+    LOCALE_WORDS,
+    PERSON_WORDS,
+    ShapedValue,
+    TextWindow,
+    ValueShape,
+)
 from gateway.core.reasons import Reason
 
 _PHONE_WORDS = frozenset(
@@ -16,7 +23,7 @@ _PHONE_WORDS = frozenset(
 
 
 def _is_phone(one: ShapedValue, other: ShapedValue) -> bool:
-    """Digits enough, and a sign of it: a plus, a leading zero, brackets, or a word in front."""
+    """Whether both have 7 to 15 digits and a plus, a leading zero, a bracket, or a phone word in front."""
     words = {*one.window.label(one.start).split(), *one.window.words_before(one.start, 2)}
     if words & ID_WORDS - {"number", "no", "nummer", "call", "customer", "client", "user"}:
         return False
@@ -60,21 +67,21 @@ NUMBERS = (
         r"(?<![\w.])(?<![A-Za-z]-)[$€£¥₽₹]?\s?[+\-−]?\d{1,12}(?:[.,' \u00a0]\d{1,12}){0,5}(?:\s?[%$€£¥₽₹°])?(?![\w])",
     ),
 )
-"""What is a number and neither a time nor an id."""
+"""Numbers that are neither a time nor an id."""
 
 _VALUE_CHARS, _VALUE_WORDS = 64, 6
 _OPENING, _CLOSING = "\"'“‘«„‹<([{`*|「『【", "\"'”’»“›>)]}`*|」』】"
 _LINE_END = re.compile(r"[ \t]*(?:$|[\n,;.|)\]}>」』】])")
 _ARTICLES = frozenset("ein eine einen einem einer eines der die das den dem des kein keine a an un une".split())
-"""In front of a word with a capital, the word is a noun (in German every noun has one) rather than a name."""
+"""Articles: a capitalized word behind one is a noun (German capitalizes all nouns) rather than a name."""
 
 
 def template_value(
     before: TextWindow, after: TextWindow, one: tuple[int, int], other: tuple[int, int]
 ) -> tuple[str, str] | None:
-    """What two spans with the same text around them hold, as (detail, kind): a name, a value; None for a plain edit.
+    """Classify two spans with the same text around them, as (detail, kind): a name or a value; None for an edit.
 
-    A slot is told from an edit by what stands around it (a key, brackets, quotes), or by the capitals of names.
+    A slot differs from an edit by its surroundings (a key, brackets, quotes), or by the capitals of names.
     """
     first, second = before.text[slice(*one)], after.text[slice(*other)]
     if not (_is_short(first) and _is_short(second)) or _has_digits(first) != _has_digits(second):
@@ -87,7 +94,7 @@ def template_value(
     if is_capital and not (words and words[-1] in _ARTICLES) and _is_within_a_line(before, one):
         is_name = speaks_of_people or (" " in first and " " in second)
         return ("name", "name") if is_name else ("value", "value")
-    if label and _ends_there(before, one) and _ends_there(after, other):
+    if label and _ends_at_delimiter(before, one) and _ends_at_delimiter(after, other):
         return ("name", "name") if speaks_of_people else ("value", "value")
     return ("value", "value") if is_framed else None
 
@@ -101,13 +108,13 @@ def _has_digits(value: str) -> bool:
 
 
 def _has_capitals(value: str) -> bool:
-    """Whether all words begin with one, as names do."""
+    """Whether all words begin with a capital, as in names."""
     words = re.findall(r"[^\W\d_][\w'’.\-]*", value)
     return 0 < len(words) <= 4 and all(word[0].isupper() for word in words) and not any(map(str.isdigit, value))
 
 
 def _is_within_a_line(window: TextWindow, span: tuple[int, int]) -> bool:
-    """Whether words stand in front of it in its sentence: the first word of one has a capital anyway."""
+    """Whether words precede it in its sentence; the first word of a sentence is always capitalized."""
     sentence = re.split(r"[\n.!?]\s*", window.text[: span[0]])[-1]
     return bool(sentence.strip("\"'“‘«„*-# "))
 
@@ -117,5 +124,5 @@ def _is_framed(window: TextWindow, span: tuple[int, int]) -> bool:
     return start > 0 and end < len(window.text) and window.text[start - 1] in _OPENING and window.text[end] in _CLOSING
 
 
-def _ends_there(window: TextWindow, span: tuple[int, int]) -> bool:
+def _ends_at_delimiter(window: TextWindow, span: tuple[int, int]) -> bool:
     return bool(_LINE_END.match(window.text[span[1] : span[1] + 16].lstrip("\"'`*")))

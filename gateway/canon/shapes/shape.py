@@ -1,4 +1,7 @@
-"""What a shape is: a pattern two values of one slot both have to fit."""
+"""Types of the shape families: a shape is a pattern that both values of a slot have to match.
+
+The word lists contain words in front of a value that indicate its type: id, time, person, locale.
+"""
 
 import re
 from collections.abc import Callable
@@ -7,6 +10,53 @@ from functools import cached_property
 
 from gateway.canon.shapes.calendar_words import marked
 from gateway.core.reasons import Reason
+
+ID_WORDS = frozenset(
+    """
+    # id ids uuid guid request req trace traceparent span session sess sid correlation conversation conv chat thread
+    transaction tx txn token nonce salt hash digest checksum etag commit sha revision rev build release run job task
+    step turn message msg order ord bestellung commande pedido ordine ticket tkt case invoice rechnung facture factura
+    inv customer cust cus client user usr account acct konto kunde kundennummer auftrag device host node pod
+    worker instance port item doc ref reference nr no num number nummer
+    numéro número numero serial key version ver ip address batch
+    attempt try iteration round counter count seq sequence index idx page part shard worker process pid event call
+    номер заказ 编号 编号为 订单 番号 번호
+    """.split()
+)
+
+TIME_WORDS = frozenset(
+    """
+    time timestamp ts epoch now date unix at datetime current created updated issued iat exp expires nanos ns millis ms
+    zeit datum uhrzeit jetzt heute stand heure maintenant hora fecha ahora ora data adesso agora czas teraz время сейчас
+    year jahr année año anno ano since until uptime 时间 時間 時刻 시간
+    """.split()
+)
+
+PERSON_WORDS = frozenset(
+    """
+    name names user customer client kunde kundin nutzer benutzer cliente utilisateur usuario utente employee patient
+    student author assignee contact mr mrs ms miss dr prof herr frau herrn monsieur madame señor señora sr sra signor
+    dear hello hi hallo bonjour hola ciao named called to with for hilfst assist assisting help helping von bei
+    имя пользователь клиент 姓名 名前 客户 用户 이름 고객
+    """.split()
+)
+
+LOCALE_WORDS = frozenset(
+    """
+    locale lang language languages sprache langue idioma lingua taal język язык dil 语言 言語 언어 country land region
+    pays país timezone tz
+    """.split()
+)
+
+LANGUAGE_NAMES = frozenset(
+    """
+    english german french spanish italian portuguese dutch polish russian turkish japanese chinese korean arabic hindi
+    swedish danish norwegian finnish czech greek hebrew ukrainian hungarian romanian vietnamese thai indonesian
+    deutsch englisch französisch spanisch italienisch portugiesisch anglais français allemand espagnol inglés español
+    alemán francés italiano italien
+    """.split()
+)
+
 
 _LABEL = re.compile(r"([^\W\d_][\w\- .]{0,40}+)[\"'`*]{0,3}\s?[:=#：]{1,2}\s?[\"'`*<(\[]{0,3}$")
 _WORDS = re.compile(r"[^\W\d_]+|#")
@@ -19,7 +69,7 @@ class TextWindow:
 
     Attributes:
         text: The text.
-        at: Where in it the first difference is.
+        at: Offset of the first difference.
     """
 
     text: str
@@ -27,11 +77,11 @@ class TextWindow:
 
     @cached_property
     def marked(self) -> str:
-        """The same with calendar words marked, of the same length."""
+        """The text with calendar words marked, of the same length."""
         return marked(self.text)
 
     def label(self, start: int) -> str:
-        """The key a value that begins at ``start`` is given for (``key: value``, ``key=value``); empty for none."""
+        """The key of a value that begins at ``start`` (``key: value``, ``key=value``); empty for none."""
         match = _LABEL.search(self.text[max(start - _LABEL_CHARS, 0) : start].rpartition("\n")[2])
         return match[1].strip().lower() if match else ""
 
@@ -47,9 +97,9 @@ class ShapedValue:
 
     Attributes:
         value: The value.
-        start: Where it begins in its window.
+        start: Offset in its window.
         window: The window.
-        match: How the pattern fitted.
+        match: Match of the pattern.
     """
 
     value: str
@@ -59,7 +109,7 @@ class ShapedValue:
 
     @property
     def end(self) -> int:
-        """Where it ends in its window."""
+        """End offset in its window."""
         return self.start + len(self.value)
 
 
@@ -68,12 +118,12 @@ class ValueShape:
     """A kind of value.
 
     Attributes:
-        reason: What a slot that holds two of them is classified as.
-        detail: The code of the kind.
-        kind: The same for people, in masked text.
-        pattern: What a value looks like.
-        is_marked: Whether the pattern is for the marked text.
-        fits: Whether two values that fit the pattern are of the kind.
+        reason: Class of a slot with two values of this kind.
+        detail: Code of the kind.
+        kind: Name of the kind for people, used in masked text.
+        pattern: Matches a value.
+        is_marked: Whether the pattern applies to the marked text.
+        fits: Additional check of two values that match the pattern.
     """
 
     reason: Reason

@@ -1,14 +1,13 @@
-"""Dates, times, weekdays, moments in seconds, durations and relative times, in many languages.
+"""Dates, times, weekdays, Unix times, durations and relative times, in many languages.
 
-The patterns are for text with calendar words marked.
+The patterns apply to text with marked calendar words.
 """
 
 import re
 from collections.abc import Callable
 
 from gateway.canon.shapes.calendar_words import HALF, MONTH, RELATIVE, SHORT_DAY, UNIT, WEEKDAY
-from gateway.canon.shapes.shape import ShapedValue, ValueShape
-from gateway.canon.shapes.value_labels import ID_WORDS, TIME_WORDS
+from gateway.canon.shapes.shape import ID_WORDS, TIME_WORDS, ShapedValue, ValueShape
 from gateway.core.reasons import Reason
 
 _START, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
@@ -38,7 +37,7 @@ _EAST_ASIAN = (
     rf"(?:\s?[(（]?(?:{WEEKDAY}{{2,3}}|[(（][月火水木金土日월화수목금토일])[)）]?)?"
 )
 _BETWEEN = r"(?:,?\s(?:(?:at|um|à|a las|alle|às|om|o|в|saat|kl\.|-|–|\|)\s)?|T|\s?[\-–|,]\s?)"
-# A day, a word and a year are a date, whatever the month is called; years are counted in many ways, too.
+# Day, word and year are a date even if the month's name is unknown; the year may be of another calendar.
 _UNKNOWN_MONTH = r"\d{1,2}\.?\s(?:(?:de|of)\s|d['’])?[^\W\d_]{3,14}\.?,?\s\d{4}"
 _VIETNAMESE = r"(?:ngày\s)?\d{1,2}\stháng\s\d{1,2}(?:\snăm\s\d{4})?"
 
@@ -52,10 +51,10 @@ _SECONDS_FROM, _SECONDS_TO = 978_307_200, 4_133_980_800  # 2001..2100
 _UNITS_PER_SECOND = {10: 1, 13: 10**3, 16: 10**6, 19: 10**9}
 
 
-def _is_moment(one: ShapedValue, other: ShapedValue) -> bool:
-    """Seconds since 1970 (or parts of them) of this century, and not what a key calls an id.
+def _is_unix_time(one: ShapedValue, other: ShapedValue) -> bool:
+    """Whether both are Unix times of this century (s, ms, µs or ns) without an id word in front.
 
-    Nanoseconds look like ids of many services, so they need a key that speaks of time.
+    Nanoseconds look like ids of many services, so they need a time word in front.
     """
     label = set(one.window.label(one.start).replace("_", " ").replace("-", " ").split())
     words = label | set(one.window.words_before(one.start, 2))
@@ -75,13 +74,13 @@ def _is_compact_date(one: ShapedValue, other: ShapedValue) -> bool:
 
 
 def _is_year(one: ShapedValue, _: ShapedValue) -> bool:
-    """A number that no key or word calls an id or a size."""
+    """Whether no id word, and no key except that of a time, is in front of it."""
     words = one.window.words_before(one.start, 2)
     return not set(words) & ID_WORDS and (not one.window.label(one.start) or bool(set(words) & TIME_WORDS))
 
 
-def _is_told_as_a_name(one: ShapedValue, other: ShapedValue) -> bool:
-    """Long words, or such with a capital: ``sun`` and ``set`` are words, too."""
+def _is_calendar_name(one: ShapedValue, other: ShapedValue) -> bool:
+    """Excludes short lower-case words: ``sun`` and ``set`` are ordinary words, too."""
     return all(len(each.value) >= 4 or not each.value[0].isascii() or each.value[0].isupper() for each in (one, other))
 
 
@@ -146,9 +145,9 @@ SHAPES = (
         ),
         True,
     ),
-    _shape("epoch", r"\d{10}(?:\.\d{1,9})?|\d{13}|\d{16}|\d{19}", _is_moment, kind="epoch time"),
-    _shape("weekday", rf"{WEEKDAY}{{2,14}}", _is_told_as_a_name),
-    _shape("month", rf"{MONTH}{{2,14}}", _is_told_as_a_name),
-    _shape("relative", rf"(?:{RELATIVE}|{WEEKDAY}|{HALF}){{2,14}}", _is_told_as_a_name, kind="relative time"),
+    _shape("epoch", r"\d{10}(?:\.\d{1,9})?|\d{13}|\d{16}|\d{19}", _is_unix_time, kind="epoch time"),
+    _shape("weekday", rf"{WEEKDAY}{{2,14}}", _is_calendar_name),
+    _shape("month", rf"{MONTH}{{2,14}}", _is_calendar_name),
+    _shape("relative", rf"(?:{RELATIVE}|{WEEKDAY}|{HALF}){{2,14}}", _is_calendar_name, kind="relative time"),
     _shape("year", r"20\d{2}", _is_year),
 )

@@ -13,9 +13,8 @@ from typing import Any
 import orjson
 
 from gateway.canon.context_memory import ContextMemory
-from gateway.canon.edits import Edit
 from gateway.canon.hints import hinted
-from gateway.canon.rule import Fields, RuleContext
+from gateway.canon.rule import Edit, Fields, RuleContext
 from gateway.canon.rulebook import Canonical, Rulebook
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import ALL_RULES, RuleMode, RuleName

@@ -16,11 +16,9 @@ from typing import Any
 import msgspec
 import orjson
 
-from gateway.canon.building import rulebook
 from gateway.canon.context_memory import ContextMemory
-from gateway.canon.edits import REMOVED, Edit
-from gateway.canon.rule import Fields
-from gateway.canon.rulebook import Rulebook
+from gateway.canon.rule import REMOVED, Edit, Fields
+from gateway.canon.rulebook import Rulebook, rulebook
 from gateway.canon.texts import messages
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import ALL_RULES, EditShown, RuleMode, RuleName, RuleOutcome

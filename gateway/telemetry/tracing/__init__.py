@@ -1,8 +1,8 @@
-"""OpenTelemetry traces: a span per request, and below it one per room it went through.
+"""OpenTelemetry traces: a span per request, with a child span per stage and per attempt at a replica.
 
-While a request is on its way only times are noted (``request``); whether it is noted at all, and under which ids, is
-decided when it comes (``sampling``, ``context``). When it is over, ``spans`` makes OpenTelemetry's spans from it, and
-``export`` sends them from a thread of its own. Only these two know OpenTelemetry, which need not be installed.
+In: the trace context of request headers, and the stages of a request. Out: spans sent to a collector. Start with
+``sampling``, which decides whether to record a request; ``request_trace`` records times, ``spans`` creates spans when
+the request has ended, ``export`` sends them from a thread. Only the last two need the OpenTelemetry packages.
 """
 
 from gateway.telemetry.tracing.sampling import Tracing, start_tracing

@@ -23,9 +23,9 @@ _log = structlog.get_logger("gateway.telemetry")
 
 _PATH = "/v1/traces"
 _QUEUED_SPANS = 8192
-"""Spans that may wait; about 1 KB each. More are left out, whole traces at a time."""
+"""Capacity of the queue in spans of about 1 KB. Beyond it whole traces are dropped."""
 _BATCH_SPANS = 256
-"""Encoding a batch takes the interpreter's lock for some milliseconds, which requests feel: so they are small."""
+"""Small, because encoding a batch holds the interpreter lock for some milliseconds and delays requests."""
 _DELAY_SECONDS = 2.0
 _EXPORT_TIMEOUT_SECONDS = 5.0
 _FLUSH_SECONDS = 1.0
@@ -35,8 +35,8 @@ class SpanExport:
     """A ``TraceSink`` that exports by OTLP over HTTP.
 
     Args:
-        settings: Where to.
-        on_error: Called for every batch that could not be sent, and every trace there was no room for; from any thread.
+        settings: The collector.
+        on_error: Called for every batch that could not be sent, and every dropped trace; from any thread.
     """
 
     def __init__(self, settings: TracingSettings, on_error: Callable[[], None]) -> None:
@@ -49,14 +49,14 @@ class SpanExport:
         )
         self._maker = SpanMaker(resource, _version())
         self._on_error = on_error
-        self._alarm = _Alarm(settings.endpoint)
-        self._exporter = _Watched(
+        self._loss_log = _LossLog(settings.endpoint)
+        self._exporter = _ReportingExporter(
             OTLPSpanExporter(
                 endpoint=settings.endpoint.removesuffix(_PATH) + _PATH,
                 headers={name: value.get_secret_value() for name, value in settings.headers.items()},
                 timeout=_EXPORT_TIMEOUT_SECONDS,
             ),
-            self._alarm,
+            self._loss_log,
             on_error,
         )
         self._processor = BatchSpanProcessor(
@@ -67,21 +67,21 @@ class SpanExport:
             export_timeout_millis=_EXPORT_TIMEOUT_SECONDS * 1e3,
         )
         self._queued = 0
-        """Spans given to the processor so far. Those it took out again are counted by the exporter, in its thread."""
+        """Spans passed to the processor so far. The exporter counts, in its thread, those it has taken."""
 
     def write(self, trace: FinishedTrace) -> None:
         """See ``TraceSink``."""
         try:
             spans = list(self._maker.spans(trace))
             if self._queued - self._exporter.taken + len(spans) > _QUEUED_SPANS:
-                self._alarm.raised("more spans than can be sent")
+                self._loss_log.lost("more spans than can be sent")
                 self._on_error()
                 return
             self._queued += len(spans)
             for span in spans:
                 self._processor.on_end(span)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the request must not hear of it
-            self._alarm.raised(type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - tracing must not fail the request
+            self._loss_log.lost(type(error).__name__)
             self._on_error()
 
     async def stop(self) -> None:
@@ -94,7 +94,7 @@ class SpanExport:
             with contextlib.suppress(RuntimeError):  # the loop is closed: it took too long
                 loop.call_soon_threadsafe(flushed.set)
 
-        # Not one of the loop's own threads: those are waited for at the end, however long it takes.
+        # Not an executor thread of the loop: those are joined at exit without a time limit.
         threading.Thread(target=flush, name="tracing-flush", daemon=True).start()
         try:
             async with asyncio.timeout(_FLUSH_SECONDS):
@@ -104,70 +104,69 @@ class SpanExport:
             _log.warning("tracing_not_flushed", lost_spans=self._queued - self._exporter.taken)
 
 
-class _Watched(SpanExporter):
-    """An exporter whose failures are noticed.
+class _ReportingExporter(SpanExporter):
+    """Wraps an exporter, and reports its failures.
 
     Attributes:
-        taken: Spans it was given so far.
+        taken: Spans taken so far.
     """
 
-    def __init__(self, exporter: SpanExporter, alarm: "_Alarm", on_error: Callable[[], None]) -> None:
+    def __init__(self, exporter: SpanExporter, loss_log: "_LossLog", on_error: Callable[[], None]) -> None:
         self.taken = 0
         self._exporter = exporter
-        self._alarm = alarm
+        self._loss_log = loss_log
         self._on_error = on_error
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send a batch."""
-        _FIRST_WORDS.text = ""
+        _FIRST_MESSAGE.text = ""
         try:
             result = self._exporter.export(spans)
-        except Exception as error:  # noqa: BLE001 - the thread has to go on
-            self._alarm.raised(type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the thread must not end
+            self._loss_log.lost(type(error).__name__)
             result = SpanExportResult.FAILURE
         self.taken += len(spans)
         if result is SpanExportResult.SUCCESS:
-            self._alarm.over()
+            self._loss_log.recovered()
         else:
-            self._alarm.raised(_FIRST_WORDS.text)
+            self._loss_log.lost(_FIRST_MESSAGE.text)
             self._on_error()
         return result
 
     def shutdown(self) -> None:
-        """End; a batch that is being sent again is given up."""
+        """Stop; abandons a batch that is being retried."""
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Nothing waits here."""
+        """See ``SpanExporter``; there is no queue here."""
         return self._exporter.force_flush(timeout_millis)
 
 
-class _Alarm:
-    """Says once that traces are lost, until they are not any more."""
+class _LossLog:
+    """Logs the first loss of traces, and the recovery."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
-        self._is_raised = False
+        self._is_losing = False
 
-    def raised(self, reason: str) -> None:
-        """Traces were lost."""
-        if not self._is_raised:
-            self._is_raised = True
+    def lost(self, reason: str) -> None:
+        """Report lost traces."""
+        if not self._is_losing:
+            self._is_losing = True
             _log.error("tracing_failing", endpoint=self._endpoint, reason=reason, instead="traces are left out")
 
-    def over(self) -> None:
-        """Some were sent."""
-        if self._is_raised:
-            self._is_raised = False
+    def recovered(self) -> None:
+        """Report that sending works."""
+        if self._is_losing:
+            self._is_losing = False
             _log.info("tracing_works_again", endpoint=self._endpoint)
 
 
-class _FirstMessages(logging.Handler):
-    """Keeps what OpenTelemetry's packages say: they say it with every batch, and that is not for the log.
+class _FirstMessageHandler(logging.Handler):
+    """Captures the log messages of OpenTelemetry's packages, which repeat with every batch.
 
     Attributes:
-        text: What they said first about the present batch, which names the cause; later on they only say that they gave
-            up. Empty if nothing.
+        text: The first message about the current batch, which names the cause; empty for none.
     """
 
     text = ""
@@ -180,11 +179,11 @@ class _FirstMessages(logging.Handler):
 def _version() -> str:
     try:
         return version("prefix-gateway")
-    except PackageNotFoundError:  # running from a source tree that was never installed
+    except PackageNotFoundError:  # running from a source tree without installation
         return "unknown"
 
 
-_FIRST_WORDS = _FirstMessages(logging.WARNING)
+_FIRST_MESSAGE = _FirstMessageHandler(logging.WARNING)
 _packages = logging.getLogger("opentelemetry")
-_packages.addHandler(_FIRST_WORDS)
+_packages.addHandler(_FIRST_MESSAGE)
 _packages.propagate = False

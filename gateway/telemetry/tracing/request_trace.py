@@ -1,8 +1,7 @@
-"""One request on its way: which rooms it went through, and when.
+"""Records the stages and attempts of a request, and the attributes of their spans.
 
-What spans say: ids, counts, decisions; never text of prompts, and no keys.
-
-Names are those of OpenTelemetry's semantic conventions (GenAI, HTTP, server) where there are any, else ``gateway.…``.
+Attributes contain ids, counts and decisions, never prompt text or keys. Their names are those of OpenTelemetry's
+semantic conventions (GenAI, HTTP, server) where they exist, else ``gateway.…``.
 """
 
 import time
@@ -19,9 +18,9 @@ Attributes = dict[str, str | int | float | bool]
 
 
 def of_settlement(settlement: Settlement, operation: str) -> Attributes:
-    """Of a request that got as far as a model."""
+    """Attributes of a request that reached a model."""
     s = settlement
-    told: dict[str, str | int | float | bool | None] = {
+    attributes: dict[str, str | int | float | bool | None] = {
         "http.request.method": "POST",
         "url.path": str(s.endpoint),
         "http.response.status_code": s.status,
@@ -44,11 +43,11 @@ def of_settlement(settlement: Settlement, operation: str) -> Attributes:
         "gateway.failed_attempts": s.failed_attempts,
         "gateway.server.forced_end": str(s.ending) if s.ending else "unrouted",
     }
-    return _known(told)
+    return _known(attributes)
 
 
 def of_refusal(refusal: Refusal, operation: str) -> Attributes:
-    """Of a request that was refused before it got to a model."""
+    """Attributes of a request that was refused before it reached a model."""
     caller = refusal.caller
     return _known(
         {
@@ -65,7 +64,7 @@ def of_refusal(refusal: Refusal, operation: str) -> Attributes:
 
 
 def of_call(decision: Decision, host: str, port: int, resent: int) -> Attributes:
-    """Of an attempt at a replica, when it begins; ``resent`` counts the attempts before."""
+    """Attributes of an attempt at a replica when it starts; ``resent``: number of earlier attempts."""
     return {
         "http.request.method": "POST",
         "server.address": host,
@@ -79,7 +78,7 @@ def of_call(decision: Decision, host: str, port: int, resent: int) -> Attributes
 
 
 def of_outcome(outcome: Outcome) -> Attributes:
-    """Of an attempt at a replica, when it is over."""
+    """Attributes of an attempt at a replica when it has ended."""
     return _known(
         {
             "http.response.status_code": outcome.status,
@@ -89,21 +88,21 @@ def of_outcome(outcome: Outcome) -> Attributes:
     )
 
 
-def _known(told: dict[str, str | int | float | bool | None]) -> Attributes:
-    return {name: value for name, value in told.items() if value is not None}
+def _known(attributes: dict[str, str | int | float | bool | None]) -> Attributes:
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
-_NEXT_ROOM: Mapping[str, str] = {
+_NEXT_STAGE: Mapping[str, str] = {
     "": "admission",
     "admission": "parse",
     "parse": "canon",
     "canon": "encode",
-    # Hashing refuses nothing; that there is no replica is found out in front of it.
+    # Hashing refuses nothing; a missing replica is detected before it.
     "encode": "place",
     "hash": "place",
     "place": "queue",
 }
-"""The room that a request was refused in, by the last one that it left again."""
+"""The stage that refused a request, by the last completed stage."""
 
 _OPERATIONS = {str(Endpoint.CHAT): "chat", str(Endpoint.COMPLETIONS): "text_completion"}
 """GenAI semantic conventions, ``gen_ai.operation.name``."""
@@ -114,13 +113,13 @@ class Span:
     """One span. Times are Unix nanoseconds.
 
     Attributes:
-        name: What was done.
-        began: When it began.
-        ended: When it ended.
-        id: Of the span.
-        attributes: What is said of it.
-        failure: Why it failed, in one word; empty if it did not.
-        first_byte: When the first byte of the replica's answer came; None if that is not known.
+        name: Name of the span.
+        began: Start time.
+        ended: End time.
+        id: Span id.
+        attributes: Its attributes.
+        failure: Error type; empty if it succeeded.
+        first_byte: Time of the first byte of the replica's answer; None if unknown.
     """
 
     name: str
@@ -134,15 +133,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class FinishedTrace:
-    """A request that is over, as spans.
+    """The spans of an ended request.
 
     Attributes:
-        trace_id: Of the trace.
-        parent_id: Of the client's span; None if this is where the trace begins.
+        trace_id: Trace id.
+        parent_id: Id of the client's span; None if the trace begins here.
         flags: Trace flags.
         state: The client's ``tracestate``.
-        request: The request as a whole.
-        rooms: The rooms it went through.
+        request: The whole request.
+        stages: Its stages.
         calls: Its attempts at replicas.
     """
 
@@ -151,7 +150,7 @@ class FinishedTrace:
     flags: int
     state: str
     request: Span
-    rooms: Sequence[Span]
+    stages: Sequence[Span]
     calls: Sequence[Span]
 
 
@@ -159,9 +158,9 @@ class RequestTrace:
     """A ``Trace`` that is recorded.
 
     Args:
-        write: Takes the trace when the request is over.
-        trace_id: Of the trace.
-        parent_id: Of the client's span; None if it named none.
+        write: Takes the trace when the request has ended.
+        trace_id: Trace id.
+        parent_id: Id of the client's span; None if it named none.
         flags: Trace flags, for the engine.
         state: The client's ``tracestate``.
     """
@@ -171,12 +170,12 @@ class RequestTrace:
         "_calls",
         "_ending",
         "_flags",
-        "_lap_at",
-        "_left",
+        "_last_stage",
         "_offset",
         "_parent_id",
         "_request",
-        "_rooms",
+        "_stage_began",
+        "_stages",
         "_state",
         "_trace_id",
         "_write",
@@ -191,12 +190,12 @@ class RequestTrace:
         self._parent_id = parent_id
         self._flags = flags
         self._state = state
-        # Within a request only the clock that never jumps is read.
+        # Within a request only the monotonic clock is read.
         self._offset = now - time.perf_counter_ns()
-        self._lap_at = now
-        self._left = ""
+        self._stage_began = now
+        self._last_stage = ""
         self._request = Span("request", now, now)
-        self._rooms: list[Span] = []
+        self._stages: list[Span] = []
         self._calls: list[Span] = []
         self._call: Span | None = None
         self._ending = ""
@@ -204,13 +203,13 @@ class RequestTrace:
     def lap(self, room: str) -> None:
         """See ``Trace``."""
         now = self._now()
-        self._rooms.append(Span(room, self._lap_at, now))
-        self._lap_at = now
-        self._left = room
+        self._stages.append(Span(room, self._stage_began, now))
+        self._stage_began = now
+        self._last_stage = room
 
     def resume(self) -> None:
         """See ``Trace``."""
-        self._lap_at = self._now()
+        self._stage_began = self._now()
 
     def relay(self, decision: Decision, host: str, port: int) -> Sequence[Header] | None:
         """See ``Trace``."""
@@ -242,7 +241,7 @@ class RequestTrace:
 
     def refused(self, refusal: Refusal) -> None:
         """See ``Trace``."""
-        # Which model was meant is not known, or may be a client's invention.
+        # The model is unknown or unchecked client input.
         self._request.name = operation = _OPERATIONS.get(refusal.endpoint, refusal.endpoint)
         self._request.attributes = of_refusal(refusal, operation)
         self._answered(refusal.status, refusal.code, routed=False)
@@ -255,17 +254,22 @@ class RequestTrace:
             self._call.ended = now
             self._call.failure = "aborted"
         if not self._request.attributes:
-            # The client left while it was still sending, or the gateway is being stopped.
+            # The client disconnected while sending, or the gateway shuts down.
             self._request.attributes = {"gateway.server.forced_end": "abandoned"}
         self._write(
             FinishedTrace(
-                self._trace_id, self._parent_id, self._flags, self._state, self._request, self._rooms, self._calls
+                self._trace_id, self._parent_id, self._flags, self._state, self._request, self._stages, self._calls
             )
         )
 
     def _answered(self, status: int, code: str | None, *, routed: bool) -> None:
-        if status >= 400 and not routed and not self._calls and (room := _NEXT_ROOM.get(self._left)) is not None:
-            self._rooms.append(Span(room, self._lap_at, self._now(), failure=code or str(status)))
+        if (
+            status >= 400
+            and not routed
+            and not self._calls
+            and (stage := _NEXT_STAGE.get(self._last_stage)) is not None
+        ):
+            self._stages.append(Span(stage, self._stage_began, self._now(), failure=code or str(status)))
         if status >= 500:
             self._request.failure = code or str(status)
 
@@ -274,10 +278,10 @@ class RequestTrace:
 
 
 class Unrecorded:
-    """A ``Trace`` that is not recorded, and only tells the engine so.
+    """A ``Trace`` that is not recorded; its headers report that to the engine.
 
     Args:
-        headers: What ``relay`` gives.
+        headers: The headers that ``relay`` returns.
     """
 
     __slots__ = ("_headers",)

@@ -1,27 +1,42 @@
-"""Which requests are traced."""
+"""Decides which requests are traced.
+
+Finished traces are passed to a ``TraceSink``.
+"""
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from gateway.config.tracing_settings import TracingSettings
-from gateway.telemetry.tracing.request_trace import RequestTrace, Unrecorded
-from gateway.telemetry.tracing.sink import TraceSink
+from gateway.telemetry.tracing.request_trace import FinishedTrace, RequestTrace, Unrecorded
 from gateway.telemetry.tracing.trace_context import SAMPLED, Header, new_span_id, new_trace_id, parent_of, trace_headers
+
+
+class TraceSink(Protocol):
+    """Takes finished traces. Must not raise and must not wait."""
+
+    def write(self, trace: FinishedTrace) -> None:
+        """Take the trace of an ended request."""
+        ...
+
+    async def stop(self) -> None:
+        """Send waiting traces, within a few seconds."""
+        ...
+
 
 _LOW_BITS = (1 << 64) - 1
 _UNTOUCHED = Unrecorded(None)
 
 
 class Tracing:
-    """A ``Tracer``. Where the client says that its own part of the trace is recorded, or is not, so is this one;
-    a share of the other requests is.
+    """A ``Tracer``. Follows the client's sampling decision if there is one, and samples a share of the other requests.
 
     Args:
         sample_ratio: Share of the requests without a client's trace, 0 to 1.
-        sink: Takes what was recorded.
+        sink: Takes finished traces.
     """
 
     def __init__(self, sample_ratio: float, sink: TraceSink) -> None:
-        # As OpenTelemetry's TraceIdRatioBased does, so that others who decide by the trace's id decide alike.
+        # Like OpenTelemetry's TraceIdRatioBased, so that other samplers decide alike for the same trace id.
         self._bound = round(sample_ratio * (_LOW_BITS + 1))
         self._sink = sink
 
@@ -35,20 +50,20 @@ class Tracing:
         trace_id = new_trace_id()
         if trace_id & _LOW_BITS < self._bound:
             return RequestTrace(self._sink.write, trace_id, None, SAMPLED, "")
-        # Told nothing, an engine with traces of its own would decide for itself.
+        # Without these headers an engine with its own tracing would sample on its own.
         return Unrecorded(trace_headers(trace_id, new_span_id(), 0, ""))
 
     async def stop(self) -> None:
-        """Send what is waiting; returns after some seconds at most, whatever the collector does."""
+        """Send waiting spans; returns after a few seconds at most, even if the collector does not answer."""
         await self._sink.stop()
 
 
 def start_tracing(settings: TracingSettings, on_error: Callable[[], None]) -> Tracing | None:
-    """Begin to trace; None where it is turned off.
+    """Create the tracer; None if tracing is turned off.
 
     Args:
-        settings: Where to, and how much.
-        on_error: Called for every batch that could not be sent, and every trace there was no room for; from any thread.
+        settings: Collector and sample ratio.
+        on_error: Called for every batch that could not be sent, and every dropped trace; from any thread.
     """
     if not settings.enabled:
         return None

@@ -1,7 +1,7 @@
-"""OpenTelemetry's spans of a finished trace.
+"""Creates OpenTelemetry spans of a finished trace.
 
-They are made when the request is over, from times noted on the way, and not begun and ended as the SDK's tracers do:
-that would cost four times as much in the middle of a request, and ids have to be known before a span begins to exist.
+Spans are created when the request has ended, from recorded times. Starting and ending them with the SDK's tracers would
+take four times as long during the request, and their ids are needed before they start.
 """
 
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ _UNSET = Status(StatusCode.UNSET)
 
 
 class SpanMaker:
-    """Makes spans.
+    """Creates spans.
 
     Args:
-        resource: Who tells them.
-        version: Of the gateway.
+        resource: OpenTelemetry resource of the gateway.
+        version: Version of the gateway.
     """
 
     def __init__(self, resource: Resource, version: str) -> None:
@@ -31,14 +31,14 @@ class SpanMaker:
         self._scope = InstrumentationScope("gateway", version)
 
     def spans(self, trace: FinishedTrace) -> Iterator[ReadableSpan]:
-        """Those of its rooms and attempts, then that of the request: whoever has it has them all."""
-        # A stranger's text: what looks like a key of ours is not handed on to where traces are kept.
+        """The spans of stages and attempts, then that of the request, so that it arrives last."""
+        # Client input: a value that looks like an API key is not sent to the collector.
         state = TraceState.from_header([trace.state]) if trace.state and not looks_like_key(trace.state) else None
         own = SpanContext(trace.trace_id, trace.request.id, is_remote=False, trace_flags=_FLAGS, trace_state=state)
         parent = None
         if trace.parent_id is not None:
             parent = SpanContext(trace.trace_id, trace.parent_id, is_remote=True, trace_flags=_FLAGS)
-        for spans, kind in ((trace.rooms, SpanKind.INTERNAL), (trace.calls, SpanKind.CLIENT)):
+        for spans, kind in ((trace.stages, SpanKind.INTERNAL), (trace.calls, SpanKind.CLIENT)):
             for span in spans:
                 context = SpanContext(trace.trace_id, span.id, is_remote=False, trace_flags=_FLAGS, trace_state=state)
                 yield self._span(span, context, own, kind)

@@ -1,4 +1,4 @@
-"""W3C Trace Context: which trace a client says its request belongs to, and how that is said to an engine.
+"""W3C Trace Context: decodes the headers of requests, and encodes headers for engines.
 
 Source: W3C Recommendation "Trace Context", sections 3.2 (``traceparent``) and 3.3 (``tracestate``).
 """
@@ -14,7 +14,7 @@ SAMPLED = 0x01
 """Flag: the caller recorded its part of the trace."""
 
 _KEPT_FLAGS = 0x03
-"""Sampled, and that the trace id is random; whatever else stands there has no meaning yet and is cleared."""
+"""Sampled, and random trace id; the other flags are undefined and cleared."""
 
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _INVALID_VERSION = b"ff"
@@ -26,10 +26,10 @@ class Parent:
     """The caller's span.
 
     Attributes:
-        trace_id: Of the whole trace.
-        span_id: Of the caller's span.
-        flags: Its trace flags.
-        state: Its ``tracestate``, as it came; empty for none.
+        trace_id: Trace id.
+        span_id: Span id.
+        flags: Trace flags.
+        state: ``tracestate``, unchanged; empty for none.
     """
 
     trace_id: int
@@ -39,10 +39,10 @@ class Parent:
 
 
 def parent_of(headers: Iterable[Header]) -> Parent | None:
-    """The caller's span; None if it named none, or not as the specification wants it.
+    """The caller's span; None if the headers are missing or invalid.
 
     Args:
-        headers: The request's, names in lower case.
+        headers: The request's headers, names in lower case.
     """
     parents: list[bytes] = []
     states: list[bytes] = []
@@ -64,7 +64,7 @@ def parent_of(headers: Iterable[Header]) -> Parent | None:
 
 
 def trace_headers(trace_id: int, span_id: int, flags: int, state: str) -> Sequence[Header]:
-    """The headers by which a request is said to be caused by a span."""
+    """The headers that name a span as the parent of a request."""
     headers = [(b"traceparent", b"00-%032x-%016x-%02x" % (trace_id, span_id, flags))]
     if state:
         headers.append((b"tracestate", state.encode("latin-1")))

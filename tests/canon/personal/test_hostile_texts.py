@@ -4,7 +4,7 @@ import pytest
 from cpu_limit import cpu_seconds
 
 from gateway.canon.pii.kinds import text_view as view
-from gateway.canon.pii.patterns import Patterns
+from gateway.canon.pii.scanner import Patterns
 from gateway.config.personal_data_settings import BUILT_IN_KINDS
 
 MEBIBYTE = 1 << 20

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from gateway.canon.pii.patterns import Hit, Patterns
+from gateway.canon.pii.scanner import Hit, Patterns
 from gateway.config.personal_data_settings import BUILT_IN_KINDS, PatternSettings, PersonalDataSettings
 
 

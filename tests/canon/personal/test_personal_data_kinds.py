@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from gateway.canon.pii.kinds.text_view import TextView
-from gateway.canon.pii.patterns import Hit, Patterns
+from gateway.canon.pii.scanner import Hit, Patterns
 from gateway.config.personal_data_settings import BUILT_IN_KINDS
 
 ALL = Patterns(BUILT_IN_KINDS)

@@ -9,9 +9,8 @@ import structlog
 from screening import SECRET, Remembering, chat, request, screening, system
 
 from gateway.canon.pii import PersonalDataScreen
-from gateway.canon.pii.patterns import Hit, Patterns
-from gateway.canon.pii.scanner import FoundCache
-from gateway.canon.pii.tally import Tally
+from gateway.canon.pii.counting import Tally
+from gateway.canon.pii.scanner import FoundCache, Hit, Patterns
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.core.errors import BadRequest, GatewayError
 from gateway.core.ids import ReplicaId, Target

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.canon.edits import applied
-from gateway.canon.rule import RuleContext
+from gateway.canon.rule import RuleContext, applied
 from gateway.canon.rules.history_trim import HistoryTrim
 from gateway.canon.token_counts import TokenCounts
 from gateway.config.canon_settings import HistoryTrimSettings

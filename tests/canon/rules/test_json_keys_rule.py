@@ -6,9 +6,8 @@ import random
 import orjson
 import pytest
 
-from gateway.canon.edits import applied
 from gateway.canon.rewrite import rewritten
-from gateway.canon.rule import RuleContext
+from gateway.canon.rule import RuleContext, applied
 from gateway.canon.rules.json_keys import JsonKeys
 from gateway.core.request import Endpoint
 

@@ -31,7 +31,7 @@ def test_replaced_and_taken_out_line_by_line():
     ]
     assert rule.name is RuleName.PATTERN
     said = [edit.said for edit in rule.detect({"messages": [{"role": "user", "content": "v1.2"}]}, NOW).edits]
-    assert said == ["What your own pattern `p1` finds is replaced or taken out."]
+    assert said == ["Matches of your own pattern `p1` are replaced or removed."]
 
 
 def test_a_replacement_stands_as_it_is_written():

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gateway.canon.edits import applied
-from gateway.canon.rule import RuleContext
+from gateway.canon.rule import RuleContext, applied
 from gateway.canon.rules.role_order import RoleOrder
 from gateway.config.canon_settings import RoleOrderSettings
 from gateway.core.request import Endpoint

@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from gateway.canon.edits import applied
-from gateway.canon.rule import RuleContext
+from gateway.canon.rule import RuleContext, applied
 from gateway.canon.rules.tool_order import ToolOrder
 from gateway.core.request import Endpoint
 

@@ -2,8 +2,7 @@
 
 from collections import Counter
 
-from gateway.canon.edits import applied
-from gateway.canon.rule import RuleContext
+from gateway.canon.rule import RuleContext, applied
 
 NOW = RuleContext(now=0.0)
 TEXT_ROLES = ("system", "developer", "user")

@@ -1,1 +1,1 @@
-"""Built-in kinds of personal data, one a file: each finds its kind in a ``TextView``."""
+"""Built-in kinds of personal data, one file each; ``find`` yields the spans of its kind in a ``TextView``."""

@@ -1,6 +1,6 @@
-"""Payment cards: 13 to 19 digits of a known issuer whose last one is the Luhn check digit.
+"""Payment cards: 13 to 19 digits with the prefix of a known issuer and a valid Luhn check digit.
 
-Taken: without separators, or in the groups cards are printed in (4-4-4-4, 4-4-4-4-3, 4-6-5, 4-6-4) with spaces or
+Found: without separators, or in the groups printed on cards (4-4-4-4, 4-4-4-4-3, 4-6-5, 4-6-4) with spaces or
 dashes.
 """
 
@@ -32,12 +32,12 @@ _DOUBLED = str.maketrans("0123456789", "0246813579")
 
 
 def find(view: TextView) -> Iterator[Span]:
-    """Where card numbers stand."""
+    """Spans of card numbers."""
     return view.matches(_CARD, _length)
 
 
 def luhn(digits: str) -> bool:
-    """Whether the last digit is the check digit of those before."""
+    """Whether the last digit is the Luhn check digit of the digits before."""
     total = sum(map(int, digits[-1::-2])) + sum(map(int, digits[-2::-2].translate(_DOUBLED)))
     return total % 10 == 0
 

@@ -1,7 +1,7 @@
 """E-mail addresses: ``local@domain.tld``, in Latin, Greek and Cyrillic letters.
 
-Not taken: addresses without a dot in the domain (``root@localhost``), the user in front of a URL's or an SSH remote's
-host (``https://bot@host.example``, ``git@host.example:team/project``), pictures in two sizes (``logo@2x.png``).
+Not found: addresses without a dot in the domain (``root@localhost``), users in URLs and SSH remotes
+(``https://bot@host.example``, ``git@host.example:team/project``), file names of images (``logo@2x.png``).
 """
 
 import re
@@ -12,8 +12,8 @@ from gateway.canon.pii.kinds.text_view import Span, TextView
 _LETTER = "A-Za-z\u00c0-\u024f\u0370-\u052f"
 _LABEL = rf"[{_LETTER}0-9][{_LETTER}0-9_\-]{{0,62}}+"
 _DOMAIN = re.compile(rf"@{_LABEL}(?:\.{_LABEL}){{1,126}}+")
-"""No longer than the domain name system allows: 63 characters in a label, and 127 labels."""
-# Read backwards from the @.
+"""Limits of the domain name system: 63 characters per label, 127 labels."""
+# Matched backwards from the @.
 _ATOM = rf"[{_LETTER}0-9_%+'&\-]++"
 _LOCAL_BACKWARDS = re.compile(rf"{_ATOM}(?:\.{_ATOM})*+")
 _LOCAL_CHARS = 64
@@ -25,7 +25,7 @@ _SSH_PATH = re.compile(r":[\w~.\-]*+/")
 
 
 def find(view: TextView) -> Iterator[Span]:
-    """Where e-mail addresses stand."""
+    """Spans of e-mail addresses."""
     text = view.text
     if "@" not in text:
         return
@@ -41,7 +41,7 @@ def find(view: TextView) -> Iterator[Span]:
 
 
 def _domain_length(domain: str) -> int:
-    """Characters of a domain up to its top level, the @ included; 0 if it has none."""
+    """Length of a domain up to its top-level domain, including the @; 0 if it has none."""
     while (dot := domain.rfind(".")) > 0:
         last = domain[dot + 1 :].rstrip("-_")
         if _TOP_LEVEL.fullmatch(last) and last.lower() not in _PICTURES:

@@ -1,6 +1,6 @@
-"""IBANs: a country that issues them, the length it issues, and the ISO 7064 check (mod 97).
+"""IBANs: checks the country, its length, and the check digits (ISO 7064, mod 97).
 
-Taken: with or without single spaces or dashes between the characters, in either case.
+Accepts single spaces or dashes between the characters, and both cases.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gateway.canon.pii.kinds.text_view import Span, TextView
 
-# SWIFT, IBAN Registry, release 99: characters in all.
+# SWIFT, IBAN Registry, release 99: total number of characters.
 _LENGTHS = {
     country: length
     for length, countries in {
@@ -40,7 +40,7 @@ _REST = {
 
 
 def find(view: TextView) -> Iterator[Span]:
-    """Where IBANs stand."""
+    """Spans of IBANs."""
 
     def length(head: re.Match[str]) -> int:
         characters = _LENGTHS.get(head[0][:2].upper())

@@ -1,9 +1,9 @@
 """IPv4 addresses.
 
-Taken: every address that somebody can have, private ones (inside a company they tell the person) and those reserved for
-documentation included. Not taken: 0.x, loopback, multicast and above; networks (``10.0.0.0/8``); what looks like a
-version or a section instead: four single digits (``3.1.2.4``), more than four numbers, leading zeros, right behind a
-word such as version, build or section, or behind a product's name and a slash or dash (``Chrome/120.0.0.0``).
+Found: all unicast addresses, including private ones (within a company they identify a person) and those reserved for
+documentation. Not found: 0.x, loopback, multicast and above; networks (``10.0.0.0/8``); likely versions and sections:
+four single digits (``3.1.2.4``), more than four numbers, leading zeros, right behind a word such as version, build or
+section, or behind a product name with slash or dash (``Chrome/120.0.0.0``).
 """
 
 import re
@@ -16,7 +16,7 @@ _ADDRESS = re.compile(
     rf"(?<![0-9A-Za-z_.])(?<![A-Za-z_][\-/])(?:{_OCTET}\.){{3}}{_OCTET}"
     r"(?![0-9A-Za-z_]|\.[0-9]|-[A-Za-z]|/(?:[12]?[0-9]|3[01])(?![0-9]|\.[0-9]))"
 )
-_NOBODYS = frozenset({0, 127, *range(224, 256)})
+_NOT_UNICAST = frozenset({0, 127, *range(224, 256)})
 _SINGLE_DIGITS = len("1.2.3.4")
 _VERSION = re.compile(
     r"(?:(?<![a-z])(?:version|versión|release|build|ver|firmware|driver|revision|rev|section|chapter|abschnitt|kapitel)|§)"
@@ -26,11 +26,11 @@ _WINDOW = 16
 
 
 def find(view: TextView) -> Iterator[Span]:
-    """Where IPv4 addresses stand."""
+    """Spans of IPv4 addresses."""
 
     def length(match: re.Match[str]) -> int:
         address = match[0]
-        if len(address) == _SINGLE_DIGITS or int(address[: address.index(".")]) in _NOBODYS:
+        if len(address) == _SINGLE_DIGITS or int(address[: address.index(".")]) in _NOT_UNICAST:
             return 0
         return 0 if _VERSION.search(view.before(match.start(), _WINDOW)) else len(address)
 

@@ -1,6 +1,6 @@
-"""Check digits and never-issued ranges of national ids, each after its state's own rule.
+"""Check digits and never-issued ranges of national ids, one function per country.
 
-Every function takes digits only, but for those whose ids have letters: they take the id as it is written.
+The functions take digits only, or the id as written if it has letters.
 """
 
 from collections.abc import Sequence
@@ -26,14 +26,14 @@ _AMERICAN_SAMPLES = frozenset({"078051120", "219099999"})
 
 
 def united_states(digits: str) -> bool:
-    """Social security number: areas, groups and serials that are given out."""
+    """Social security number: issued areas, groups and serials."""
     area, group, serial = digits[:3], digits[3:5], digits[5:]
     given = area not in {"000", "666"} and area < "900" and group != "00" and serial != "0000"
     return given and digits not in _AMERICAN_SAMPLES
 
 
 def spain(text: str) -> bool:
-    """DNI and NIE: the letter is the number's remainder by 23."""
+    """DNI and NIE: the letter encodes the number modulo 23."""
     number = text.replace("-", "").replace(".", "")
     head = str("XYZ".index(number[0])) + number[1:-1] if number[0] in "XYZ" else number[:-1]
     return _SPANISH_LETTERS[int(head) % 23] == number[-1]
@@ -51,7 +51,7 @@ def italy(text: str) -> bool:
 
 
 def france(text: str) -> bool:
-    """NIR: month, and the key that is 97 less the number's remainder by 97. Corsica's departments are 2A and 2B."""
+    """NIR: month, and the key: 97 minus the number modulo 97. Corsica's departments are 2A and 2B."""
     number = text.replace(" ", "")
     month = int(number[3:5])
     if not (1 <= month <= 12 or 20 <= month <= 42 or month >= 50):
@@ -61,7 +61,7 @@ def france(text: str) -> bool:
 
 
 def germany(digits: str) -> bool:
-    """Tax id: of its first ten digits one occurs twice or three times and no other one does; ISO 7064 MOD 11,10."""
+    """Tax id: exactly one of the first ten digits occurs two or three times; ISO 7064 MOD 11,10."""
     head = digits[:10]
     counts = sorted((head.count(digit) for digit in set(head)), reverse=True)
     repeated = (
@@ -73,7 +73,7 @@ def germany(digits: str) -> bool:
 
 
 def united_kingdom(text: str) -> bool:
-    """National insurance number: prefixes that are given out."""
+    """National insurance number: issued prefixes."""
     first, second = text[0], text[1]
     return first not in "DFIQUV" and second not in "DFIOQUV" and text[:2] not in _BRITISH_NEVER
 
@@ -84,7 +84,7 @@ def switzerland(digits: str) -> bool:
 
 
 def belgium(digits: str) -> bool:
-    """National number: 97 less the remainder, with a 2 in front for those born since 2000."""
+    """National number: 97 minus the remainder, with a 2 in front for births since 2000."""
     return int(digits[9:]) in {97 - int(digits[:9]) % 97, 97 - int("2" + digits[:9]) % 97}
 
 
@@ -95,7 +95,7 @@ def sweden(digits: str) -> bool:
 
 
 def finland(text: str) -> bool:
-    """Personal identity code DDMMYYCNNNQ: a date, and the remainder by 31."""
+    """Personal identity code DDMMYYCNNNQ: a date, and the number modulo 31."""
     if len(text) != 11:
         return False
     remainder = int(text[:6] + text[7:10]) % 31
@@ -107,38 +107,38 @@ def norway(digits: str) -> bool:
     day = str(int(digits[0]) % 4) + digits[1:4] if digits[0] in "4567" else digits
     return (
         day_and_month(day)
-        and _weighed(digits, (3, 7, 6, 1, 8, 9, 4, 5, 2, 1)) % 11 == 0
-        and _weighed(digits, (5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1)) % 11 == 0
+        and _weighted_sum(digits, (3, 7, 6, 1, 8, 9, 4, 5, 2, 1)) % 11 == 0
+        and _weighted_sum(digits, (5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1)) % 11 == 0
     )
 
 
 def poland(digits: str) -> bool:
-    """PESEL YYMMDDNNNNC: a date whose month also tells the century, and the check digit."""
+    """PESEL YYMMDDNNNNC: a date whose month also encodes the century, and the check digit."""
     date = 1 <= int(digits[2:4]) % 20 <= 12 and 1 <= int(digits[4:6]) <= 31
-    return date and _weighed(digits, (1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1)) % 10 == 0
+    return date and _weighted_sum(digits, (1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1)) % 10 == 0
 
 
 def netherlands(digits: str) -> bool:
     """BSN: the 11-test."""
-    return int(digits) > 0 and _weighed(digits, (9, 8, 7, 6, 5, 4, 3, 2, -1)) % 11 == 0
+    return int(digits) > 0 and _weighted_sum(digits, (9, 8, 7, 6, 5, 4, 3, 2, -1)) % 11 == 0
 
 
 def brazil(digits: str) -> bool:
-    """CPF: two check digits; numbers of one digit repeated pass them and are not given out."""
+    """CPF: two check digits; numbers of one repeated digit pass the check but are not issued."""
     if all(a == b for a, b in pairwise(digits)):
         return False
-    return all(_weighed(digits, range(known + 1, 1, -1)) * 10 % 11 % 10 == int(digits[known]) for known in (9, 10))
+    return all(_weighted_sum(digits, range(known + 1, 1, -1)) * 10 % 11 % 10 == int(digits[known]) for known in (9, 10))
 
 
 def russia_insurance(digits: str) -> bool:
-    """SNILS: the weighed sum by 101."""
-    return int(digits) > 0 and _weighed(digits, range(9, 0, -1)) % 101 % 100 == int(digits[9:])
+    """SNILS: the weighted sum modulo 101."""
+    return int(digits) > 0 and _weighted_sum(digits, range(9, 0, -1)) % 101 % 100 == int(digits[9:])
 
 
 def russia_tax(digits: str) -> bool:
     """INN of a person: two check digits."""
-    first = _weighed(digits, (7, 2, 4, 10, 3, 5, 9, 4, 6, 8)) % 11 % 10
-    second = _weighed(digits, (3, 7, 2, 4, 10, 3, 5, 9, 4, 6, 8)) % 11 % 10
+    first = _weighted_sum(digits, (7, 2, 4, 10, 3, 5, 9, 4, 6, 8)) % 11 % 10
+    second = _weighted_sum(digits, (3, 7, 2, 4, 10, 3, 5, 9, 4, 6, 8)) % 11 % 10
     return int(digits) > 0 and (first, second) == (int(digits[10]), int(digits[11]))
 
 
@@ -157,8 +157,8 @@ def day_and_month(digits: str) -> bool:
     return 1 <= int(digits[:2]) <= 31 and 1 <= int(digits[2:4]) <= 12
 
 
-def _weighed(digits: str, weights: Sequence[int]) -> int:
-    """Sum of the first digits, each times its weight."""
+def _weighted_sum(digits: str, weights: Sequence[int]) -> int:
+    """Weighted sum of the first digits."""
     return sum(int(digit) * weight for digit, weight in zip(digits, weights, strict=False))
 
 

@@ -1,14 +1,14 @@
-"""Personal numbers that states give out.
+"""National identification numbers.
 
-Taken are those whose form or check digits leave little room for chance:
+Found are those whose format or check digits make a chance match unlikely:
 
-* United States: social security number ``123-45-6789`` but for numbers never given out; other spellings behind its
+* United States: social security number ``123-45-6789`` except numbers never issued; other spellings only behind its
   name;
 * Spain: DNI and NIE with their letter; Italy: codice fiscale; France: NIR with its key; Germany: tax id;
   United Kingdom: national insurance number; Switzerland: AHV number; Belgium: national number; Sweden: personal number;
   Finland: personal identity code; Norway: birth number; Brazil: CPF ``123.456.789-09``; Russia: SNILS; China: resident
   identity number;
-* only behind their name, because any number may look like them: Netherlands: BSN; Poland: PESEL; Russia: INN; Denmark:
+* only behind their name, because other numbers often match: Netherlands: BSN; Poland: PESEL; Russia: INN; Denmark:
   CPR; Brazil: CPF without dots.
 """
 
@@ -53,7 +53,7 @@ _WINDOW = 40
 
 
 def find(view: TextView) -> Iterator[Span]:
-    """Where national ids stand."""
+    """Spans of national ids."""
 
     def named(name: str, match: re.Match[str]) -> bool:
         return _NAMES[name].search(view.before(match.start(), _WINDOW)) is not None
@@ -97,7 +97,7 @@ _BY_DIGITS = {
     "no": checks.norway,
     "de": checks.germany,
 }
-# By number of digits: the check, and the name that has to stand before, if one has to.
+# By number of digits: the check, and the name required in front, if any.
 _PLAIN: dict[int, tuple[tuple[Callable[[str], bool], str], ...]] = {
     9: ((checks.united_states, "us"), (checks.netherlands, "nl")),
     11: ((checks.germany, ""), (checks.norway, ""), (checks.poland, "pl"), (checks.brazil, "br")),

@@ -1,18 +1,18 @@
 r"""Phone numbers.
 
-Taken:
+Found:
 
-* international: ``+`` and a calling code that exists, 9 to 15 digits in all, with or without spaces, dots, dashes,
-  slashes and brackets; ``00`` and a calling code, if something stands between the digits; ``+1`` with ten digits of the
+* international: ``+`` and an assigned calling code, 9 to 15 digits in total, with or without spaces, dots, dashes,
+  slashes and brackets; ``00`` and a calling code, if there are separators; ``+1`` with ten digits of the
   North American plan;
 * North American: ``(415) 555-2671``, ``415-555-2671``, ``415.555.2671``, each also behind ``1``;
-* national with a leading 0, which is most of Europe, Japan, Korea, Australia: ``030 1234567``, ``(0161) 496 0000``,
+* national with a leading 0, as in most of Europe, Japan, Korea, Australia: ``030 1234567``, ``(0161) 496 0000``,
   ``0171/1234567``, ``06 12 34 56 78``, ``03-1234-5678``;
 * Brazilian: ``(11) 98765-4321``;
-* any 7 to 15 digits right behind a word that says so: phone, tel, mobile, call, fax, WhatsApp, and the same in some
-  other languages.
+* any 7 to 15 digits directly behind a word such as phone, tel, mobile, call, fax, WhatsApp, also in some other
+  languages.
 
-Not taken: other numbers, and those without ``+`` right behind a word such as order, invoice, ticket, ref or ``#``.
+Not found: other numbers, and those without ``+`` directly behind a word such as order, invoice, ticket, ref or ``#``.
 """
 
 import re
@@ -63,7 +63,7 @@ _WINDOW = 40
 
 
 def find(view: TextView) -> Iterator[Span]:
-    """Where phone numbers stand."""
+    """Spans of phone numbers."""
 
     def formatted(match: re.Match[str]) -> int:
         digits = digits_of(match[0])
@@ -92,7 +92,7 @@ def find(view: TextView) -> Iterator[Span]:
 
 
 def _dialable(digits: str) -> bool:
-    """Whether a calling code and a number of possible length."""
+    """Whether it has an assigned calling code and a valid length."""
     if digits.startswith("1"):
         return _NORTH_AMERICAN.fullmatch(digits) is not None
     code = _CALLING_CODE.match(digits)

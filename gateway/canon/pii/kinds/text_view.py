@@ -1,9 +1,8 @@
-"""A text as the built-in kinds look at it.
+"""A text prepared for the search of the built-in kinds.
 
-Almost all text has no personal data, so what is cheap comes first: kinds that are made of digits look only into
-*zones*, the surroundings of at least five digits with little between them. What is repeated in a zone is repeated a
-bounded number of times or never gone back into, so that the whole takes time in proportion to the text's length,
-whatever the text is.
+Almost all text has no personal data, so a cheap filter comes first: kinds that consist of digits search only *zones*,
+the surroundings of at least five digits with at most three characters between them. Repetitions in the patterns are
+bounded or possessive, so that the search takes linear time for any text.
 """
 
 import re
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 Span = tuple[int, int]
-"""Offset of the first character, and of the first behind the last."""
+"""Half-open range of offsets: ``(start, end)``."""
 
 START = r"(?<![0-9A-Za-z_])(?<![0-9][.\-])"
 """Where a number may begin: not inside a word, a hash or a decimal."""
@@ -19,16 +18,16 @@ END = r"(?![0-9A-Za-z_]|[.\-][0-9])"
 """Where a number may end."""
 
 _CLUSTER = re.compile(r"[0-9](?:[ .()/\-A-Za-z]{0,3}+[0-9]){4,4096}+")
-# Dates and times are what most clusters are.
+# Most clusters are dates and times.
 _DATE = re.compile(r"(?:19|20)[0-9]{2}-[0-9]{2}-[0-9]{2}(?:[ T][0-9]{2})?")
 _BEFORE = 10
 _BEHIND = 6
 _STRIDE = 8192
-"""Characters of a zone that one call looks through. The call holds the interpreter lock, for up to 2 ms."""
+"""Characters of a zone per search call, which holds the interpreter lock for up to 2 ms."""
 _LONGEST = 256
-"""No kind's pattern matches, or looks at, more characters from where a match begins."""
+"""Maximum length of a match of any kind, including lookahead."""
 
-# Other spellings of what the kinds look for, one character each, so that every offset stays what it is.
+# Variants of the characters that the kinds search for, one character each, so that offsets do not change.
 _SPELLINGS = {
     **dict.fromkeys(map(ord, "\u00a0\u2002\u2007\u2009\u202f\u3000"), " "),
     **dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2212\uff0d"), "-"),
@@ -39,13 +38,13 @@ _SPELLINGS = {
 }
 _SPELLED = re.compile("[" + "".join(map(re.escape, map(chr, _SPELLINGS))) + "]")
 
-# What is written in this form is somebody's key, however many digits it has.
+# A UUID is a key, even if it consists of digits.
 _UUID = re.compile(r"(?<![0-9A-Fa-f-])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f-])")
 _UUID_CHARS = 37
 
 
 class TextView:
-    """A text to look into.
+    """A text to search.
 
     Attributes:
         text: The text with digits, spaces and dashes of other scripts spelled as ASCII ones; as long as the original.
@@ -58,7 +57,7 @@ class TextView:
 
     @cached_property
     def zones(self) -> list[Span]:
-        """Where numbers are, in order. No two overlap."""
+        """Ranges with numbers, sorted and disjoint."""
         zones: list[Span] = []
         for cluster in _CLUSTER.finditer(self.text):
             if _DATE.fullmatch(cluster[0]):
@@ -70,11 +69,11 @@ class TextView:
         return zones
 
     def matches(self, pattern: re.Pattern[str], accept: Callable[[re.Match[str]], int]) -> Iterator[Span]:
-        """What matches in a zone and is accepted.
+        """Accepted matches in the zones.
 
         Args:
-            pattern: What to look for; it begins at ``START``, so that few places are tried twice.
-            accept: How many characters of a match are the finding; 0 for none of them.
+            pattern: Begins with ``START``, so that few offsets are tried twice.
+            accept: Returns how many characters of a match are the finding; 0 rejects it.
         """
         for start, end in self.zones:
             position = start
@@ -92,7 +91,7 @@ class TextView:
                     position = match.start() + 1
 
     def before(self, position: int, characters: int) -> str:
-        """The characters before a place, in lower case."""
+        """The characters in front of an offset, in lower case."""
         return self.text[max(position - characters, 0) : position].lower()
 
     def _in_uuid(self, start: int, end: int) -> bool:
@@ -102,5 +101,5 @@ class TextView:
 
 
 def digits_of(text: str) -> str:
-    """The digits of a text that is ASCII."""
+    """The digits of an ASCII text."""
     return "".join(filter(str.isdigit, text))

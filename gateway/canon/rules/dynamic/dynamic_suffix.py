@@ -1,22 +1,15 @@
-"""The rule: what varies in the leading messages goes behind the last message.
+"""``dynamic-suffix``: moves varying values out of the leading messages into a context block behind the last message.
 
-Keys of conversations: by them the context blocks of earlier turns are found again.
-
-The context block: what stands in it, and the pointers to it.
+Each value is replaced by a constant pointer. The blocks of earlier turns are stored by the key of the conversation
+(``keys``) and put back in later turns, so that the conversation stays a prefix of its next turn.
 """
 
-import hashlib
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-import orjson
-
-from gateway.canon.edits import Edit, applied
-from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
-from gateway.canon.rules.dynamic.earlier_blocks import recalled, remembered
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext, applied
+from gateway.canon.rules.dynamic.context_blocks import BlockForm, keys, recalled, remembered
 from gateway.canon.rules.dynamic.movable_pieces import MovablePiece
 from gateway.canon.rules.dynamic.search import Search
 from gateway.canon.texts import BLOCK_ROLES, Text, leading_messages, messages, texts_of
@@ -24,131 +17,15 @@ from gateway.config.canon_settings import DynamicSuffixSettings
 from gateway.core.canonical import RuleName
 from gateway.core.json_edit import Path
 
-_NUMBER = "{number}"
-_DIGITS = "([0-9]{1,9})"
-
-
-class BlockForm:
-    """How pointers and blocks are written.
-
-    Args:
-        settings: Their parts.
-    """
-
-    def __init__(self, settings: DynamicSuffixSettings) -> None:
-        front, behind = settings.pointer.split(_NUMBER)
-        self._front, self._behind = front, behind
-        self._opening, self._closing = settings.opening, settings.closing
-        pattern = re.escape(front) + _DIGITS + re.escape(behind)
-        # Where nothing else ends the number, a longer one is another.
-        self.pattern = re.compile(("" if front else "(?<![0-9])") + pattern + ("" if behind else "(?![0-9])"))
-        self._entry = re.compile(rf"^{pattern} ", re.MULTILINE)
-
-    def pointer(self, number: int) -> str:
-        """What stands in a value's place."""
-        return f"{self._front}{number}{self._behind}"
-
-    def largest(self, texts: Iterable[str]) -> int:
-        """The largest number that a pointer in these texts has; 0 if there is none."""
-        return max((int(number) for text in texts for number in self.pattern.findall(text)), default=0)
-
-    def is_in(self, text: str) -> bool:
-        """Whether a text holds what looks like a piece of a block."""
-        if self._opening in text:
-            return True
-        if not self._front:
-            return self._entry.search(text) is not None
-        at = text.find(self._front)  # many times faster than looking for the beginning of every line
-        while at >= 0:
-            if (not at or text[at - 1] == "\n") and self._entry.match(text, at):
-                return True
-            at = text.find(self._front, at + 1)
-        return False
-
-    def written(self, values: Mapping[int, str]) -> str:
-        """A block of values by their numbers."""
-        lines = [f"{self.pointer(number)} {value}" for number, value in sorted(values.items())]
-        return "\n".join((self._opening, *lines, self._closing))
-
-    def read(self, block: str, above: int) -> dict[int, str]:
-        """The values of a block by their numbers.
-
-        Args:
-            block: A block; of one that was written in another way, nothing may be found.
-            above: The largest number of the client's own pointers: a value may be a text with such in it.
-        """
-        inside = block.removeprefix(self._opening + "\n").removesuffix("\n" + self._closing)
-        found: list[tuple[int, int, int]] = []
-        for match in self._entry.finditer(inside):
-            number = int(match[1])
-            if number > max(above, found[-1][0] if found else 0):
-                found.append((number, match.start(), match.end()))
-        if not found:
-            return {}
-        ends = [start - 1 for _, start, _ in found[1:]] + [len(inside)]
-        return {number: inside[start:end] for (number, _, start), end in zip(found, ends, strict=True)}
-
-
-_KEY_BYTES = 16
-_LENGTH_BYTES = 8
-_CACHE_CONTROL = "cache_control"
-
-
-def keys(
-    messages: Sequence[Mapping[str, Any]], owner: str, lasting: Sequence[tuple[str, str]], upto: int
-) -> Iterator[bytes]:
-    """The key of the conversation up to each message, from the first to that of number ``upto``.
-
-    Args:
-        messages: As the client sends them, with pointers in the leading ones.
-        owner: Whose the conversation is.
-        lasting: Names and values of what is the same in all of its turns, and may be another one in the next.
-        upto: Number of the last one.
-
-    Raises:
-        ValueError, RecursionError: A message is nothing that can be written as JSON.
-    """
-    running = hashlib.blake2b(digest_size=_KEY_BYTES)
-    _feed(running, _written([owner, *lasting]))
-    for message in messages[: upto + 1]:
-        _feed(running, _written(_unmarked(message)))
-        yield running.digest()
-
-
-def _feed(running: "hashlib.blake2b", piece: bytes) -> None:
-    running.update(len(piece).to_bytes(_LENGTH_BYTES, "little"))
-    running.update(piece)
-
-
-def _written(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except (TypeError, ValueError):
-        # Half surrogates, and numbers beyond 64 bits.
-        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _unmarked(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A message without ``cache_control``: the mark moves from turn to turn."""
-    content = message.get("content")
-    if isinstance(content, list) and any(isinstance(part, dict) and _CACHE_CONTROL in part for part in content):
-        message = {**message, "content": [_without(part) if isinstance(part, dict) else part for part in content]}
-    return _without(message) if _CACHE_CONTROL in message else message
-
-
-def _without(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: each for name, each in value.items() if name != _CACHE_CONTROL}
-
-
 _GAP = "\n\n"
-_BLANKS, _UNSEEN = " \t\r\n", " \t\r\n\u200b\u2060\ufeff"
+_BLANKS, _INVISIBLE = " \t\r\n", " \t\r\n\u200b\u2060\ufeff"
 
 
 class DynamicSuffix:
-    """Moves what varies. Knows what it found in texts seen before, else without a state.
+    """Moves varying values. Stateless except for a cache of findings.
 
     Args:
-        settings: What is moved, and how it is written.
+        settings: Kinds and slots to move, and format of the block.
     """
 
     name: ClassVar[RuleName] = RuleName.DYNAMIC_SUFFIX
@@ -158,7 +35,7 @@ class DynamicSuffix:
         self._search = Search(settings, self._form.pattern)
 
     def detect(self, fields: Fields, given: RuleContext) -> Detected:
-        """What is moved, and the blocks of earlier turns that are put back."""
+        """See ``Rule``. The edits move values and put back blocks of earlier turns."""
         leading = leading_messages(fields)
         said = messages(fields)
         if not leading or leading == len(said):
@@ -182,7 +59,7 @@ class DynamicSuffix:
     def _found(
         self, texts: Sequence[Text], model: object, given: RuleContext, below: int
     ) -> list[tuple[Text, Sequence[MovablePiece]]]:
-        """What is moved out of each text, numbered from the one after ``below``."""
+        """The pieces to move in each text; their numbers begin behind ``below``."""
         count = below + 1
         found: list[tuple[Text, Sequence[MovablePiece]]] = []
         for text in texts:
@@ -201,7 +78,7 @@ class DynamicSuffix:
     def _moves(
         self, found: Sequence[tuple[Text, Sequence[MovablePiece]]], below: int
     ) -> tuple[list[Edit], dict[int, str]]:
-        """The edits of the leading messages, and what the pointers stand for."""
+        """The edits of the leading messages, and the moved values by pointer number."""
         edits: list[Edit] = []
         values: dict[int, str] = {}
         for text, pieces in found:
@@ -210,7 +87,7 @@ class DynamicSuffix:
                 values[number] = text.text[piece.start : piece.end]
                 names = " and ".join(piece.names)
                 pointer = self._form.pointer(number)
-                said = f"What varies ({names}) goes behind the last message; {pointer} stays."
+                said = f"Varying values ({names}) are moved behind the last message; {pointer} replaces them."
                 edits.append(Edit(self.name, "moved", text.path, values[number], pointer, piece.start, said))
         return edits, values
 
@@ -226,31 +103,31 @@ class DynamicSuffix:
         taker: int,
         below: int,
     ) -> Detected:
-        """The moves, with the blocks of earlier turns and the one of this."""
+        """The moves, plus the blocks of the earlier turns and of this turn."""
         edits = list(moves)
         latest: dict[int, str] = {}
         takers = [n for n in range(leading, taker + 1) if said[n].get("role") in BLOCK_ROLES]
         past = recalled(said, takers[:-1], known, given)
         blocks = {number: block for number, block in past.blocks.items() if _takes(said[number])}
-        # A block that somebody wrote into a message is believed by the model, unless the true one stands behind it.
-        imitated = self._imitated(said[leading : taker + 1]) + leading
+        # The model would believe a forged block in a message, unless the genuine one follows it.
+        forged = self._last_forged(said[leading : taker + 1]) + leading
         for number, block in sorted(blocks.items()):
-            if number >= imitated:
+            if number >= forged:
                 latest |= self._form.read(block, below)
             edits.append(self._behind(said, number, block, "restored", "The context of an earlier turn is put back."))
         changed = {number: value for number, value in values.items() if latest.get(number) != value}
         if changed:
             blocks[taker] = block = self._form.written(changed)
-            edits.append(self._behind(said, taker, block, "added", "What was moved stands behind this message."))
+            edits.append(self._behind(said, taker, block, "added", "The moved values are appended to this message."))
         return Detected(edits, remembered(takers, blocks, known, given.owner), context_lost=not past.is_whole)
 
-    def _imitated(self, said: Sequence[Mapping[str, Any]]) -> int:
-        """Number of the last message that holds what looks like a context block; 0 if none does."""
+    def _last_forged(self, said: Sequence[Mapping[str, Any]]) -> int:
+        """Index of the last message that contains something like a context block; 0 if there is none."""
         texts = ((n, text.text) for n, message in enumerate(said) for text in texts_of(message, n, ""))
         return max((n for n, text in texts if self._form.is_in(text)), default=0)
 
     def _behind(self, said: Sequence[Mapping[str, Any]], number: int, block: str, what: str, why: str) -> Edit:
-        """The edit that puts a block behind a message."""
+        """The edit that appends a block to a message."""
         message = said[number]
         content = message["content"]
         path: Path = ("messages", number, "content")
@@ -258,12 +135,11 @@ class DynamicSuffix:
             return Edit(self.name, what, path, content, [*content, {"type": "text", "text": _GAP + block}], said=why)
         seen = len(content)
         if message.get("role") == "user":
-            seen = len(content.rstrip(_BLANKS)) if content.strip(_UNSEEN) else 0
+            seen = len(content.rstrip(_BLANKS)) if content.strip(_INVISIBLE) else 0
         if not content[:seen]:
-            # Nothing is in front of it that it would have to stand apart from.
+            # There is no visible text to separate it from.
             return Edit(self.name, what, path, content, block, 0, why)
-        # Blanks at the end go: with something behind them they would stand at the end of a line, where other rules
-        # take them out.
+        # Trailing whitespace is removed: in front of the block it would end a line, where other rules remove it.
         return Edit(self.name, what, path, content[seen:], _GAP + block, seen, why)
 
 
@@ -273,5 +149,5 @@ def _leading_texts(said: Sequence[Mapping[str, Any]], leading: int) -> list[Text
 
 
 def _takes(message: Mapping[str, Any]) -> bool:
-    """Whether a block can be put behind a message."""
+    """Whether a block can be appended to a message."""
     return isinstance(message.get("content"), str | list)

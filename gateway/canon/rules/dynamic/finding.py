@@ -1,6 +1,6 @@
-"""What the built-in kinds find in one line: times that are the current one, and ids.
+"""Findings of the built-in kinds in one line: current times, and ids.
 
-A line is searched without the others, so that what was found in it is known when it comes again.
+A line is searched independently of the others, so that its findings can be cached.
 """
 
 import re
@@ -9,7 +9,7 @@ from functools import lru_cache
 from gateway.canon.rules.dynamic.id_finder import ids_in
 from gateway.canon.rules.dynamic.label_before import Label, label_before, opens_sentence
 from gateway.canon.rules.dynamic.labels import BARE_LABELS, JOINING, LAST_WORDS, NOW_LABELS, WITHOUT_BLANKS, WORDS
-from gateway.canon.rules.dynamic.near import Moment, moment
+from gateway.canon.rules.dynamic.moments import Moment, moment
 from gateway.canon.rules.dynamic.values import Need, VaryingValue, lowered
 from gateway.canon.rules.dynamic.words import speaks_of_data, speaks_of_now
 from gateway.canon.shapes.calendar_words import WEEKDAY, marked
@@ -48,11 +48,11 @@ _CASE = re.compile(
 )
 _ALONE_DIGITS = re.compile(r"(?:\d\D*){4}")
 _HEAD = re.compile(r"[\s>#*•\-–]*(?P<label>[^:：=\n]{2,50}?)[\s*_]*[:：=][\s*_]*(?P<value>\S.{0,79}?)[\s*_]*$")
-_TELLING = re.compile(r"(?:19|20|25|1[34])\d\d|\d{1,2}[:.hH時时]\d{2}|\d+\D+\d+\D+\d+")
+_TIME_LIKE = re.compile(r"(?:19|20|25|1[34])\d\d|\d{1,2}[:.hH時时]\d{2}|\d+\D+\d+\D+\d+")
 _DIGIT = re.compile(r"\d")
 _COLON = re.compile("[:=：]")
 _OF = "のにか以的之에의부까"
-"""Behind a date: it is one of something."""
+"""Particles behind a date that make it an attribute of something else."""
 _YEAR = re.compile(r"\s(?:[A-Z]{2,5}\s)?20\d\d(?![\d:.\-/])")
 _NOON = re.compile(r"[^.][aApP][mM]\.$")
 _TODAY = tuple(
@@ -69,7 +69,7 @@ _NOTES = frozenset(
     "note notes nb fyi ps hinweis wichtig important remember nota remarque uwaga важно примечание 注意 注 참고".split()
 )
 _LONGEST_KNOWN = 600
-"""What was found in longer ones, which may be as long as a request, is not remembered."""
+"""Findings in longer lines are not cached, because they may be as long as a request."""
 
 _LABELS_BY_END: dict[str, list[str]] = {}
 for _label in NOW_LABELS | BARE_LABELS:
@@ -78,13 +78,13 @@ for _label in NOW_LABELS | BARE_LABELS:
 
 
 def findings(chunk: str, is_first: bool, is_line: bool, tenant: str = "") -> tuple[VaryingValue, ...]:
-    """What is found in a line, or in a sentence of a very long one.
+    """Findings in a line, or in a sentence of a very long one.
 
     Args:
         chunk: The text.
-        is_first: Whether it begins where its line does.
-        is_line: Whether it is all of its line.
-        tenant: Whose it is: for others it is not known.
+        is_first: Whether it is the beginning of its line.
+        is_line: Whether it is a whole line.
+        tenant: Its tenant; the cache is per tenant.
     """
     if len(chunk) > _LONGEST_KNOWN:
         return _findings(chunk, is_first, is_line, tenant)
@@ -95,7 +95,7 @@ def _findings(chunk: str, is_first: bool, is_line: bool, _tenant: str) -> tuple[
     low = lowered(chunk)
     digits = _has_digit(low)
     if not digits and not any(map(low.__contains__, _TODAY_ASCII if low.isascii() else _TODAY)):
-        # Only what tells the day of the week has no digit.
+        # Without digits it can only be a weekday.
         return ()
     words = frozenset(WORDS.findall(low))
     found: list[VaryingValue] = []
@@ -104,9 +104,9 @@ def _findings(chunk: str, is_first: bool, is_line: bool, _tenant: str) -> tuple[
     if _may_have_label(low, words) and _may_have_value(low, words):
         found += _times(chunk, low, is_first=is_first)
         if not found and digits and is_line:
-            found += _told(chunk, low)
+            found += _unreadable_time(chunk, low)
     if digits and is_line and not found and len(words) <= _WORDS_ALONE:
-        found += _alone(chunk)
+        found += _date_line(chunk)
     return tuple(sorted(found, key=lambda each: each.start))
 
 
@@ -114,7 +114,7 @@ _known = lru_cache(maxsize=8192)(_findings)
 
 
 def _has_digit(low: str) -> bool:
-    """Whether it has another one than the number it may have in a list."""
+    """Whether it has a digit besides the number of a list item."""
     digit = _DIGIT.search(low)
     if digit is not None and digit.start() <= _INDENT and low[digit.end() : digit.end() + 2] in (". ", ") "):
         digit = _DIGIT.search(low, digit.end())
@@ -128,7 +128,7 @@ def _may_have_label(low: str, words: frozenset[str]) -> bool:
 
 
 def _may_have_value(low: str, words: frozenset[str]) -> bool:
-    """Whether a label has a value behind it, or what may be one: most sentences that speak of time name none."""
+    """Whether a possible value follows a label; most sentences about time have none."""
     ends = words & _LABELS_BY_END.keys()
     labels = [label for end in ends for label in _LABELS_BY_END[end] if label in low]
     if not low.isascii():
@@ -150,7 +150,7 @@ def _has_value(low: str, label: str) -> bool:
 
 
 def _times(chunk: str, low: str, *, is_first: bool) -> list[VaryingValue]:
-    """Times with a label in front of them."""
+    """Times with a label."""
     marks = marked(chunk)
     found: list[VaryingValue] = []
     at = 0
@@ -170,7 +170,7 @@ def _times(chunk: str, low: str, *, is_first: bool) -> list[VaryingValue]:
 def _judged(
     chunk: str, low: str, label: Label, ends: tuple[int, int], found: list[VaryingValue], *, is_first: bool
 ) -> VaryingValue | None:
-    """A labelled value, if its label is one of now, or stands where a label of now would."""
+    """A labelled value, if its label marks it as current, or is where such a label would be."""
     start = label.value
     end, until = ends
     read = moment(chunk[start:end])
@@ -178,7 +178,7 @@ def _judged(
     between = low[found[-1].until : label.start] if found else "."
     follows = len(between) <= _JOINED and all(word in JOINING for word in re.findall(r"[^\s,;|·•/()\-–—*_]+", between))
     if label.is_now:
-        if _is_a_case(low, label.start):
+        if _is_hypothetical(low, label.start):
             return None
         if not _is_introduced(low, label.start):
             return None
@@ -192,10 +192,10 @@ def _judged(
                 return None
             if said:
                 return finding if follows or opens_sentence(low, label.start, clause=True) else None
-            # Languages without a verb here say it in a sentence of its own.
+            # In languages without a verb here it is a sentence of its own.
             is_all = label.is_next and opens_sentence(low, label.start) and _ends_sentence(low, until, clause=False)
             return finding if is_all else None
-        # A time of day, or a weekday: no date tells whether it is now.
+        # A time of day or a weekday: there is no date to compare with now.
         if not (follows or opens_sentence(low, label.start)) or not (said or not label.is_loose):
             return None
         return finding if _DIGIT.search(chunk, start, end) or _ends_sentence(low, until) else None
@@ -206,7 +206,7 @@ def _judged(
 
 
 def _is_introduced(low: str, start: int) -> bool:
-    """Whether what introduces it with a colon in front of it is no word for a text of somebody else's."""
+    """Whether an introduction with a colon in front of it does not announce a quoted text."""
     front = low[max(0, start - _BACK) : start].rstrip(' \t*_"')
     if not front.endswith((":", "：")):
         return True
@@ -219,13 +219,13 @@ def _speaks_of_texts(words: str) -> bool:
 
 
 def _ends_sentence(low: str, at: int, *, clause: bool = True) -> bool:
-    """Whether nothing follows, or the end of a sentence; or of its part, where that is enough."""
+    """Whether the end of the text or of a sentence follows; with ``clause`` also the end of a clause."""
     behind = low[at : at + 8].lstrip(" *_)]）")
     return not behind or behind[0] in ".!?。！？|\n" or (clause and behind[0] in ",،，;；")
 
 
 def _whole(chunk: str, marks: str, end: int) -> tuple[int, int]:
-    """Where a value ends that goes on with a time of day, a weekday or a time zone, and what only belongs to it."""
+    """End of a value including a following time of day, weekday or time zone, and of the text that belongs to it."""
     for _ in range(4):
         if unit := _UNIT.match(chunk, end) or _YEAR.match(chunk, end):
             end = unit.end()
@@ -244,10 +244,10 @@ def _whole(chunk: str, marks: str, end: int) -> tuple[int, int]:
     return (behind.end(), behind.end()) if behind else (end, end)
 
 
-def _told(chunk: str, low: str) -> list[VaryingValue]:
-    """A line with a label of now, and a time told in a way that nobody here can read."""
+def _unreadable_time(chunk: str, low: str) -> list[VaryingValue]:
+    """A line with a label of the current time, and a time in an unknown notation."""
     head = _HEAD.match(low)
-    if head is None or not _TELLING.search(low, head.start("value")):
+    if head is None or not _TIME_LIKE.search(low, head.start("value")):
         return []
     label = re.sub(r"\s*[(\[][^)\]]*[)\]]$", "", head["label"]).strip(" *_")
     if label.replace("_", " ") not in NOW_LABELS or chunk.isascii():
@@ -255,8 +255,8 @@ def _told(chunk: str, low: str) -> list[VaryingValue]:
     return [VaryingValue(head.start("value"), head.end("value"), head.start("label"), head.end("value"), "time", False)]
 
 
-def _alone(chunk: str) -> list[VaryingValue]:
-    """A line that is a date and time and nothing else."""
+def _date_line(chunk: str) -> list[VaryingValue]:
+    """A line that consists of a date and time."""
     bare = chunk.strip(" \t*_.")
     if not bare or len(bare) > _LONGEST_ALONE or not _ALONE_DIGITS.search(bare):
         return []
@@ -272,8 +272,8 @@ def _alone(chunk: str) -> list[VaryingValue]:
     return [VaryingValue(start, start + len(bare), start, start + len(bare), "time", False, read, Need.NEAR)]
 
 
-def _is_a_case(low: str, start: int) -> bool:
-    """Whether the sentence up to there speaks of a case, or an example."""
+def _is_hypothetical(low: str, start: int) -> bool:
+    """Whether the sentence up to the offset is a condition or an example."""
     front = max(0, start - _BACK)
     sentence = max(low.rfind(each, front, start) for each in (". ", "! ", "? ", "。", "！", "？"))
     return _CASE.search(low, max(sentence, front), start) is not None

@@ -1,4 +1,4 @@
-"""Ids in a line: with a label that says of what, or UUIDs."""
+"""Finds ids in a line: labelled ids, and UUIDs."""
 
 import re
 
@@ -38,7 +38,7 @@ _CASE = re.compile(
     r"wenn|falls|beispiel|z\.\s?b|si|exemple|ejemplo|cuando|esempio|quando|exemplo|jeśli|przykład|если|пример|например|"
     r"örnek|örneğin)(?!\w)|例如|例えば|例:|例：|예:"
 )
-# The id of something else stays the same for everybody, as far as anybody knows.
+# Ids with other labels are assumed to be constant.
 _OTHER_LABEL = re.compile(
     r"(?:[:=#：]|(?<!\w)(?:id|ids|uuid|guid|identifier|identifiant|identificador|identyfikator|kennung|nummer|number|no\.?|nr\.?|key|"
     r"ref|reference|номер|идентификатор)(?:\s(?:is|ist|est|es|è|é|jest))?)[\s\"'`*(\[<]*$"
@@ -48,11 +48,11 @@ _EDGE = " \t*_.,;|·•()[]<>#-–—`"
 
 
 def ids_in(chunk: str, low: str, words: frozenset[str], *, is_line: bool) -> list[VaryingValue]:
-    """The ids.
+    """The ids in a line.
 
     Args:
         chunk: The line, or a sentence of it.
-        low: The same in small letters.
+        low: The same in lower case.
         words: Its words.
         is_line: Whether it is a whole line.
     """
@@ -75,7 +75,7 @@ def ids_in(chunk: str, low: str, words: frozenset[str], *, is_line: bool) -> lis
                 or _OTHER_LABEL.search(low, max(0, start - _NEXT), start)
             ):
                 continue
-            # Nobody says whether it stays for a conversation. If it did not count as such, one could find another's.
+            # It may be constant within a conversation. As it is part of the key, conversations never share blocks.
             found.append(VaryingValue(start, end, start, end, "uuid", True, need=Need.FEW))
     return found
 
@@ -102,7 +102,7 @@ def _labelled(chunk: str, low: str, match: re.Match[str]) -> VaryingValue | None
     said_as_id = bool(match["id"] or match["other"])
     alone = not low[: match.start()].strip(_EDGE) and not low[end:].strip(_EDGE)
     if said_as_id:
-        # Alone behind its label anything with a digit is one; in a sentence only what nobody would write as a word.
+        # Alone behind its label any value with a digit is an id; in a sentence only one that does not look like a word.
         fits = (alone and bool(between)) or (_looks_like_id(value) and low[end : end + 1] not in ("-", "/"))
     else:
         fits = bool(between) and between in ":：=#" and _looks_random(value)
@@ -120,5 +120,5 @@ def _looks_like_id(value: str) -> bool:
 
 
 def _looks_random(value: str) -> bool:
-    """Digits and letters, long: neither a word nor a number with its unit."""
+    """Whether it is long and mixes digits and letters, unlike a word or a number with a unit."""
     return len(value) >= 8 and len(_DIGIT.findall(value)) >= 3 and (len(value) >= 12 or bool(_LETTER.search(value)))

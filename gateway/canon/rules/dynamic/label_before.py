@@ -1,4 +1,4 @@
-"""The label in front of a value."""
+"""Finds the label in front of a value."""
 
 import re
 from dataclasses import dataclass
@@ -33,13 +33,13 @@ class Label:
     """A label.
 
     Attributes:
-        start: Where it begins, with its article.
-        value: Where its value begins: a weekday may stand in front of the date.
-        is_now: Whether it says that its value is the current one.
-        is_loose: Whether any sentence may have it, such as today.
-        has_colon: Whether a colon or an equals sign stands between it and the value.
-        has_verb: Whether a verb does, or it has its own.
-        is_next: Whether nothing does.
+        start: Start offset, including its article.
+        value: Start offset of its value, including a weekday in front of the date.
+        is_now: Whether it marks its value as current.
+        is_loose: Whether it may occur in any sentence, such as "today".
+        has_colon: Whether a colon or an equals sign is between it and the value.
+        has_verb: Whether a verb is between them or part of it.
+        is_next: Whether nothing is between them.
     """
 
     start: int
@@ -52,11 +52,11 @@ class Label:
 
 
 def label_before(low: str, at: int) -> Label | None:
-    """The label whose value begins at a place; None if there is none.
+    """The label whose value begins at an offset; None if there is none.
 
     Args:
-        low: The text in small letters.
-        at: The place.
+        low: The text in lower case.
+        at: The offset.
     """
     tail = low[max(0, at - _BACK) : at].replace("_", " ")
     begin = at - len(tail)
@@ -99,12 +99,12 @@ def label_before(low: str, at: int) -> Label | None:
 
 
 def opens_sentence(low: str, start: int, *, clause: bool = False) -> bool:
-    """Whether a sentence or a line begins at a place.
+    """Whether a sentence or a line begins at an offset.
 
     Args:
-        low: The text in small letters.
-        start: The place.
-        clause: Whether a part of a sentence is enough.
+        low: The text in lower case.
+        start: The offset.
+        clause: Whether the beginning of a clause is enough.
     """
     front = low[max(0, start - 12) : start].rstrip(" \t*_")
     if not front or front[-1] in _OPENING:
@@ -114,7 +114,7 @@ def opens_sentence(low: str, start: int, *, clause: bool = False) -> bool:
 
 
 def _ending(tail: str, phrases: frozenset[str], longest: int, without_blanks: frozenset[str]) -> str:
-    """The longest phrase a text ends with; empty for none."""
+    """The longest phrase at the end of a text; empty for none."""
     for length in range(min(longest, len(tail)), 0, -1):
         phrase = tail[-length:]
         if phrase in phrases:

@@ -1,8 +1,8 @@
-"""Words that say that what follows is the current date or time, or an id, in many languages."""
+"""Labels of the current date or time, and of ids, in many languages."""
 
 import re
 
-# What is said of now alone. Commas and line ends stand between labels.
+# Labels that mark a current value. Separated by commas and line ends.
 _NOW = """
 current time, current date, current datetime, current date time, current date and time, current date & time,
 current date/time, current time and date, current timestamp, current time stamp, current unix time,
@@ -55,7 +55,7 @@ giờ hiện tại, ngày giờ hiện tại, ngày và giờ hiện tại, ngà
 tanggal hari ini, waktu sekarang, tanggal sekarang, jam sekarang, tanggal dan waktu saat ini
 """
 
-# The same in scripts that stand without blanks between words, or with marks that are no letters.
+# The same in scripts without spaces between words, or with combining marks.
 _NOW_WITHOUT_BLANKS = """
 現在の時刻, 現在時刻, 現在の日時, 現在日時, 現在の日付, 現在日付, 現在の時間, 現在時間, 現在の日付と時刻,
 今日の日付, 本日の日付, 本日, 今日, 今の時刻, 今の時間, ただいまの時刻, 現在, 今
@@ -67,7 +67,7 @@ _NOW_WITHOUT_BLANKS = """
 เวลาปัจจุบัน, วันที่ปัจจุบัน, วันที่และเวลาปัจจุบัน, วันนี้, วันที่วันนี้, ขณะนี้, ตอนนี้
 """
 
-# Labels that may stand in any document: they need a date near now behind them.
+# Labels that may occur in any document: they need a date near now behind them.
 _BARE = """
 date, time, timestamp, datetime, date and time, date/time, date & time, time stamp, day, datum, uhrzeit, zeit,
 zeitstempel, datum und uhrzeit, datum/uhrzeit, heure, date et heure, jour, horodatage, fecha, hora, fecha y hora, data,
@@ -88,7 +88,7 @@ bugün, şimdi, şu an,
 本日, 今日, 現在, 今, 今天, 今日, 现在, 此刻, 오늘, 지금, 현재, วันนี้, ขณะนี้, ตอนนี้
 """
 
-# The same with their verb. Any sentence may begin so.
+# The same with their verb; possible beginnings of any sentence.
 _BEGINNINGS = """
 it is, it's now, it is now, it is currently, it's currently, the time is, the date is, the day is, es ist, es ist jetzt,
 jetzt ist es, heute haben wir, wir haben heute, on est, il est, nous sommes, nous sommes aujourd'hui,
@@ -113,7 +113,7 @@ saat, dia, día,
 giorno, jour, tag, dzień, ngày, pukul, am, az, de, gerade, nu, teď, právě, utc, gmt, in utc, יום, يوم
 """
 
-# Of a date, in front of it, where calendars here do not know them.
+# Weekdays in front of a date, in languages that ``calendar_words`` lacks.
 _WEEKDAYS = """
 יום שבת, thứ hai, thứ ba, thứ tư, thứ năm, thứ sáu, thứ bảy, chủ nhật, วันจันทร์, วันอังคาร, วันพุธ, วันพฤหัสบดี, วันศุกร์,
 วันเสาร์, วันอาทิตย์,
@@ -121,7 +121,7 @@ _WEEKDAYS = """
 יום ראשון, יום שני, יום שלישי, יום רביעי, יום חמישי, יום שישי, שבת, ngày
 """
 
-# What ids are of: alone in front of ``id``, and some languages' ways to say it.
+# Words in front of ``id``, and complete labels of some languages.
 REQUEST_WORDS = "request req trace run correlation span message msg job execution invocation completion traceparent"
 CONVERSATION_WORDS = "session sess conversation conv chat thread user visitor"
 _OTHER_CONVERSATION = """
@@ -153,27 +153,27 @@ def _phrases(text: str) -> frozenset[str]:
 
 
 NOW_LABELS = _phrases(_NOW) | _phrases(_NOW_WITHOUT_BLANKS) | _phrases(_ADVERBS) | _phrases(_BEGINNINGS)
-"""Labels of what is current, in small letters, with plain apostrophes."""
+"""Labels of current values, in lower case, with ASCII apostrophes."""
 
 BARE_LABELS = _phrases(_BARE)
 """Labels of any date or time."""
 
 WITHOUT_BLANKS = _phrases(_NOW_WITHOUT_BLANKS) | {each for each in BARE_LABELS if each[0] >= "\u0e00"}
-"""Those that may begin in the middle of a word, where there are no blanks between words."""
+"""Labels that may begin within a word, in scripts without spaces between words."""
 
 ADVERBS = _phrases(_ADVERBS)
-"""Labels of now that need a verb or a colon."""
+"""Labels of current values that need a verb or a colon."""
 
 BEGINNINGS = _phrases(_BEGINNINGS)
-"""Labels of now that have their verb."""
+"""Labels of current values that include their verb."""
 
 VERBS_WITHOUT_BLANKS = frozenset(_VERBS_WITHOUT_BLANKS.split())
 VERBS = _phrases(_VERBS) | VERBS_WITHOUT_BLANKS
-"""What says that a label's value is what follows."""
+"""Verbs between a label and its value."""
 
 WEEKDAYS = _phrases(_WEEKDAYS)
 CONNECTORS = _phrases(_CONNECTORS) | VERBS | WEEKDAYS
-"""What may stand between a label and its value."""
+"""Words that may be between a label and its value."""
 
 WITHOUT_BLANKS_BETWEEN = VERBS_WITHOUT_BLANKS | {each for each in WEEKDAYS if each[0] >= "\u0e00"}
 
@@ -188,4 +188,4 @@ WORDS = re.compile(r"[^\W\d_]+")
 LAST_WORDS = frozenset(
     words[-1] for each in (NOW_LABELS | BARE_LABELS) - WITHOUT_BLANKS if (words := WORDS.findall(each))
 )
-"""A line with none of these has no label that is written with blanks."""
+"""Last words of all labels with spaces: a line without one of them has no such label."""

@@ -1,4 +1,4 @@
-"""What is moved: a line or a sentence that is about values alone, or else only the values."""
+"""Chooses the pieces to move: lines or sentences that contain only varying values, else the values themselves."""
 
 import dataclasses
 import re
@@ -19,10 +19,10 @@ class MovablePiece:
     """A piece of a text that is moved.
 
     Attributes:
-        start: Where it begins.
-        end: Where it ends.
-        names: What the values in it are called.
-        lasting: Names of those that are the same in all turns of a conversation, each with all of the piece that is.
+        start: Start offset.
+        end: End offset.
+        names: Names of the values in it.
+        lasting: Names of the values that are constant within a conversation, each with the constant part of the piece.
     """
 
     start: int
@@ -32,7 +32,7 @@ class MovablePiece:
 
 
 def pieces(text: str, found: Sequence[VaryingValue]) -> list[MovablePiece]:
-    """What is moved for some values, in the text's order; no piece reaches into another one."""
+    """The pieces to move for some values, sorted and disjoint."""
     out: list[MovablePiece] = []
     for start, end, values in _by_line(text, _merged(found)):
         out += _of_line(text, start, end, values)
@@ -41,7 +41,7 @@ def pieces(text: str, found: Sequence[VaryingValue]) -> list[MovablePiece]:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """Findings that overlap, as one."""
+    """Overlapping findings, merged."""
 
     finding: VaryingValue
     parts: tuple[VaryingValue, ...]
@@ -66,7 +66,7 @@ def _merged(found: Sequence[VaryingValue]) -> list[_Value]:
 
 
 def _by_line(text: str, values: Sequence[_Value]) -> Iterator[tuple[int, int, list[_Value]]]:
-    """Values that stand in one line, with its bounds; of one too long to be about them alone, each by itself."""
+    """Values of one line, with the bounds of the line; in a very long line, of the surroundings of each value."""
     group: list[_Value] = []
     bounds = (0, -1)
     for value in values:
@@ -90,18 +90,18 @@ def _of_line(text: str, start: int, end: int, values: Sequence[_Value]) -> Itera
     begin = min(front.end() if front else start, values[0].finding.start)
     line_end = max(begin + len(text[begin:end].rstrip()), values[-1].finding.end)
     is_line = (start == 0 or text[start - 1] == "\n") and (end == len(text) or text[end] == "\n")
-    if is_line and _says_no_more(text, begin, line_end, values):
+    if is_line and _has_values_only(text, begin, line_end, values):
         yield _piece(text, begin, line_end, values)
         return
     for left, right, inside in _sentences(text, begin, line_end, values):
-        if _says_no_more(text, left, right, inside):
+        if _has_values_only(text, left, right, inside):
             yield _piece(text, left, right, inside)
         else:
             yield from (_piece(text, each.finding.start, each.finding.end, (each,)) for each in inside)
 
 
-def _says_no_more(text: str, start: int, end: int, values: Sequence[_Value]) -> bool:
-    """Whether nothing stands there but the values and what speaks of them."""
+def _has_values_only(text: str, start: int, end: int, values: Sequence[_Value]) -> bool:
+    """Whether the range contains only values, their labels and joining words."""
     rest: list[str] = []
     at = start
     for value in values:
@@ -118,7 +118,7 @@ def _says_no_more(text: str, start: int, end: int, values: Sequence[_Value]) -> 
 
 
 def _sentences(text: str, start: int, end: int, values: Sequence[_Value]) -> Iterator[tuple[int, int, list[_Value]]]:
-    """The sentences that have values, each with its bounds."""
+    """The sentences with values, each with its bounds."""
     ends = [
         found.end()
         for found in _SENTENCE_END.finditer(text, start, end)
@@ -137,7 +137,7 @@ def _sentences(text: str, start: int, end: int, values: Sequence[_Value]) -> Ite
 
 def _piece(text: str, start: int, end: int, values: Sequence[_Value]) -> MovablePiece:
     parts = [part for value in values for part in value.parts]
-    # All that moves along with a lasting value belongs to it, but for what varies: it may be somebody else's, too.
+    # The text that moves along with a lasting value belongs to the key of the conversation, without values that vary.
     rest = _without(text, start, end, [part for part in parts if not part.lasts])
     return MovablePiece(
         start,
@@ -148,7 +148,7 @@ def _piece(text: str, start: int, end: int, values: Sequence[_Value]) -> Movable
 
 
 def _without(text: str, start: int, end: int, parts: Sequence[VaryingValue]) -> str:
-    """What stands between two places but for some values."""
+    """The text of a range without some values."""
     kept: list[str] = []
     for part in parts:
         kept.append(text[start : max(start, part.start)])

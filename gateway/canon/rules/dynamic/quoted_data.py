@@ -1,4 +1,4 @@
-"""Where in a text nothing may be moved: quotations, code, tables, examples, documents and other data."""
+"""Finds quotations, code, tables, examples, documents and other data, from which nothing may be moved."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from gateway.canon.code_spans import fenced, touched
 from gateway.canon.rules.dynamic.words import holds_data, speaks_of_data, speaks_of_now
 
 _LONGEST_KNOWN = 600
-"""What longer lines are, which may be as long as a request, is not remembered."""
+"""Longer lines are not cached, because they may be as long as a request."""
 
 _TAG = re.compile(r"<(/?)([A-Za-z][\w:.\-]{0,60}+)([^<>\n]{0,300})>")
 _MARKDOWN = re.compile(r"\s{0,3}(#{1,6})\s+(.{1,120})")
@@ -55,24 +55,24 @@ _LONGEST_HEADING, _WORDS_OF_TITLE = 120, 6
 
 
 _FRAME_LEVEL = 7
-"""A heading without a level stands below all that have one."""
+"""Level of headings without one: below all Markdown levels."""
 
 
 class Line(Enum):
-    """What a line is by itself."""
+    """Kind of a line, regardless of its neighbours."""
 
     PLAIN = auto()
     BLANK = auto()
     DATA = auto()
-    """Quoted, of a table, a log or JSON."""
+    """A line of a quotation, a table, a log or JSON."""
     DATA_HEADING = auto()
     OTHER_HEADING = auto()
     TURN = auto()
-    """What somebody says in an example, if another one answers."""
+    """A turn of an example dialogue, if another speaker follows."""
     MAIL = auto()
-    """Of an e-mail's head, if another such line is next to it. What follows is the e-mail."""
+    """A header of an e-mail, if another one is next to it; the e-mail follows."""
     KEY = auto()
-    """A key with nothing behind it: what is indented under it belongs to it."""
+    """A key without a value: the indented lines below belong to it."""
 
 
 class LineKind(NamedTuple):
@@ -81,11 +81,11 @@ class LineKind(NamedTuple):
     Attributes:
         line: The kind.
         depth: Level of a heading, indentation of a key.
-        who: Who speaks.
-        is_of_now: Whether under this heading the current date may be expected.
-        indent: With how many blanks it begins.
-        opens: Whether a bracket at its end opens what goes on in the next line.
-        closes: Whether a bracket at its beginning closes it.
+        who: The speaker.
+        is_of_now: Whether the current date may be under this heading.
+        indent: Number of leading blanks.
+        opens: Whether it ends with an opening bracket.
+        closes: Whether it begins with a closing bracket.
     """
 
     line: Line
@@ -98,11 +98,11 @@ class LineKind(NamedTuple):
 
 
 class QuotedData:
-    """The places of a text where nothing may be moved.
+    """The ranges of a text from which nothing may be moved.
 
     Args:
         text: The text.
-        tenant: Whose it is.
+        tenant: Its tenant; caches are per tenant.
     """
 
     def __init__(self, text: str, tenant: str = "") -> None:
@@ -113,15 +113,15 @@ class QuotedData:
         self._strange = _joined(list(_strange(lines, kinds)))
 
     def hold(self, start: int, end: int) -> bool:
-        """Whether a piece stands in one of them."""
+        """Whether a piece is in one of the ranges."""
         return touched(self._ranges, start, end) or self._is_quoted(start, end)
 
     def is_strange(self, start: int, end: int) -> bool:
-        """Whether a piece stands under a heading of which nobody knows whether it is one of data."""
+        """Whether a piece is under a heading that may or may not indicate data."""
         return touched(self._strange, start, end)
 
     def _is_quoted(self, start: int, end: int) -> bool:
-        """Whether it stands between quotation marks, within its paragraph."""
+        """Whether it is between quotation marks of its paragraph."""
         text = self._text
         left = max(text.rfind("\n\n", max(0, start - _WINDOW), start), start - _WINDOW, 0)
         right = text.find("\n\n", end, end + _WINDOW)
@@ -162,7 +162,7 @@ def _joined(ranges: list[tuple[int, int]]) -> Sequence[tuple[int, int]]:
 
 
 def _tagged(text: str) -> Iterator[tuple[int, int]]:
-    """What stands in tags of data; one that is never closed, but alone on its line, goes to the end."""
+    """Content of data tags; an unclosed tag on a line of its own extends to the text's end."""
     if "<" not in text:
         return
     opened: dict[str, list[tuple[int, bool]]] = {}
@@ -190,7 +190,7 @@ def _is_alone(text: str, start: int, end: int) -> bool:
 
 
 def _lines(lines: Sequence[str], kinds: Sequence[LineKind]) -> Iterator[tuple[int, int]]:
-    """Lines that are data, with what belongs to them."""
+    """Lines of data, including the lines below their headings and keys."""
     speakers = {kind.who for kind in kinds if kind.line is Line.TURN}
     at = 0
     heading = turn = False
@@ -222,13 +222,13 @@ def _lines(lines: Sequence[str], kinds: Sequence[LineKind]) -> Iterator[tuple[in
 
 
 def _strange(lines: Sequence[str], kinds: Sequence[LineKind]) -> Iterator[tuple[int, int]]:
-    """Lines under a heading of which nobody knows whether it is one of data."""
+    """Lines under a heading that may or may not indicate data."""
     at = 0
     strange = listed = titled = False
     opened = False
     for line, kind in zip(lines, kinds, strict=True):
         if kind.line in (Line.DATA_HEADING, Line.OTHER_HEADING):
-            # The title of it all, in the first line, heads everything.
+            # A Markdown heading in the first line is the title of the whole text.
             strange = not kind.is_of_now and (titled or kind.depth >= _FRAME_LEVEL)
             listed, opened = False, kind.depth >= _FRAME_LEVEL
         elif strange and kind.line is not Line.BLANK:
@@ -236,7 +236,7 @@ def _strange(lines: Sequence[str], kinds: Sequence[LineKind]) -> Iterator[tuple[
             if opened:
                 listed, opened = is_item, False
             elif listed and not is_item and not line[:1].isspace():
-                # Under "you may:" a list belongs to it, and no more.
+                # To a heading such as "you may:" only the list below belongs.
                 strange = False
         titled = titled or kind.line is not Line.BLANK
         if strange:
@@ -245,7 +245,7 @@ def _strange(lines: Sequence[str], kinds: Sequence[LineKind]) -> Iterator[tuple[
 
 
 def kind_of(line: str, tenant: str = "") -> LineKind:
-    """What a line of somebody's is by itself."""
+    """Kind of a line, regardless of its neighbours; cached per tenant."""
     return _whole_kind_of(line, tenant) if len(line) > _LONGEST_KNOWN else _known(line, tenant)
 
 

@@ -1,8 +1,7 @@
-"""Searches texts for what varies, and remembers what it found in them: leading messages come again and again.
+"""Finds the pieces to move in a text: built-in kinds of values, and the operator's own slots.
 
-Places of the operator's own.
-
-Lines around a date whose label may stand in any document: do they look like data?
+Findings are cached, because leading messages recur with every request. A date with an ambiguous label counts only if
+the lines around it do not look like data.
 """
 
 import re
@@ -47,12 +46,12 @@ _AROUND = 8
 
 
 def stands_in_data(lines: Sequence[str], number: int, pointer: re.Pattern[str]) -> bool:
-    """Whether a line stands in a letter, a record or a list, as far as its neighbours tell.
+    """Whether a line's neighbours suggest that it belongs to a letter, a record or a list.
 
     Args:
         lines: All lines.
-        number: Which one.
-        pointer: What a pointer looks like: a line that has one was such a line before, and says nothing.
+        number: Index of the line.
+        pointer: Matches a pointer; lines with pointers are ignored.
     """
     return stands_in_letter(lines, number) or any(
         _is_data(line) for line in _run(lines, number, -1, pointer) + _run(lines, number, 1, pointer)
@@ -60,13 +59,13 @@ def stands_in_data(lines: Sequence[str], number: int, pointer: re.Pattern[str]) 
 
 
 def stands_in_letter(lines: Sequence[str], number: int) -> bool:
-    """Whether somebody is greeted in a line near it."""
+    """Whether a line nearby is a greeting or another typical line of a letter."""
     around = lines[max(0, number - _AROUND) : number + _AROUND + 1]
     return any(len(line) <= _LONGEST_GREETING and _LETTER.match(line) for line in around)
 
 
 def _run(lines: Sequence[str], number: int, step: int, pointer: re.Pattern[str]) -> list[str]:
-    """The lines next to one, up to the first that has no label."""
+    """The neighbouring lines in one direction, up to the first without a label."""
     run: list[str] = []
     at = number + step
     while 0 <= at < len(lines) and len(run) < _RUN:
@@ -90,22 +89,22 @@ def _is_data(line: str) -> bool:
 
 
 class OperatorSlots:
-    """Finds them.
+    """Finds the values of the operator's slots.
 
     Args:
-        settings: The places.
+        settings: The slots.
     """
 
     def __init__(self, settings: Sequence[SlotSettings]) -> None:
         self._slots = [(each, OwnRegex(each.regex)) for each in settings]
 
     def find(self, text: str, model: str, pointer: re.Pattern[str]) -> Iterator[VaryingValue]:
-        """Their values.
+        """The slots' values in a text.
 
         Args:
-            text: Where.
-            model: The model the text is for.
-            pointer: What a pointer looks like; a value that has one was moved before.
+            text: The text.
+            model: The request's model.
+            pointer: Matches a pointer; a value that contains one was moved before.
         """
         pointers: list[tuple[int, int]] | None = None
         for slot, regex in self._slots:
@@ -124,7 +123,7 @@ class OperatorSlots:
 
 
 def _is_line(text: str, start: int, end: int) -> bool:
-    """Whether it is all of a line."""
+    """Whether the range is a whole line."""
     if text[end : end + 1] not in ("", "\n", "\r") or "\n" in text[start:end]:
         return False
     while start and text[start - 1] != "\n":
@@ -135,7 +134,7 @@ def _is_line(text: str, start: int, end: int) -> bool:
 
 
 def _all_or_none(regex: OwnRegex, text: str) -> Sequence[Found]:
-    """What a regular expression finds in a text; nothing where that takes too long."""
+    """The matches of a regular expression; none if the search takes too long."""
     try:
         return list(regex.find(text))
     except TooSlow:
@@ -146,7 +145,7 @@ _KNOWN_CHARS = 65_536
 _KNOWN_TEXTS = 256
 _LONG_LINE = 600
 _LONG_SENTENCE = 16_384
-"""Longer ones are data, such as JSON in one line or Base64."""
+"""Longer sentences are data, such as JSON in one line or Base64."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[。！？])")
 _FEW = 3
 _ROUNDS = 8
@@ -155,45 +154,45 @@ _BARE = (Need.NEAR, Need.COMPANION)
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A finding, and the number of its line."""
+    """A finding, and the index of its line."""
 
     finding: VaryingValue
     line: int
 
 
 class Search:
-    """Finds what is to be moved out of a text. Safe to use from several threads.
+    """Finds the pieces to move in a text. Thread-safe.
 
     Args:
-        settings: What is looked for.
-        pointer: What a pointer looks like.
+        settings: Kinds and slots to search for.
+        pointer: Matches a pointer.
     """
 
     def __init__(self, settings: DynamicSuffixSettings, pointer: re.Pattern[str]) -> None:
         self._slots = OperatorSlots(settings.slots) if settings.slots else None
         self._pointer = pointer
-        # A line of a block, or one that a moved sentence began.
+        # A line of a context block, or one whose first sentence was moved.
         begins = re.compile(rf"\s*(?:{pointer.pattern})")
-        # A method of this would keep it, with all that is remembered, until the garbage collector comes by.
+        # Not a bound method: a reference cycle would keep the cache alive until the next garbage collection.
         self._found = partial(_found, frozenset(settings.built_in), pointer, begins)
-        # The cache is the one thing here that is not read only, and has its own lock.
+        # The cache is the only mutable state, and has its own lock.
         self._known = lru_cache(maxsize=_KNOWN_TEXTS)(self._found)
 
     def pieces(
         self, text: str, now: float, model: str, mark: Callable[[int], str], *, tenant: str = ""
     ) -> list[MovablePiece]:
-        """What is moved out of a text, in its order.
+        """The pieces to move in a text, sorted.
 
-        Searched again where it was taken out, there is nothing more: what a line says may depend on its neighbours, and
-        what an operator's pattern finds on anything.
+        Repeats the search on the result, until it finds nothing more: whether a value is found may depend on neighbours
+        that were moved.
 
         Args:
             text: The text.
             now: Unix seconds.
-            model: The model it is for.
-            mark: The pointer of the first of them, of the second and so on, counted from 0.
-            tenant: Whose the text is. What was found is not remembered for others, who could tell by the time it takes
-                that somebody else sent it.
+            model: The request's model.
+            mark: Returns the pointer of the n-th piece, counted from 0.
+            tenant: Tenant of the text. The cache is per tenant: response times must not reveal that another tenant sent
+                the same text.
         """
         out = self._once(text, now, model, tenant)
         found: Sequence[MovablePiece] = out
@@ -207,7 +206,7 @@ class Search:
     def _more(
         self, text: str, out: Sequence[MovablePiece], now: float, model: str, tenant: str, *, mark: Callable[[int], str]
     ) -> list[MovablePiece]:
-        """What is found in the text without what was found, at its place in the whole text."""
+        """Findings in the text without the pieces found so far, with offsets in the original text."""
         kept: list[str] = []
         fronts: list[int] = [0]
         shifts: list[int] = [0]
@@ -223,7 +222,7 @@ class Search:
         more: list[MovablePiece] = []
         for piece in self._once("".join(kept), now, model, tenant):
             number = bisect_right(fronts, piece.start) - 1
-            # One that reaches over a pointer is none: it would be moved with what was moved.
+            # A piece across a pointer is skipped: it would move the pointer.
             if number == bisect_right(fronts, piece.end) - 1:
                 by = shifts[number]
                 more.append(MovablePiece(piece.start + by, piece.end + by, piece.names, piece.lasting))
@@ -242,7 +241,7 @@ class Search:
 def _found(
     built_in: Set[str], pointer: re.Pattern[str], begins: re.Pattern[str], text: str, tenant: str
 ) -> tuple[_Placed, ...]:
-    """All that the built-in kinds find, whatever the time is."""
+    """All findings of the built-in kinds, regardless of the time."""
     lines = text.split("\n")
     placed: list[_Placed] = []
     at = 0
@@ -281,7 +280,7 @@ def _may_go(zones: QuotedData, finding: VaryingValue) -> bool:
 
 
 def _in_long_line(line: str, tenant: str) -> list[VaryingValue]:
-    """What is found in the sentences of a line that is more than a few."""
+    """Findings in a long line, which is searched sentence by sentence."""
     out: list[VaryingValue] = []
     start = 0
     for end in (*(each.start() for each in _SENTENCE.finditer(line)), len(line)):
@@ -292,7 +291,7 @@ def _in_long_line(line: str, tenant: str) -> list[VaryingValue]:
 
 
 def _current(placed: Sequence[_Placed], now: float) -> list[VaryingValue]:
-    """Those that are about now."""
+    """The findings that are about the current time."""
     if not placed:
         return []
     near = [each for each in placed if each.finding.read is None or each.finding.read.is_near(now)]

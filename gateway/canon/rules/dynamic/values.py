@@ -1,24 +1,24 @@
-"""What is found: values in a text that vary."""
+"""Varying values in a text: the findings of ``finding``, ``id_finder`` and ``OperatorSlots``."""
 
 import dataclasses
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from gateway.canon.rules.dynamic.near import Moment
+from gateway.canon.rules.dynamic.moments import Moment
 
 
 class Need(Enum):
-    """What else is needed for a value to be moved, than that a date which can be read is near now."""
+    """Condition for moving a value, besides that a readable date is near now."""
 
     NOTHING = auto()
     NEAR = auto()
-    """Neighbours that are no data: the label may stand in any document."""
+    """The neighbours are not data, because the label may occur in any document."""
     ALOUD = auto()
-    """No letter around it, and no heading of which nobody knows what stands under it: anybody may say so."""
+    """Not in a letter, and not under an unknown heading, because the phrase may occur in any text."""
     COMPANION = auto()
-    """A date beside it that is moved: a time of day whose label may stand in any document."""
+    """A moved date is next to it: a time of day whose label may occur in any document."""
     FEW = auto()
-    """Few others like it: an id without a label."""
+    """Few others of its kind: an id without a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class VaryingValue:
     """A value.
 
     Attributes:
-        start: Where it begins.
-        end: Where it ends.
-        about: Where what only speaks of it begins: its label.
-        until: Where what only speaks of it ends.
-        name: What it is called, in reports and in the key of a conversation.
-        lasts: Whether it is the same in all turns of a conversation.
-        read: The date it says, if it can be read.
-        need: What else it needs.
+        start: Start offset.
+        end: End offset.
+        about: Start of the text that belongs to it only: its label.
+        until: End of the text that belongs to it only.
+        name: Its name in reports and in the key of a conversation.
+        lasts: Whether it is constant within a conversation.
+        read: The parsed date, if it is one.
+        need: Condition for moving it.
     """
 
     start: int
@@ -46,18 +46,18 @@ class VaryingValue:
     need: Need = Need.NOTHING
 
     def needing(self, need: Need) -> "VaryingValue":
-        """The same with another need."""
+        """A copy with another condition."""
         return dataclasses.replace(self, need=need)
 
     def moved(self, by: int) -> "VaryingValue":
-        """The same further behind."""
+        """A copy with shifted offsets."""
         return dataclasses.replace(
             self, start=self.start + by, end=self.end + by, about=self.about + by, until=self.until + by
         )
 
 
 def lowered(text: str) -> str:
-    """The text in small letters, of the same length, with plain apostrophes and blanks."""
+    """The text in lower case, of the same length, with ASCII apostrophes and spaces."""
     low = text.lower()
     if len(low) != len(text):
         low = "".join(small if len(small := each.lower()) == 1 else each for each in text)

@@ -1,4 +1,4 @@
-"""Words that headings, tags and labels have where a text is data, and such where it is not."""
+"""Words in headings, tags and labels that indicate data, and words that indicate instructions or context."""
 
 import re
 
@@ -43,7 +43,7 @@ DATA_WORDS = frozenset(
     दस्तावेज़ दस्तावेज अनुबंध उदाहरण स्रोत लेख पत्र इतिहास
     """.split()
 )
-"""A text under a heading, or in a tag, with one of these is data."""
+"""Text under a heading or in a tag with one of these words is data."""
 
 DATA_WITHOUT_BLANKS = tuple(
     "文書 書類 資料 契約 引用 例 用例 記事 メール 手紙 議事録 履歴 ログ データ 参考 出典 文档 文件 合同 示例 例子 "
@@ -62,10 +62,10 @@ FINE_WORDS = frozenset(
     locale timezone location developer main background goal objective mission
     """.split()
 )
-"""A tag with such words alone holds no data."""
+"""A tag that consists of such words does not contain data."""
 
 INLINE_TAGS = frozenset("b i u em strong br p span a hr small sub sup mark kbd big center font s del ins".split())
-"""Of HTML, to be looked through."""
+"""HTML tags that are ignored."""
 
 _FINE_ELSEWHERE = frozenset(
     """
@@ -96,7 +96,7 @@ CONTEXT_LABELS = frozenset(
     الوقت التاريخ اللغة المدينة المستخدم תאריך שעה שפה עיר משתמש समय तारीख दिनांक भाषा शहर उपयोगकर्ता
     """.split()
 )
-"""Lines with these labels may stand beside the current date."""
+"""Labels of lines that may be next to the current date."""
 
 CONTEXT_WITHOUT_BLANKS = tuple(
     "時 日付 日時 言語 場所 都市 利用者 ユーザー 曜日 时间 日期 时区 语言 地点 城市 用户 星期 會話 会话 時間 시간 "
@@ -107,7 +107,7 @@ NAME_PIECES = re.compile(r"[^\W\d_]+?(?=[A-Z][a-z])|[^\W\d_]+")
 
 
 def speaks_of_data(words: str) -> bool:
-    """Whether a heading is one of data."""
+    """Whether a heading indicates data."""
     low = words.lower()
     return any(each in DATA_WORDS for each in re.findall(r"[^\W\d_]+", low)) or (
         not low.isascii() and any(each in low for each in DATA_WITHOUT_BLANKS)
@@ -115,7 +115,7 @@ def speaks_of_data(words: str) -> bool:
 
 
 def speaks_of_now(words: str) -> bool:
-    """Whether a heading is one under which the current date may be expected."""
+    """Whether the current date may be under a heading."""
     low = words.lower()
     return any(
         each in FINE_WORDS or each in _FINE_ELSEWHERE or each in CONTEXT_LABELS
@@ -124,7 +124,7 @@ def speaks_of_now(words: str) -> bool:
 
 
 def holds_data(tag: str) -> bool:
-    """Whether what stands in a tag is data, or nobody knows what it is."""
+    """Whether the content of a tag is data or unknown."""
     if tag.lower() in INLINE_TAGS:
         return False
     pieces = [each.lower() for each in NAME_PIECES.findall(tag)]

@@ -2,8 +2,7 @@
 
 from datetime import datetime
 
-from gateway.canon.edits import applied
-from gateway.canon.rule import RuleContext
+from gateway.canon.rule import RuleContext, applied
 from gateway.canon.rules.dynamic import DynamicSuffix
 from gateway.config.canon_settings import DynamicSuffixSettings
 

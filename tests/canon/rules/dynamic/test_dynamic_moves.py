@@ -3,8 +3,7 @@
 import pytest
 from moving import NOW, block, chat, left, moved, rule
 
-from gateway.canon.edits import applied
-from gateway.canon.rule import RuleContext
+from gateway.canon.rule import RuleContext, applied
 
 LINES = """
 Current time: 2026-11-21 10:02

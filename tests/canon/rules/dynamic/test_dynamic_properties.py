@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from moving import NOW, Talk, rule
 from requests_at_random import chats
 
-from gateway.canon.edits import applied
-from gateway.canon.rule import RuleContext
-from gateway.canon.rules.dynamic.dynamic_suffix import BlockForm
+from gateway.canon.rule import RuleContext, applied
+from gateway.canon.rules.dynamic.context_blocks import BlockForm
 from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
 
 _FORM = BlockForm(DynamicSuffixSettings())

@@ -2,8 +2,7 @@
 
 from moving import NOW, Talk, block, chat, left, moved, rule
 
-from gateway.canon.edits import applied
-from gateway.canon.rule import RuleContext
+from gateway.canon.rule import RuleContext, applied
 from gateway.config.canon_settings import SlotSettings
 
 

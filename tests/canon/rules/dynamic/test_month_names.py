@@ -1,7 +1,7 @@
 """Months by their names: those of the explanation's shapes all have a number."""
 
+from gateway.canon.rules.dynamic.moments import _NAMES, MONTH_NUMBERS
 from gateway.canon.shapes import calendar_words
-from gateway.canon.shapes.months import _NAMES, MONTH_NUMBERS
 
 
 def test_every_language_has_twelve_and_no_name_stands_for_two():

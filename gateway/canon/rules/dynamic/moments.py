@@ -1,18 +1,55 @@
-"""Reads dates and times, as far as it takes to tell whether they are about now."""
+"""Parses dates and times well enough to decide whether they are the current ones.
+
+Knows the names of months in many languages.
+"""
 
 import re
 import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from gateway.canon.shapes.months import MONTH_NUMBERS
+# One language per row, January to December; variants of one month are separated by slashes.
+_NAMES = """
+january/jan february/feb march/mar april/apr may june/jun july/jul august/aug september/sep/sept october/oct november/nov december/dec
+januar/jänner februar/feber märz/mär april mai juni juli august september oktober/okt november dezember/dez
+janvier/janv février/fevrier/févr/fevr/fév mars avril/avr mai juin juillet/juil août/aout septembre octobre novembre décembre/decembre/déc
+enero/ene febrero marzo abril/abr mayo junio julio agosto/ago septiembre/setiembre octubre noviembre diciembre/dic
+gennaio/gen febbraio marzo aprile maggio/mag giugno/giu luglio/lug agosto settembre/set/sett ottobre/ott novembre dicembre
+janeiro fevereiro/fev março abril maio junho julho agosto setembro outubro/out novembro dezembro
+januari februari maart/mrt april mei juni juli augustus september oktober november december
+stycznia/styczeń lutego/luty marca/marzec kwietnia/kwiecień maja/maj czerwca/czerwiec lipca/lipiec sierpnia/sierpień września/wrzesień października/październik listopada/listopad grudnia/grudzień
+января/январь/янв февраля/февраль/фев марта/март/мар апреля/апрель/апр мая/май июня/июнь/июн июля/июль/июл августа/август/авг сентября/сентябрь/сен/сент октября/октябрь/окт ноября/ноябрь/ноя/нояб декабря/декабрь/дек
+січня/січень лютого/лютий березня/березень квітня/квітень травня/травень червня/червень липня/липень серпня/серпень вересня/вересень жовтня/жовтень листопада/листопад грудня/грудень
+ocak şubat mart nisan mayıs haziran temmuz ağustos eylül ekim kasım aralık
+januar februar marts/mars april mai/maj juni juli augusti/august september oktober november desember/december
+ledna/leden února/únor března/březen dubna/duben května/květen června/červen července/červenec srpna/srpen září října/říjen listopadu prosince/prosinec
+tammikuuta/tammikuu helmikuuta/helmikuu maaliskuuta/maaliskuu huhtikuuta/huhtikuu toukokuuta/toukokuu kesäkuuta/kesäkuu heinäkuuta/heinäkuu elokuuta/elokuu syyskuuta/syyskuu lokakuuta/lokakuu marraskuuta/marraskuu joulukuuta/joulukuu
+január február március április május június július augusztus szeptember október november december
+ianuarie februarie martie aprilie mai iunie iulie august septembrie octombrie noiembrie decembrie
+ιανουαρίου φεβρουαρίου μαρτίου απριλίου μαΐου ιουνίου ιουλίου αυγούστου σεπτεμβρίου οκτωβρίου νοεμβρίου δεκεμβρίου
+januari februari maret april mei juni juli agustus september oktober november desember
+يناير فبراير مارس أبريل/ابريل مايو يونيو يوليو أغسطس سبتمبر أكتوبر/اكتوبر نوفمبر ديسمبر
+ינואר/בינואר פברואר/בפברואר מרץ/במרץ אפריל/באפריל מאי/במאי יוני/ביוני יולי/ביולי אוגוסט/באוגוסט ספטמבר/בספטמבר אוקטובר/באוקטובר נובמבר/בנובמבר דצמבר/בדצמבר
+जनवरी फ़रवरी/फरवरी मार्च अप्रैल मई जून जुलाई अगस्त सितंबर/सितम्बर अक्टूबर/अक्तूबर नवंबर/नवम्बर दिसंबर/दिसम्बर
+มกราคม กุมภาพันธ์ มีนาคม เมษายน พฤษภาคม มิถุนายน กรกฎาคม สิงหาคม กันยายน ตุลาคม พฤศจิกายน ธันวาคม
+"""  # noqa: E501 - one language a row
+
+MONTH_NUMBERS: dict[str, int] = {
+    unicodedata.normalize("NFC", name).casefold(): number
+    for row in _NAMES.strip().splitlines()
+    for number, names in enumerate(row.split(), 1)
+    for name in names.split("/")
+}
+"""Month, 1 to 12, by its name, NFC-normalized and case-folded. Unambiguous within these languages. Croatian is left
+out, because its ``listopad`` is October."""
+
 
 NEAR_SECONDS = 36 * 3600
-"""How far from now a date may be and still be the current one: a day, and half a day between time zones."""
+"""Maximum distance of the current date from now: a day, plus half a day for time zones."""
 
 _BUDDHIST, _REIWA = 543, 2018
 _OTHER_CALENDAR = (1340, 1500)
-"""Years that count from the Hijra. Nobody converts them here: what they say is not known."""
+"""Years of the Islamic calendars, which are not converted: such dates are unreadable."""
 _EPOCH_DIGITS = {10: 1, 13: 10**3, 16: 10**6, 19: 10**9}
 _FOREIGN_DIGIT = re.compile(r"[^\D0-9]")
 _WORD = re.compile(r"[^\s\d_.,/()\-:]+")
@@ -35,13 +72,13 @@ _YEAR = re.compile(r"(?<![\d.:])(\d{4})(?![\d:])")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A date that was read.
+    """A parsed date.
 
     Attributes:
-        days: What it may mean, as year, month and day, each 0 if it is not said: 03/04/2026 is one of two days.
-        second: Of the day; None if no time of day is said.
-        offset: Of its time zone against UTC, in seconds; 0 if it is not said in numbers.
-        epoch: Unix seconds, where that is how it is given.
+        days: Possible readings as year, month and day, each 0 if missing; 03/04/2026 has two readings.
+        second: Second of the day; None without a time of day.
+        offset: Offset of its time zone from UTC in seconds; 0 if it has no numeric offset.
+        epoch: Unix seconds, if given in this form.
     """
 
     days: tuple[tuple[int, int, int], ...] = ()
@@ -78,7 +115,7 @@ class Moment:
 
 
 def moment(value: str) -> Moment | None:
-    """What a date or time says; None if no date can be read in it: a time of day alone, or a language not known."""
+    """Parse a date; None if there is none, such as in a time of day or in an unknown language."""
     text = _FOREIGN_DIGIT.sub(lambda found: str(unicodedata.decimal(found[0])), value).strip()
     digits, _, fraction = text.partition(".")
     if digits.isdecimal() and len(digits) in _EPOCH_DIGITS and (not fraction or fraction.isdecimal()):
@@ -106,7 +143,7 @@ def _days(text: str) -> tuple[tuple[int, int, int], ...]:
 
 
 def _named(text: str) -> tuple[tuple[int, int, int], ...]:
-    """With the name of a month."""
+    """Dates with the name of a month."""
     for word in _WORD.finditer(text):
         month = MONTH_NUMBERS.get(unicodedata.normalize("NFC", word[0]).casefold())
         if month is None:
