@@ -8,8 +8,7 @@ _decoder = msgspec.msgpack.Decoder(list[DrainOrder])
 
 
 class ReplicatedDrains:
-    """Implements ``Replicated``. Every message contains all orders, so lost messages do not matter and a new gateway
-    receives the orders in force.
+    """Implements ``Replicated``. Every message contains all orders, so lost messages do not matter.
 
     Args:
         drains: The orders.

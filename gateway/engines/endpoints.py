@@ -44,8 +44,7 @@ def parse_tcp(address: str) -> TcpAddress | None:
 
 
 def is_chosen_by_system(address: str) -> bool:
-    """Whether an address looks like what an engine reports after ``tcp://*:0``: one of its machine's, and a free
-    port."""
+    """Whether an address may be reported for ``tcp://*:0``: an address of the machine with a free port."""
     tcp = parse_tcp(address)
     ip = _ip(tcp.host) if tcp else None
     return (

@@ -1,5 +1,6 @@
-"""Metric names and documents of vLLM. Source: vLLM 0.32.0, ``vllm/v1/metrics/loggers.py`` and
-``vllm/distributed/kv_events.py``."""
+"""Metric names and documents of vLLM.
+
+Source: vLLM 0.32.0, ``vllm/v1/metrics/loggers.py`` and ``vllm/distributed/kv_events.py``."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -214,8 +214,7 @@ class Replica:
         return self._loads.items()
 
     def dispatch(self, rank: int, prefill_tokens: int, sequences: int = 1) -> Ticket:
-        """Count a request with ``prefill_tokens`` uncached tokens as in flight; the engine counts it as
-        ``sequences``."""
+        """Count a request with ``prefill_tokens`` uncached tokens as in flight, as ``sequences`` engine requests."""
         self.traffic.sent(prefill_tokens)
         return Ticket(self._loads[rank], prefill_tokens, sequences)
 

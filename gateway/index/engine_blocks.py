@@ -254,8 +254,10 @@ def drop_packed(copies: int, medium: Medium) -> int:
 
 
 def _to_key(name: int) -> int:
-    """The key of an engine hash in the slot map, which uses the low bits; engine hashes may differ in a few high bits
-    only. The mapping is a bijection."""
+    """The key of an engine hash in the slot map; a bijection.
+
+    The slot map uses the low bits of its keys, and engine hashes may differ in a few high bits only.
+    """
     product = name * _SCATTER & _WORD
     return product ^ product >> 32
 

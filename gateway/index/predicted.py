@@ -1,5 +1,4 @@
-"""Predicted holdings: the blocks of dispatched requests, bounded by capacity and corrected by reported cached
-tokens."""
+"""Predicted holdings: blocks of dispatched requests, bounded by capacity, corrected by reported cached tokens."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -199,8 +199,7 @@ class ReplicaIndex:
             self.clear(target)
 
     def forget(self, replica: ReplicaId) -> None:
-        """A replica has left: forget all of it. Requests still running there keep their lease, which has no effect
-        then."""
+        """A replica has left: forget all of it. Leases of requests still running there have no effect then."""
         for target in [target for target in {*self._feeds, *self._capacity} if target.replica == replica]:
             self.clear(target)
             self._feeds.pop(target, None)

@@ -284,8 +284,7 @@ class BatchOrder:
             yield from self._enter(FeedState.LIVE)
 
     def refuted(self) -> Iterator[Action]:
-        """The applied events contradict the engine's capacity: clear, and continue with new batches, as a replay would
-        repeat the same."""
+        """The applied events exceed the engine's capacity: clear, without a replay, which would repeat them."""
         yield Clear()
         self._complete = False
         yield from self._settle()

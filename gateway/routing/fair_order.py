@@ -209,8 +209,7 @@ class FairOrder:
         return self._in_front(own, own.at, own.cost) if own is not None else {}
 
     def cost_ahead(self, waiting: WaitingRequest) -> float:
-        """Tokens to be served until the newest request of a tenant is done, including all waiting requests of the
-        tenant.
+        """Tokens to be served until all waiting requests of a tenant are done, those of others included.
 
         Args:
             waiting: Any request of the tenant; need not be in the queue.
@@ -227,8 +226,7 @@ class FairOrder:
         return next(reversed(heaviest.waiting.values()))
 
     def _in_front(self, tenant: _Tenant, before: Mapping[Target, int], cost: int) -> Mapping[Target, int]:
-        """Tokens in front of a request by target: ``before`` of its own tenant, and the share of the others' served
-        earlier."""
+        """Tokens in front of a request by target: ``before`` of its tenant, and those of others served earlier."""
         others = [other for other in self._tenants.values() if other is not tenant]
         waiting = sum(other.cost for other in others)
         if not cost or not waiting:

@@ -120,8 +120,7 @@ class SpaceKeeper:
         self._spaces.changed = True
 
     def engine_seen(self, replica: ReplicaId, root: str, version: str) -> bool:
-        """Record the identity of a replica's engine: a model update ends the model's spaces. Returns whether it was
-        one."""
+        """Record the identity of a replica's engine: an update ends the model's spaces. Returns whether it was one."""
         model = self._models[replica]
         self._spaces.changed = True
         if not self._identities.seen(replica, model, EngineIdentity(root, version)):
