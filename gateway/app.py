@@ -325,7 +325,7 @@ class Gateway:
 
     def take_order(self, order: DrainOrder) -> None:
         """Drain a replica, or do so no more, as an operator ordered; not at this process, or before it was there."""
-        self._drains.heard(order)
+        self._drains.apply_order(order)
 
     def leave(self) -> None:
         """The gateway is about to take no more requests: have ``/readyz`` say so."""

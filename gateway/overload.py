@@ -123,12 +123,12 @@ class Overload:
             return
         if any(replica.warming for replica in self._fleet.of(trip.model.id) if replica.id == target.replica):
             return
-        await self._lines.nobody_waits(trip.model.id)
+        await self._lines.wait_until_empty(trip.model.id)
 
     def freed(self, model: ModelId) -> None:
         """A replica of a model may have time again."""
         if self._lines is not None:
-            self._lines.freed(model)
+            self._lines.on_capacity(model)
 
     def _wish(self, trip: RequestContext, targets: Targets) -> Placement:
         decision = trip.decision

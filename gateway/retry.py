@@ -16,7 +16,7 @@ from gateway.core.outcome import Ending, FailureStage, Outcome
 from gateway.core.ports import PrefixIndex, Sink
 from gateway.core.prompt import TokenSource
 from gateway.core.request import ChatRequest
-from gateway.fleet.failures import failure_stage, take_note
+from gateway.fleet.failures import failure_stage, record_outcome
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.rank_load import Ticket
 from gateway.fleet.replica import Replica
@@ -174,7 +174,7 @@ class Attempts:
     def _judge(self, trip: RequestContext, replica: Replica, outcome: Outcome) -> None:
         """What the attempt says about the replica."""
         if not _takes_long(trip, outcome.ending):
-            take_note(replica, outcome, trip.dispatched_at, time.monotonic())
+            record_outcome(replica, outcome, trip.dispatched_at, time.monotonic())
         stage = failure_stage(outcome.ending, outcome.status, started=outcome.started)
         if stage is None:
             return

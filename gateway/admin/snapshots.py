@@ -141,7 +141,7 @@ class Snapshots:
             "accepts": accepts,
             "up": replica.up,
             "warming": replica.warming,
-            "serves_model": not replica.misfit,
+            "serves_model": not replica.wrong_model,
             "draining_because": sorted(replica.drain_causes),
             "failures_in_a_row": replica.breaker.failures,
             "left_out_seconds": round(max(replica.breaker.until - now, 0.0), 1),

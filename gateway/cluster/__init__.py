@@ -1,9 +1,8 @@
-"""What several gateways know together: in Redis, where one is configured.
+"""State shared by several gateways through Redis, where one is configured.
 
-``settings`` and ``address`` say where it is, ``connect`` opens connections to it, ``health`` says when nobody should
-wait for it, and ``seal`` keeps what is written from everybody else. ``context`` keeps blocks of conversations:
-``waiting`` holds what is to be written, ``reads`` and ``writes`` talk to Redis. ``exchange`` is how gateways tell each
-other what changes all the time, and ``records`` keeps what has to outlive them.
+In and out: encrypted messages between gateways (``peer_channel``), records that outlive them (``records``), and context
+blocks of conversations (``redis_context``, ``writes``). Without Redis every gateway works alone. Start with ``wiring``;
+``connect`` opens connections, ``redis_health`` pauses after failures, ``seal`` encrypts, ``replicated_*`` are messages.
 """
 
 from gateway.cluster.peer_channel import PeerChannel

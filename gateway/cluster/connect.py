@@ -1,4 +1,4 @@
-"""Opens connections to Redis, whichever way it is run. The only place that knows the ways apart."""
+"""Connections to Redis: single server, Sentinel or Cluster. Other modules do not distinguish these."""
 
 import contextlib
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ _HANG_SECONDS = 1.0
 
 
 class RedisConnections:
-    """Connections to one Redis, for one purpose. They are made when they are needed.
+    """Connections to one Redis, for one purpose. They are opened when needed.
 
     Args:
-        address: Where it is.
-        most: How many at the same time, to each server.
+        address: Its address.
+        most: Most connections to each server.
 
     Attributes:
         client: The client.
@@ -39,14 +39,14 @@ class RedisConnections:
         if address.tls:
             options |= {"ssl": True, **address.tls_files}
         login: dict[str, Any] = {"username": address.username, "password": address.password}
-        # Nothing is tried twice by the library: that is decided by whoever asks.
+        # No retries in the library: the callers decide.
         once = Retry(NoBackoff(), 0)
         self.client: Client
         if address.kind is RedisKind.CLUSTER:
             self.client = RedisCluster(
                 startup_nodes=[ClusterNode(host, port) for host, port in address.hosts],
-                max_connections=most + 1,  # one to look at the nodes
-                # But for a slot that has moved: who has it now is known to the second try.
+                max_connections=most + 1,  # one for the cluster topology
+                # Except after a slot has moved: the second try uses the new node.
                 retry=Retry(NoBackoff(), 1),
                 **options,
                 **login,
@@ -66,12 +66,12 @@ class RedisConnections:
             )
 
     async def ready(self) -> None:
-        """Have found out which servers there are, where they have to be found."""
+        """Discover the nodes of a cluster."""
         if isinstance(self.client, RedisCluster):
             await self.client.initialize()
 
     async def values(self, names: Sequence[str]) -> "list[bytes | None]":
-        """The values of some keys; None where there is none."""
+        """The values of keys; None for missing ones."""
         if isinstance(self.client, RedisCluster):
             return cast("list[bytes | None]", await self.client.mget_nonatomic(names))
         return cast("list[bytes | None]", await self.client.mget(names))

@@ -1,7 +1,7 @@
-"""What gateways tell each other all the time, through a channel of Redis.
+"""Messages between gateways through a Redis pub/sub channel.
 
-Every gateway says a few times a second that it is there, and at most every ``_TELL_SECONDS`` what has changed. It hears
-itself as well, and by that it knows that the channel works in both directions.
+Every gateway sends a heartbeat a few times a second, and changes at most every ``_SEND_SECONDS``. It receives its own
+messages as well, which shows that the channel works in both directions.
 """
 
 import asyncio
@@ -23,24 +23,25 @@ from gateway.config.redis_address import read_address
 from gateway.core.ports import Replicated
 from gateway.tasks import TaskGroupOwner
 
-_TELL_SECONDS = 0.05
+_SEND_SECONDS = 0.05
 _BEAT_SECONDS = 0.25
-"""How often a gateway says that it is there, even if nothing has changed."""
+"""Interval of heartbeats without changes."""
 
-_ALL_SECONDS = 1.0
-"""How often all is told that there is."""
+_FULL_SECONDS = 1.0
+"""Interval of full messages."""
 
 _SILENT_SECONDS = 1.0
-"""A peer that says nothing for so long is forgotten."""
+"""A peer is removed after this time without a message."""
 
-_DEAF_SECONDS = 2.0
-"""Not even to hear oneself for so long means that the channel is broken."""
+_LOOPBACK_SECONDS = 2.0
+"""The channel counts as broken after this time without even an own message."""
 
-_AT_ONCE = 32
-"""Messages taken before requests have their turn: some milliseconds. One at a time would fall behind on a busy loop."""
+_MESSAGES_PER_TURN = 32
+"""Messages processed per turn of the event loop: some milliseconds. One per turn would fall behind on a busy loop."""
 
 _MAX_MESSAGE_BYTES = 8 * 2**20
-"""Of a peer's message: it is opened and read at once. All that a gateway with a thousand replicas says has 200 KiB."""
+"""Limit of a message, which is decoded in one step. A full message of a gateway with a thousand replicas has 200
+KiB."""
 
 _STOP_SECONDS = 0.5
 _NAME_BYTES = 8
@@ -49,13 +50,13 @@ _log = structlog.get_logger("gateway.cluster")
 
 
 class _PeerMessage(msgspec.Struct, array_like=True):
-    """What is sent.
+    """A message.
 
     Attributes:
-        sender: The gateway's name.
-        number: Its messages are numbered, so that it is noticed when one is lost.
-        parts: What each part tells, by its name; those that are not known are passed over.
-        last: Whether it ends.
+        sender: Random id of the gateway process.
+        number: Sequence number, to detect lost messages.
+        parts: Payload of each part by its name; unknown parts are ignored.
+        last: Whether the gateway shuts down.
     """
 
     sender: bytes
@@ -66,7 +67,7 @@ class _PeerMessage(msgspec.Struct, array_like=True):
 
 @dataclass(slots=True)
 class _KnownPeer:
-    heard_at: float
+    received_at: float
     number: int
 
 
@@ -74,13 +75,13 @@ _decoder = msgspec.msgpack.Decoder(_PeerMessage)
 
 
 class PeerChannel:
-    """Lets parts of the gateway tell the same parts of its peers what they know.
+    """Replicates parts of the gateway's state to its peers.
 
     Args:
-        url: Where Redis is, as ``State`` has checked it.
-        secret: What all gateways have in common; nobody else can read what is said, or say anything.
-        parts: What takes part, by a name that peers know it by.
-        on_error: Called with the backend's name at every failure.
+        url: Address of Redis, validated by the settings.
+        secret: Shared secret of all gateways; messages are encrypted and authenticated with it.
+        parts: The replicated parts by their names in messages.
+        on_error: Called with the backend's name on every failure.
         on_peers: Called with the number of peers whenever it changes.
         clock: Monotonic seconds.
     """
@@ -95,7 +96,7 @@ class PeerChannel:
         on_peers: Callable[[int], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # A connection to tell, one to listen.
+        # One connection to publish, one to subscribe.
         self._connections = RedisConnections(read_address(url.get_secret_value()), most=2)
         self._seal = Seal(secret, "exchange")
         self._channel = f"pgw:peers:{self._seal.name(b'channel').hex()}"
@@ -103,32 +104,32 @@ class PeerChannel:
         self._on_error = on_error
         self._on_peers = on_peers
         self._clock = clock
-        self._telling = RedisHealth("tell", on_error, clock)
-        self._hearing = RedisHealth("hear", on_error, clock)
+        self._sending = RedisHealth("tell", on_error, clock)
+        self._receiving = RedisHealth("hear", on_error, clock)
         self._name = os.urandom(_NAME_BYTES)
         self._number = 0
-        self._told_at = self._all_at = -_ALL_SECONDS
-        self._all = True
+        self._sent_at = self._full_at = -_FULL_SECONDS
+        self._send_full = True
         self._peers: dict[str, _KnownPeer] = {}
-        self._odd: set[str] = set()
-        self._mute: set[str] = set()
+        self._logged_decode: set[str] = set()
+        self._logged_encode: set[str] = set()
         self._tasks = TaskGroupOwner()
 
     @property
     def peers(self) -> int:
-        """How many other gateways are heard."""
+        """Number of connected peers."""
         return len(self._peers)
 
     def start(self) -> None:
-        """Begin. Does not wait for Redis."""
-        self._tasks.spawn(self._tell_on(), name="state-tell")
-        self._tasks.spawn(self._hear_on(), name="state-hear")
-        self._tasks.spawn(self._forget_on(), name="state-peers")
+        """Start. Does not wait for Redis."""
+        self._tasks.spawn(self._send_loop(), name="state-tell")
+        self._tasks.spawn(self._receive_loop(), name="state-hear")
+        self._tasks.spawn(self._expire_loop(), name="state-peers")
 
     async def stop(self) -> None:
-        """Say goodbye, if that is quick, and end."""
+        """Send a last message, for at most ``_STOP_SECONDS``, and stop."""
         await self._tasks.cancel()
-        if not self._telling.failing:
+        if not self._sending.failing:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(_STOP_SECONDS):
                     await self._publish({}, last=True)
@@ -138,87 +139,89 @@ class PeerChannel:
         for peer in list(self._peers):
             self._forget(peer)
 
-    # To tell
+    # Sending
 
-    async def _tell_on(self) -> None:
+    async def _send_loop(self) -> None:
         while not is_ending():
-            await asyncio.sleep(_TELL_SECONDS)
-            if not self._telling.may_try():
+            await asyncio.sleep(_SEND_SECONDS)
+            if not self._sending.may_try():
                 continue
             try:
-                await self._tell()
-            except Exception as error:  # noqa: BLE001 - whatever it is, requests go on, and all is told again
-                self._all = True
-                self._telling.failed(error)
+                await self._send()
+            except Exception as error:  # noqa: BLE001 - requests continue, and a full message follows
+                self._send_full = True
+                self._sending.failed(error)
             else:
-                self._telling.worked()
+                self._sending.worked()
 
-    async def _tell(self) -> None:
+    async def _send(self) -> None:
         now = self._clock()
-        everything = self._all or now - self._all_at >= _ALL_SECONDS
-        told = {name: self._told(name, part, now, everything=everything) for name, part in self._parts.items()}
-        parts = {name: each for name, each in told.items() if each is not None}
-        if not parts and now - self._told_at < _BEAT_SECONDS:
+        everything = self._send_full or now - self._full_at >= _FULL_SECONDS
+        payloads = {
+            name: self._encode_part(name, part, now, everything=everything) for name, part in self._parts.items()
+        }
+        parts = {name: each for name, each in payloads.items() if each is not None}
+        if not parts and now - self._sent_at < _BEAT_SECONDS:
             return
         if everything:
-            self._all, self._all_at = False, now
-        self._told_at = now
+            self._send_full, self._full_at = False, now
+        self._sent_at = now
         await self._publish(parts)
 
-    def _told(self, name: str, part: Replicated, now: float, *, everything: bool) -> bytes | None:
-        """What a part tells; None if it fails, which must not keep the others, and this gateway, from being known."""
+    def _encode_part(self, name: str, part: Replicated, now: float, *, everything: bool) -> bytes | None:
+        """The payload of a part; None if it fails, so that the other parts and the heartbeat are still sent."""
         try:
             return part.tell(now, everything=everything)
-        except Exception:  # noqa: BLE001 - whatever it is, the part tells all again in a second
+        except Exception:  # noqa: BLE001 - the part sends its full state again in a second
             self._on_error(BACKEND)
-            if name not in self._mute:
-                self._mute.add(name)
+            if name not in self._logged_encode:
+                self._logged_encode.add(name)
                 _log.exception("part_not_sent", part=name)
             return None
 
     async def _publish(self, parts: dict[str, bytes], *, last: bool = False) -> None:
-        self._number += 1  # also if it fails: then it was lost
+        self._number += 1  # counted also if publishing fails, as a lost message
         message = msgspec.msgpack.encode(_PeerMessage(self._name, self._number, parts, last))
-        await self._connections.client.publish(self._channel, self._closed(message))
+        await self._connections.client.publish(self._channel, self._sealed(message))
 
-    def _closed(self, message: bytes) -> bytes:
+    def _sealed(self, message: bytes) -> bytes:
         return self._seal.closed_bytes(self._channel.encode(), message)
 
-    # To hear
+    # Receiving
 
-    async def _hear_on(self) -> None:
+    async def _receive_loop(self) -> None:
         while not is_ending():
             try:
                 await self._connections.ready()
                 async with self._connections.client.pubsub() as listening:
                     await listening.subscribe(self._channel)
                     await self._listen(listening)
-            except Exception as error:  # noqa: BLE001 - whatever it is, requests go on with what is known here
-                self._hearing.failed(error)
+            except Exception as error:  # noqa: BLE001 - requests continue with local state
+                self._receiving.failed(error)
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _listen(self, listening: PubSub) -> None:
-        """Hear what is said.
+        """Process messages.
 
         Raises:
-            TimeoutError: nothing is, not even by this gateway.
+            TimeoutError: no message arrives, not even an own one.
         """
-        heard_at = self._clock()
-        heard = 0
+        received_at = self._clock()
+        received = 0
         while not is_ending():
-            message = await listening.get_message(ignore_subscribe_messages=True, timeout=_DEAF_SECONDS)
+            message = await listening.get_message(ignore_subscribe_messages=True, timeout=_LOOPBACK_SECONDS)
             now = self._clock()
-            if message is not None and self._hear(message["data"], now):
-                heard_at = now
-                self._hearing.worked()
-            elif now - heard_at >= _DEAF_SECONDS and not self._telling.failing:
+            if message is not None and self._receive(message["data"], now):
+                received_at = now
+                self._receiving.worked()
+            elif now - received_at >= _LOOPBACK_SECONDS and not self._sending.failing:
                 raise TimeoutError
-            heard += 1
-            if heard % _AT_ONCE == 0:
+            received += 1
+            if received % _MESSAGES_PER_TURN == 0:
                 await asyncio.sleep(0)  # a busy channel must not keep requests waiting
 
-    def _hear(self, data: bytes, now: float) -> bool:
-        """Whether somebody said something."""
+    def _receive(self, data: bytes, now: float) -> bool:
+        """Process one message; returns whether it is valid."""
         is_too_large = len(data) > _MAX_MESSAGE_BYTES
         opened = None if is_too_large else self._seal.opened_bytes(self._channel.encode(), data)
         try:
@@ -237,37 +240,37 @@ class PeerChannel:
         peer = self._peers.get(name)
         if peer is None:
             peer = self._peers[name] = _KnownPeer(now, message.number)
-            self._all = True  # it may have just begun, and knows nothing
+            self._send_full = True  # it may have just started without any state
             self._on_peers(len(self._peers))
         elif message.number != peer.number + 1:
             for part in self._parts.values():
                 part.missed(name, now)
-        peer.heard_at, peer.number = now, message.number
-        for part_name, told in message.parts.items():
-            self._take(part_name, name, told, now)
+        peer.received_at, peer.number = now, message.number
+        for part_name, payload in message.parts.items():
+            self._apply(part_name, name, payload, now)
         return True
 
-    def _take(self, part_name: str, peer: str, told: bytes, now: float) -> None:
+    def _apply(self, part_name: str, peer: str, payload: bytes, now: float) -> None:
         part = self._parts.get(part_name)
         if part is None:
             return
         try:
-            part.heard(peer, told, now)
-        except Exception as error:  # noqa: BLE001 - of another version perhaps; the others can do with it
+            part.heard(peer, payload, now)
+        except Exception as error:  # noqa: BLE001 - perhaps of another version; other parts may still work
             self._on_error(BACKEND)
-            if part_name not in self._odd:
-                self._odd.add(part_name)
+            if part_name not in self._logged_decode:
+                self._logged_decode.add(part_name)
                 _log.warning("peer_not_understood", part=part_name, error=type(error).__name__)
 
-    async def _forget_on(self) -> None:
+    async def _expire_loop(self) -> None:
         now = self._clock()
         while True:
             await asyncio.sleep(_BEAT_SECONDS)
             before, now = now, self._clock()
             if now - before > 2 * _BEAT_SECONDS:
-                continue  # this gateway was busy: what they said may lie there unheard
+                continue  # this gateway was busy: messages may be unread
             for name, peer in list(self._peers.items()):
-                if now - peer.heard_at >= _SILENT_SECONDS:
+                if now - peer.received_at >= _SILENT_SECONDS:
                     self._forget(name)
 
     def _forget(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Named values that several gateways keep together in Redis, as one hash."""
+"""Named values shared by gateways, stored in one Redis hash."""
 
 from collections.abc import Callable, Mapping
 from inspect import isawaitable
@@ -13,9 +13,9 @@ from gateway.cluster.seal import Seal
 from gateway.config.redis_address import read_address
 
 _THERE = "there"
-"""Field that is there as long as the hash is the one that was written before."""
+"""Field that exists as long as the hash was not deleted."""
 
-_MOST_AT_ONCE = 256
+_MAX_AT_ONCE = 256
 
 _Entry = tuple[str, bytes]
 _decoder = msgspec.msgpack.Decoder(_Entry)
@@ -25,11 +25,11 @@ class RedisRecords:
     """Implements ``ports.Records``. Failures are counted and logged here.
 
     Args:
-        url: Where Redis is, as ``State`` has checked it.
-        secret: What all gateways have in common; nobody else can read what is written.
-        name: What the values are about.
-        on_error: Called with the backend's name at every failure.
-        ttl_seconds: All of them are gone when none was written for so long; None for never.
+        url: Address of Redis, validated by the settings.
+        secret: Shared secret of all gateways; values are encrypted with it.
+        name: Name of the hash.
+        on_error: Called with the backend's name on every failure.
+        ttl_seconds: The hash expires after this time without a write; None for never.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RedisRecords:
         self._writing = RedisHealth(f"write {name}", on_error)
 
     async def read(self) -> Mapping[str, bytes]:
-        """See ``SharedRecords``. A value that is none of this is left out."""
+        """See ``SharedRecords``. A value that cannot be decrypted is left out."""
         try:
             found: dict[bytes, bytes] = await _result(self._connections.client.hgetall(self._key))
         except Exception as error:
@@ -71,8 +71,8 @@ class RedisRecords:
         entries = [(self._field(name), name, value) for name, value in changes.items()]
         there = True
         try:
-            for start in range(0, max(len(entries), 1), _MOST_AT_ONCE):
-                there &= await self._write(entries[start : start + _MOST_AT_ONCE])
+            for start in range(0, max(len(entries), 1), _MAX_AT_ONCE):
+                there &= await self._write(entries[start : start + _MAX_AT_ONCE])
         except Exception as error:
             self._writing.failed(error)
             raise
@@ -109,5 +109,5 @@ class RedisRecords:
 
 
 async def _result(answer: Any) -> Any:
-    """What a command gives: redis-py's types say that it may be there at once."""
+    """The result of a command: redis-py types it as either awaitable or immediate."""
     return await answer if isawaitable(answer) else answer

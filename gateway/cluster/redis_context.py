@@ -1,6 +1,6 @@
-"""Context blocks of conversations in Redis, for several gateways.
+"""Context blocks of conversations in Redis, shared by several gateways.
 
-Reads from Redis: all that is asked for while one answer is under way goes into one question.
+Reads are batched: all keys requested while a read is in progress go into the next one.
 """
 
 import asyncio
@@ -15,16 +15,15 @@ from pydantic import SecretStr
 from gateway.cluster.connect import RedisConnections
 from gateway.cluster.redis_health import BACKEND, RedisHealth, is_ending
 from gateway.cluster.seal import Seal
-from gateway.cluster.waiting import PendingWrites
-from gateway.cluster.writes import BackgroundWrites, name_of
+from gateway.cluster.writes import BackgroundWrites, PendingWrites, name_of
 from gateway.config.redis_address import read_address
 from gateway.tasks import TaskGroupOwner
 
-_MOST_KEYS = 512
-"""Of one question, unless a single request has more: a longer one would keep Redis from answering others."""
+_MAX_KEYS = 512
+"""Most keys of one read, unless a single request has more: a longer one would block Redis for other clients."""
 
 Found = Mapping[str, bytes | None]
-"""Values by name; None where there is none."""
+"""Values by name; None for missing ones."""
 
 
 class _Ask(NamedTuple):
@@ -33,13 +32,13 @@ class _Ask(NamedTuple):
 
 
 class BatchedReads:
-    """Asks for whoever waits, one question at a time. ``run`` has to be running.
+    """Batches reads, one at a time. ``run`` has to be running.
 
-    A request that waits no longer does not cut the question short: what is late is Redis or the connection to it, and
-    tearing that down would make the next request late, too.
+    A request that times out does not cancel the read: Redis or the connection is slow then, and a new connection would
+    delay the next request, too.
 
     Args:
-        connections: To Redis.
+        connections: Connections to Redis.
     """
 
     def __init__(self, connections: RedisConnections) -> None:
@@ -48,14 +47,14 @@ class BatchedReads:
         self._came = asyncio.Event()
 
     def ask(self, names: Sequence[str]) -> "asyncio.Future[Found]":
-        """Ask for some values. Cancel what is returned to wait no longer."""
+        """Request values. Cancel the future to stop waiting."""
         answer: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
         self._asked.append(_Ask(names, answer))
         self._came.set()
         return answer
 
     async def run(self) -> None:
-        """Answer, until cancelled."""
+        """Process reads until cancelled."""
         while not is_ending():
             if not self._asked:
                 self._came.clear()
@@ -65,7 +64,7 @@ class BatchedReads:
     def _next(self) -> list[_Ask]:
         asks: list[_Ask] = []
         keys = 0
-        while self._asked and (not asks or keys + len(self._asked[0].names) <= _MOST_KEYS):
+        while self._asked and (not asks or keys + len(self._asked[0].names) <= _MAX_KEYS):
             ask = self._asked.popleft()
             if not ask.answer.done():
                 asks.append(ask)
@@ -79,7 +78,7 @@ class BatchedReads:
         try:
             values = await self._connections.values(names)
             found = dict(zip(names, values, strict=True))
-        except Exception as error:  # noqa: BLE001 - whoever asked is told
+        except Exception as error:  # noqa: BLE001 - passed on to the callers
             for ask in asks:
                 if not ask.answer.done():
                     ask.answer.set_exception(error)
@@ -92,20 +91,20 @@ class BatchedReads:
 _DEADLINE_SECONDS = 0.02
 _STOP_SECONDS = 0.5
 _WAITING_BYTES = 16 * 1024 * 1024
-"""Some 50 000 blocks: minutes of a busy gateway without Redis."""
+"""About 50,000 blocks: minutes of a busy gateway without Redis."""
 
 
 class RedisContextStore:
     """A ``ContextStore``. Requests wait for it no longer than the deadline, and not at all while it fails.
 
     Args:
-        url: Where Redis is, as ``State`` has checked it.
-        secret: What all gateways have in common; nobody else can read what is written.
-        ttl_seconds: How long a block is kept after it was written or read last.
-        on_error: Called with the backend's name at every failure: a request that went on without, a write that has to
-            be tried again, a block that was dropped, a value that is no block.
+        url: Address of Redis, validated by the settings.
+        secret: Shared secret of all gateways; blocks are encrypted with it.
+        ttl_seconds: How long a block is kept after its last write or read.
+        on_error: Called with the backend's name on every failure: a read that failed or timed out, a write that is
+            retried, a dropped block, an invalid value.
         deadline_seconds: How long a request waits.
-        waiting_bytes: What blocks that could not be written yet may take.
+        waiting_bytes: Memory limit of blocks that wait to be written.
         clock: Monotonic seconds.
     """
 
@@ -120,7 +119,7 @@ class RedisContextStore:
         waiting_bytes: int = _WAITING_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # A connection to read, one to write, one to greet.
+        # One connection to read, one to write, one for the first ping.
         self._connections = RedisConnections(read_address(url.get_secret_value()), most=3)
         self._seal = Seal(secret)
         self._on_error = on_error
@@ -133,17 +132,17 @@ class RedisContextStore:
         self._tasks = TaskGroupOwner()
 
     def configure(self, ttl_seconds: float) -> None:
-        """Go by another setting from now on."""
+        """Apply another TTL."""
         self._writes.ttl_seconds = ttl_seconds
 
     def start(self) -> None:
-        """Begin. Does not wait for Redis."""
+        """Start. Does not wait for Redis."""
         self._tasks.spawn(self._reads.run(), name="state-reads")
         self._tasks.spawn(self._writes.run(), name="state-writes")
         self._tasks.spawn(self._greet(), name="state-greeting")
 
     async def stop(self) -> None:
-        """Write what waits, if that is quick, and end."""
+        """Write pending blocks, for at most ``_STOP_SECONDS``, and stop."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_SECONDS):
                 await self._writes.drained()
@@ -153,14 +152,14 @@ class RedisContextStore:
                 await self._connections.close()
 
     async def fetch(self, keys: Sequence[bytes]) -> Mapping[bytes, str]:
-        """Those that are there; empty also if Redis cannot be reached in time. Never raises."""
+        """The stored blocks of ``keys``; empty if Redis does not answer in time. Never raises."""
         if not keys or not self._reading.may_try():
             return {}
         names = {key: self._seal.name(key) for key in keys}
         answer = self._reads.ask([name_of(name) for name in names.values()])
         try:
             found = await self._in_time(answer)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the request goes on without
+        except Exception as error:  # noqa: BLE001 - the request continues without context blocks
             self._reading.failed(error)
             return {}
         finally:
@@ -175,7 +174,7 @@ class RedisContextStore:
         return blocks
 
     def keep(self, blocks: Mapping[bytes, str]) -> None:
-        """Write some, later. Returns at once, and never raises."""
+        """Store blocks in the background. Returns at once, and never raises."""
         for key, block in blocks.items():
             name = self._seal.name(key)
             try:
@@ -184,22 +183,22 @@ class RedisContextStore:
                 self._on_error(BACKEND)
 
     async def _greet(self) -> None:
-        """Connect before the first request has to wait for that, and have it logged if nobody is there."""
+        """Connect before the first request, and log if Redis cannot be reached."""
         try:
             await self._connections.client.ping()
-        except Exception as error:  # noqa: BLE001 - requests go on without
+        except Exception as error:  # noqa: BLE001 - requests continue without Redis
             self._reading.failed(error)
 
     async def _in_time(self, answer: "asyncio.Future[Found]") -> Found:
         """The answer.
 
         Raises:
-            TimeoutError: there is none yet.
+            TimeoutError: there was none within the deadline.
         """
         began = time.monotonic()
         await asyncio.wait([answer], timeout=self._deadline_seconds)
         if not answer.done() and time.monotonic() - began > 2 * self._deadline_seconds:
-            # Woken much too late: the gateway was busy, and the answer may lie there unread.
+            # Woken much too late: the gateway was busy, and the answer may be unread.
             await asyncio.wait([answer], timeout=self._deadline_seconds)
         if not answer.done():
             raise TimeoutError
@@ -211,7 +210,7 @@ class RedisContextStore:
         self._writes.wake()
 
     def _text(self, name: bytes, value: bytes | None) -> str | None:
-        """A block as it was kept; None if there is none, or somebody else wrote something there."""
+        """A decrypted block; None if there is none or it is invalid."""
         if value is None:
             return None
         text = self._seal.opened(name, value)
@@ -221,7 +220,7 @@ class RedisContextStore:
 
 
 def _forget(answer: "asyncio.Future[Found]") -> None:
-    """Nobody waits any more, nor wants to hear of an error."""
+    """Cancel a read and ignore its error."""
     if answer.done() and not answer.cancelled():
         answer.exception()
     answer.cancel()

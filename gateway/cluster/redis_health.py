@@ -1,4 +1,4 @@
-"""Whether it is worth while to ask Redis."""
+"""Pauses the use of Redis after failures."""
 
 import asyncio
 import time
@@ -8,20 +8,20 @@ import structlog
 from redis.exceptions import ResponseError
 
 BACKEND = "redis"
-"""Its name in metrics and logs."""
+"""Name of the backend in metrics and logs."""
 
 PAUSE_SECONDS = 1.0
-"""How long nobody asks after a failure."""
+"""Pause after a failure."""
 
 _log = structlog.get_logger("gateway.cluster")
 
 
 class RedisHealth:
-    """Remembers failures: after one nobody asks for a while, then one asks, and if that works, all do again.
+    """Circuit breaker: after a failure there is a pause, then one trial, and after its success normal use again.
 
     Args:
-        doing: What it is about, in logs: ``read`` or ``write``.
-        on_error: Called with the backend's name at every failure.
+        doing: The operation, for logs: for example ``read``.
+        on_error: Called with the backend's name on every failure.
         clock: Monotonic seconds.
     """
 
@@ -40,7 +40,7 @@ class RedisHealth:
         return self._failing
 
     def may_try(self) -> bool:
-        """Whether to ask now. While it fails, one is told yes after each pause."""
+        """Whether to use Redis now. While it fails, True once after each pause."""
         if not self._failing:
             return True
         now = self._clock()
@@ -50,7 +50,7 @@ class RedisHealth:
         return True
 
     def failed(self, error: Exception) -> None:
-        """It did not work. The first failure of a row is logged."""
+        """Record a failure. The first in a row is logged."""
         self._on_error(BACKEND)
         self._not_before = self._clock() + PAUSE_SECONDS
         if not self._failing:
@@ -58,14 +58,14 @@ class RedisHealth:
             _log.warning("state_store_failed", backend=BACKEND, doing=self._doing, error=named(error))
 
     def worked(self) -> None:
-        """It worked."""
+        """Record a success."""
         if self._failing:
             self._failing = False
             _log.info("state_store_recovered", backend=BACKEND, doing=self._doing)
 
 
 def named(error: Exception) -> str:
-    """An error for the log. Its text is left out: Redis quotes what it was sent, and that came out of prompts."""
+    """An error for the log, without its text: Redis quotes commands, which contain parts of prompts."""
     code = str(error).partition(" ")[0]
     if isinstance(error, ResponseError) and code.isascii() and code.isalpha() and code.isupper():
         return f"{type(error).__name__} {code}"
@@ -73,6 +73,6 @@ def named(error: Exception) -> str:
 
 
 def is_ending() -> bool:
-    """Whether the running task has been cancelled. redis-py swallows that now and then, while it connects."""
+    """Whether the running task has been cancelled. redis-py sometimes swallows the cancellation while it connects."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Tells other gateways which replicas an operator ordered to be drained, and obeys what they were ordered."""
+"""Replicates operators' drain orders between gateways."""
 
 import msgspec
 
@@ -8,8 +8,7 @@ _decoder = msgspec.msgpack.Decoder(list[DrainOrder])
 
 
 class ReplicatedDrains:
-    """Implements ``ports.Shared``. What is told is always all there is, so nothing depends on what was lost before, and
-    a gateway that starts hears of the orders that are in force.
+    """Implements ``Replicated``. Every message contains all orders, so lost messages do not matter.
 
     Args:
         drains: The orders.
@@ -17,23 +16,23 @@ class ReplicatedDrains:
 
     def __init__(self, drains: Drains) -> None:
         self._drains = drains
-        self._told: list[DrainOrder] = []
+        self._last_sent: list[DrainOrder] = []
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
+    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - no clock needed
         """See ``Replicated``."""
         orders = list(self._drains.orders())
-        if orders == self._told and not (everything and orders):
+        if orders == self._last_sent and not (everything and orders):
             return None
-        self._told = orders
+        self._last_sent = orders
         return msgspec.msgpack.encode(orders)
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002
+    def heard(self, peer: str, message: bytes, now: float) -> None:  # noqa: ARG002
         """See ``Replicated``."""
-        for order in _decoder.decode(told):
-            self._drains.heard(order)
+        for order in _decoder.decode(message):
+            self._drains.apply_order(order)
 
     def missed(self, peer: str, now: float) -> None:
-        """See ``Replicated``. The next message tells all."""
+        """See ``Replicated``. The next message contains everything."""
 
     def gone(self, peer: str, now: float) -> None:
-        """See ``Replicated``. What was ordered there holds."""
+        """See ``Replicated``. Its orders stay in force."""

@@ -1,4 +1,4 @@
-"""Tells other gateways what this one has in flight, and takes from them what they have."""
+"""Replicates the in-flight load of each rank between gateways."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,7 +6,7 @@ import msgspec
 
 from gateway.core.ids import ModelId
 from gateway.fleet.fleet import Fleet
-from gateway.fleet.peer_load import NO_LOAD, PeerLoad
+from gateway.fleet.rank_load import NO_LOAD, PeerLoad
 
 _Loads = list[tuple[str, int, int, int, int]]
 """Replica, rank, and the attributes of ``PeerLoad``."""
@@ -15,29 +15,29 @@ _decoder = msgspec.msgpack.Decoder(_Loads)
 
 
 class ReplicatedLoads:
-    """Implements ``ports.Shared``. What is told is always all there is, so nothing depends on what was lost before.
+    """Implements ``Replicated``. Every message contains all loads, so lost messages do not matter.
 
     Args:
-        fleet: The replicas; those that a peer names and that are not among them are passed over.
-        freed: Told whenever a replica of a model has less to do.
+        fleet: The replicas; loads of unknown replicas are ignored.
+        freed: Called with the model whenever the load of one of its replicas decreased.
     """
 
     def __init__(self, fleet: Fleet, freed: Callable[[ModelId], None]) -> None:
         self._fleet = fleet
         self._freed = freed
-        self._told: _Loads = []
+        self._last_sent: _Loads = []
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
+    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - no clock needed
         """See ``Replicated``."""
         loads = list(self._own())
-        if loads == self._told and not everything:
+        if loads == self._last_sent and not everything:
             return None
-        self._told = loads
+        self._last_sent = loads
         return msgspec.msgpack.encode(loads)
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002
+    def heard(self, peer: str, message: bytes, now: float) -> None:  # noqa: ARG002
         """See ``Replicated``."""
-        loads = {(name, rank): PeerLoad(*load) for name, rank, *load in _decoder.decode(told)}
+        loads = {(name, rank): PeerLoad(*load) for name, rank, *load in _decoder.decode(message)}
         freed = set()
         for replica in self._fleet.replicas:
             for rank, load in replica.loads():
@@ -47,10 +47,10 @@ class ReplicatedLoads:
             self._freed(model)
 
     def missed(self, peer: str, now: float) -> None:
-        """See ``Replicated``. The next message tells all."""
+        """See ``Replicated``. The next message contains everything."""
 
     def gone(self, peer: str, now: float) -> None:  # noqa: ARG002
-        """See ``Replicated``. What it has in flight is seen in the engines' metrics, as that of strangers."""
+        """See ``Replicated``. Its requests still count in the engines' metrics, as foreign load."""
         for replica in self._fleet.replicas:
             for _, load in replica.loads():
                 load.forget_peer(peer)

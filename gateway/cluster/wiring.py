@@ -1,4 +1,4 @@
-"""Ties the rooms to what several gateways keep together, where the configuration says where that is."""
+"""Connects the gateway's components to the state shared through Redis, if ``state`` is configured."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,23 +20,23 @@ from gateway.telemetry import MetricsObserver
 
 
 class Sharing:
-    """What this gateway shares with others: nothing without ``state``.
+    """The shared state of this gateway; does nothing without ``state``.
 
     Args:
         settings: The configuration.
-        counts: Told of failures, and of how many others there are.
+        counts: Counts failures and peers.
         fleet: The replicas.
-        drains: Which of them an operator ordered to be drained.
-        index: What this gateway expects in their caches.
-        gate: What tenants have taken of their limits.
+        drains: Operators' drain orders.
+        index: The prefix index of this gateway.
+        gate: Usage of tenants' limits.
         spaces: The prefix spaces.
-        keeper: Their keeper.
-        freed: Told whenever another gateway has less at a replica of a model.
-        explain: What explains requests.
+        keeper: Their background work.
+        freed: Called with a model when the load of a peer at one of its replicas decreased.
+        explain: Client of the explain worker.
 
     Attributes:
         index: The index to use for requests.
-        contexts: Where context blocks of conversations are kept for others, too; None for nowhere.
+        contexts: Shared store of context blocks; None without ``state``.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Sharing:
         )
 
     def configure(self, settings: Settings) -> None:
-        """Go by other settings from now on."""
+        """Apply other settings."""
         if self.contexts is not None:
             self.contexts.configure(settings.canon.memory_ttl_seconds)
 
     async def start(self) -> None:
-        """Begin. Waits for Redis no longer than a moment."""
+        """Start. Waits for Redis at most two seconds."""
         if self.contexts is not None:
             self.contexts.start()
         if self._exchange is not None:
@@ -107,7 +107,7 @@ class Sharing:
             self._figures.start()
 
     async def stop(self) -> None:
-        """End, and write down what waits for that."""
+        """Write pending state and stop."""
         parts = (self._exchange, self._spaces, self._figures, self.contexts)
         await asyncio.gather(*(part.stop() for part in parts if part is not None))
         records = (self._records, self._figure_records)

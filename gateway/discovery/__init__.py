@@ -1,7 +1,7 @@
-"""Find the replicas that the configuration does not name.
+"""Discovery of replicas by DNS, Kubernetes or a file.
 
-``sources`` asks DNS, Kubernetes or a file, ``belief`` says which of their answers counts, ``follower`` asks again and
-again, and ``discovery`` is what the rest of the gateway sees. What becomes of it is not decided here.
+In: the ``discover`` settings of each model. Out: the list of its replicas, whenever it may have changed. Start with
+``discovery``; ``sources`` has one module per kind of source, ``empty_guard`` delays the use of empty answers.
 """
 
 from gateway.discovery.discovered import Condition, DiscoveredReplica

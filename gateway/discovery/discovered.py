@@ -1,34 +1,37 @@
-"""What a source of replicas says."""
+"""Replicas as reported by a discovery source, and their settings from an address and a template."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from pydantic import ValidationError
+
+from gateway.config.discovery_settings import HOST, ZONE, TemplateSettings
 from gateway.config.replica_settings import ReplicaSettings
 
 
 class SourceFailed(Exception):
-    """A source could not be asked, or what it answered cannot be understood. The message says what is wrong."""
+    """A source does not answer, or its answer is malformed. The message is for the log."""
 
 
 class Condition(StrEnum):
-    """What a source says about a replica's state."""
+    """State of a replica as reported by its source."""
 
     READY = "ready"
     """It may get requests."""
     NOT_READY = "not_ready"
-    """It is there, and is to get no requests now; it may get some again."""
+    """It gets no requests now, and may become ready again."""
     LEAVING = "leaving"
-    """It ends."""
+    """It shuts down."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredReplica:
-    """One replica that a source tells of.
+    """One discovered replica.
 
     Attributes:
-        replica: The replica, as the configuration would name it.
+        replica: Its settings, as in the configuration.
         condition: Its state.
     """
 
@@ -37,12 +40,44 @@ class DiscoveredReplica:
 
 
 class ReplicaSource(Protocol):
-    """Where replicas are found."""
+    """A source of replicas."""
 
     def answers(self) -> AsyncGenerator[Sequence[DiscoveredReplica], None]:
-        """All replicas, now and whenever they may have changed; goes on until it is closed.
+        """All replicas, now and whenever they may have changed; continues until it is closed.
 
         Raises:
-            SourceFailed: the source does not answer. To be iterated anew after a while.
+            SourceFailed: the source does not answer. The caller iterates again after a pause.
         """
         ...
+
+
+def replica_at(
+    template: TemplateSettings, *, scheme: str, host: str, port: int, name: str | None = None, zone: str = ""
+) -> ReplicaSettings:
+    """The replica at an address.
+
+    Args:
+        template: Settings common to all replicas of the source.
+        scheme: ``http`` or ``https``.
+        host: Its address or host name.
+        port: Port of its engine.
+        name: Its id; None for its address.
+        zone: Its zone as reported by the platform; empty if unknown.
+
+    Raises:
+        SourceFailed: the source reported an invalid address.
+    """
+    host = f"[{host}]" if ":" in host else host
+    values = {
+        "url": f"{scheme}://{host}:{port}",
+        "id": name,
+        "api_key": template.api_key,
+        "region": zone if template.region == ZONE else template.region,
+        "events": template.events.replace(HOST, host),
+        "replay": None if template.replay is None else template.replay.replace(HOST, host),
+    }
+    try:
+        return ReplicaSettings.model_validate(values)
+    except ValidationError as invalid:
+        problems = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in invalid.errors())
+        raise SourceFailed(f"{host}:{port} cannot be used: {problems}") from None

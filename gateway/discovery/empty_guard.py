@@ -1,7 +1,7 @@
-"""Which answer of a source counts. Pure.
+"""Delays answers without a ready replica. Pure.
 
-A source that suddenly knows of no replica that could get requests is more often broken than right (a name server that
-was started anew, a service whose selector was mistyped), so this is believed only once it has lasted.
+A source that suddenly reports no ready replica is more often broken than right (a restarted name server, a mistyped
+selector of a service), so such an answer is accepted only after it has lasted for a while.
 """
 
 import math
@@ -11,10 +11,10 @@ from gateway.discovery.discovered import Condition, DiscoveredReplica
 
 
 class EmptyGuard:
-    """What is believed of one source. All times are monotonic seconds.
+    """The accepted answer of one source. All times are monotonic seconds.
 
     Args:
-        empty_after_seconds: How long no replica may be ready until that is believed.
+        empty_after_seconds: How long an answer without a ready replica has to last.
     """
 
     def __init__(self, empty_after_seconds: float) -> None:
@@ -25,11 +25,11 @@ class EmptyGuard:
 
     @property
     def due(self) -> float:
-        """When the answer that is not yet believed will be, if no other comes; infinite if there is none."""
+        """When the delayed answer will be accepted, if no other arrives; infinite if there is none."""
         return self._doubted_since + self._empty_after
 
     def answered(self, found: Sequence[DiscoveredReplica], now: float) -> Sequence[DiscoveredReplica]:
-        """The source answered; returns what is believed now."""
+        """The source answered; returns the accepted answer."""
         if _any_ready(found) or not _any_ready(self._believed):
             self._believed = found
             self._doubted_since = math.inf
@@ -40,14 +40,14 @@ class EmptyGuard:
         return self.at(now)
 
     def at(self, now: float) -> Sequence[DiscoveredReplica]:
-        """What is believed at a time, if the source says nothing new."""
+        """The accepted answer at a time, if no new one has arrived."""
         if now >= self.due:
             self._believed = self._doubted
             self._doubted_since = math.inf
         return self._believed
 
     def failed(self) -> None:
-        """The source does not answer: what it said before and was not believed yet need not hold any more."""
+        """The source failed: drop the delayed answer."""
         self._doubted_since = math.inf
 
 

@@ -1,14 +1,14 @@
-"""Facts about the engines: metric names, usage fields, event formats, addresses, flags.
+"""Facts about vLLM and SGLang: metric names, usage fields, event formats, addresses, flags. No I/O.
 
-A new version of an engine is the work of its own module, and of ``kv_events.py`` if the event format moved.
+In: bytes and documents of an engine. Out: ``EngineFacts``, ``EventBatch``, ``Usage``, ``EventSource``. Start with
+``engines``, then ``vllm`` and ``sglang``; a new engine version changes its own module, and ``kv_event_batches`` if the
+event format changed.
 """
 
 from gateway.engines.advice import Advice, advice
-from gateway.engines.cache_access import names_cached
 from gateway.engines.endpoints import offset_sources
-from gateway.engines.engine_fields import acts_on_engine, names_adapter
-from gateway.engines.engines import event_sources, parse_metrics, parse_usage
-from gateway.engines.event_stream import payloads
+from gateway.engines.engine_fields import acts_on_engine, names_adapter, names_cached
+from gateway.engines.engines import event_sources, parse_metrics, parse_usage, payloads
 from gateway.engines.extras import media_extra
 from gateway.engines.fetch_limits import MAX_DOCUMENT_BYTES, is_count
 from gateway.engines.kv_event_batches import BatchUnreadable, decode_batch

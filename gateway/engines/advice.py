@@ -1,4 +1,4 @@
-"""What to change at an engine so that the gateway can do its work. For messages."""
+"""Engine flags that the gateway needs, as half sentences for messages."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from gateway.core.engine_facts import EngineKind
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do at the engine's command line, each a half sentence that a message can end with.
+    """Changes of the engine's command line, each a half sentence for the end of a message.
 
     Attributes:
-        prefix_caching: So that prefixes are reused at all.
-        usage_details: So that answers say how many prompt tokens were cached.
-        metrics: So that its load, its cache and which engine it is can be read.
-        events: So that the engine says what its cache holds, and can say it again. The replay port is far from the
-            other because both are counted up by data-parallel rank.
+        prefix_caching: Enables prefix caching.
+        usage_details: Enables cached token counts in answers.
+        metrics: Enables metrics: engine kind, load, cache size.
+        events: Enables KV events and their replay. The replay port is far from the other because the data-parallel rank
+            is added to both.
     """
 
     prefix_caching: str
@@ -43,7 +43,7 @@ _ADVICE = {
 
 
 def advice(kind: EngineKind | None) -> Advice:
-    """The advice for an engine; for one that is not known, that of all."""
+    """The advice for an engine; for an unknown one, that of all engines."""
     if kind is not None:
         return _ADVICE[kind]
     all_of_them = list(_ADVICE.values())

@@ -1,7 +1,7 @@
 """ZeroMQ addresses that engines publish events at, and how a gateway reaches them.
 
-Both engines count the port up by the data-parallel rank, and both decide by the look of the address whether the
-publishing socket listens or connects. One that connects talks to nobody.
+Both engines add the data-parallel rank to the port, and both derive from the address whether the publishing socket
+listens or connects. One that connects cannot be subscribed to.
 """
 
 import ipaddress
@@ -29,12 +29,12 @@ class TcpAddress(NamedTuple):
 
     @property
     def written(self) -> str:
-        """As ZeroMQ takes it."""
+        """The address in ZeroMQ's form."""
         return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
 
 
 def parse_tcp(address: str) -> TcpAddress | None:
-    """None for anything else than a TCP address with a host and a port number."""
+    """Parse a TCP address; None for any other address."""
     host, colon, port = address.removeprefix("tcp://").rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not address.startswith("tcp://") or not colon or not host or not (port.isascii() and port.isdigit()):
@@ -44,7 +44,7 @@ def parse_tcp(address: str) -> TcpAddress | None:
 
 
 def is_chosen_by_system(address: str) -> bool:
-    """Whether an address looks like what an engine tells after ``tcp://*:0``: one of its machine's, and a free port."""
+    """Whether an address may be reported for ``tcp://*:0``: an address of the machine with a free port."""
     tcp = parse_tcp(address)
     ip = _ip(tcp.host) if tcp else None
     return (
@@ -56,8 +56,8 @@ def is_chosen_by_system(address: str) -> bool:
     )
 
 
-def told_source(rank: int, events: str, replay: Any, topic: Any, host: str, *, listens: bool) -> EventSource:
-    """The source of one rank from what an engine says about itself.
+def source_of_rank(rank: int, events: str, replay: Any, topic: Any, host: str, *, listens: bool) -> EventSource:
+    """The source of one rank from the engine's own report.
 
     The gateway connects to TCP ports of the replica's own host only. Any other address is refused: a replica must not
     be able to make the gateway connect to other machines, or to sockets of the gateway's own machine. An address that
@@ -86,12 +86,12 @@ def told_source(rank: int, events: str, replay: Any, topic: Any, host: str, *, l
 
 
 def offset_sources(events: str, replay: str | None, ranks: int) -> Sequence[EventSource]:
-    """The sources of an address that was configured by hand: rank r is found at port + r.
+    """The sources of a configured address: rank r is at port + r.
 
     Args:
         events: ZeroMQ address of rank 0.
         replay: The same for replays; None without.
-        ranks: How many data-parallel ranks there are.
+        ranks: Number of data-parallel ranks.
     """
     return tuple(_offset_source(events, replay, rank) for rank in range(ranks))
 
@@ -116,7 +116,7 @@ def _offset(address: str, rank: int) -> str | None:
 
 
 def _on_host(address: str, host: str) -> TcpAddress | None:
-    """The address at the replica's host that an engine's address stands for; None if it is at another one."""
+    """The engine's address with the replica's host; None if it belongs to another host."""
     tcp = parse_tcp(address)
     if tcp is None or tcp.port == 0:
         return None
@@ -126,7 +126,7 @@ def _on_host(address: str, host: str) -> TcpAddress | None:
         return tcp
     if _is_local(host):
         return tcp if _is_local(tcp.host) else None
-    # ``tcp://*:0``: the engine names an address of its machine, which the replica's name most probably stands for.
+    # ``tcp://*:0``: the engine reports an address of its machine, which is most probably the replica's host.
     return tcp._replace(host=host) if is_chosen_by_system(address) else None
 
 

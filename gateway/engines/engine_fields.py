@@ -1,16 +1,62 @@
-"""Request fields that act on more of an engine than their own request, or choose what computes it.
+"""Request fields that reach beyond their own request: into the engine, to an adapter, or to cached data of others.
 
-vLLM (``vllm/v1/request.py``): ``vllm_xargs`` becomes the sampling parameters' ``extra_args``, out of which the engine
-core takes ``kv_transfer_params``, ``ec_transfer_params`` and ``kv_cache_report_mode``. The last one, ``full``, has the
-blocks that a request reuses published as stored once more, and never as removed: whoever follows the events then
-believes that the engine holds them for ever. The engine's own names all begin alike.
+The first two kinds, in vLLM (``vllm/v1/request.py``): ``vllm_xargs`` becomes the sampling parameters' ``extra_args``,
+out of which the engine core takes ``kv_transfer_params``, ``ec_transfer_params`` and ``kv_cache_report_mode``. The last
+one, ``full``, has reused blocks published as stored again, and never as removed: a follower of the events then counts
+them as held for ever. The engine's own names share their prefixes.
 
 SGLang (``entrypoints/openai/protocol.py``): ``custom_logit_processor`` is Python code that the engine runs;
 ``lora_path`` names an adapter that is put on top of ``model``.
+
+Fields that name cached data, bypassing the separation by ``cache_salt``:
+
+vLLM 0.32.0: ``kv_transfer_params`` goes to the KV connector, where ``remote_block_ids`` fetch any blocks that another
+engine holds (``kv_connector/v1/nixl``); its ``prompt_token_ids`` only replace the rendered prompt.
+``ec_transfer_params`` does the same for encoder outputs. A media part's ``uuid`` is its key in the caches of processed
+and encoded media (``multimodal/processing``, ``v1/core/encoder_cache_manager.py``), which use no salt: it fetches or
+replaces what another request sent under it.
+
+SGLang (``entrypoints/openai/protocol.py``): ``session_params`` continues any session by its id; the
+``bootstrap_*`` fields and ``disagg_prefill_dp_rank`` fetch what another engine computed; ``ngram_corpus_id`` has drafts
+made from any loaded corpus; two running requests with one ``rid`` may get each other's answers.
 """
 
 from collections.abc import Mapping
 from typing import Any
+
+_HARMLESS: Mapping[str, frozenset[str]] = {
+    "kv_transfer_params": frozenset({"prompt_token_ids"}),
+    "ec_transfer_params": frozenset(),
+    "session_params": frozenset(),
+    "bootstrap_host": frozenset(),
+    "bootstrap_port": frozenset(),
+    "bootstrap_room": frozenset(),
+    "disagg_prefill_dp_rank": frozenset(),
+    "ngram_corpus_id": frozenset(),
+    "rid": frozenset(),
+}
+"""The fields, and the members that an object in them may have without naming cached data."""
+
+
+def names_cached(fields: Mapping[str, Any]) -> str | None:
+    """The field of a request that names cached data, in the API's dotted form; None if there is none.
+
+    Args:
+        fields: Its body, parsed.
+    """
+    for name in _HARMLESS.keys() & fields.keys():
+        value = fields[name]
+        if value is not None and not (isinstance(value, Mapping) and value.keys() <= _HARMLESS[name]):
+            return name
+    messages = fields.get("messages")
+    for m, message in enumerate(messages if isinstance(messages, list) else ()):
+        content = message.get("content") if isinstance(message, Mapping) else None
+        if isinstance(content, list):
+            for p, part in enumerate(content):
+                if isinstance(part, Mapping) and part.get("uuid") is not None:
+                    return f"messages[{m}].content[{p}].uuid"
+    return None
+
 
 _EXTRA_ARGUMENTS = "vllm_xargs"
 _ENGINES_OWN = ("kv_", "ec_")
@@ -32,7 +78,7 @@ def acts_on_engine(fields: Mapping[str, Any]) -> str | None:
 
 
 def names_adapter(fields: Mapping[str, Any]) -> str | None:
-    """The field of a request that names an adapter beside ``model``; None if there is none.
+    """The field of a request that names an adapter in addition to ``model``; None if there is none.
 
     Args:
         fields: Its body, parsed.

@@ -1,6 +1,6 @@
-"""What is common to the engines, and which engine it is."""
+"""Entry points for all engines: metrics, usage, event sources and event streams; detects the kind of engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from gateway.core.engine_facts import EngineFacts, EngineKind
@@ -9,6 +9,16 @@ from gateway.core.outcome import Usage
 from gateway.engines import sglang, vllm
 from gateway.engines.fetch_limits import is_count
 from gateway.engines.samples import read_samples
+
+
+def payloads(stream: bytes) -> Iterator[bytes]:
+    """The data of every event of an SSE stream, without the end mark."""
+    for line in stream.splitlines():
+        if line.startswith(b"data:"):
+            payload = line[5:].strip()
+            if payload != b"[DONE]":
+                yield payload
+
 
 _STARTED_AT = "process_start_time_seconds"
 """As every Prometheus client library exports it."""
@@ -20,7 +30,7 @@ _METRICS = (*vllm.METRICS, *sglang.METRICS, _STARTED_AT)
 
 
 def parse_metrics(text: str) -> EngineFacts:
-    """Facts of an engine's ``/metrics``; all None for an engine that is not known."""
+    """Facts of an engine's ``/metrics``; all None for an unknown engine."""
     samples = read_samples(text, _METRICS)
     started = samples.get(_STARTED_AT)
     started_at = started[0].value if started and 0 <= started[0].value <= _LATEST_START else None
@@ -32,12 +42,12 @@ def parse_metrics(text: str) -> EngineFacts:
 
 
 def event_sources(kind: EngineKind, document: Any, host: str) -> Sequence[EventSource]:
-    """Where an engine says that it publishes KV events, by rank; empty if it publishes none.
+    """The KV event sources that an engine reports, by rank; empty if it publishes none.
 
     Args:
-        kind: Which engine.
+        kind: Kind of engine.
         document: The answer to ``GET /kv_event_sources`` of vLLM or ``GET /server_info`` of SGLang, parsed.
-        host: Under which name or address the replica is reached, without port.
+        host: Host name or address of the replica, without port.
     """
     match kind:
         case EngineKind.VLLM:
@@ -49,7 +59,7 @@ def event_sources(kind: EngineKind, document: Any, host: str) -> Sequence[EventS
 
 
 def parse_usage(usage: Any) -> Usage | None:
-    """The ``usage`` object of a response; None if it is none, or if one of its counts cannot be right.
+    """The ``usage`` object of a response; None if it is malformed or a count is out of range.
 
     ``prompt_tokens_details.cached_tokens`` is there only if vLLM runs with ``--enable-prompt-tokens-details``, SGLang
     with ``--enable-cache-report``.

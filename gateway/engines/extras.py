@@ -1,4 +1,4 @@
-"""What besides its tokens makes a block what it is: ``extra_keys`` of vLLM's events, and the same for a prompt's media.
+"""Extra keys of a block's identity besides its tokens: ``extra_keys`` of vLLM's events, and the same for media.
 
 vLLM (0.32, ``to_event_extra_keys`` in ``vllm/v1/core/kv_cache_utils.py``) sends one entry per block, None or a list
 without tags: the LoRA name if the event has one, a ``[identifier, offset]`` pair for each media item that reaches into
@@ -13,7 +13,7 @@ from msgspec import msgpack
 
 
 def media_extra(items: Sequence[tuple[str, int]]) -> bytes:
-    """What media items add to a block's identity, as in ``BlockStored.extras``.
+    """The extra keys of media items, as in ``BlockStored.extras``.
 
     Args:
         items: Identifier, and offset relative to the block's start in tokens, of each item with a placeholder in the
@@ -25,7 +25,7 @@ def media_extra(items: Sequence[tuple[str, int]]) -> bytes:
 def read_extra_keys(
     entries: Sequence[Any], names: int, adapter: str, *, begins_prompt: bool
 ) -> tuple[str, list[bytes | None] | None]:
-    """The salt, and what is left of each block's entry in a canonical form.
+    """The salt, and the rest of each block's entry in a canonical form.
 
     Args:
         entries: The event's ``extra_keys``.
@@ -37,7 +37,7 @@ def read_extra_keys(
         The salt, empty for none, and one entry per name as in ``BlockStored.extras``.
 
     Raises:
-        ValueError: it is not known which blocks the entries belong to.
+        ValueError: the number of entries does not match the blocks.
         TypeError: an entry is not a list, or holds something without canonical form.
     """
     salt = ""
@@ -52,8 +52,8 @@ def read_extra_keys(
         if adapter and rest[0] == adapter:
             del rest[0]
         if index == 0 and begins_prompt:
-            # Behind all media, so the last string. Taking an older version's bare identifier for a salt is harmless:
-            # nobody sends such a salt, and so the block matches nothing.
+            # Behind all media, so the last string. Mistaking an older version's bare identifier for a salt is
+            # harmless: no request has such a salt, so the block matches nothing.
             for at in reversed(range(len(rest))):
                 if isinstance(rest[at], str):
                     salt = rest.pop(at)
@@ -67,5 +67,5 @@ def read_extra_keys(
 
 
 def _canonical(keys: Sequence[Any]) -> bytes:
-    """MessagePack: pairs stay apart from strings and bytes, and every value says where it ends."""
+    """MessagePack: pairs, strings and bytes are distinct, and every value is self-delimiting."""
     return msgpack.encode(keys)

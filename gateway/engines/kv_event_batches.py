@@ -1,12 +1,12 @@
-"""KV events off the wire, of both engines.
+"""Decodes batches of KV events of both engines.
 
 They share one format (SGLang took vLLM's over): a MessagePack array ``[timestamp, [event…], rank?]``, the rank being
 ``data_parallel_rank`` in vLLM (0.32, ``vllm/distributed/kv_events.py``) and ``attn_dp_rank`` in SGLang (0.5.23,
 ``sglang/srt/disaggregation/kv_events.py``). Events are maps with a ``type``, fields at their defaults left out; before
 mid-2026 both engines sent arrays instead (``kv_event_forms.py``).
 
-Maps as the present versions send them are decoded into typed structs, a few microseconds each. Whatever does not fit
-is read once more, event by event and without assumptions, so that one odd event does not cost its neighbours.
+Maps as the present versions send them are decoded into typed structs, a few microseconds each. A batch that does
+not fit is decoded again event by event, without assumptions, so that one malformed event does not affect the others.
 """
 
 import math
@@ -33,10 +33,10 @@ from gateway.engines.kv_event_forms import event_type, normal_form, read_rank
 _HASH_MASK = 2**64 - 1
 
 TYPE_CHARACTERS = 64
-"""An unknown type becomes a label, and the engine chooses it."""
+"""Length of an unknown event type, which is chosen by the engine and becomes a metric label."""
 
 UNREADABLE_ERRORS = (ValueError, TypeError, OverflowError, RecursionError, MemoryError)
-"""What msgspec raises for hostile bytes (its own errors are ValueErrors), and the conversions here for odd values."""
+"""Errors of msgspec for malformed bytes (its own are ValueErrors), and of the conversions here for invalid values."""
 
 _SPARSE = {
     "full_attention": False,
@@ -47,14 +47,14 @@ _SPARSE = {
     "chunked_local_attention": True,
     "mamba": True,
 }
-"""vLLM's ``KVCacheSpecKind`` (``vllm/v1/kv_cache_interface.py``). Encoders, cross attention and ``unknown`` do not tell
-which blocks a hit needs."""
+"""vLLM's ``KVCacheSpecKind`` (``vllm/v1/kv_cache_interface.py``). For encoders, cross attention and ``unknown`` it is
+not defined which blocks a hit needs."""
 
 _MEDIA = {None: Medium.GPU, "GPU": Medium.GPU, "CPU": Medium.CPU, "CPU_PINNED": Medium.CPU}
 
 
 class BatchUnreadable(ValueError):
-    """A payload that is no batch of events."""
+    """A payload that is not a batch of events."""
 
 
 class StoredForm(msgspec.Struct, tag="BlockStored", gc=False):
@@ -120,10 +120,10 @@ _decode_raw_map = msgpack.Decoder(_RawMapBatch).decode
 def decode_batch(payload: bytes) -> EventBatch:
     """The last frame of an event message, decoded.
 
-    Events that are not known or cannot be read are ``UnknownEvent``; the others of the batch are there all the same.
+    Unknown and malformed events are ``UnknownEvent``; the others of the batch are decoded.
 
     Raises:
-        BatchUnreadable: the payload is no batch.
+        BatchUnreadable: the payload is not a batch.
     """
     try:
         batch = _decode(payload)
@@ -149,7 +149,7 @@ def open_batch(payload: bytes) -> tuple[float, list[msgspec.Raw], int | None]:
     """Time stamp, events still encoded, and rank.
 
     Raises:
-        BatchUnreadable: the payload is no batch.
+        BatchUnreadable: the payload is not a batch.
     """
     try:
         batch = _decode_raw(payload)
@@ -169,7 +169,7 @@ def read_timestamp(value: object) -> float:
     """A batch's time stamp.
 
     Raises:
-        ValueError: it is no time: batches could not be put in order by it.
+        ValueError: it is not a finite number, so batches cannot be ordered.
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         raise ValueError("the time stamp is no finite number")
@@ -201,7 +201,8 @@ def read_stored(event: StoredForm) -> BlockStored:
         OverflowError: a token is not an unsigned 32-bit number.
     """
     hashes, ids, size, parent = event.block_hashes, event.token_ids, event.block_size, event.parent_block_hash
-    # No tokens: a placeholder of vLLM's offloading connectors, for blocks that were described when they were computed.
+    # No tokens: a placeholder of vLLM's offloading connectors, for blocks whose tokens were sent when they were
+    # computed.
     if size < 0 or (ids and (size == 0 or len(ids) < len(hashes) * size)):
         raise ValueError("fewer tokens than the blocks need")
     adapter = read_adapter(event)
@@ -212,8 +213,8 @@ def read_stored(event: StoredForm) -> BlockStored:
     medium = read_medium(event.medium, event.locality)
     if medium is not Medium.GPU and parent is None and event.extra_keys is None and event.group_idx is not None:
         # vLLM's offloading connectors leave the extra keys out even when there are some
-        # (vllm/distributed/kv_transfer/kv_connector/v1/offloading/events.py), so nobody knows whether this beginning is
-        # salted. Its names are those of the event that said so when the blocks were computed.
+        # (vllm/distributed/kv_transfer/kv_connector/v1/offloading/events.py), so it is unknown whether this
+        # first block is salted. Its names match the event that was sent when the blocks were computed.
         ids = []
     return BlockStored(
         _names(hashes),
@@ -232,13 +233,13 @@ def read_stored(event: StoredForm) -> BlockStored:
 def read_adapter(event: StoredForm) -> str:
     """Name of the LoRA adapter, empty for none."""
     if not event.lora_name and event.lora_id is not None:
-        # Only the engine knows which adapter that is: a name of its own, so that it never passes for the base model.
+        # The adapter of an id is unknown to the gateway: use a name of its own, never that of the base model.
         return f"lora_id={event.lora_id}"
     return event.lora_name or ""
 
 
 def _names(hashes: list[int]) -> Sequence[int]:
-    """SGLang's are signed."""
+    """Block hashes as unsigned numbers; SGLang's are signed."""
     return [value & _HASH_MASK for value in hashes] if hashes and min(hashes) < 0 else hashes
 
 
@@ -250,7 +251,7 @@ def _packed(ids: list[int]) -> bytes:
 
 
 def read_medium(medium: str | None, locality: str | None) -> Medium:
-    """Where blocks lie, by what the engine calls it."""
+    """The medium of an engine's name for it."""
     if locality == "REMOTE":
         return Medium.DISK
     known = _MEDIA.get(medium)

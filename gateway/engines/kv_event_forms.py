@@ -1,7 +1,7 @@
-"""KV events in the forms that the present engines do not use by default.
+"""KV events in formats that current engines do not use by default.
 
 - Arrays, as both engines sent them before mid-2026: the type, then the fields in the order of the struct; older
-  versions know fewer. SGLang from 0.5.18 put ``{"cache_salt": …}`` where vLLM has the LoRA name.
+  versions have fewer fields. SGLang from 0.5.18 put ``{"cache_salt": …}`` where vLLM has the LoRA name.
 - Block hashes as bytes (vLLM with ``VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0``).
 - Pairs of neighbouring tokens in place of tokens (SGLang with EAGLE speculation).
 """

@@ -1,7 +1,7 @@
-"""Decodes a large batch of KV events in portions, none of which holds up the event loop.
+"""Decodes a large batch of KV events in portions, so that it does not block the event loop.
 
 A batch of tens of megabytes, or one event with a million hashes, takes a second to decode. Large batches are cut into
-events by a walk over their bytes, and long events into several shorter ones that mean the same.
+events by a walk over their bytes, and long events into several shorter, equivalent ones.
 """
 
 from array import array
@@ -33,7 +33,7 @@ _PORTION_BYTES = 16 * 1024
 """Bytes decoded in one portion of work: about a millisecond."""
 
 _EVENT_BYTES = 128
-"""What an event costs besides its bytes."""
+"""Cost of an event in bytes in addition to its size."""
 
 _OPENED_AT_ONCE = 256 * 1024
 """Batches up to this size are cut into events in one call."""
@@ -41,19 +41,19 @@ _OPENED_AT_ONCE = 256 * 1024
 _LONG_EVENT = 32 * 1024
 """Events longer than this are decoded in portions."""
 
-_MOST_EVENTS = 262_144
-_MOST_EVENT_BYTES = 16 * 1024 * 1024
-_MOST_NAMES = 1_000_000
-_MOST_TOKENS = 2_000_000
+_MAX_EVENTS = 262_144
+_MAX_EVENT_BYTES = 16 * 1024 * 1024
+_MAX_NAMES = 1_000_000
+_MAX_TOKENS = 2_000_000
 """Events of a batch; bytes, blocks and tokens of one event. Twice what the longest prompts (a million tokens) need; a
 scheduler step of an engine makes a hundredth of it. What exceeds them is unreadable."""
 
-_MOST_UNSPLIT_TOKENS = 131_072
+_MAX_UNSPLIT_TOKENS = 131_072
 """Tokens of one block, or of a run that cannot be split because the engine kept only some of its blocks; blocks that
 have extra keys."""
 
-_MOST_FIELDS = 64
-_MOST_FIELD_BYTES = 1024 * 1024
+_MAX_FIELDS = 64
+_MAX_FIELD_BYTES = 1024 * 1024
 """Fields of an event or a batch, and bytes of any of them besides hashes and tokens."""
 
 _LISTS = ("block_hashes", "token_ids")
@@ -104,12 +104,12 @@ def _batch(payload: bytes) -> Steps:
     count = walk.array()
     names = ["ts", "events", "data_parallel_rank"] if count is not None else None
     pairs = count if count is not None else walk.map()
-    if pairs is None or pairs > _MOST_FIELDS:
-        raise BatchUnreadable(f"neither an array nor a map with at most {_MOST_FIELDS} fields")
+    if pairs is None or pairs > _MAX_FIELDS:
+        raise BatchUnreadable(f"neither an array nor a map with at most {_MAX_FIELDS} fields")
     fields: dict[str, Any] = {}
     for number in range(pairs):
         if names is None:
-            name = msgpack.decode((yield from _skip(walk, 1, _MOST_FIELD_BYTES)), type=str)
+            name = msgpack.decode((yield from _skip(walk, 1, _MAX_FIELD_BYTES)), type=str)
         else:
             name = names[number] if number < len(names) else ""
         if name == "events":
@@ -117,7 +117,7 @@ def _batch(payload: bytes) -> Steps:
             yield from _read_events(walk, events)
             fields["events"] = events
         else:
-            raw = yield from _skip(walk, 1, _MOST_FIELD_BYTES)
+            raw = yield from _skip(walk, 1, _MAX_FIELD_BYTES)
             if name in ("ts", "data_parallel_rank", "attn_dp_rank"):
                 fields[name] = msgpack.decode(raw)
     if walk.at != len(payload) or "events" not in fields or "ts" not in fields:
@@ -130,10 +130,10 @@ def _batch(payload: bytes) -> Steps:
 
 def _read_events(walk: Walk, events: list[KvEvent]) -> Steps:
     count = walk.array()
-    if count is None or count > _MOST_EVENTS:
-        raise BatchUnreadable(f"events that are no array of at most {_MOST_EVENTS}")
+    if count is None or count > _MAX_EVENTS:
+        raise BatchUnreadable(f"events that are no array of at most {_MAX_EVENTS}")
     for _ in range(count):
-        yield from _add_event((yield from _skip(walk, 1, _MOST_EVENT_BYTES)), events)
+        yield from _add_event((yield from _skip(walk, 1, _MAX_EVENT_BYTES)), events)
 
 
 def _add_event(raw: bytes, events: list[KvEvent]) -> Steps:
@@ -159,19 +159,19 @@ def _long_event(walk: Walk, found: dict[str, Any]) -> Steps:
     lists: dict[str, Any] = {}
     positions = walk.array()
     if positions is not None:
-        if not 0 < positions <= _MOST_FIELDS:
+        if not 0 < positions <= _MAX_FIELDS:
             raise ValueError(f"an event of {positions} fields")
-        found["type"] = kind = msgpack.decode((yield from _skip(walk, 1, _MOST_FIELD_BYTES)), type=str)
+        found["type"] = kind = msgpack.decode((yield from _skip(walk, 1, _MAX_FIELD_BYTES)), type=str)
         fields = FIELDS.get(kind, ())
         for number in range(positions - 1):
             yield from _field(walk, fields[number] if number < len(fields) else None, found, lists)
         event = normal_form([kind, *(found.get(field) for field in fields[: positions - 1])])
     else:
         pairs = walk.map() or 0
-        if pairs > _MOST_FIELDS:
+        if pairs > _MAX_FIELDS:
             raise ValueError(f"an event of {pairs} fields")
         for _ in range(pairs):
-            name = msgpack.decode((yield from _skip(walk, 1, _MOST_FIELD_BYTES)), type=str)
+            name = msgpack.decode((yield from _skip(walk, 1, _MAX_FIELD_BYTES)), type=str)
             yield from _field(walk, name, found, lists)
         event = normal_form(dict(found))
     names = lists.get("block_hashes")
@@ -190,17 +190,17 @@ def _field(walk: Walk, name: str | None, found: dict[str, Any], lists: dict[str,
         lists[name] = yield from read(walk, count)
         found[name] = []
         return
-    raw = yield from _skip(walk, 1, _MOST_EVENT_BYTES)
+    raw = yield from _skip(walk, 1, _MAX_EVENT_BYTES)
     if name is not None:
-        if len(raw) > _MOST_FIELD_BYTES:
-            raise ValueError(f"{name} takes more than {_MOST_FIELD_BYTES} bytes")
+        if len(raw) > _MAX_FIELD_BYTES:
+            raise ValueError(f"{name} takes more than {_MAX_FIELD_BYTES} bytes")
         found[name] = msgpack.decode(raw)
         yield len(raw)
 
 
 def _read_names(walk: Walk, count: int) -> Steps:
-    if count > _MOST_NAMES:
-        raise ValueError(f"more than {_MOST_NAMES} blocks")
+    if count > _MAX_NAMES:
+        raise ValueError(f"more than {_MAX_NAMES} blocks")
     names: list[int] = []
     while len(names) < count:
         names += [block_name(value) for value in (yield from _values(walk, min(count - len(names), PORTION)))]
@@ -208,8 +208,8 @@ def _read_names(walk: Walk, count: int) -> Steps:
 
 
 def _read_tokens(walk: Walk, count: int) -> Steps:
-    if count > _MOST_TOKENS:
-        raise ValueError(f"more than {_MOST_TOKENS} tokens")
+    if count > _MAX_TOKENS:
+        raise ValueError(f"more than {_MAX_TOKENS} tokens")
     tokens = array("I")
     while len(tokens) < count:
         values = yield from _values(walk, min(count - len(tokens), PORTION))
@@ -221,7 +221,7 @@ def _read_tokens(walk: Walk, count: int) -> Steps:
 
 def _values(walk: Walk, count: int) -> Steps:
     """The next values of an array."""
-    raw = b"\xdd" + count.to_bytes(4, "big") + (yield from _skip(walk, count, _MOST_EVENT_BYTES))
+    raw = b"\xdd" + count.to_bytes(4, "big") + (yield from _skip(walk, count, _MAX_EVENT_BYTES))
     yield len(raw)
     try:
         return _decode_numbers(raw)
@@ -229,8 +229,8 @@ def _values(walk: Walk, count: int) -> Steps:
         return msgpack.decode(raw)
 
 
-def _skip(walk: Walk, values: int, most_bytes: int) -> Steps:
-    steps = walk.skip(values, most_bytes)
+def _skip(walk: Walk, values: int, max_bytes: int) -> Steps:
+    steps = walk.skip(values, max_bytes)
     while True:
         try:
             next(steps)
@@ -246,16 +246,16 @@ def _removed(form: RemovedForm, names: list[int]) -> list[KvEvent]:
 
 def _stored(form: StoredForm, names: list[int], tokens: "array[int]") -> list[KvEvent]:
     size, parent, extra_keys = form.block_size, form.parent_block_hash, form.extra_keys
-    if tokens and size > _MOST_UNSPLIT_TOKENS:
+    if tokens and size > _MAX_UNSPLIT_TOKENS:
         raise ValueError("a block is too long")
     if tokens and (size <= 0 or len(tokens) != len(names) * size):
-        if len(tokens) > _MOST_UNSPLIT_TOKENS:
+        if len(tokens) > _MAX_UNSPLIT_TOKENS:
             raise ValueError("a run with missing blocks is too long")
         form.block_hashes, form.token_ids = names, list(tokens)
         return [read_stored(form)]
     salt, extras = "", None
     if extra_keys and any(extra_keys):
-        if len(extra_keys) > _MOST_UNSPLIT_TOKENS:
+        if len(extra_keys) > _MAX_UNSPLIT_TOKENS:
             raise ValueError("extra_keys is too long")
         salt, extras = read_extra_keys(extra_keys, len(names), read_adapter(form), begins_prompt=parent is None)
         form.extra_keys = []
@@ -266,7 +266,7 @@ def _stored(form: StoredForm, names: list[int], tokens: "array[int]") -> list[Kv
         form.block_hashes, form.token_ids = names[at:end], list(tokens[at * size : end * size])
         form.parent_block_hash = names[at - 1] if at else parent
         event = read_stored(form)
-        if not event.tokens:  # what ``read_stored`` leaves out of the first part is not known of the others either
+        if not event.tokens:  # tokens that ``read_stored`` omits in the first part are omitted in all
             tokens = array("I")
         own = extras[at:end] if extras is not None else None
         events.append(event._replace(salt=event.salt or salt, extras=own if own and any(own) else None))

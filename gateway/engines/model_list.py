@@ -15,11 +15,11 @@ _MAX_CARD_BRACKETS = 64
 
 
 class ModelList(NamedTuple):
-    """What a replica serves.
+    """The models that a replica serves.
 
     Attributes:
         ids: Names of the models, in its order.
-        card: Its entry for the model that was asked for; None if it has none.
+        card: Its entry for the requested model; None if it has none.
     """
 
     ids: Sequence[str]
@@ -43,14 +43,14 @@ _entries = msgspec.json.Decoder(_Entries)
 
 
 def parse_models(body: bytes, model: str) -> ModelList:
-    """Read a model list. Only the one entry that is needed is built.
+    """Parse a model list. Only the requested entry is decoded.
 
     Args:
         body: The response.
         model: The id whose card is wanted; of several with this id the last one counts.
 
     Raises:
-        ValueError: the response is no model list, or the card is not one that can be passed on.
+        ValueError: the response is not a model list, or the card exceeds its limits.
     """
     try:
         ids = [entry.id for entry in _ids.decode(body).data]

@@ -24,7 +24,7 @@ _HEADS = {
 
 
 def _whole_length(code: int) -> int:
-    """Length of a value that begins with a byte, if that alone tells; else 0."""
+    """Length of a value that begins with a byte, if the byte determines it; else 0."""
     if code <= 0x7F or code >= 0xE0 or code in (0xC0, 0xC2, 0xC3, 0x80, 0x90):
         return 1
     if 0xA0 <= code <= 0xBF:
@@ -43,7 +43,7 @@ class Walk:
         data: The message.
         at: The position.
 
-    All methods raise ``ValueError`` where the message ends too early or is none.
+    All methods raise ``ValueError`` if the message is truncated or malformed.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -58,13 +58,13 @@ class Walk:
         """Step into a map; returns the number of its pairs. None, and no step, if it is no map."""
         return self._enter(0x80, _MAP)
 
-    def skip(self, values: int, most_bytes: int) -> Generator[None, None, bytes]:
+    def skip(self, values: int, max_bytes: int) -> Generator[None, None, bytes]:
         """Step over values; yields between portions and returns what was stepped over."""
         begin, pending = self.at, values
         while pending:
             pending = self._portion(pending)
-            if self.at - begin > most_bytes:
-                raise ValueError(f"a value takes more than {most_bytes} bytes")
+            if self.at - begin > max_bytes:
+                raise ValueError(f"a value takes more than {max_bytes} bytes")
             if pending:
                 yield
         return self.data[begin : self.at]

@@ -1,4 +1,4 @@
-"""Where the media of a prompt are, as vLLM's render endpoints tell.
+"""Positions of the media items of a prompt, from vLLM's render endpoints.
 
 vLLM 0.32, ``MultiModalFeatures`` in ``vllm/entrypoints/scale_out/token_in_token_out/protocol.py``.
 """
@@ -16,7 +16,7 @@ def parse_media(features: Any) -> tuple[MediaItem, ...] | None:
         features: ``features`` of the engine's answer: ``mm_hashes`` and ``mm_placeholders``, each a list per modality.
 
     Returns:
-        None if the answer tells of no items, or not of all of them what and where they are.
+        None without items, or if an item lacks its identifier or position.
     """
     if not isinstance(features, Mapping):
         return None

@@ -101,7 +101,7 @@ def _labels(text: str) -> dict[str, str]:
 def by_rank(samples: Iterable[Sample] | None, label: str) -> dict[int, float]:
     """The value of each rank, named by a label (rank 0 without it).
 
-    The greatest one where a rank has several: they are the same thing seen by several processes, or a sum beside its
+    The greatest one where a rank has several: several processes report the same value, or a sum besides its
     parts.
     """
     values: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""SGLang's names.
+"""Metric names and documents of SGLang.
 
 Read off SGLang 0.5.23: ``sglang/srt/observability/metrics_collector.py``, ``sglang/srt/disaggregation/kv_events.py``
 and ``describe_kv_events_publisher`` in ``sglang/srt/runtime_context.py``.
@@ -12,7 +12,7 @@ import orjson
 
 from gateway.core.engine_facts import EngineFacts, EngineKind, RankFacts
 from gateway.core.kv_events import EventSource
-from gateway.engines.endpoints import TcpAddress, parse_tcp, told_source
+from gateway.engines.endpoints import TcpAddress, parse_tcp, source_of_rank
 from gateway.engines.fetch_limits import MAX_BLOCK_SIZE, MAX_RANKS
 from gateway.engines.samples import Samples, by_rank, share, whole
 
@@ -25,7 +25,7 @@ _CACHE_USE = "sglang:token_usage"
 METRICS = (_RUNNING, _WAITING, _PAGE, _TOKENS, _CACHE_USE)
 
 _RANK = "dp_rank"
-"""Only there with data parallelism. The tensor-parallel ranks of one (``tp_rank``) tell the same, if they tell."""
+"""Only there with data parallelism. The tensor-parallel ranks of one (``tp_rank``) report the same values, if any."""
 
 _SMALLEST_BLOCK = 16
 """SGLang matches page by page, by default of one token. Coarser blocks lose at most 15 tokens of a prediction and cost
@@ -34,7 +34,7 @@ a sixteenth of the memory and time."""
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What ``GET /server_info`` tells of an SGLang replica. None: it does not say.
+    """Facts of an SGLang replica from ``GET /server_info``; None for unknown ones.
 
     Attributes:
         prefix_caching: Whether the radix cache is on.
@@ -104,27 +104,27 @@ def _text(value: Any) -> str | None:
 def event_sources(document: Any, host: str) -> Sequence[EventSource]:
     """See ``engines.event_sources``.
 
-    ``kv_events`` of ``/server_info`` is null when no events are published (or not over TCP). Versions that do not tell
-    their replay address there still tell the ``--kv-events-config`` they were started with.
+    ``kv_events`` of ``/server_info`` is null when no events are published (or not over TCP). Versions that do not
+    report their replay address there still report their ``--kv-events-config``.
     """
-    told = document.get("kv_events") if isinstance(document, Mapping) else None
-    if not isinstance(told, Mapping) or told.get("publisher", "zmq") != "zmq":
+    published = document.get("kv_events") if isinstance(document, Mapping) else None
+    if not isinstance(published, Mapping) or published.get("publisher", "zmq") != "zmq":
         return ()
-    events = _address(told.get("endpoint_host"), told.get("endpoint_port_base"))
+    events = _address(published.get("endpoint_host"), published.get("endpoint_port_base"))
     if events is None:
         return ()
-    replay = _address(told.get("replay_endpoint_host", "*"), told.get("replay_endpoint_port_base"))
+    replay = _address(published.get("replay_endpoint_host", "*"), published.get("replay_endpoint_port_base"))
     if replay is None:
         replay = _started_with(document.get("kv_events_config"))
     # ``ZmqEventPublisher._socket_setup``.
     listens = events.host in ("*", "0.0.0.0") or "::" in events.host  # noqa: S104
-    ranks = min(_positive(told.get("dp_size")) or 1, MAX_RANKS)
+    ranks = min(_positive(published.get("dp_size")) or 1, MAX_RANKS)
     return tuple(
-        told_source(
+        source_of_rank(
             rank,
             events._replace(port=events.port + rank).written,
             replay._replace(port=replay.port + rank).written if replay else None,
-            told.get("topic"),
+            published.get("topic"),
             host,
             listens=listens,
         )

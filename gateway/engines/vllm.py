@@ -1,11 +1,13 @@
-"""vLLM's names. Read off vLLM 0.32.0, ``vllm/v1/metrics/loggers.py`` and ``vllm/distributed/kv_events.py``."""
+"""Metric names and documents of vLLM.
+
+Source: vLLM 0.32.0, ``vllm/v1/metrics/loggers.py`` and ``vllm/distributed/kv_events.py``."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.core.engine_facts import EngineFacts, EngineKind, RankFacts
 from gateway.core.kv_events import EventSource
-from gateway.engines.endpoints import is_chosen_by_system, told_source
+from gateway.engines.endpoints import is_chosen_by_system, source_of_rank
 from gateway.engines.fetch_limits import MAX_BLOCK_SIZE, count_in, rank_number
 from gateway.engines.samples import Sample, Samples, by_rank, rank_of, share, whole
 
@@ -28,8 +30,8 @@ def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
         for config in configs
         if "enable_prefix_caching" in config.labels
     ]
-    # Every rank tells the sum over all of them (vllm/v1/engine/core_client.py adds them up). One block of each pool is
-    # a placeholder that requests never get (vllm/v1/core/block_pool.py, null_block).
+    # Every rank reports the sum over all of them (vllm/v1/engine/core_client.py adds them up). One block of each pool
+    # is a placeholder that requests never get (vllm/v1/core/block_pool.py, null_block).
     sums = {
         rank: count
         for config in configs
@@ -81,6 +83,6 @@ def _publishes(config: Any) -> bool:
 def _source(rank: int, config: Mapping[str, Any], host: str) -> EventSource:
     address = config["endpoint"]
     # ``ZmqEventPublisher._is_bind_endpoint``. For tcp://*:0 the engine binds an address of its machine instead, at a
-    # port that the system chose, and tells both.
+    # port that the system chose, and reports both.
     listens = "*" in address or "::" in address or is_chosen_by_system(address)
-    return told_source(rank, address, config.get("replay_endpoint"), config.get("topic"), host, listens=listens)
+    return source_of_rank(rank, address, config.get("replay_endpoint"), config.get("topic"), host, listens=listens)

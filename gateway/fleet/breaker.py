@@ -1,7 +1,7 @@
-"""A replica's circuit breaker: how long it is left out after it failed requests.
+"""A replica's circuit breaker: how long it gets no requests after failures.
 
-One failure leaves it out for a moment. Then one request at a time tries it: an answer closes the breaker, a failure
-leaves it out for twice as long. Requests that fail together, because a process died under them, count as one failure.
+A failure opens the breaker for a while. Then one request at a time is sent on trial: an answer closes the breaker, a
+failure opens it for twice as long. Requests that fail together, because a process died, count as one failure.
 No I/O, no clock.
 """
 
@@ -9,18 +9,18 @@ import math
 from dataclasses import dataclass
 
 _ODD_ANSWERS = 3
-"""Answers with status 500 in a row that count as a failure of the replica. A single one may be the fault of a request:
-whoever sends such a request again and again must not be able to take out one replica after the other."""
+"""Answers with status 500 in a row that count as a failure of the replica. A single one may be caused by the request:
+a client that repeats such a request must not eject one replica after the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerLimits:
-    """What a breaker goes by.
+    """Limits of a breaker.
 
     Attributes:
-        suspect_seconds: How long a replica is left out after its first failure; doubles with each one in a row.
+        suspect_seconds: How long the breaker is open after the first failure; doubles with each failure in a row.
         eject_after: Failures in a row from which on it counts as ejected.
-        eject_max_seconds: Longest time that it is left out at once.
+        eject_max_seconds: Longest time that it is open after one failure.
     """
 
     suspect_seconds: float
@@ -35,12 +35,12 @@ class Breaker:
     """One replica's breaker. All times are monotonic seconds.
 
     Args:
-        limits: What it goes by.
+        limits: Its limits.
 
     Attributes:
         failures: Failures in a row.
-        until: Until when the replica is left out.
-        since: When it last failed, or was started again: what was sent before tells nothing of it.
+        until: When the breaker stops being open.
+        since: When the replica last failed or was restarted; outcomes of requests sent earlier are ignored.
     """
 
     def __init__(self, limits: BreakerLimits) -> None:
@@ -51,10 +51,10 @@ class Breaker:
         self.since = -math.inf
 
     def failed(self, now: float, sent_at: float) -> bool:
-        """A request that was sent there at ``sent_at`` failed.
+        """A request that was sent at ``sent_at`` failed.
 
         Returns:
-            Whether this was news: what was under way when another one failed tells nothing more.
+            Whether it counted: requests already in flight at the last failure do not.
         """
         if sent_at < self.since:
             return False
@@ -66,12 +66,12 @@ class Breaker:
         return True
 
     def answered(self, sent_at: float) -> bool:
-        """A request that was sent there at ``sent_at`` was answered. Returns whether that closed the breaker."""
+        """A request that was sent at ``sent_at`` was answered. Returns whether that closed the breaker."""
         if sent_at < self.since:
             return False
         self._odd = 0
         if not self.failures:
-            return False  # it may be busy all the same
+            return False  # an open breaker of a busy replica stays open
         self._close()
         return True
 
@@ -83,16 +83,16 @@ class Breaker:
         return self._odd >= _ODD_ANSWERS and self.failed(now, sent_at)
 
     def busy(self, now: float, seconds: float) -> None:
-        """It sent a request away because it has too many: leave it out for so long. That is no failure."""
+        """It rejected a request for lack of capacity: open for ``seconds``. This is not a failure."""
         self.until = max(self.until, now + seconds)
 
     def reset(self, now: float) -> None:
-        """It is another process from ``now`` on: nothing that the one before did is held against it."""
+        """The process was restarted at ``now``: forget its failures."""
         self._close()
         self.since = now
 
     def is_open(self, now: float) -> bool:
-        """Whether the replica is left out."""
+        """Whether the replica gets no requests."""
         return now < self.until
 
     def on_trial(self, now: float) -> bool:
@@ -101,7 +101,7 @@ class Breaker:
 
     @property
     def ejected(self) -> bool:
-        """Whether it failed so often in a row that this is no accident."""
+        """Whether it has failed ``eject_after`` times in a row."""
         return self.failures >= self._limits.eject_after
 
     def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""Replicas that are to get no more requests: by the configuration, or by order of an operator."""
+"""Draining of replicas: by the configuration, or by order of an operator."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,16 +13,16 @@ from gateway.fleet.replica import Replica
 _SHOWN_CHARS = 100
 
 _LATER = 0.001
-"""Seconds by which an order is later than the one before it, also where the clock of whoever gave that was ahead."""
+"""Least seconds between two orders, so that a new order is later even if the clock of the previous one was ahead."""
 
 
 class DrainOrder(NamedTuple):
-    """What an operator ordered last for one replica.
+    """The last order of an operator for one replica.
 
     Attributes:
         replica: Its id.
-        on: Whether it is to get no more requests.
-        at: Unix time; of two orders for one replica the later one holds.
+        on: Whether it is to be drained.
+        at: Unix time; of two orders for one replica the later one is valid.
     """
 
     replica: str
@@ -33,13 +33,13 @@ class DrainOrder(NamedTuple):
 class Drains:
     """Implements ``FleetDesk``.
 
-    Configuration and orders count side by side: a replica drains as long as one of them says so. An order is forgotten
-    when the gateway ends, and so is one for a replica that leaves the fleet.
+    A replica drains while the configuration or an order says so. Orders are lost when the gateway ends, and when their
+    replica leaves the fleet.
 
     Args:
         fleet: The replicas.
-        on_change: Told of every replica that begins to drain, or goes on as before.
-        everywhere: Whether other gateways hear of orders.
+        on_change: Called with every replica that starts or stops draining.
+        everywhere: Whether orders are replicated to other gateways.
         clock: Unix time.
     """
 
@@ -67,7 +67,7 @@ class Drains:
                 code="unknown_replica",
             )
         now, before = self._clock(), known.drain_ordered_at
-        self._obey(known, on=on, at=now if before is None else max(now, before + _LATER))
+        self._apply(known, on=on, at=now if before is None else max(now, before + _LATER))
         return {
             "replica": known.id,
             "draining": known.draining,
@@ -76,28 +76,28 @@ class Drains:
             "everywhere": self._everywhere,
         }
 
-    def heard(self, order: DrainOrder) -> None:
-        """An order was given elsewhere, or before this gateway was there; one for another replica is passed over."""
+    def apply_order(self, order: DrainOrder) -> None:
+        """Apply an order that was given at another gateway; one for an unknown replica is ignored."""
         known = self._fleet.find(ReplicaId(order.replica))
         if known is None:
             return
         before = known.drain_ordered_at
-        # Of two at the same moment one has to be the later one, and the same everywhere.
+        # Of two orders with the same time, every gateway has to choose the same.
         if before is None or (order.at, order.on) > (before, _is_ordered(known)):
-            self._obey(known, on=order.on, at=order.at)
+            self._apply(known, on=order.on, at=order.at)
 
     def orders(self) -> Iterator[DrainOrder]:
-        """The last order for every replica for which there was one."""
+        """The last order of every replica that has one."""
         for each in self._fleet.replicas:
             if each.drain_ordered_at is not None:
                 yield DrainOrder(each.id, _is_ordered(each), each.drain_ordered_at)
 
     def set(self, replica: Replica, cause: DrainCause, *, on: bool) -> None:
-        """Begin to drain a replica for a cause, or end that."""
+        """Start or stop draining a replica for a cause."""
         if replica.drain(cause, on=on):
             self._on_change(replica)
 
-    def _obey(self, replica: Replica, *, on: bool, at: float) -> None:
+    def _apply(self, replica: Replica, *, on: bool, at: float) -> None:
         replica.drain_ordered_at = at
         self.set(replica, DrainCause.OPERATOR, on=on)
 

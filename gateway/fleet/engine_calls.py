@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.ports import EngineUnavailable
 from gateway.engines import MAX_DOCUMENT_BYTES
-from gateway.fleet.failures import tell_left_out
+from gateway.fleet.failures import log_ejection
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.http_client import HttpClient, ResponseTooLarge, TransportError
 
 _TRIES = 2
-"""Replicas asked in turn when one does not answer."""
+"""Most replicas asked, one after another."""
 
 _MAX_TOKENS_BYTES = 8 * 2**20
-"""Of a response with a prompt's token ids. A million tokens take 7 MiB."""
+"""Limit of a response with a prompt's token ids. A million tokens take 7 MiB."""
 
 
 class EngineCalls:
-    """An ``EngineCaller`` over the fleet: the least busy replica is asked, and another one if it does not answer.
+    """An ``EngineCaller``: asks the least loaded replica, and another one if it does not answer.
 
     An ``EngineReader`` as well.
     """
@@ -57,7 +57,7 @@ class EngineCalls:
             except TransportError as failure:
                 problem = f"{replica.id}: {failure}"
                 if replica.breaker.failed(now := time.monotonic(), began):
-                    tell_left_out(replica, now)
+                    log_ejection(replica, now)
                 continue
             if status != 200:
                 raise EngineUnavailable(f"{replica.id} answered {status} to {path}", status)
@@ -68,7 +68,7 @@ class EngineCalls:
         """See ``EngineReader``."""
         of_id = self._fleet.find(replica)
         if of_id is None:
-            raise EngineUnavailable(f"{replica} is not there any more")
+            raise EngineUnavailable(f"{replica} has left the fleet")
         try:
             status, answer = await self._client.fetch(
                 "GET",
@@ -86,5 +86,5 @@ class EngineCalls:
 
 
 def credentials(replica: Replica) -> Sequence[tuple[bytes, bytes]]:
-    """Headers that let the gateway's own calls in at a replica."""
+    """Authorization headers of the gateway's own calls to a replica."""
     return [] if replica.authorization is None else [(b"authorization", replica.authorization)]

@@ -1,4 +1,4 @@
-"""What an attempt's end says about the replica."""
+"""Records the outcome of an attempt at the replica's breaker."""
 
 from http import HTTPStatus
 
@@ -8,7 +8,7 @@ from gateway.core.outcome import Ending, FailureStage, Outcome
 from gateway.fleet.replica import Replica
 
 _BUSY_SECONDS = 1.0
-"""How long a replica that has too many requests is passed over, where there are others."""
+"""How long a replica that answered 429 gets no requests, if there are others."""
 
 _UNAVAILABLE = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
@@ -16,12 +16,12 @@ _log = structlog.get_logger("gateway.proxy")
 
 
 def failure_stage(ending: Ending, status: int | None, *, started: bool) -> FailureStage | None:
-    """When a replica failed a request; None if it did not.
+    """The stage at which a replica failed a request; None if it did not.
 
     Args:
         ending: How the attempt ended.
-        status: What the replica answered; None if nothing.
-        started: Whether the client had got anything of an answer that broke off.
+        status: Status of the answer; None without one.
+        started: Whether the client had received any part of a broken answer.
     """
     if ending is Ending.NOT_CONNECTED:
         return FailureStage.CONNECT
@@ -32,12 +32,12 @@ def failure_stage(ending: Ending, status: int | None, *, started: bool) -> Failu
     return FailureStage.STATUS if ending is Ending.COMPLETE and status in _UNAVAILABLE else None
 
 
-def take_note(replica: Replica, outcome: Outcome, sent_at: float, now: float) -> None:
-    """Leave a replica out that fails requests, and give it its share again once it answers them.
+def record_outcome(replica: Replica, outcome: Outcome, sent_at: float, now: float) -> None:
+    """Open the breaker of a replica that failed a request, close it after an answer.
 
     Args:
-        replica: Where the request was sent.
-        outcome: What came of it.
+        replica: The replica of the attempt.
+        outcome: Its outcome.
         sent_at: When it was sent, in monotonic seconds.
         now: Monotonic seconds.
     """
@@ -56,11 +56,11 @@ def take_note(replica: Replica, outcome: Outcome, sent_at: float, now: float) ->
         elif breaker.answered(sent_at):
             _log.info("replica_recovered", replica=replica.id)
     if news:
-        tell_left_out(replica, now)
+        log_ejection(replica, now)
 
 
-def tell_left_out(replica: Replica, now: float) -> None:
-    """A replica is left out for failing requests, as of ``now`` (monotonic seconds)."""
+def log_ejection(replica: Replica, now: float) -> None:
+    """Log that a replica gets no requests because of failures, as of ``now`` (monotonic seconds)."""
     breaker = replica.breaker
     _log.warning(
         "replica_ejected" if breaker.ejected else "replica_suspect",

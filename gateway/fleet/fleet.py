@@ -13,7 +13,7 @@ class Fleet:
 
     Args:
         replicas: The first ones.
-        ramp_seconds: How long it takes until a replica that comes up gets its whole share.
+        ramp_seconds: Length of the slow start of a new replica.
 
     Attributes:
         ramp_seconds: The same.
@@ -35,14 +35,14 @@ class Fleet:
         return self._by_model.get(model, ())
 
     def add(self, replica: Replica) -> None:
-        """One more. Replicas of one model share what is learned of its traffic."""
+        """Add a replica. Replicas of one model share one ``ModelTraffic``."""
         of_model = self._by_model.setdefault(replica.model, [])
         if of_model:
             replica.traffic = of_model[0].traffic
         of_model.append(replica)
 
     def remove(self, replica: Replica) -> None:
-        """One less; what it is still busy with goes on."""
+        """Remove a replica; its in-flight requests continue."""
         self._by_model[replica.model].remove(replica)
 
     def find(self, replica: ReplicaId) -> Replica | None:
@@ -56,20 +56,19 @@ class Fleet:
         exclude: Collection[ReplicaId] = (),
         regions: Collection[str] = (),
     ) -> Sequence[Replica]:
-        """Replicas of a model that may get a request, the most trustworthy kind that there is.
+        """Replicas of a model that may get a request.
 
-        Those that are ready, those that have just come up as far as their share goes, and one that failed if it is time
-        to try it again; else those that are being warmed, were never checked, or have their share. If more than half
-        failed requests lately, then all: rather some requests fail at first than one replica gets what is meant for
-        many. A request that failed somewhere already is better off: it goes to one of those only if there is no other.
-        Never those whose checks fail, those that are to leave, and those of another region than the given ones; nor
-        those that say they serve another model, unless all of them say so.
+        First choice: ready replicas, replicas in slow start within their share, and a failed replica that is due for a
+        trial. Otherwise: replicas that are being warmed, were never checked, or have used their share. If more than
+        half have failed recently: all of them, because the rest would be overloaded; a retry uses failed replicas only
+        if there are no others. Never: replicas whose checks fail, that drain, or that are in another region; nor
+        replicas that serve another model, unless all of them do.
 
         Args:
             model: The model.
             now: Monotonic seconds.
-            exclude: Replicas that are left out, because they failed the request.
-            regions: Where they have to be; empty for anywhere.
+            exclude: Replicas that already failed the request.
+            regions: Allowed regions; empty for any.
         """
         known = [
             r
@@ -82,23 +81,23 @@ class Fleet:
         return [r for r in sound if r.up and not r.warming and self._has_room(r, sound, now)] or sound
 
     def adapter(self, model: ModelId) -> str:
-        """The LoRA adapter's name, if a model is one that its engines serve beside their base model; else empty."""
+        """The LoRA adapter's name if the model is an adapter; else empty."""
         cards = (replica.card for replica in self.of(model))
         return model if any(card and card.get("parent") for card in cards) else ""
 
     def context_limit(self, model: ModelId) -> int:
-        """The longest context in tokens that every engine of a model takes, as far as they tell; else 0."""
+        """The longest context in tokens that every engine of a model accepts; 0 if none reports it."""
         limits = [replica.card.get("max_model_len") for replica in self.of(model) if replica.card]
         return min((limit for limit in limits if is_count(limit) and limit), default=0)
 
     def ready(self, model: ModelId) -> bool:
-        """Whether a model has a replica whose checks pass, and that does not drain."""
+        """Whether a model has a replica whose checks pass and that does not drain."""
         return any(replica.up and not replica.draining for replica in self._fitting(model))
 
     def _fitting(self, model: ModelId) -> Sequence[Replica]:
-        """Those that serve it; all if none says so: then its name is what is wrong."""
+        """Replicas that serve the model; all if none does: then the configured name is wrong."""
         replicas = self._by_model.get(model, ())
-        return [each for each in replicas if not each.misfit] or replicas
+        return [each for each in replicas if not each.wrong_model] or replicas
 
     def _has_room(self, replica: Replica, sound: Sequence[Replica], now: float) -> bool:
         seconds_left = replica.ramp_until - now

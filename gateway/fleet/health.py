@@ -1,4 +1,4 @@
-"""Watch every replica: whether it answers, what its metrics say, whether it serves the model it is configured for."""
+"""Health checks: whether each replica answers, its metrics, and whether it serves the configured model."""
 
 import asyncio
 import dataclasses
@@ -20,43 +20,43 @@ from gateway.fleet.replica import Replica
 from gateway.http_client import HttpClient, ResponseTooLarge, TransportError
 from gateway.tasks import TaskGroupOwner
 
-_CARD_EVERY = 30
-"""Rounds between two looks at a replica's model list."""
+_CARD_ROUNDS = 30
+"""Rounds between two reads of a replica's model list."""
 
-_LONGEST_NAME = 1000
-"""Characters beyond which nothing is a root or a release: they are written down."""
+_MAX_NAME = 1000
+"""Longest accepted model root or engine version in characters, as they are stored."""
 
-_MOST_SHOWN = 20
+_MAX_SHOWN = 20
 
 _MAX_METRICS_BYTES = 8 * 2**20
-"""Of a metrics page. A vLLM with eight data-parallel ranks has 400 KiB."""
+"""Limit of a metrics page. A vLLM with eight data-parallel ranks has 400 KiB."""
 
-_PARSED_AT_ONCE = 32 * 1024
-"""Bytes of a metrics page that are parsed on the event loop; if all lines are read, this takes about 7 ms."""
+_MAX_INLINE_BYTES = 32 * 1024
+"""Largest metrics page that is parsed on the event loop, which takes up to 7 ms."""
 
 _MAX_LIST_BYTES = 4 * 2**20
-"""Of a model list: 600 bytes for each model, and each LoRA adapter is one."""
+"""Limit of a model list: 600 bytes for each model, and each LoRA adapter is one."""
 
 _VALID_INTERVALS = 3
-"""Intervals after which what the metrics said of the engine's load is too old to go by."""
+"""Intervals after which the load read from the metrics is no longer used."""
 
 _JITTER = 0.25
-"""Share by which the time between two checks varies, so that gateways that were started together do not keep looking
-at the engines at the same moments and then all send their requests to the same idle one."""
+"""Share by which the time between two checks varies, so that gateways that were started together do not read the
+metrics at the same moments and then all send their requests to the same idle engine."""
 
 _log = structlog.get_logger("gateway.proxy")
 
 
 @dataclass(frozen=True, slots=True)
 class HealthEvents:
-    """What the rest of the gateway wants to know of a replica.
+    """Callbacks for changes of a replica.
 
     Attributes:
-        on_facts: Its metrics said something new about what it is: engine, ranks, cache.
-        on_emptied: Its process started again, or it was away: its cache is empty, as far as one can tell. With the
-            Unix time of the new process's start, if that is known.
-        on_identity: What it runs was read: the model's root and the engine's release, each empty if it does not tell.
-        on_up: It begins to get requests, or goes on to after a restart. What it runs was told before.
+        on_facts: Its metrics show a new engine kind, ranks or cache configuration.
+        on_emptied: It was restarted or was away, so its cache counts as empty. With the Unix time of the new process's
+            start, if that is known.
+        on_identity: Its model root and engine version were read, each empty if unknown.
+        on_up: It starts to get requests, or continues to after a restart. ``on_identity`` was called before.
         on_down: It gets no more requests.
     """
 
@@ -68,12 +68,12 @@ class HealthEvents:
 
 
 class HealthMonitor:
-    """Checks every replica again and again, each in a task of its own.
+    """Checks every replica periodically, each in a task of its own.
 
     Args:
         fleet: The replicas.
         client: Connections to them.
-        events: Whom to tell.
+        events: The callbacks.
         interval_seconds: Mean time between two checks of a replica.
         timeout_seconds: Limit for one check.
         unhealthy_after: Failed checks in a row after which a replica gets no more requests.
@@ -104,32 +104,32 @@ class HealthMonitor:
         self._restarted: set[ReplicaId] = set()
 
     async def wait_for_first_round(self) -> None:
-        """Wait until every replica was checked once, whatever came of it."""
+        """Wait until every replica was checked once, with any result."""
         if self._unchecked:
             await self._all_checked.wait()
 
     def start(self) -> None:
-        """Begin checking."""
+        """Start checking."""
         self._started = True
         for replica in self._fleet.replicas:
             self.watch(replica)
 
     def watch(self, replica: Replica) -> None:
-        """Begin checking one that has joined; before ``start``, have it checked from then on."""
+        """Start checking a replica that has joined; before ``start``, from ``start`` on."""
         if not self._all_checked.is_set():
             self._unchecked.add(replica.id)
         if self._started:
             self._watching[replica.id] = self._tasks.spawn(self._watch(replica), name=f"health-{replica.id}")
 
     def moved(self, replica: Replica) -> None:
-        """One is reached at another address from now on: check it there."""
+        """A replica has a new address: check it there."""
         self.forget(replica)
         if replica.facts.started_at is None:
-            self._empty(replica, None)  # nothing will tell whether it is the same process
+            self._mark_emptied(replica, None)  # it cannot be verified that it is the same process
         self.watch(replica)
 
     def forget(self, replica: Replica) -> None:
-        """End checking one."""
+        """Stop checking a replica."""
         if (task := self._watching.pop(replica.id, None)) is not None:
             task.cancel()
         self._without_metrics.discard(replica.id)
@@ -137,7 +137,7 @@ class HealthMonitor:
         self._note_checked(replica)
 
     async def stop(self) -> None:
-        """End checking."""
+        """Stop checking."""
         await self._tasks.cancel()
 
     async def _watch(self, replica: Replica) -> None:
@@ -151,25 +151,25 @@ class HealthMonitor:
                 failures = failures + 1 if problem else 0
                 if problem is None:
                     restarted = replica.id in self._restarted
-                    if rounds % _CARD_EVERY == 0 or restarted:
+                    if rounds % _CARD_ROUNDS == 0 or restarted:
                         self._restarted.discard(replica.id)
                         await self._read_card(replica)
                         await self._read_server(replica)
                         await self._read_identity(replica)
                     if restarted and replica.up:
-                        self._events.on_up(replica)  # it was not away long enough to be marked down
+                        self._events.on_up(replica)  # the restart was too short to be marked down
                     self._mark_up(replica)
                     rounds += 1
                 elif replica.up is None or (replica.up and failures >= self._unhealthy_after):
                     rounds = 0
                     self._mark_down(replica, problem)
                 if replica.up is False:
-                    # A process that is stopped, or a machine that is gone, breaks no connection: whoever waits there
-                    # would wait for as long as an answer may take.
+                    # A stopped process or a lost machine does not close connections: its requests would wait until
+                    # their time-out.
                     for flight in [each for each in replica.flights if each.heard_at < began[0]]:
                         flight.call_back()
             except Exception:  # noqa: BLE001
-                # One odd answer must not end the watch over a replica.
+                # One malformed answer must not end the checks of a replica.
                 _log.exception("health_check_failed", replica=replica.id)
             self._note_checked(replica)
             await asyncio.sleep(self._interval * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311
@@ -180,9 +180,9 @@ class HealthMonitor:
             self._all_checked.set()
 
     async def _check(self, replica: Replica) -> str | None:
-        """One round; returns what is wrong, or None."""
+        """One round; returns the problem, or None."""
         headers = credentials(replica)
-        replica.begin_look()
+        replica.begin_scrape()
         try:
             status, _ = await self._client.fetch(
                 "GET", replica.origin, "/health", headers, timeout_seconds=self._timeout
@@ -194,15 +194,15 @@ class HealthMonitor:
             return str(failure)
         if facts.kind is not None:
             self._without_metrics.discard(replica.id)
-            self._take(replica, _completed(facts, replica.server))
+            self._apply_facts(replica, _with_server_facts(facts, replica.server))
         elif replica.id not in self._without_metrics:
-            # It still serves: its capacity then stays at the configured default, and others' requests are not seen.
+            # It still serves: its capacity stays at the configured default, and other clients' requests are not seen.
             self._without_metrics.add(replica.id)
             _log.warning("engine_metrics_missing", replica=replica.id, problem=problem, fix=advice(None).metrics)
         return None
 
     async def _read_metrics(self, replica: Replica) -> tuple[EngineFacts, str]:
-        """What the metrics say, and if that is nothing, why."""
+        """Facts from the metrics, and the problem if there are none."""
         try:
             status, page = await self._client.fetch(
                 "GET",
@@ -216,19 +216,19 @@ class HealthMonitor:
             return EngineFacts(), str(error)
         if status != 200:
             return EngineFacts(), f"/metrics answered {status}"
-        # All that is read is ASCII. A large page is read in a thread, so that other tasks run in between.
+        # Only ASCII is read. A large page is parsed in a thread, so that other tasks run in between.
         text = page.decode("latin-1")
-        facts = parse_metrics(text) if len(page) <= _PARSED_AT_ONCE else await asyncio.to_thread(parse_metrics, text)
+        facts = parse_metrics(text) if len(page) <= _MAX_INLINE_BYTES else await asyncio.to_thread(parse_metrics, text)
         return facts, "/metrics has no metric of a known engine"
 
-    def _take(self, replica: Replica, facts: EngineFacts) -> None:
+    def _apply_facts(self, replica: Replica, facts: EngineFacts) -> None:
         before = replica.facts
         if None not in (before.started_at, facts.started_at) and before.started_at != facts.started_at:
             _log.warning("replica_restarted", replica=replica.id)
             self._ramp(replica)
-            self._empty(replica, facts.started_at)
-        replica.end_look(facts, time.monotonic() + _VALID_INTERVALS * self._interval)
-        if _nature(before) != _nature(facts):
+            self._mark_emptied(replica, facts.started_at)
+        replica.end_scrape(facts, time.monotonic() + _VALID_INTERVALS * self._interval)
+        if _static_facts(before) != _static_facts(facts):
             _log.info(
                 "replica_facts",
                 replica=replica.id,
@@ -242,27 +242,27 @@ class HealthMonitor:
                 _log.warning("prefix_caching_off", replica=replica.id, fix=advice(facts.kind).prefix_caching)
             self._events.on_facts(replica)
 
-    def _empty(self, replica: Replica, started_at: float | None) -> None:
-        """It may be another process than before, with other flags and certainly with an empty cache."""
+    def _mark_emptied(self, replica: Replica, started_at: float | None) -> None:
+        """It may be a new process, with other flags and an empty cache."""
         replica.usage_details = None
         self._restarted.add(replica.id)
         self._events.on_emptied(replica, started_at)
 
     def _ramp(self, replica: Replica) -> None:
-        """It is another process than before: it gets its share little by little, and nothing is held against it."""
+        """It is a new process: start the slow start and reset the breaker."""
         now = time.monotonic()
         replica.breaker.reset(now)
         replica.ramp_until = now + self._fleet.ramp_seconds
 
     def _mark_up(self, replica: Replica) -> None:
         if not replica.up:
-            if self._all_checked.is_set():  # those that were there before the gateway need no ramp
+            if self._all_checked.is_set():  # replicas that ran before the gateway started need no slow start
                 self._ramp(replica)
             replica.up = True
             replica.down_since = None
             _log.info("replica_up", replica=replica.id, model=replica.model, url=replica.url)
             if replica.facts.kind is None:
-                self._events.on_facts(replica)  # nothing else will tell that it is there
+                self._events.on_facts(replica)  # no metrics will trigger this
             self._events.on_up(replica)
 
     def _mark_down(self, replica: Replica, problem: str) -> None:
@@ -271,12 +271,12 @@ class HealthMonitor:
         replica.down_since = time.monotonic()
         _log.warning("replica_down", replica=replica.id, model=replica.model, url=replica.url, problem=problem)
         if not known:
-            # Nothing will tell whether it comes back with its cache, so count on the worse.
-            self._empty(replica, None)
+            # It cannot be verified that it keeps its cache, so assume an empty one.
+            self._mark_emptied(replica, None)
         self._events.on_down(replica)
 
     async def _read_server(self, replica: Replica) -> None:
-        """Read SGLang's arguments: its metrics do not tell whether it reuses prefixes."""
+        """Read SGLang's arguments: its metrics do not show whether prefix caching is on."""
         if replica.facts.kind is not EngineKind.SGLANG:
             return
         try:
@@ -294,17 +294,17 @@ class HealthMonitor:
         except (TransportError, orjson.JSONDecodeError) as error:
             _log.warning("server_info_unreadable", replica=replica.id, problem=str(error))
             return
-        self._take(replica, _completed(replica.facts, replica.server))
+        self._apply_facts(replica, _with_server_facts(replica.facts, replica.server))
         if replica.server.usage_details is False and replica.usage_details is None:
             replica.lacks_usage_details()
 
     async def _read_identity(self, replica: Replica) -> None:
-        """Tell what the replica runs: of which files, and in which release."""
+        """Report the replica's model root and engine version."""
         if replica.facts.kind is EngineKind.SGLANG:
             server = replica.server
             root, version = (server.root, server.version) if server else (None, None)
         else:
-            root, version = _text((replica.card or {}).get("root")), await self._read_version(replica)
+            root, version = _short_text((replica.card or {}).get("root")), await self._read_version(replica)
         self._events.on_identity(replica, root or "", version or "")
 
     async def _read_version(self, replica: Replica) -> str | None:
@@ -312,7 +312,7 @@ class HealthMonitor:
             status, body = await self._client.fetch(
                 "GET", replica.origin, "/version", credentials(replica), timeout_seconds=self._timeout
             )
-            return _text(orjson.loads(body)["version"]) if status == 200 else None
+            return _short_text(orjson.loads(body)["version"]) if status == 200 else None
         except (TransportError, orjson.JSONDecodeError, KeyError, TypeError) as error:
             _log.info("version_unreadable", replica=replica.id, problem=str(error))
             return None
@@ -335,31 +335,31 @@ class HealthMonitor:
         except (TransportError, ValueError) as error:
             _log.warning("model_list_unreadable", replica=replica.id, problem=str(error))
             return
-        # One that was read before stays if there is none now: what a model is does not change with one odd answer.
+        # An earlier card is kept if there is none now: one malformed answer does not change the model.
         replica.card = models.card or replica.card
-        replica.misfit = models.card is None
-        if replica.misfit:
+        replica.wrong_model = models.card is None
+        if replica.wrong_model:
             _log.error(
                 "replica_serves_another_model",
                 replica=replica.id,
                 configured=replica.model,
-                served=list(models.ids[:_MOST_SHOWN]),
+                served=list(models.ids[:_MAX_SHOWN]),
                 fix="set the model's id to what the engine serves (--served-model-name)",
             )
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and len(value) <= _LONGEST_NAME else None
+def _short_text(value: object) -> str | None:
+    return value if isinstance(value, str) and len(value) <= _MAX_NAME else None
 
 
-def _completed(facts: EngineFacts, server: ServerFacts | None) -> EngineFacts:
-    """What the metrics leave out and the engine says elsewhere."""
+def _with_server_facts(facts: EngineFacts, server: ServerFacts | None) -> EngineFacts:
+    """Facts completed by what the engine reports in ``/server_info`` only."""
     if server is None or facts.prefix_caching is not None:
         return facts
     return dataclasses.replace(facts, prefix_caching=server.prefix_caching)
 
 
-def _nature(facts: EngineFacts) -> tuple[object, ...]:
-    """What does not change from one look to the next as long as it is the same engine."""
+def _static_facts(facts: EngineFacts) -> tuple[object, ...]:
+    """Facts that stay the same between scrapes of one engine process."""
     ranks = [(rank.rank, rank.blocks) for rank in facts.ranks]
     return facts.kind, facts.block_size, facts.prefix_caching, ranks

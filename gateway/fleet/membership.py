@@ -1,4 +1,4 @@
-"""Who is in the fleet: makes of what the configuration and discovery say replicas that come, change and leave."""
+"""Membership of the fleet: adds, changes and removes replicas after the configuration and discovery."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -27,15 +27,15 @@ from gateway.tasks import TaskGroupOwner
 
 _LOOK_SECONDS = 0.5
 _IDLE_LOOKS = 3
-"""Looks in a row at which a replica that leaves has nothing to do any more, until it is forgotten: its last requests
-are still being accounted for when they are over."""
+"""Idle checks in a row after which a leaving replica is removed: its last requests are accounted for shortly after they
+end."""
 
 _log = structlog.get_logger("gateway.fleet.membership")
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipListeners:
-    """Who has to know of replicas that come and go."""
+    """Components that are notified of replicas that join, change and leave."""
 
     fleet: Fleet
     client: HttpClient
@@ -50,26 +50,27 @@ class MembershipListeners:
 class _Member:
     replica: Replica
     settings: ReplicaSettings
-    gone: bool = False
-    """Nobody names it any more: it is forgotten once it has nothing to do."""
+    removed: bool = False
+    """Not configured or discovered any more: it is forgotten once it is idle."""
     leaving: asyncio.Task[None] | None = None
-    """Waits for that."""
+    """Task that waits until it is idle."""
 
 
 class Membership:
-    """Keeps the fleet as it is wanted to be.
+    """Keeps the fleet equal to the configured and discovered replicas.
 
-    A replica is known by its id. One that is named no more gets no new request; when the last one that it has is over
-    it is forgotten, with all that was known of it. Whoever stays, keeps everything: what is believed of its cache, what
-    was learned of its speed, what failed, its connections.
+    A replica is identified by its id. One that is no longer listed drains, and is forgotten with all its state once its
+    last request has ended. A replica that stays listed keeps its state: index, learned rates, breaker, connections.
 
     Args:
-        settings: What replicas begin with. Of its models nothing is taken yet: see ``configure``.
-        rooms: Whom to tell.
-        forgotten: Told of every replica that is no more.
+        settings: Initial rates and breaker limits. Its models are applied by ``configure``.
+        listeners: The components to notify.
+        forgotten: Called with every replica that was removed.
     """
 
-    def __init__(self, settings: Settings, rooms: MembershipListeners, forgotten: Callable[[Replica], None]) -> None:
+    def __init__(
+        self, settings: Settings, listeners: MembershipListeners, forgotten: Callable[[Replica], None]
+    ) -> None:
         start = settings.placement
         self._rates = Rates(
             base_seconds=start.base_ttft_seconds,
@@ -82,7 +83,7 @@ class Membership:
             eject_after=settings.relay.eject_after,
             eject_max_seconds=settings.relay.eject_max_seconds,
         )
-        self._rooms = rooms
+        self._listeners = listeners
         self._forgotten = forgotten
         self._pools: dict[ModelId, LearnedRates] = {}
         self._members: dict[ReplicaId, _Member] = {}
@@ -92,13 +93,13 @@ class Membership:
         self._tasks = TaskGroupOwner()
 
     def configure(self, models: Sequence[ModelSettings]) -> None:
-        """Go by these replicas of the configuration from now on, beside those that were found."""
+        """Set the configured replicas; discovered replicas are added to them."""
         for model in models:
             self._named[ModelId(model.id)] = model.replicas
         self._update_all()
 
     def found(self, model: ModelId, found: Sequence[DiscoveredReplica]) -> None:
-        """Go by these replicas that were found from now on, beside those of the configuration."""
+        """Set the discovered replicas of a model; they are added to the configured ones."""
         self._found[model] = found
         self._update(model)
 
@@ -117,8 +118,8 @@ class Membership:
     def _update(self, model: ModelId) -> None:
         wanted = {ReplicaId(each.replica.id): each for each in self._wanted(model)}
         for name, member in self._members.items():
-            if member.replica.model == model and name not in wanted and not member.gone:
-                self._see_off(member)
+            if member.replica.model == model and name not in wanted and not member.removed:
+                self._start_leaving(member)
         for name, each in wanted.items():
             known = self._members.get(name)
             if known is None:
@@ -126,11 +127,11 @@ class Membership:
                     self._add(model, each.replica)
             elif known.replica.model == model:
                 self._change(known, each)
-            elif not known.gone:  # else it joins when it has left the other model
+            elif not known.removed:  # else it joins once it has left the other model
                 self._note_clash(model, f"replica {name} serves {known.replica.model}")
 
     def _wanted(self, model: ModelId) -> Iterator[DiscoveredReplica]:
-        """Those of the configuration first: what is found as well is the same engine."""
+        """Configured replicas first; a discovered one with the same id or URL is the same engine."""
         names, urls = set(), set()
         for each in (*map(DiscoveredReplica, self._named.get(model, ())), *self._found.get(model, ())):
             if each.replica.id not in names and each.replica.url not in urls:
@@ -139,7 +140,7 @@ class Membership:
                 yield each
 
     def _add(self, model: ModelId, settings: ReplicaSettings) -> None:
-        rooms = self._rooms
+        listeners = self._listeners
         pool = self._pools.setdefault(model, LearnedRates(self._rates))
         replica = Replica(
             ReplicaId(settings.id),
@@ -151,19 +152,19 @@ class Membership:
             breaker=self._breaker,
         )
         self._members[replica.id] = _Member(replica, settings)
-        rooms.fleet.add(replica)
-        rooms.keeper.joined(replica.id, model)
-        rooms.feeds.add(replica.id, _feed_plan(settings))
+        listeners.fleet.add(replica)
+        listeners.keeper.joined(replica.id, model)
+        listeners.feeds.add(replica.id, _feed_plan(settings))
         replica.drain(DrainCause.CONFIGURATION, on=settings.drain)
-        rooms.health.watch(replica)
+        listeners.health.watch(replica)
         _log.info("replica_added", replica=replica.id, model=model, url=replica.url)
 
     def _change(self, member: _Member, found: DiscoveredReplica) -> None:
-        rooms, replica, before, after = self._rooms, member.replica, member.settings, found.replica
-        if member.gone:
-            member.gone = False
+        listeners, replica, before, after = self._listeners, member.replica, member.settings, found.replica
+        if member.removed:
+            member.removed = False
             if member.leaving is not None:
-                member.leaving.cancel()  # or it would be forgotten twice if it leaves again at once
+                member.leaving.cancel()  # else it would be forgotten twice if it leaves again at once
             _log.info("replica_back", replica=replica.id, model=replica.model)
         member.settings = after
         replica.region = after.region
@@ -172,17 +173,17 @@ class Membership:
             _log.info("replica_moved", replica=replica.id, model=replica.model, url=after.url, before=before.url)
             self._close_idle(member)
             replica.move(after.url)
-            rooms.health.moved(replica)
+            listeners.health.moved(replica)
         if _feed_plan(after) != _feed_plan(before) or after.url != before.url:
-            rooms.feeds.add(replica.id, _feed_plan(after))
-        rooms.drains.set(replica, DrainCause.CONFIGURATION, on=after.drain)
-        rooms.drains.set(replica, DrainCause.LEAVING, on=found.condition is not Condition.READY)
+            listeners.feeds.add(replica.id, _feed_plan(after))
+        listeners.drains.set(replica, DrainCause.CONFIGURATION, on=after.drain)
+        listeners.drains.set(replica, DrainCause.LEAVING, on=found.condition is not Condition.READY)
 
-    def _see_off(self, member: _Member) -> None:
-        member.gone = True
+    def _start_leaving(self, member: _Member) -> None:
+        member.removed = True
         replica = member.replica
         _log.info("replica_leaving", replica=replica.id, model=replica.model, requests=replica.requests)
-        self._rooms.drains.set(replica, DrainCause.LEAVING, on=True)
+        self._listeners.drains.set(replica, DrainCause.LEAVING, on=True)
         member.leaving = self._tasks.spawn(self._forget_when_idle(member), name=f"leaving-{replica.id}")
 
     async def _forget_when_idle(self, member: _Member) -> None:
@@ -194,23 +195,23 @@ class Membership:
         self._forget(member)
 
     def _forget(self, member: _Member) -> None:
-        rooms, replica = self._rooms, member.replica
+        listeners, replica = self._listeners, member.replica
         del self._members[replica.id]
-        rooms.health.forget(replica)
-        rooms.fleet.remove(replica)
-        rooms.feeds.remove(replica.id)
-        rooms.index.forget(replica.id)
-        rooms.keeper.left(replica.id)
+        listeners.health.forget(replica)
+        listeners.fleet.remove(replica)
+        listeners.feeds.remove(replica.id)
+        listeners.index.forget(replica.id)
+        listeners.keeper.left(replica.id)
         self._close_idle(member)
         self._forgotten(replica)
         _log.info("replica_removed", replica=replica.id, model=replica.model)
-        self._update_all()  # its id may have been waited for
+        self._update_all()  # another model may wait for its id
 
     def _close_idle(self, member: _Member) -> None:
-        """Close its connections, unless another replica, which was found at the same address, uses them."""
+        """Close its idle connections, unless another replica at the same address uses them."""
         origin = member.replica.origin
         if all(other is member or other.replica.origin != origin for other in self._members.values()):
-            self._rooms.client.forget(origin)
+            self._listeners.client.forget(origin)
 
     def _note_clash(self, model: ModelId, problem: str) -> None:
         if (model, problem) not in self._clashes:

@@ -1,20 +1,151 @@
-"""What one data-parallel rank of a replica is busy with: this gateway's requests, and those of others.
+"""Load of one data-parallel rank of a replica: requests of this gateway, of its peers and of other clients.
 
-This gateway's own requests are known exactly, now. So are, but for a moment, those of other gateways that share their
-state with it (``PeerLoads``). Those of anybody else are what the engine counts beyond them, known as of the last time
-its metrics were read; in between they are taken to stay, whatever becomes of ours.
+Requests of this gateway are known exactly. Requests of peers, gateways that share their state with this one, are known
+with a short delay (``PeerLoads``). Requests of other clients are the engine's count beyond both, as of the last scrape
+of its metrics; between scrapes they are assumed to stay.
 
-All gateways look at the same engines every few seconds, and if each sent its new prompts wherever little was waiting at
-the last look, they would rush from one replica to the next together, worse with every look. So each answers for its own
-share of what it sees (all their shares together make up the whole), and no two look at the same moments
-(``HealthMonitor``).
+All gateways read the metrics of the same engines every few seconds. If each counted all foreign work, they would all
+move to the same idle replica after every scrape. So each counts only its own share of it (all shares add up to the
+whole), and scrapes are not synchronous (``HealthMonitor``).
 """
 
 import math
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.core.engine_facts import RankFacts
-from gateway.fleet.model_traffic import ModelTraffic
-from gateway.fleet.peer_load import PeerLoad, PeerLoads
+
+
+class PeerLoad(NamedTuple):
+    """In-flight work of one gateway at one rank; as in ``RankLoad``.
+
+    Attributes:
+        prefill_tokens: Uncached prompt tokens sent there and not yet computed.
+        sequences: Engine requests sent there and not yet over.
+        prefilling: Those of them whose prompt is not yet computed.
+    """
+
+    prefill_tokens: int
+    sequences: int
+    prefilling: int
+
+
+NO_LOAD = PeerLoad(0, 0, 0)
+
+
+@dataclass(slots=True)
+class _PeerEntry:
+    """A peer, and the most that it can have had in flight during the last scrape.
+
+    Attributes:
+        load: Its current load.
+        max_sequences: The most of its sequences.
+        max_prefilling: The most of its sequences whose prompt was not yet computed.
+        settling: Whether its next message counts for these, too: a request sent before the scrape may be reported
+            after it.
+    """
+
+    load: PeerLoad = NO_LOAD
+    max_sequences: int = 0
+    max_prefilling: int = 0
+    settling: bool = True
+
+
+class PeerLoads:
+    """The loads of all peers at one rank.
+
+    Attributes:
+        prefill_tokens: Sum of all peers.
+        sequences: Sum of all peers.
+        max_sequences: The most of them that the engine can have counted at the last scrape.
+        max_prefilling: Likewise for sequences in prefill.
+    """
+
+    def __init__(self) -> None:
+        self.prefill_tokens = self.sequences = 0
+        self.max_sequences = self.max_prefilling = 0
+        self._peers: dict[str, _PeerEntry] = {}
+        self._looking = False
+
+    def begin_scrape(self) -> None:
+        """The engine's metrics are about to be read."""
+        self._looking = True
+        for peer in self._peers.values():
+            peer.max_sequences, peer.max_prefilling = peer.load.sequences, peer.load.prefilling
+        self._sum()
+
+    def end_scrape(self) -> None:
+        """The engine's answer is there."""
+        self._looking = False
+        for peer in self._peers.values():
+            peer.settling = True
+
+    def take(self, name: str, load: PeerLoad) -> bool:
+        """Set the load of a peer. Returns whether it changed."""
+        peer = self._peers.get(name)
+        if peer is None:
+            peer = self._peers[name] = _PeerEntry()
+        elif peer.load == load and not peer.settling:
+            return False
+        peer.load = load
+        if self._looking or peer.settling:
+            peer.max_sequences = max(peer.max_sequences, load.sequences)
+            peer.max_prefilling = max(peer.max_prefilling, load.prefilling)
+            peer.settling = self._looking
+        self._sum()
+        return True
+
+    def forget(self, name: str) -> None:
+        """A peer has left."""
+        self._peers.pop(name, None)
+        self._sum()
+
+    def _sum(self) -> None:
+        peers = self._peers.values()
+        self.prefill_tokens = sum(peer.load.prefill_tokens for peer in peers)
+        self.sequences = sum(peer.load.sequences for peer in peers)
+        self.max_sequences = sum(peer.max_sequences for peer in peers)
+        self.max_prefilling = sum(peer.max_prefilling for peer in peers)
+
+
+_START_UNCACHED_TOKENS = 512.0
+"""Start value of uncached prompt tokens per request: about one turn of a conversation."""
+
+_REQUEST_FADE = 0.95
+"""Weight a request keeps with each later one: the last 20 count for two thirds."""
+
+_LOOK_FADE = 0.98
+"""Weight a scrape of one rank keeps with each later one."""
+
+_SMALLEST_SHARE = 0.125
+"""Least share: a gateway that has just started to send has to see foreign load, too."""
+
+
+class ModelTraffic:
+    """One model's traffic as seen by this gateway; shared by all replicas of the model."""
+
+    def __init__(self) -> None:
+        self._uncached = _START_UNCACHED_TOKENS
+        self._own = self._foreign = 0.0
+
+    @property
+    def uncached_tokens(self) -> float:
+        """Mean uncached prompt tokens per request."""
+        return self._uncached
+
+    @property
+    def share(self) -> float:
+        """This gateway's share of the requests in the engines, ``_SMALLEST_SHARE`` to 1."""
+        return max(_SMALLEST_SHARE, (self._own + 1) / (self._own + self._foreign + 1))
+
+    def sent(self, uncached_tokens: int) -> None:
+        """A request with ``uncached_tokens`` was sent."""
+        self._uncached += (1 - _REQUEST_FADE) * (uncached_tokens - self._uncached)
+
+    def seen(self, own: int, foreign: int) -> None:
+        """A scrape of one rank showed ``own`` requests of this gateway and ``foreign`` of others."""
+        self._own = _LOOK_FADE * self._own + own
+        self._foreign = _LOOK_FADE * self._foreign + foreign
 
 
 class RankLoad:
@@ -27,7 +158,7 @@ class RankLoad:
         prefill_tokens: Uncached prompt tokens sent there and not yet computed.
         sequences: Engine requests sent there and not yet over.
         prefilling: Those of them whose prompt is not yet computed.
-        peers: What gateways that share their state with this one have there.
+        peers: The loads of peers.
     """
 
     def __init__(self) -> None:
@@ -36,8 +167,8 @@ class RankLoad:
         self.sequences = 0
         self.prefilling = 0
         self.peers = PeerLoads()
-        self._most_sequences = 0
-        self._most_prefilling = 0
+        self._max_sequences = 0
+        self._max_prefilling = 0
         self._beyond = 0
         self._beyond_waiting = 0
         self._foreign = 0
@@ -45,50 +176,50 @@ class RankLoad:
         self._valid_until = -math.inf
 
     def foreign(self, now: float, traffic: ModelTraffic) -> tuple[int, int]:
-        """Requests of strangers, and this gateway's share of the tokens that those which wait may have to compute."""
+        """Requests of other clients, and this gateway's share of the prefill tokens expected of those that wait."""
         if not self._foreign or now >= self._valid_until:
             return 0, 0
         return self._foreign, round(self._foreign_waiting * traffic.uncached_tokens * traffic.share)
 
-    def begin_look(self) -> None:
-        """The engine is about to be asked for its metrics."""
-        self._most_sequences = self.sequences
-        self._most_prefilling = self.prefilling
-        self.peers.begin_look()
+    def begin_scrape(self) -> None:
+        """The engine's metrics are about to be read."""
+        self._max_sequences = self.sequences
+        self._max_prefilling = self.prefilling
+        self.peers.begin_scrape()
 
-    def end_look(self, facts: RankFacts | None, traffic: ModelTraffic, valid_until: float) -> None:
+    def end_scrape(self, facts: RankFacts | None, traffic: ModelTraffic, valid_until: float) -> None:
         """The engine's answer is there.
 
-        At which moment in between the engine counted is not known. Whatever it was, it counted no more requests of ours
-        than there were at most since ``begin_look``; only what is beyond them are certainly requests of others.
+        The engine counted at an unknown moment since ``begin_scrape``. Own requests in its count are at most the
+        maximum since then, so only requests beyond it are certainly requests of others.
 
         Args:
-            facts: What the metrics say of this rank; None if nothing.
-            traffic: The model's, which learns from it.
-            valid_until: Monotonic seconds from which on the look is too old to go by.
+            facts: Metrics of this rank; None without any.
+            traffic: The model's traffic, which is updated.
+            valid_until: Monotonic seconds from which on the foreign load is ignored.
         """
         if facts is None or facts.running is None or facts.waiting is None:
             self._valid_until = -math.inf
             return
-        self._beyond = facts.running + facts.waiting - self._most_sequences
-        self._beyond_waiting = facts.waiting - self._most_prefilling
+        self._beyond = facts.running + facts.waiting - self._max_sequences
+        self._beyond_waiting = facts.waiting - self._max_prefilling
         self._valid_until = valid_until
-        self.peers.end_look()
-        self._reckon()
-        traffic.seen(self._most_sequences, self.peers.most_sequences + self._foreign)
+        self.peers.end_scrape()
+        self._update_foreign()
+        traffic.seen(self._max_sequences, self.peers.max_sequences + self._foreign)
 
     def take_peer(self, peer: str, load: PeerLoad) -> bool:
-        """Another gateway tells what it has there. Returns whether there is less to do than before."""
+        """Set the load of a peer. Returns whether the load decreased."""
         before = self.peers.prefill_tokens, self.peers.sequences
         if not self.peers.take(peer, load):
             return False
-        self._reckon()
+        self._update_foreign()
         return self.peers.prefill_tokens < before[0] or self.peers.sequences < before[1]
 
     def forget_peer(self, peer: str) -> None:
-        """Another gateway is not heard any more: what it has there is that of a stranger."""
+        """A peer has left: its requests count as those of other clients."""
         self.peers.forget(peer)
-        self._reckon()
+        self._update_foreign()
 
     def add(self, sequences: int, prefill_tokens: int) -> None:
         """A request is sent there."""
@@ -96,13 +227,13 @@ class RankLoad:
         self.prefill_tokens += prefill_tokens
         self.sequences += sequences
         self.prefilling += sequences
-        self._most_sequences = max(self._most_sequences, self.sequences)
-        self._most_prefilling = max(self._most_prefilling, self.prefilling)
+        self._max_sequences = max(self._max_sequences, self.sequences)
+        self._max_prefilling = max(self._max_prefilling, self.prefilling)
 
-    def _reckon(self) -> None:
-        """What of the engine's count at the last look is neither ours nor a peer's."""
-        self._foreign = max(self._beyond - self.peers.most_sequences, 0)
-        self._foreign_waiting = min(max(self._beyond_waiting - self.peers.most_prefilling, 0), self._foreign)
+    def _update_foreign(self) -> None:
+        """Requests in the engine's count at the last scrape that are neither own nor of peers."""
+        self._foreign = max(self._beyond - self.peers.max_sequences, 0)
+        self._foreign_waiting = min(max(self._beyond_waiting - self.peers.max_prefilling, 0), self._foreign)
 
 
 class Ticket:
@@ -111,7 +242,7 @@ class Ticket:
     Args:
         load: The rank's.
         prefill_tokens: Uncached prompt tokens of the request.
-        sequences: What the engine counts it as: one for each choice of each prompt.
+        sequences: Engine requests: one for each choice of each prompt.
 
     Attributes:
         prefill_ahead: Uncached tokens of this gateway and its peers that were in flight there before.
@@ -135,7 +266,7 @@ class Ticket:
             self._load.prefilling -= self._sequences
 
     def done(self) -> None:
-        """The request is over, however it ended."""
+        """The request has ended."""
         self.prefill_done()
         if self._open:
             self._open = False

@@ -1,5 +1,6 @@
-"""One replica: whether it can take requests, and what it is busy with."""
+"""One replica: its state, its load and its in-flight requests."""
 
+import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,10 +15,37 @@ from gateway.core.replica_state import DrainCause, ReplicaState
 from gateway.core.target_load import Load
 from gateway.engines import ServerFacts, advice
 from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
-from gateway.fleet.inflight_request import InflightRequest
-from gateway.fleet.model_traffic import ModelTraffic
-from gateway.fleet.rank_load import RankLoad, Ticket
+from gateway.fleet.rank_load import ModelTraffic, RankLoad, Ticket
 from gateway.http_client import Origin
+
+
+class InflightRequest:
+    """An attempt in flight, which can be ended early. Lives inside ``async with asyncio.timeout(...)``.
+
+    Args:
+        timeout: Ends the attempt.
+        now: Monotonic seconds of the running loop.
+
+    Attributes:
+        sent_at: When it was sent.
+        heard_at: When the last byte of its answer was received; ``sent_at`` before the first one.
+        called_back: Whether it was ended because its replica is down.
+    """
+
+    __slots__ = ("_timeout", "called_back", "heard_at", "sent_at")
+
+    def __init__(self, timeout: asyncio.Timeout, now: float) -> None:
+        self._timeout = timeout
+        self.sent_at = now
+        self.heard_at = now
+        self.called_back = False
+
+    def call_back(self) -> None:
+        """End it now."""
+        if not (self.called_back or self._timeout.expired()):
+            self.called_back = True
+            self._timeout.reschedule(self.heard_at)
+
 
 _log = structlog.get_logger("gateway.proxy")
 
@@ -28,26 +56,26 @@ class Replica:
     Attributes:
         id: Its name.
         url: Base URL, as configured.
-        origin: The same, taken apart.
+        origin: The URL, parsed.
         model: The model it serves.
         authorization: Value of the ``authorization`` header to send there, or None.
-        speed: What was learned of its speed.
-        traffic: What was learned of its model's traffic.
+        speed: Its learned rates.
+        traffic: The traffic of its model.
         up: Whether its health checks pass; None before the first one ended.
         down_since: Monotonic seconds when they began to fail; None while they pass.
-        ramp_until: Monotonic seconds until which it gets its share little by little.
-        region: Where it is; empty if the configuration does not say.
-        breaker: How it bears the requests it gets.
-        warming: Whether its cache is being filled: until that is done it is used only for want of others.
-        drain_causes: Why it gets no more requests; mostly empty.
-        drain_ordered_at: Unix time of the last order to drain it, or not to any more; None: there was none.
-        flights: Its requests.
-        answered_at: When an answer of it was complete last, in monotonic seconds.
-        facts: What its metrics say.
-        server: What SGLang says of its arguments, where its metrics do not; None before it did.
-        card: Its entry of the model in its ``/v1/models``, or None.
-        misfit: Whether the model is not in there: an address may have gone to an engine of another one.
-        usage_details: Whether its answers say how many prompt tokens were cached; None as long as none has shown it.
+        ramp_until: End of its slow start, in monotonic seconds.
+        region: Its region; empty if not configured.
+        breaker: Its circuit breaker.
+        warming: Whether its cache is being warmed: until then it is used only if there are no others.
+        drain_causes: Why it drains; empty if it does not.
+        drain_ordered_at: Unix time of the last operator order about draining; None without one.
+        flights: Its in-flight requests.
+        answered_at: When its last complete answer ended, in monotonic seconds.
+        facts: Facts from its metrics.
+        server: Facts from SGLang's ``/server_info`` that its metrics lack; None before they were read.
+        card: Its entry for the model in ``/v1/models``, or None.
+        wrong_model: Whether it has no such entry: its address may belong to another model's engine by now.
+        usage_details: Whether its answers report cached prompt tokens; None while unknown.
     """
 
     def __init__(
@@ -81,14 +109,14 @@ class Replica:
         self.facts = EngineFacts()
         self.server: ServerFacts | None = None
         self.card: Mapping[str, Any] | None = None
-        self.misfit = False
+        self.wrong_model = False
         self.usage_details: bool | None = None
         self._targets = {0: Target(replica_id)}
         self._target_list = tuple(self._targets.values())
         self._loads = {0: RankLoad()}
 
     def state(self, now: float) -> ReplicaState:
-        """What it is at ``now`` (monotonic seconds)."""
+        """Its state at ``now`` (monotonic seconds)."""
         if self.draining:
             return ReplicaState.DRAINING
         if self.up is None:
@@ -100,20 +128,20 @@ class Replica:
         return ReplicaState.STARTING if self.warming or now < self.ramp_until else ReplicaState.READY
 
     def _is_ejected(self, now: float) -> bool:
-        """Whether it failed requests again and again and gets none now.
+        """Whether it failed repeatedly and gets no requests now.
 
-        Once its time is over the next request tries it, so it is no worse off than one that failed once. Nothing else
-        would show that it works again: its checks passed while it failed, too.
+        When the breaker is no longer open the next request is sent on trial, as after a single failure. Health checks
+        cannot show that it works again, as they passed while requests failed.
         """
         return self.breaker.ejected and (self.breaker.is_open(now) or self.is_tried())
 
     @property
     def draining(self) -> bool:
-        """Whether it gets no more requests, whatever else is known of it."""
+        """Whether it drains: it gets no new requests in any state."""
         return bool(self.drain_causes)
 
     def drain(self, cause: DrainCause, *, on: bool) -> bool:
-        """Begin to drain it for a cause, or end that; returns whether ``draining`` is another than before."""
+        """Start or stop draining for a cause; returns whether ``draining`` changed."""
         before = self.draining
         (self.drain_causes.add if on else self.drain_causes.discard)(cause)
         if self.draining is before:
@@ -122,43 +150,43 @@ class Replica:
         return True
 
     def is_tried(self) -> bool:
-        """Whether a request that was sent there since it last failed still waits for its first byte."""
+        """Whether a request on trial, sent since the last failure, still waits for its first byte."""
         since = self.breaker.since
         return any(flight.sent_at >= since and flight.heard_at == flight.sent_at for flight in self.flights)
 
     @property
     def requests(self) -> int:
-        """Requests sent there and not yet over."""
+        """Requests in flight."""
         return sum(load.requests for load in self._loads.values())
 
     @property
     def prefill_tokens(self) -> int:
-        """Uncached prompt tokens sent there and not yet computed."""
+        """Uncached prompt tokens in flight that are not yet computed."""
         return sum(load.prefill_tokens for load in self._loads.values())
 
     def targets(self) -> Sequence[Target]:
-        """Its ranks as targets. A replica with a single rank is one with rank 0, whatever number the engine gives it:
-        the ranks beside it are other replicas."""
+        """Its ranks as targets. A single rank is always rank 0, even if the engine numbers it differently:
+        the other ranks are other replicas then."""
         return self._target_list
 
     def asked_target(self, asked_rank: int) -> Target | None:
-        """The target that a client means which sends ``x-data-parallel-rank`` itself; None if there is no such."""
+        """The target of a client's own ``x-data-parallel-rank`` header; None if there is no such rank."""
         return self._targets.get(asked_rank + self._first_rank())
 
     def move(self, url: str) -> None:
-        """It is reached at another address from now on, and was not looked at there yet."""
+        """Change its address; it counts as not checked."""
         self.url = url
         self.origin = Origin.parse(url)
         self.up = None
         self.down_since = None
-        self.misfit = False
+        self.wrong_model = False
 
     def rank_header(self, rank: int) -> bytes | None:
-        """Value of ``x-data-parallel-rank`` by which the engine sends a request to a rank; None if it has only one."""
+        """Value of the ``x-data-parallel-rank`` header for a rank; None if there is only one."""
         return None if len(self._targets) == 1 else str(rank - self._first_rank()).encode()
 
     def load(self, rank: int, now: float) -> Load:
-        """What placement needs to know of one rank, at ``now`` (monotonic seconds)."""
+        """Load of one rank for placement, at ``now`` (monotonic seconds)."""
         own = self._loads[rank]
         requests, prefill_tokens = own.foreign(now, self.traffic)
         return Load(
@@ -169,9 +197,9 @@ class Replica:
         )
 
     def fair_load(self, rank: int, now: float) -> Load:
-        """As ``load``, but with no more of others' requests there than of this gateway's own.
+        """As ``load``, but foreign work counts at most as much as this gateway's own.
 
-        By this one, gateways that look away from each other share a replica: nobody gives way to more than it has.
+        Used for backing off: gateways that do not share state still share a replica fairly.
         """
         own, load = self._loads[rank], self.load(rank, now)
         return Load(
@@ -182,21 +210,21 @@ class Replica:
         )
 
     def loads(self) -> Iterable[tuple[int, RankLoad]]:
-        """Its ranks, and what is in flight there."""
+        """Its ranks and their loads."""
         return self._loads.items()
 
     def dispatch(self, rank: int, prefill_tokens: int, sequences: int = 1) -> Ticket:
-        """A request with that many uncached tokens is being sent there; the engine counts it as ``sequences``."""
+        """Count a request with ``prefill_tokens`` uncached tokens as in flight, as ``sequences`` engine requests."""
         self.traffic.sent(prefill_tokens)
         return Ticket(self._loads[rank], prefill_tokens, sequences)
 
-    def begin_look(self) -> None:
+    def begin_scrape(self) -> None:
         """Its metrics are about to be read."""
         for load in self._loads.values():
-            load.begin_look()
+            load.begin_scrape()
 
-    def end_look(self, facts: EngineFacts, valid_until: float) -> None:
-        """Its metrics are read; what they say of others' requests holds until ``valid_until`` (monotonic seconds)."""
+    def end_scrape(self, facts: EngineFacts, valid_until: float) -> None:
+        """Its metrics were read; foreign load is valid until ``valid_until`` (monotonic seconds)."""
         self.facts = facts
         several = len(facts.ranks) > 1
         ranks = [each.rank for each in facts.ranks] if several else [0]
@@ -205,29 +233,29 @@ class Replica:
             self._target_list = tuple(self._targets.values())
         by_rank = {each.rank if several else 0: each for each in facts.ranks}
         for rank in ranks:
-            self._loads.setdefault(rank, RankLoad()).end_look(by_rank.get(rank), self.traffic, valid_until)
+            self._loads.setdefault(rank, RankLoad()).end_scrape(by_rank.get(rank), self.traffic, valid_until)
 
     def answered(self, usage: Usage | None, held_tokens: int) -> None:
-        """It answered a request; warn when its answers turn out not to tell the cached tokens.
+        """Record an answer; warns once if its answers do not report cached tokens.
 
         Args:
-            usage: What the answer reported.
-            held_tokens: Prompt tokens it was believed to hold.
+            usage: Usage reported by the answer.
+            held_tokens: Prompt tokens it was predicted to hold.
         """
         if usage is None:
             return
         if usage.cached_tokens is not None:
             self.usage_details = True
         elif self.usage_details is None and (held_tokens > 0 or self.facts.kind is EngineKind.VLLM):
-            # SGLang leaves the count out when it is zero, so there only a prompt that should be cached tells.
+            # SGLang omits the count when it is zero, so only a prompt that should be cached is evidence.
             self.lacks_usage_details()
 
     def lacks_usage_details(self) -> None:
-        """Its answers do not say how many prompt tokens were cached."""
+        """Record and log that its answers do not report cached prompt tokens."""
         self.usage_details = False
         _log.warning("usage_details_missing", replica=self.id, fix=advice(self.facts.kind).usage_details)
 
     def _first_rank(self) -> int:
-        """What to take off a rank's number for the header: vLLM counts the ranks behind one port from 0 there, also
+        """Offset of the rank numbers in the header: vLLM counts the ranks behind one port from 0 there, also
         where its metrics count them through several machines (``v1/engine/input_processor.py``, hybrid balancing)."""
         return min(self._targets) if self.facts.kind is EngineKind.VLLM else 0

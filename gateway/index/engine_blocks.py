@@ -1,11 +1,11 @@
-"""The blocks of one target under the names its engine gave them: which stands on which, and how many copies there are.
+"""The cached blocks of one target by the hash that its engine gave them: parents, copies and media.
 
-Per block: its name, its chain hash, the block before it, its copies, and how many blocks stand on it; all in arrays,
-because ten million blocks have to fit.
+Per block: its engine hash (``name``), chain hash, parent, copies, and number of children; all in arrays, because ten
+million blocks have to fit into memory.
 
-A block can be there several times (engines do not merge equal blocks that were computed twice) and on several media;
-it goes with its last copy. If others still stand on it then, it stays as a gap: nothing behind it can be reused until
-it is back, and then all of it can.
+A block can have several copies (engines do not merge equal blocks that were computed twice) and lie on several media;
+it is removed with its last copy. If it still has children then, it stays as a gap: no block behind it can be reused
+until it is stored again.
 """
 
 import secrets
@@ -13,16 +13,17 @@ from array import array
 from collections.abc import Callable, Iterator
 
 from gateway.core.kv_events import Medium
+from gateway.core.prompt import TOKEN_BYTES
 from gateway.index.holders import Holders
 from gateway.index.slot_map import NONE, SlotMap
 
-# Copies of a block, packed into 32 bits. A count that reached its most is not followed any more.
+# Copies of a block, packed into 32 bits. A count that has reached its maximum stays there.
 _SHIFT = {Medium.GPU: 0, Medium.CPU: 16, Medium.DISK: 24}
-_MOST = {Medium.GPU: 0xFFFF, Medium.CPU: 0xFF, Medium.DISK: 0xFF}
-_GPU = _MOST[Medium.GPU]
+_MAX = {Medium.GPU: 0xFFFF, Medium.CPU: 0xFF, Medium.DISK: 0xFF}
+_GPU = _MAX[Medium.GPU]
 
-_FREED_AT_ONCE = 1024
-"""Blocks without copies that are given up in one portion of work."""
+_FREED_PER_STEP = 1024
+"""Blocks without copies that are freed in one step."""
 
 _WORD = 2**64 - 1
 _SCATTER = secrets.randbits(64) | 1
@@ -30,38 +31,38 @@ _GATHER = pow(_SCATTER, -1, 2**64)
 
 
 class EngineBlocks:
-    """The blocks, and what of them is on the shelf.
+    """The blocks of one target, and which of them requests can find in ``holders``.
 
     Args:
-        shelf: Where requests look.
-        bit: The target's bit there.
-        on_lost: Told the chain hash of every block that the target does not hold any more.
-        keeps_ancestors: Whether a block without copies counts as held while others stand on it. For groups of layers
+        holders: The index that requests are looked up in.
+        bit: The target's bit in ``holders``.
+        on_lost: Called with the chain hash of every block that the target no longer holds.
+        keeps_ancestors: Whether a block without copies counts as held while it has children. For groups of layers
             that need only the end of a prefix.
 
     Attributes:
-        held: Blocks on the shelf.
+        held: Blocks that are in ``holders``.
         digest: XOR of their chain hashes.
-        gaps: Blocks that are gone while others stand on them. While there is none, whatever is held of a chain is held
-            from its beginning.
+        gaps: Blocks that are gone while they have children. While there are none, the held blocks of every chain form a
+            prefix of it.
         gpu_copies: Blocks of the engine's GPU cache accounted for, copies counted.
     """
 
     def __init__(
-        self, shelf: Holders, bit: int, on_lost: Callable[[int], None], *, keeps_ancestors: bool = False
+        self, holders: Holders, bit: int, on_lost: Callable[[int], None], *, keeps_ancestors: bool = False
     ) -> None:
         self.held = 0
         self.digest = 0
         self.gaps = 0
         self.gpu_copies = 0
         self._keeps_ancestors = keeps_ancestors
-        self._shelf = shelf
+        self._holders = holders
         self._bit = bit
         self._on_lost = on_lost
         self._slots = SlotMap()
-        # Blocks that nothing stands on any more and that have no copies, still to be given up.
+        # Blocks without children and copies, still to be freed.
         self._pending: list[int] = []
-        # A chain of 0: no request asks for it (a page inside of a block). A parent of NONE: where chains begin.
+        # A chain hash of 0: a page inside of a block, never looked up. A parent of NONE: a root.
         self._chains = array("Q", [0])
         self._parents = array("I", [NONE])
         self._copies = array("I", [0])
@@ -79,20 +80,20 @@ class EngineBlocks:
         return self._slots.nbytes + sum(column.buffer_info()[1] * column.itemsize for column in columns)
 
     def find(self, name: int) -> int:
-        """The slot of a name, or ``NONE``."""
-        return self._slots.find(_scattered(name))
+        """The slot of an engine hash, or ``NONE``."""
+        return self._slots.find(_to_key(name))
 
     def chain(self, slot: int) -> int:
         """Chain hash of a block."""
         return self._chains[slot]
 
     def parent(self, slot: int) -> int:
-        """The slot before one; ``NONE`` for the slot of a root."""
+        """The slot of the parent; ``NONE`` for a root."""
         return self._parents[slot]
 
     def root(self, chain: int) -> int:
-        """The slot on which the first blocks of a space stand."""
-        return self._slots.find(_scattered(chain)) or self._new(chain, NONE, chain)
+        """The slot that is the parent of the first blocks of a space."""
+        return self._slots.find(_to_key(chain)) or self._new(chain, NONE, chain)
 
     def place(self, name: int, parent: int, chain: int, copies: int) -> int:
         """Add a block that is not there yet.
@@ -101,7 +102,7 @@ class EngineBlocks:
             name: The engine's name.
             parent: Slot of the block before it.
             chain: Its chain hash, or 0.
-            copies: Packed by ``one_copy``. 0 only with ``keeps_ancestors``, and only if another is placed upon it next.
+            copies: Packed by ``one_copy``. 0 only with ``keeps_ancestors``, and only if a child is placed next.
         """
         slot = self._new(name, parent, chain)
         self._children[parent] += 1
@@ -119,7 +120,7 @@ class EngineBlocks:
             self._set(slot, total)
 
     def has_copies(self, slot: int) -> bool:
-        """Whether there is any copy of a block; of a slot that was given up there is none."""
+        """Whether a block has a copy; False for a freed slot."""
         return bool(self._copies[slot])
 
     def drop_copy(self, slot: int, medium: Medium) -> None:
@@ -133,22 +134,22 @@ class EngineBlocks:
         """Name and number of GPU copies of every block that has one: for comparing with an engine."""
         for slot, copies in enumerate(self._copies):
             if copies & _GPU:
-                yield _gathered(self._slots.keys[slot]), copies & _GPU
+                yield _to_name(self._slots.keys[slot]), copies & _GPU
 
     def purge(self, start: int, count: int) -> int:
-        """Take up to ``count`` slots' blocks off the shelf, when all of this counts no more.
+        """Remove the blocks of up to ``count`` slots from ``holders``, after all of this was cleared.
 
         Returns:
-            Where to go on, or 0 when it is done.
+            The slot to continue at, or 0 when it is done.
         """
         end = min(start + count, len(self._chains))
         for slot in range(start, end):
             if self._is_shown(slot):
-                self._shelf.take(self._chains[slot], self._bit)
+                self._holders.take(self._chains[slot], self._bit)
         return end if end < len(self._chains) else 0
 
     def _new(self, name: int, parent: int, chain: int) -> int:
-        slot = self._slots.add(_scattered(name))
+        slot = self._slots.add(_to_key(name))
         if slot == len(self._chains):
             self._chains.append(chain)
             self._parents.append(parent)
@@ -164,7 +165,7 @@ class EngineBlocks:
         self._copies[slot] = copies
         self.gpu_copies += (copies & _GPU) - (before & _GPU)
         if not before:
-            # It was here without a copy because others stand on it.
+            # It was kept without a copy because it has children.
             if not self._keeps_ancestors:
                 self.gaps -= 1
                 self._put(slot)
@@ -181,15 +182,15 @@ class EngineBlocks:
             self._show_medium(slot)
 
     def free_pending(self) -> bool:
-        """Give up some of the blocks that nothing stands on any more. Returns whether there are more."""
-        for _ in range(_FREED_AT_ONCE):
+        """Free some of the pending blocks. Returns whether there are more."""
+        for _ in range(_FREED_PER_STEP):
             if not self._pending:
                 return False
             self._free(self._pending.pop())
         return bool(self._pending)
 
     def _free(self, slot: int) -> None:
-        """Give up a block that nothing stands on; the one before it is next if it was here only for its sake."""
+        """Free a block without children; its parent follows if it was kept only for this child."""
         parent = self._parents[slot]
         self._chains[slot] = 0
         self._slots.discard(slot)
@@ -213,14 +214,14 @@ class EngineBlocks:
     def _put(self, slot: int) -> None:
         chain = self._chains[slot]
         if chain:
-            self._shelf.put(chain, self._bit)
+            self._holders.put(chain, self._bit)
             self.held += 1
             self.digest ^= chain
 
     def _take(self, slot: int) -> None:
         chain = self._chains[slot]
         if chain:
-            self._shelf.take(chain, self._bit)
+            self._holders.take(chain, self._bit)
             self.held -= 1
             self.digest ^= chain
             self._on_lost(chain)
@@ -228,8 +229,8 @@ class EngineBlocks:
     def _show_medium(self, slot: int) -> None:
         copies, chain = self._copies[slot], self._chains[slot]
         if copies and chain:
-            fastest = next(medium for medium in Medium if copies >> _SHIFT[medium] & _MOST[medium])
-            self._shelf.set_medium(chain, self._bit, fastest)
+            fastest = next(medium for medium in Medium if copies >> _SHIFT[medium] & _MAX[medium])
+            self._holders.set_medium(chain, self._bit, fastest)
 
 
 def one_copy(medium: Medium) -> int:
@@ -241,24 +242,75 @@ def add_packed(copies: int, more: int) -> int:
     """The sum of packed copies, each medium's within its limit."""
     total = 0
     for medium, shift in _SHIFT.items():
-        most = _MOST[medium]
+        most = _MAX[medium]
         total |= min((copies >> shift & most) + (more >> shift & most), most) << shift
     return total
 
 
 def drop_packed(copies: int, medium: Medium) -> int:
     """Packed copies less one on a medium, if there is one and it is still counted."""
-    there = copies >> _SHIFT[medium] & _MOST[medium]
-    return copies - one_copy(medium) if 0 < there < _MOST[medium] else copies
+    there = copies >> _SHIFT[medium] & _MAX[medium]
+    return copies - one_copy(medium) if 0 < there < _MAX[medium] else copies
 
 
-def _scattered(name: int) -> int:
-    """A name as the slot map needs it: an engine's names may differ in a few high bits alone, and the map looks at the
-    low ones. Different names stay different."""
+def _to_key(name: int) -> int:
+    """The key of an engine hash in the slot map; a bijection.
+
+    The slot map uses the low bits of its keys, and engine hashes may differ in a few high bits only.
+    """
     product = name * _SCATTER & _WORD
     return product ^ product >> 32
 
 
-def _gathered(key: int) -> int:
-    """The name that ``_scattered`` made a key of."""
+def _to_name(key: int) -> int:
+    """Inverse of ``_to_key``."""
     return (key ^ key >> 32) * _GATHER & _WORD
+
+
+class PageTokens:
+    """Tokens of each page by slot, for engines whose pages are smaller than a block of a chain.
+
+    A block is hashed when its last page is stored; its other pages may have been stored by any earlier event.
+
+    Args:
+        page_size: Tokens per page.
+        pages_per_block: Pages per block.
+
+    Attributes:
+        pages_per_block: As above.
+        block_bytes: Length of a block's tokens.
+    """
+
+    def __init__(self, page_size: int, pages_per_block: int) -> None:
+        self._size = page_size * TOKEN_BYTES
+        self.pages_per_block = pages_per_block
+        self._tokens = bytearray(self._size)
+        self.block_bytes = self._size * pages_per_block
+
+    @property
+    def nbytes(self) -> int:
+        """Memory."""
+        return len(self._tokens)
+
+    def put(self, slot: int, tokens: bytes) -> None:
+        """Tokens of the page in a slot."""
+        end = (slot + 1) * self._size
+        if len(self._tokens) < end:
+            self._tokens.extend(bytes(end - len(self._tokens)))
+        self._tokens[slot * self._size : end] = tokens
+
+    def block_so_far(self, blocks: EngineBlocks, slot: int) -> tuple[int, bytes]:
+        """The tokens of a block that is not complete yet.
+
+        Args:
+            blocks: The pages.
+            slot: The last page.
+
+        Returns:
+            The slot of the last page of the last complete block, and the tokens after it.
+        """
+        pages: list[bytes] = []
+        while not blocks.chain(slot) and blocks.parent(slot) != NONE:
+            pages.append(bytes(self._tokens[slot * self._size : (slot + 1) * self._size]))
+            slot = blocks.parent(slot)
+        return slot, b"".join(reversed(pages))

@@ -1,4 +1,4 @@
-"""The index that KV events feed: what every target holds, and the look-up over all of them."""
+"""The index of KV events: the blocks that every target holds, and the look-up over all targets."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -15,37 +15,37 @@ from gateway.index.holdings import HeldBlocks
 _PURGE_SLOTS = 32
 _PURGE_SLOTS_PER_BLOCK = 2
 _TIDY_SLOTS = 2048
-"""Slots of a forgotten part that are taken off the shelf with each event, with each block of an event, and from time to
-time. A part that is cleared is forgotten at once and purged in portions, because a million blocks at once would hold up
-every request. More is purged than an event can add, so that parts which are filled and cleared in turn do not pile up.
+"""Slots of cleared blocks that are purged with each event, with each block of an event, and periodically. Clearing
+takes effect at once and purging is done in steps, because purging a million blocks at once would delay every request.
+More is purged than an event can add, so cleared blocks do not accumulate.
 """
 
 
 @dataclass(slots=True, eq=False)
-class _Leaving:
-    """Blocks that count no more and are still on a shelf.
+class _PurgedBlocks:
+    """Cleared blocks that are still in ``holders``.
 
     Attributes:
         blocks: The blocks.
-        shelf: Where they are.
-        bit: Under which bit; it is given back once they are all gone.
-        start: The slot at which purging goes on.
+        holders: The index that contains them.
+        bit: Their bit; released once all are purged.
+        start: The slot at which purging continues.
     """
 
     blocks: EngineBlocks
-    shelf: Holders
+    holders: Holders
     bit: int
     start: int = 0
 
 
 class EventHoldings:
-    """Holdings by KV events.
+    """What targets hold according to their KV events.
 
     Args:
         hasher: From tokens to chain hashes.
         model_of: The model each replica serves.
-        worth: What a token on each medium is worth, 1 for one on the GPU.
-        on_lost: Told the target and chain hash of every block that is gone.
+        worth: Weight of a cached token on each medium, 1 for the GPU.
+        on_lost: Called with the target and chain hash of every block that was removed.
     """
 
     def __init__(
@@ -59,25 +59,25 @@ class EventHoldings:
         self._model_of = model_of
         self._worth = worth
         self._on_lost = on_lost
-        self._shelves: list[Holders] = []
+        self._groups: list[Holders] = []
         self._parts: dict[Target, HeldBlocks] = {}
-        self._leaving: deque[_Leaving] = deque()
+        self._purging: deque[_PurgedBlocks] = deque()
 
     @property
     def nbytes(self) -> int:
         """Memory of all arrays."""
-        leaving = sum(each.blocks.nbytes for each in self._leaving)
+        purged = sum(each.blocks.nbytes for each in self._purging)
         return (
-            sum(part.nbytes for part in self._parts.values()) + leaving + sum(shelf.nbytes for shelf in self._shelves)
+            sum(part.nbytes for part in self._parts.values()) + purged + sum(holders.nbytes for holders in self._groups)
         )
 
     def part(self, target: Target) -> HeldBlocks | None:
-        """What is known of one target."""
+        """The blocks of one target; None before its first event."""
         return self._parts.get(target)
 
     def apply(self, target: Target, event: KvEvent) -> None:
         """See ``EventIndex``."""
-        if self._leaving:
+        if self._purging:
             names = len(event.names) if isinstance(event, BlockStored | BlockRemoved) else 0
             self.purge(_PURGE_SLOTS + _PURGE_SLOTS_PER_BLOCK * names)
         while self.advance(target):
@@ -101,33 +101,33 @@ class EventHoldings:
         """See ``EventIndex``."""
         part = self._parts.pop(target, None)
         if part is not None:
-            self._leaving.append(_Leaving(part.blocks, part.shelf, part.bit))
+            self._purging.append(_PurgedBlocks(part.blocks, part.holders, part.bit))
 
     def tidy(self) -> None:
         """See ``EventIndex``."""
         self.purge(_TIDY_SLOTS)
 
     def purge(self, slots: int) -> bool:
-        """Clean away some of what was cleared. Returns whether there is more."""
-        if self._leaving:
-            leaving = self._leaving[0]
-            leaving.start = leaving.blocks.purge(leaving.start, slots)
-            if not leaving.start:
-                self._leaving.popleft()
-                leaving.shelf.give_back(leaving.bit)
-        return bool(self._leaving)
+        """Purge some of the cleared blocks. Returns whether there are more."""
+        if self._purging:
+            purged = self._purging[0]
+            purged.start = purged.blocks.purge(purged.start, slots)
+            if not purged.start:
+                self._purging.popleft()
+                purged.holders.give_back(purged.bit)
+        return bool(self._purging)
 
     def depths(self, chain: BlockChain, limit: int, targets: Sequence[Target]) -> list[int]:
         """How many of the first ``limit`` blocks of a chain each target holds, without a gap."""
         parts = [self._parts.get(target) for target in targets]
         found: dict[tuple[int, int], int] = {}
-        for number, shelf in enumerate(self._shelves):
+        for number, holders in enumerate(self._groups):
             wanted = 0
             for part in parts:
-                if part is not None and part.shelf is shelf:
+                if part is not None and part.holders is holders:
                     wanted |= part.bit
-            for depth, holders in shelf.depths(chain.hashes, limit, wanted) if wanted else ():
-                bits = holders
+            for depth, found_bits in holders.depths(chain.hashes, limit, wanted) if wanted else ():
+                bits = found_bits
                 while bits:
                     found[number, bits & -bits] = depth
                     bits &= bits - 1
@@ -136,32 +136,32 @@ class EventHoldings:
             if part is None or part.block_size != chain.block_size:
                 depths.append(0)
                 continue
-            depth = found.get((self._shelves.index(part.shelf), part.bit), 0)
+            depth = found.get((self._groups.index(part.holders), part.bit), 0)
             if depth and part.blocks.gaps:
-                depth = part.shelf.depth(chain.hashes, limit, part.bit)
+                depth = part.holders.depth(chain.hashes, limit, part.bit)
             depths.append(depth)
         return depths
 
     def holding(self, chain: BlockChain, depth: int, target: Target) -> Holding:
-        """The first ``depth`` blocks of a chain at a target, by what they are worth."""
+        """The first ``depth`` blocks of a chain at a target, weighted by medium."""
         tokens = depth * chain.block_size
         part = self._parts.get(target)
-        if part is None or not part.shelf.has_media:
+        if part is None or not part.holders.has_media:
             return Holding(tokens, tokens)
         worth = float(tokens)
-        for medium, blocks in part.shelf.count_below(chain.hashes, depth, part.bit).items():
+        for medium, blocks in part.holders.count_below(chain.hashes, depth, part.bit).items():
             worth -= blocks * chain.block_size * (1 - self._worth[medium])
         return Holding(tokens, worth)
 
     def _start(self, target: Target) -> HeldBlocks:
-        shelf, bit = self._take_bit()
+        holders, bit = self._take_bit()
 
         def replace(blocks: EngineBlocks) -> tuple[Holders, int]:
-            self._leaving.append(_Leaving(blocks, part.shelf, part.bit))
+            self._purging.append(_PurgedBlocks(blocks, part.holders, part.bit))
             return self._take_bit()
 
         part = HeldBlocks(
-            shelf,
+            holders,
             bit,
             self._hasher,
             self._model_of(target.replica),
@@ -172,12 +172,12 @@ class EventHoldings:
         return part
 
     def _take_bit(self) -> tuple[Holders, int]:
-        for shelf in self._shelves:
-            bit = shelf.take_bit()
+        for holders in self._groups:
+            bit = holders.take_bit()
             if bit is not None:
-                return shelf, bit
-        shelf = Holders()
-        self._shelves.append(shelf)
-        bit = shelf.take_bit()
+                return holders, bit
+        holders = Holders()
+        self._groups.append(holders)
+        bit = holders.take_bit()
         assert bit is not None
-        return shelf, bit
+        return holders, bit

@@ -1,8 +1,8 @@
 """Which holders have which block: one bit per holder, for up to 64 of them.
 
-The look-up of a request goes along its chain. A holder's blocks form whole prefixes, as long as none of them lost a
-block in the middle, so where each holder's part ends is found by bisection: a dozen probes for hundreds of blocks and
-any number of holders. Who lost a block in the middle says so, and is looked at block by block.
+A look-up follows the chain of a request. A holder's blocks form whole prefixes as long as it has not lost a block in
+the middle, so the depth of each holder is found by bisection: a dozen probes for hundreds of blocks and any number of
+holders. Holders with gaps are looked up block by block.
 """
 
 from array import array
@@ -22,13 +22,13 @@ class Holders:
     def __init__(self) -> None:
         self._slots = SlotMap()
         self._held = array("Q", [0])
-        # Who holds a block only on that medium or a slower one; there is no such column until somebody does.
+        # Holders that have a block only on that medium or a slower one; a column is made when it is first needed.
         self._below: dict[Medium, array[int]] = {}
         self._free = (1 << HOLDERS) - 1
 
     @property
     def blocks(self) -> int:
-        """Different blocks held by anybody."""
+        """Different blocks held by any holder."""
         return self._slots.count
 
     @property
@@ -39,7 +39,7 @@ class Holders:
 
     @property
     def has_media(self) -> bool:
-        """Whether anybody has blocks on slower media than the GPU."""
+        """Whether any holder has blocks on slower media than the GPU."""
         return bool(self._below)
 
     def take_bit(self) -> int | None:
@@ -49,11 +49,11 @@ class Holders:
         return bit or None
 
     def give_back(self, bit: int) -> None:
-        """A holder that has no block any more gives its bit back."""
+        """Release the bit of a holder that has no blocks."""
         self._free |= bit
 
     def put(self, chain: int, bit: int) -> None:
-        """A holder has a block from now on."""
+        """Add a block to a holder."""
         slot = self._slots.find(chain)
         if not slot:
             slot = self._slots.add(chain)
@@ -65,7 +65,7 @@ class Holders:
         self._held[slot] |= bit
 
     def take(self, chain: int, bit: int) -> None:
-        """A holder lost a block."""
+        """Remove a block from a holder."""
         slot = self._slots.find(chain)
         if not slot or not self._held[slot] & bit:
             return
@@ -90,12 +90,12 @@ class Holders:
                 column[slot] &= ~bit
 
     def holders(self, chain: int) -> int:
-        """Bits of those who hold a block."""
+        """Bits of the holders of a block."""
         slot = self._slots.find(chain)
         return self._held[slot] if slot else 0
 
     def depths(self, hashes: Sequence[int], limit: int, wanted: int) -> list[tuple[int, int]]:
-        """How far along a chain each wanted holder goes, if its blocks form whole prefixes.
+        """How many blocks of a chain each wanted holder has, if its blocks form whole prefixes.
 
         Args:
             hashes: The chain.
@@ -103,7 +103,7 @@ class Holders:
             wanted: Bits of the holders.
 
         Returns:
-            Pairs of a depth in blocks and the bits of those who hold exactly so many; holders of nothing are left out.
+            Pairs of a depth in blocks and the bits of the holders with exactly this depth; depth 0 is left out.
         """
         found: list[tuple[int, int]] = []
         if not limit:
@@ -130,7 +130,7 @@ class Holders:
         return found
 
     def depth(self, hashes: Sequence[int], limit: int, bit: int) -> int:
-        """How far along a chain one holder goes, block by block."""
+        """How many blocks of a chain one holder has, checked block by block."""
         for depth in range(limit):
             if not self.holders(hashes[depth]) & bit:
                 return depth

@@ -1,7 +1,7 @@
-"""What one target holds, as its KV events tell.
+"""The blocks that one target holds according to its KV events.
 
-An engine's hash is the name of a block and nothing else: it says which block a later event means, and which block comes
-before another. What a block *is* comes from its tokens, hashed behind the chain of the block before it.
+An engine's hash only identifies a block: later events refer to it, also as a parent. The content of a block is
+identified by its chain hash, computed from its tokens and the chain hash of its parent.
 """
 
 from collections import deque
@@ -12,43 +12,42 @@ from gateway.core.ids import ModelId
 from gateway.core.kv_events import BlockRemoved, BlockStored, Medium
 from gateway.core.ports import BlockHasher
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.index.engine_blocks import EngineBlocks, add_packed, drop_packed, one_copy
+from gateway.index.engine_blocks import EngineBlocks, PageTokens, add_packed, drop_packed, one_copy
 from gateway.index.holders import Holders
 from gateway.index.orphans import OrphanBlock, OrphanBlocks
-from gateway.index.pages import PageTokens
 from gateway.index.slot_map import NONE
 
-_ADOPTED_AT_ONCE = 128
-"""Waiting blocks that are placed in one portion of work."""
+_ADOPTED_PER_STEP = 128
+"""Orphans that are placed in one step."""
 
 _WINDOW_BLOCKS = 4096
-"""Blocks of a run of which the engine kept only some: it cannot be taken over in portions. Longer ones are ignored."""
+"""Most blocks of a run of which the engine kept only some: it cannot be applied in steps. Longer ones are ignored."""
 
 _UNDESCRIBED_LIMIT = 65536
-"""Blocks an engine named and never described that are remembered, in case it does later."""
+"""Most blocks stored without tokens that are remembered until an event with their tokens arrives."""
 
 
 class HeldBlocks:
     """The blocks of one target.
 
     Args:
-        shelf: Where requests look.
-        bit: The target's bit there.
+        holders: The index that requests are looked up in.
+        bit: The target's bit in ``holders``.
         hasher: From tokens to chain hashes.
         model: The model the target serves.
-        on_lost: Called with the chain hash of every block that the target does not hold any more.
-        replace: Called with blocks that count no more, all at once; returns the shelf and the bit for those to come.
+        on_lost: Called with the chain hash of every block that the target no longer holds.
+        replace: Called with blocks that are cleared together; returns the index and the bit for later blocks.
 
     Attributes:
         bit: As above.
-        shelf: As above.
-        block_size: Tokens per block of the chains; None until an event told.
-        ignored: Events of which nothing could be made.
+        holders: As above.
+        block_size: Tokens per block of the chains; None before the first event with tokens.
+        ignored: Events that did not fit.
     """
 
     def __init__(
         self,
-        shelf: Holders,
+        holders: Holders,
         bit: int,
         hasher: BlockHasher,
         model: ModelId,
@@ -56,7 +55,7 @@ class HeldBlocks:
         on_lost: Callable[[int], None],
         replace: Callable[[EngineBlocks], tuple[Holders, int]],
     ) -> None:
-        self.shelf = shelf
+        self.holders = holders
         self.bit = bit
         self.block_size: int | None = None
         self.ignored = 0
@@ -64,21 +63,21 @@ class HeldBlocks:
         self._model = model
         self._on_lost = on_lost
         self._replace = replace
-        self._blocks = EngineBlocks(shelf, bit, on_lost)
-        self._aside = OrphanBlocks()
-        # Blocks that have appeared while others waited for them, by name.
-        self._appeared: deque[int] = deque()
+        self._blocks = EngineBlocks(holders, bit, on_lost)
+        self._orphans = OrphanBlocks()
+        # Names of stored blocks that orphans wait for.
+        self._adoptable: deque[int] = deque()
         self._undescribed: dict[tuple[int, Medium], int] = {}
         self._engine_block_size = 0
         self._pages: PageTokens | None = None
         self._group: int | None = None
-        # Where only parts of prefixes are kept, blocks without a name stand between those with one. There, chain hashes
-        # are the names, and this tells the engine's.
+        # Where only parts of prefixes are kept, blocks without an engine hash lie between those with one. There, blocks
+        # are stored by chain hash, and this maps engine hashes to chain hashes.
         self._chain_of: dict[int, int] | None = None
 
     @property
     def blocks(self) -> EngineBlocks:
-        """The blocks whose place is known."""
+        """The blocks whose parent is known."""
         return self._blocks
 
     @property
@@ -88,12 +87,12 @@ class HeldBlocks:
 
     @property
     def waiting(self) -> int:
-        """Blocks kept aside because their place is not known."""
-        return len(self._aside)
+        """Orphans: blocks whose parent is not known."""
+        return len(self._orphans)
 
     @property
     def nbytes(self) -> int:
-        """Memory of the arrays, the shelf's not counted."""
+        """Memory of the arrays, without ``holders``."""
         return self._blocks.nbytes + (self._pages.nbytes if self._pages else 0)
 
     def copies(self) -> Iterator[tuple[int, int]]:
@@ -101,14 +100,14 @@ class HeldBlocks:
         return self._blocks.copies()
 
     def store(self, event: BlockStored) -> None:
-        """A run of blocks is there from now on."""
+        """Apply an event that stores a run of blocks."""
         if not event.names or self._is_other_group(event.group, sparse=event.sparse):
             return
         if not event.tokens:
-            # Described before, and now on another medium as well. Without tokens nobody can tell where an unknown one
-            # belongs; least of all at the beginning, although no parent is named.
+            # Stored with tokens before, and now on another medium as well. Without tokens the place of an unknown block
+            # cannot be derived, and it is not a root although the event has no parent.
             for name in event.names:
-                self._store_undescribed(name, event.medium)
+                self._store_without_tokens(name, event.medium)
             return
         if self._group is None and event.medium is Medium.GPU:
             self._group = event.group
@@ -123,7 +122,7 @@ class HeldBlocks:
         else:
             parent = self._find(event.parent)
             if not parent:
-                self._set_aside(event, event.parent, missing)
+                self._store_orphans(event, event.parent, missing)
                 return
         if self._pages is not None:
             self._store_pages(self._pages, event, parent)
@@ -137,7 +136,7 @@ class HeldBlocks:
                 parent = self._store_block(name, parent, own, one)
 
     def remove(self, event: BlockRemoved) -> None:
-        """One copy of each named block is gone."""
+        """Apply an event that removes one copy of each block."""
         if self._is_other_group(event.group, sparse=None):
             return
         for name in event.names:
@@ -146,27 +145,27 @@ class HeldBlocks:
                 self._blocks.drop_copy(slot, event.medium)
                 if self._chain_of is not None and not self._blocks.has_copies(slot):
                     del self._chain_of[name]
-            elif (block := self._aside.get(name)) is not None:
+            elif (block := self._orphans.get(name)) is not None:
                 block.copies = drop_packed(block.copies, event.medium)
                 if not block.copies:
-                    self._aside.drop(name)
+                    self._orphans.drop(name)
             elif self._undescribed:
                 self._undescribed.pop((name, event.medium), None)
 
     def advance(self) -> bool:
         """See ``EventIndex``."""
-        for _ in range(_ADOPTED_AT_ONCE):
-            if not self._appeared:
+        for _ in range(_ADOPTED_PER_STEP):
+            if not self._adoptable:
                 break
-            self._adopt_child(self._appeared[0])
+            self._adopt_child(self._adoptable[0])
         more = self._blocks.free_pending()
-        return bool(self._appeared) or more
+        return bool(self._adoptable) or more
 
     def _is_other_group(self, group: int, *, sparse: bool | None) -> bool:
         """Whether an event concerns a group of layers that is not followed.
 
-        A model with several groups caches each by itself and reuses what all of them have. One of them is followed, the
-        first that keeps whole prefixes, which gives an upper bound; only where there is none, one that keeps parts.
+        A model with several groups caches each separately and reuses the prefix that all of them hold. The first group
+        that keeps whole prefixes is followed, which gives an upper bound; without one, a group that keeps parts.
         """
         if self._group is None or group == self._group:
             return False
@@ -178,11 +177,11 @@ class HeldBlocks:
 
     def _start_over(self, *, sparse: bool) -> None:
         """Forget all blocks."""
-        self.shelf, self.bit = self._replace(self._blocks)
-        self._blocks = EngineBlocks(self.shelf, self.bit, self._on_lost, keeps_ancestors=sparse)
+        self.holders, self.bit = self._replace(self._blocks)
+        self._blocks = EngineBlocks(self.holders, self.bit, self._on_lost, keeps_ancestors=sparse)
         self._chain_of = {} if sparse else None
-        self._aside = OrphanBlocks()
-        self._appeared.clear()
+        self._orphans = OrphanBlocks()
+        self._adoptable.clear()
         self._engine_block_size = 0
         self._pages = None
 
@@ -208,7 +207,7 @@ class HeldBlocks:
         if missing and missing + len(event.names) > _WINDOW_BLOCKS:
             return None
         if missing or self._pages is not None:
-            # What is in the blocks without a name, or in a page's place in its block, is not told.
+            # The extra keys of blocks without a name, and of pages inside of a block, are not part of the event.
             plain = event.extras is None or not any(event.extras)
             return missing if plain and not (missing and self._pages is not None) else None
         return missing
@@ -234,11 +233,11 @@ class HeldBlocks:
     def _store_window(self, event: BlockStored, parent: int, missing: int) -> None:
         """A run of which the engine kept only some blocks, without saying which.
 
-        It keeps the end of a window, so the names are taken for the run's last blocks: the most it can be. Those before
-        count as held for as long as these are.
+        It keeps the end of a window, so the names are assigned to the last blocks of the run, which gives an upper
+        bound. The blocks before them count as held as long as these are.
         """
         if self._chain_of is None:
-            # Only now it shows that this group keeps parts.
+            # The first sign that this group keeps parts of prefixes.
             chain, begins = self._blocks.chain(parent), self._blocks.parent(parent) == NONE
             self._start_over(sparse=True)
             if not begins:
@@ -246,13 +245,13 @@ class HeldBlocks:
             parent = self._blocks.root(chain)
         chains = self._hasher.extend(self._blocks.chain(parent), event.tokens, event.block_size, None)
         for own in chains[:missing]:
-            # A block without a name of the engine's is known by its chain hash alone.
+            # A block without an engine hash is stored by its chain hash.
             parent = self._blocks.find(own) or self._blocks.place(own, parent, own, 0)
         for name, own in zip(event.names, chains[missing:], strict=True):
             parent = self._store_block(name, parent, own, one_copy(event.medium))
 
     def _store_pages(self, pages: PageTokens, event: BlockStored, parent: int) -> None:
-        """Pages of an engine whose pages are smaller than a block. A block is there with its last page."""
+        """Pages that are smaller than a block. A block is complete with its last page."""
         size = event.block_size * TOKEN_BYTES
         copies = one_copy(event.medium)
         before, begun = pages.block_so_far(self._blocks, parent)
@@ -284,42 +283,42 @@ class HeldBlocks:
         pages.put(slot, tokens)
         return slot, True
 
-    def _store_undescribed(self, name: int, medium: Medium) -> None:
+    def _store_without_tokens(self, name: int, medium: Medium) -> None:
         slot = self._find(name)
         if slot:
             self._blocks.add_copies(slot, one_copy(medium))
-        elif (block := self._aside.get(name)) is not None:
+        elif (block := self._orphans.get(name)) is not None:
             block.copies = add_packed(block.copies, one_copy(medium))
         elif len(self._undescribed) < _UNDESCRIBED_LIMIT:
             self._undescribed[name, medium] = 1
 
-    def _set_aside(self, event: BlockStored, parent: int, missing: int) -> None:
+    def _store_orphans(self, event: BlockStored, parent: int, missing: int) -> None:
         if missing:
-            return  # which of the blocks these are cannot be told later either
+            return  # the place of these blocks in the run stays unknown
         size = event.block_size * TOKEN_BYTES
         one = one_copy(event.medium)
         for i, name in enumerate(event.names):
             if slot := self._find(name):
                 self._blocks.add_copies(slot, one)
-            elif (block := self._aside.get(name)) is not None:
+            elif (block := self._orphans.get(name)) is not None:
                 block.copies = add_packed(block.copies, one)
             else:
                 extra = event.extras[i] if event.extras else None
-                self._aside.put(OrphanBlock(name, parent, event.tokens[i * size : (i + 1) * size], extra, one))
+                self._orphans.put(OrphanBlock(name, parent, event.tokens[i * size : (i + 1) * size], extra, one))
             parent = name
 
     def _adopt(self, slot: int, name: int) -> None:
-        """A block appeared: take in what is known of it by name alone, and note that others waited for it."""
+        """A block was stored: add the copies known by name alone, and schedule the orphans that wait for it."""
         self._adopt_copies(slot, name)
-        if self._aside.waits_for(name):
-            self._appeared.append(name)
+        if self._orphans.waits_for(name):
+            self._adoptable.append(name)
 
     def _adopt_child(self, name: int) -> None:
-        """Place one of the blocks that waited for a name; if there is none left, be done with that name."""
+        """Place one of the orphans that wait for a name; without any left, drop the name."""
         parent = self._find(name)
-        block = self._aside.take_child(name) if parent else None
+        block = self._orphans.take_child(name) if parent else None
         if block is None:
-            self._appeared.popleft()
+            self._adoptable.popleft()
             return
         if self._pages is not None:
             so_far = self._pages.block_so_far(self._blocks, parent)

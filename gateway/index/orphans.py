@@ -1,15 +1,15 @@
-"""Blocks whose place is not known: the engine named a parent that was never described to us.
+"""Blocks whose parent is unknown: no event has stored it.
 
-They wait here until the parent appears. They are never taken for the beginning of a prompt, which would promise them to
-requests that begin otherwise.
+They wait here until the parent is stored. They are never treated as the beginning of a prompt, which would count them
+as held for requests that begin differently.
 """
 
 from collections import OrderedDict
 from dataclasses import dataclass
 
 LIMIT = 32768
-"""Blocks that wait at most, per target; the oldest go first. About 17 MiB with blocks of 16 tokens. Forgetting one
-costs nothing but the knowledge that the engine has it."""
+"""Blocks that wait at most, per target; the oldest go first. About 17 MiB with blocks of 16 tokens. A
+forgotten block only counts as not held."""
 
 BYTES_LIMIT = 64 * 1024 * 1024
 """Tokens of these blocks in bytes, as the engine chooses the size of a block."""
@@ -66,7 +66,7 @@ class OrphanBlocks:
         self._children.setdefault(block.parent, {})[block.name] = block
 
     def drop(self, name: int) -> None:
-        """Forget a block. Those that wait for it go on waiting."""
+        """Forget a block. Its children keep waiting."""
         block = self._blocks.pop(name)
         self._bytes -= block.nbytes
         siblings = self._children[block.parent]

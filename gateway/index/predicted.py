@@ -1,4 +1,4 @@
-"""Predictions: what was sent where, bounded by each replica's capacity, corrected by what the engines report."""
+"""Predicted holdings: blocks of dispatched requests, bounded by capacity, corrected by reported cached tokens."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from gateway.index.radix_tree import Node, RadixTree
 
 @dataclass(slots=True, eq=False)
 class PredictedLease:
-    """What a request brought into a target's tree."""
+    """The nodes that a request added to a target's tree."""
 
     target: Target
     held_tokens: int
@@ -18,17 +18,17 @@ class PredictedLease:
     nodes: tuple[Node, ...]
     chains: Sequence[BlockChain]
     again_blocks: tuple[int, ...]
-    """Blocks of each prompt that were held and had to be computed again: its last one, if the prompt ends with it."""
+    """Blocks of each prompt that were held and are computed again: the last one, if the prompt ends with it."""
     begun_at: int
     """The tree's clock at dispatch."""
 
 
 class PredictedIndex:
-    """Holdings as the gateway's own requests and the cached tokens that engines report let expect them.
+    """Holdings predicted from dispatched requests and from the cached tokens that engines report.
 
     Args:
-        default_blocks: Capacity of a replica until its metrics tell.
-        speculative_ttl_seconds: How long blocks count that were sent but not yet seen to be computed.
+        default_blocks: Capacity of a replica until its metrics report it.
+        speculative_ttl_seconds: How long dispatched blocks count before they are known to be computed.
     """
 
     def __init__(self, default_blocks: int, speculative_ttl_seconds: float) -> None:
@@ -62,8 +62,8 @@ class PredictedIndex:
         tree = lease.tree
         self.computed(lease)
         if cached_tokens is not None and len(lease.chains) == 1 and cached_tokens < lease.held_tokens:
-            # The first block predicted but not reused was evicted. What was used no later than it is gone too, unless
-            # that block has been used by somebody else since, or was never known to be computed.
+            # The first block predicted but not reused was evicted. Blocks used no later than it are evicted too, unless
+            # another request has used that block since, or it was never known to be computed.
             lost_at = tree.stamp_at(lease.nodes[0], cached_tokens // lease.chains[0].block_size)
             if 0 < lost_at <= lease.begun_at:
                 tree.forget_until(lost_at)
@@ -72,14 +72,14 @@ class PredictedIndex:
         for prompt, again in zip(lease.chains, lease.again_blocks, strict=True):
             if again:
                 tree.shadow(prompt.hashes, prompt.reusable_blocks, again)
-        # Which of several prompts an answer belongs to is not told, so copies of answers are known for one alone.
+        # Answers do not say which of several prompts they belong to, so their copies are known for one prompt only.
         prompt_blocks = len(lease.chains[0].hashes) if len(lease.chains) == 1 else None
         for chain in filled:
             if prompt_blocks is not None:
                 again = tree.match(chain.hashes, len(chain.hashes), 0.0) - prompt_blocks
                 if again > 0:
                     tree.shadow(chain.hashes, prompt_blocks, again)
-            # Full blocks of generated tokens that cannot be read take their place in the queue like any other.
+            # Full blocks of generated tokens without text occupy capacity like any other.
             full, rest = divmod(chain.tokens, chain.block_size)
             unknown = map(BlockHash, tree.unknown(full - len(chain.hashes)))
             node = tree.insert([*chain.hashes, *unknown], 0.0, partial=rest > 0)
@@ -104,7 +104,7 @@ class PredictedIndex:
             self._trees[target] = RadixTree(tree.capacity_blocks, self._ttl)
 
     def forget(self, replica: ReplicaId) -> None:
-        """A replica has left: nothing of it is kept."""
+        """A replica has left: forget all of it."""
         for target in [target for target in self._trees if target.replica == replica]:
             del self._trees[target]
 

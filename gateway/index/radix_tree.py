@@ -103,7 +103,7 @@ class RadixTree:
                 node = self._add(node, array("Q", hashes[depth:]), depth, now, stamp=0)
                 break
             if not child.computed and now - child.created_at > self._ttl:
-                child.created_at = now  # sent once more: worth believing once more
+                child.created_at = now  # dispatched again: counts for another TTL
             depth = _common(child, hashes, total)
             node = child if depth == child.depth + len(child.hashes) else self._split(child, depth)
         if partial:
@@ -116,8 +116,8 @@ class RadixTree:
     def shadow(self, hashes: Sequence[BlockHash], start: int, count: int) -> None:
         """Blocks ``start`` to ``start + count`` of a held chain were computed again: the engine now has them twice.
 
-        Engines do not merge equal blocks. The new copies are what the chain stands for from now on; the old ones can
-        not be told from them, but keep their place in the queue until they are evicted.
+        Engines do not merge equal blocks. From now on the chain refers to the new copies. The old ones have the same
+        content and occupy capacity until they are evicted.
         """
         parent = self.insert(hashes[:start], 0.0)
         end = self.insert(hashes[: start + count], 0.0)
@@ -130,7 +130,7 @@ class RadixTree:
         self._evict()
 
     def unknown(self, count: int) -> "array[int]":
-        """Names for blocks whose content nobody can ask for."""
+        """Unique hashes for blocks of unknown content, which no request can match."""
         return array("Q", itertools.islice(self._unknown, count))
 
     def computed(self, node: Node) -> None:
@@ -152,7 +152,7 @@ class RadixTree:
         self._evict()
 
     def withdraw(self, node: Node) -> None:
-        """A request that ended with this node never ran: take away what only it had brought."""
+        """A request that ended with this node never ran: remove the blocks that only it had added."""
         current = self._unpinned(node)
         while not current.computed and not current.children and current.pins == 0 and current.parent is not None:
             parent = current.parent

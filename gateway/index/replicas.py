@@ -1,10 +1,11 @@
-"""The index: for each target the best belief there is about its cache.
+"""The prefix index of this gateway: combines KV events, in-flight requests and predictions for each target.
 
-While a target's KV events are complete, they decide, together with what is on its way there. While they are not (an
-engine without events, a broken stream), what was sent there does, and both where the events are right but do not
-tell all. What was sent is followed in any case, so that a broken stream finds a belief to fall back on.
+While a target's KV events are complete, they decide, together with the blocks of in-flight requests. Without events, or
+while their stream is broken, the prediction from dispatched requests decides; while events are rebuilt, the larger of
+both. Predictions are always kept up to date, so that they can take over at any time.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,12 +14,77 @@ from gateway.core.ids import ModelId, ReplicaId, Target
 from gateway.core.kv_events import AllBlocksCleared, FeedState, IndexSource, KvEvent, Medium
 from gateway.core.ports import BlockHasher, Holding, IndexState, Lease
 from gateway.index.event_holdings import EventHoldings
-from gateway.index.inflight import InflightBlocks
 from gateway.index.predicted import PredictedIndex, PredictedLease
+
+_LINGER_SECONDS = 2.0
+"""How long blocks of a finished request count without an event that says so. Events follow within milliseconds; this
+covers a slow network and a busy gateway."""
+
+
+class InflightBlocks:
+    """Blocks of in-flight and just finished requests: chain hashes by target, counted per request.
+
+    An engine can reuse a block as soon as it is scheduled; the event arrives a step later. Without these blocks a burst
+    of one new prefix would be spread over the fleet, and the next turn of a fast conversation would be a miss.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[Target, dict[int, int]] = {}
+        self._leaving: deque[tuple[float, Target, Sequence[int]]] = deque()
+
+    def add(self, target: Target, hashes: Sequence[int]) -> None:
+        """Add the blocks of a request."""
+        counts = self._blocks.setdefault(target, {})
+        for block in hashes:
+            counts[block] = counts.get(block, 0) + 1
+
+    def leave(self, target: Target, hashes: Sequence[int], now: float) -> None:
+        """The request has ended: its blocks count ``_LINGER_SECONDS`` longer."""
+        # A gateway that only receives requests of peers never looks anything up, so expire here as well.
+        self.expire(now)
+        if hashes:
+            self._leaving.append((now + _LINGER_SECONDS, target, hashes))
+
+    def remove(self, target: Target, hashes: Sequence[int]) -> None:
+        """Remove the blocks of a request."""
+        counts = self._blocks.get(target)
+        if counts is None:
+            return
+        for block in hashes:
+            count = counts.get(block, 0)
+            if count > 1:
+                counts[block] = count - 1
+            elif count:
+                del counts[block]
+
+    def expire(self, now: float) -> None:
+        """Remove blocks of requests that ended long enough ago."""
+        while self._leaving and self._leaving[0][0] <= now:
+            _, target, hashes = self._leaving.popleft()
+            self.remove(target, hashes)
+
+    def lost(self, target: Target, block: int) -> None:
+        """A KV event removed a block: forget it for all requests."""
+        counts = self._blocks.get(target)
+        if counts:
+            counts.pop(block, None)
+
+    def clear(self, target: Target) -> None:
+        """Forget all blocks of a target."""
+        self._blocks.pop(target, None)
+
+    def extend(self, target: Target, hashes: Sequence[int], depth: int, limit: int) -> int:
+        """Depth of a chain that is held up to ``depth``, continued by in-flight blocks; at most ``limit``."""
+        counts = self._blocks.get(target)
+        if counts:
+            while depth < limit and hashes[depth] in counts:
+                depth += 1
+        return depth
+
 
 _ALL_BUT = 0.01
 """Share of an engine's blocks that may be unaccounted for in a part that counts as complete: blocks that are not full
-have no name. What is unaccounted for is missing from the belief, never promised."""
+are in no event. Unaccounted blocks are missing from the index and never count as held."""
 
 _NOTHING = Holding(0, 0)
 
@@ -37,10 +103,10 @@ class ReplicaIndex:
     Args:
         hasher: From an engine's tokens to chain hashes.
         model_of: The model each replica serves.
-        worth: What a cached token on each medium is worth, 1 for one on the GPU.
-        default_blocks: Capacity of a target until its metrics tell.
-        speculative_ttl_seconds: How long blocks count that were sent to a target without events but not yet seen to be
-            computed.
+        worth: Weight of a cached token on each medium, 1 for the GPU.
+        default_blocks: Capacity of a target until its metrics report it.
+        speculative_ttl_seconds: How long dispatched blocks of a target without events count before they are
+            known to be computed.
     """
 
     def __init__(
@@ -73,13 +139,13 @@ class ReplicaIndex:
     def begin(self, chains: Sequence[BlockChain], target: Target, now: float) -> Lease:
         """See ``PrefixIndex``."""
         feed = self._feeds.get(target)
-        # Before the prediction takes the request's blocks in, and only where it alone does not decide.
-        told = self.holdings(chains, [target], now)[0].tokens if feed is FeedState.REBUILDING else 0
+        # Computed before the prediction includes the request's own blocks.
+        held = self.holdings(chains, [target], now)[0].tokens if feed is FeedState.REBUILDING else 0
         predicted = self._predicted.begin(chains, target, now)
         if target in self._uncached:
             return _Lease(target, 0, predicted)
         if feed is not FeedState.LIVE:
-            return _Lease(target, max(told, predicted.held_tokens), predicted)
+            return _Lease(target, max(held, predicted.held_tokens), predicted)
         fresh: list[int] = []
         held = 0
         for chain in chains:
@@ -127,13 +193,13 @@ class ReplicaIndex:
         self._predicted.set_capacity(target, self._default_blocks if blocks is None else blocks)
 
     def remove(self, target: Target) -> None:
-        """See ``PrefixIndex``. What events have told goes when events say so."""
+        """See ``PrefixIndex``. Blocks known from events stay until events remove them."""
         self._predicted.remove(target)
         if self._feeds.get(target, FeedState.OFF) is FeedState.OFF:
             self.clear(target)
 
     def forget(self, replica: ReplicaId) -> None:
-        """A replica has left: nothing of it is kept. Requests still running there keep their lease, harmlessly."""
+        """A replica has left: forget all of it. Leases of requests still running there have no effect then."""
         for target in [target for target in {*self._feeds, *self._capacity} if target.replica == replica]:
             self.clear(target)
             self._feeds.pop(target, None)

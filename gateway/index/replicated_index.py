@@ -1,7 +1,7 @@
-"""An index that several gateways keep together: what one sends, the others expect where it was sent.
+"""A prefix index that is replicated between gateways.
 
-What a request does to the index of its own gateway (begin, computed, complete, abandon) it does a moment later to those
-of the others. Only hashes travel, which are made with the space's salt.
+Each operation of a request on its gateway's index (begin, computed, complete, abandon) is repeated on the indexes of
+the peers. Only hashes are sent, which are computed with the space's salt.
 """
 
 from array import array
@@ -16,8 +16,9 @@ from gateway.core.block_chain import BlockChain
 from gateway.core.ids import BlockHash, ReplicaId, Target
 from gateway.core.ports import Holding, IndexState, Lease, PrefixIndex
 
-_MOST_BLOCKS = 65_536
-"""Blocks of requests that wait to be told: half a mebibyte. Others' requests are not told then: they cost hits only."""
+_MAX_BLOCKS = 65_536
+"""Most blocks of requests that wait to be sent: half a mebibyte. Requests beyond are not sent, which only costs
+hits."""
 
 
 class _RouteStage(IntEnum):
@@ -31,10 +32,10 @@ class _Chain(msgspec.Struct, array_like=True):
     """A chain.
 
     Attributes:
-        hashes: Little-endian u64 each. With ``after``, only those behind the prompt's.
+        hashes: Little-endian u64 each. With ``after``, only those behind the prompt's hashes.
         block_size: Tokens per block.
         tokens: Length of the whole prompt.
-        after: Position of the prompt it goes on from; -1 for none.
+        after: Position of the prompt that it continues; -1 for none.
     """
 
     hashes: bytes
@@ -44,15 +45,15 @@ class _Chain(msgspec.Struct, array_like=True):
 
 
 class _RouteMessage(msgspec.Struct, array_like=True):
-    """What became of a request.
+    """One operation of a request.
 
     Attributes:
-        what: One of ``_RouteStage``.
-        number: The request's.
-        replica: Where it was sent; with ``BEGIN``.
-        rank: Likewise.
-        cached_tokens: What the engine reported; with ``COMPLETE``.
-        chains: Its prompts; with ``COMPLETE`` what it left in the cache.
+        what: The operation.
+        number: Number of the request at its gateway.
+        replica: Its replica; with ``BEGIN``.
+        rank: Its rank; with ``BEGIN``.
+        cached_tokens: Reported by the engine; with ``COMPLETE``.
+        chains: Its prompts; with ``COMPLETE`` the chains it left in the cache.
     """
 
     what: _RouteStage
@@ -68,7 +69,7 @@ _decoder = msgspec.msgpack.Decoder(list[_RouteMessage])
 
 @dataclass(slots=True, eq=False)
 class _ReplicatedLease:
-    """A request of this gateway; ``number`` is None if it is not told."""
+    """A request of this gateway; ``number`` is None if it is not sent to peers."""
 
     inner: Lease
     number: int | None
@@ -94,26 +95,26 @@ class ReplicatedIndex:
 
     Args:
         inner: The index of this gateway.
-        knows: Whether there is such a target.
+        is_known: Whether this gateway has the target.
     """
 
-    def __init__(self, inner: PrefixIndex, knows: Callable[[Target], bool]) -> None:
+    def __init__(self, inner: PrefixIndex, is_known: Callable[[Target], bool]) -> None:
         self._inner = inner
-        self._knows = knows
+        self._is_known = is_known
         self._steps: list[
             tuple[_RouteStage, int, Target | None, int | None, Sequence[BlockChain], Sequence[BlockChain]]
         ] = []
         self._waiting_blocks = 0
         self._number = 0
-        self._heard: dict[str, dict[int, _PeerRequest]] = {}
+        self._peer_requests: dict[str, dict[int, _PeerRequest]] = {}
 
-    # Of this gateway's requests
+    # Requests of this gateway
 
     def begin(self, chains: Sequence[BlockChain], target: Target, now: float) -> Lease:
         """See ``PrefixIndex``."""
         inner = self._inner.begin(chains, target, now)
         blocks = 1 + sum(len(chain.hashes) for chain in chains)
-        if self._waiting_blocks + blocks > _MOST_BLOCKS:
+        if self._waiting_blocks + blocks > _MAX_BLOCKS:
             return _ReplicatedLease(inner, None, chains)
         self._waiting_blocks += blocks
         self._number += 1
@@ -159,9 +160,9 @@ class ReplicatedIndex:
         """See ``PrefixIndex``."""
         return self._inner.state(target)
 
-    # Of others'
+    # Requests of peers
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - what is over is of no use
+    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - ended requests are not sent again
         """See ``Replicated``."""
         if not self._steps:
             return None
@@ -174,20 +175,20 @@ class ReplicatedIndex:
                     target.replica if target else "",
                     target.rank if target else 0,
                     cached,
-                    [_written(chain, prompts) for chain in chains],
+                    [_encode_chain(chain, prompts) for chain in chains],
                 )
                 for what, number, target, cached, chains, prompts in steps
             ]
         )
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:
+    def heard(self, peer: str, message: bytes, now: float) -> None:
         """See ``Replicated``."""
-        requests = self._heard.setdefault(peer, {})
-        for step in _decoder.decode(told):
+        requests = self._peer_requests.setdefault(peer, {})
+        for step in _decoder.decode(message):
             if step.what is _RouteStage.BEGIN:
                 target = Target(ReplicaId(step.replica), step.rank)
-                if self._knows(target):
-                    chains = [_read(chain, ()) for chain in step.chains]
+                if self._is_known(target):
+                    chains = [_decode_chain(chain, ()) for chain in step.chains]
                     requests[step.number] = _PeerRequest(self._inner.begin(chains, target, now), chains)
             elif step.what is _RouteStage.COMPUTED:
                 self._computed(requests.get(step.number))
@@ -195,8 +196,8 @@ class ReplicatedIndex:
                 self._end(step, requests.pop(step.number, None), now)
 
     def missed(self, peer: str, now: float) -> None:
-        """See ``Replicated``. Its requests may have ended unheard: what was computed is taken to be there."""
-        for request in self._heard.pop(peer, {}).values():
+        """See ``Replicated``. Its requests may have ended without a message: computed prompts count as held."""
+        for request in self._peer_requests.pop(peer, {}).values():
             if request.computed:
                 self._inner.complete(request.lease, None, request.chains, now)
             else:
@@ -220,39 +221,39 @@ class ReplicatedIndex:
         if request is None:
             return
         if step.what is _RouteStage.COMPLETE:
-            filled = [_read(chain, request.chains) for chain in step.chains]
+            filled = [_decode_chain(chain, request.chains) for chain in step.chains]
             self._inner.complete(request.lease, step.cached_tokens, filled, now)
         else:
             self._inner.abandon(request.lease)
 
 
-def _written(chain: BlockChain, prompts: Sequence[BlockChain]) -> _Chain:
-    """A chain to be told; of one that goes on from a prompt, which peers know, what comes behind."""
+def _encode_chain(chain: BlockChain, prompts: Sequence[BlockChain]) -> _Chain:
+    """Encode a chain; of a chain that continues a prompt, only the blocks behind it, as peers have the prompt."""
     for position, prompt in enumerate(prompts):
         length = len(prompt.hashes)
-        # A hash stands for all that is before it.
+        # A chain hash covers all blocks before it.
         if length and len(chain.hashes) >= length and chain.hashes[length - 1] == prompt.hashes[-1]:
-            return _Chain(_packed(chain.hashes[length:]), chain.block_size, chain.tokens, position)
-    return _Chain(_packed(chain.hashes), chain.block_size, chain.tokens)
+            return _Chain(_pack_hashes(chain.hashes[length:]), chain.block_size, chain.tokens, position)
+    return _Chain(_pack_hashes(chain.hashes), chain.block_size, chain.tokens)
 
 
-def _read(chain: _Chain, prompts: Sequence[BlockChain]) -> BlockChain:
-    hashes = _unpacked(chain.hashes)
+def _decode_chain(chain: _Chain, prompts: Sequence[BlockChain]) -> BlockChain:
+    hashes = _unpack_hashes(chain.hashes)
     if chain.after >= 0:
         hashes = [*prompts[chain.after].hashes, *hashes]
     if chain.block_size < 1 or chain.tokens < len(hashes) * chain.block_size:
-        raise ValueError("no chain has more blocks than tokens")
+        raise ValueError("a chain has more blocks than its tokens fill")
     return BlockChain(hashes, chain.block_size, chain.tokens)
 
 
-def _packed(hashes: Sequence[BlockHash]) -> bytes:
+def _pack_hashes(hashes: Sequence[BlockHash]) -> bytes:
     packed = array("Q", hashes)
     if byteorder == "big":
         packed.byteswap()
     return packed.tobytes()
 
 
-def _unpacked(data: bytes) -> list[BlockHash]:
+def _unpack_hashes(data: bytes) -> list[BlockHash]:
     hashes = array("Q", data)
     if byteorder == "big":
         hashes.byteswap()

@@ -1,8 +1,8 @@
 """A map from 64-bit keys to small numbers, 17 bytes an entry instead of the hundred and more of a ``dict`` of ints.
 
-A slot is a position in arrays: here in ``keys``, and in whatever columns the owner keeps beside. Buckets are chains
+A slot is a position in arrays: in ``keys``, and in the columns that the owner keeps in addition. Buckets are chains
 through the slots (``_next``), and their number grows by one with each entry (linear hashing, W. Litwin 1980): there is
-never a moment at which the whole table is moved, which with millions of entries would hold up every request.
+never a rehash of the whole table, which with millions of entries would delay every request.
 
 Keys are used as they are, so they should be hashes: their low bits choose the bucket.
 """
@@ -19,7 +19,7 @@ class SlotMap:
     """Keys and their slots. Slots start at 1 and are reused.
 
     Attributes:
-        keys: The key of each slot; what stands in a free slot means nothing.
+        keys: The key of each slot; undefined for free slots.
         count: Keys in the map.
     """
 

@@ -1,4 +1,8 @@
-"""KV events from the engines into the index."""
+"""Follows the KV events of every replica and applies them to the index.
+
+In: ZeroMQ event streams, replicas' facts and restarts. Out: calls of ``EventIndex``, a report per feed. Start with
+``feeds`` (all replicas), then ``feed`` (one target) and ``order`` (sequence numbers, gaps and replays, without I/O).
+"""
 
 from gateway.kv_events.feed import FeedReport
 from gateway.kv_events.feeds import FeedPlan, KvFeeds

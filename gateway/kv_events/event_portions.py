@@ -1,4 +1,4 @@
-"""Events in portions that are neither too small to be worth the trouble nor too large to be done at one go."""
+"""Joins small events and splits large ones, so that each can be applied in one short step."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,17 +6,17 @@ from gateway.core.kv_events import BlockRemoved, BlockStored, KvEvent
 from gateway.core.prompt import TOKEN_BYTES
 
 PIECE_BLOCKS = 128
-"""Blocks taken over in one step. A long prompt's thousands at once would hold up every request."""
+"""Blocks applied in one step. The thousands of blocks of a long prompt at once would delay every request."""
 
 _PIECE_TOKENS = 65_536
-"""Their tokens at most, unless a single block has more: the engine chooses how large blocks are."""
+"""Most tokens of one step, unless a single block has more: the engine chooses the block size."""
 
 
 def pieces(events: Iterable[KvEvent]) -> Iterator[KvEvent]:
-    """The same changes in the same order.
+    """The same changes in the same order, in events of limited size.
 
-    Runs that continue each other become one (SGLang sends every page by itself), and so do removals (vLLM sends every
-    block by itself); long runs become several.
+    Runs that continue each other are joined (SGLang sends one event per page), and so are removals (vLLM sends one
+    event per block); long runs are split.
     """
     alike: list[KvEvent] = []
     blocks = 0

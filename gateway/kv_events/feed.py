@@ -1,4 +1,4 @@
-"""One target's events: from the sockets through their order into the index."""
+"""Follows the events of one target: reads the sockets, orders the batches, applies them to the index."""
 
 import itertools
 import time
@@ -36,13 +36,13 @@ _SMALL_BYTES = 16_384
 
 _REPLAY_BATCHES = 1_000_000
 _REPLAY_SECONDS = 300.0
-"""Most batches, and most time, of one replay; engines keep 10,000 batches. An answer beyond either does not end."""
+"""Limits of one replay; engines keep 10,000 batches. A replay beyond either is treated as endless and given up."""
 
-_SHOWN_TYPES = 10
-"""Types of unreadable events that one log line names at most."""
+_MAX_LOGGED_TYPES = 10
+"""Most types of unreadable events in one log line."""
 
 _RETRY_SECONDS = 30.0
-_CHECK_ENGINE = "see whether the engine runs and its event port can be reached, as it could before"
+_CHECK_ENGINE = "check that the engine runs and that its event port can be reached, as it could before"
 _FAILED_PROBES = 2
 """Probes in a row without an answer after which the events count as lost."""
 
@@ -55,18 +55,18 @@ _log = structlog.get_logger("gateway.kv_events")
 
 @dataclass(frozen=True, slots=True)
 class FeedReport:
-    """One target's events, for people to look at.
+    """State of one target's events, for the admin API.
 
     Attributes:
         rank: Data-parallel rank.
-        state: How far they can be trusted.
-        address: Where they are published.
-        replay_address: Where past ones can be asked for.
-        next_sequence: The batch that should come next; None while that is not known.
-        batches: Batches taken over.
-        gaps: How often some were missing.
-        last_batch_age_seconds: Since the last one; None before the first.
-        problem: What keeps them from coming, if it is known.
+        state: How far the indexed events can be trusted.
+        address: ZeroMQ address of the live batches.
+        replay_address: ZeroMQ address for replays; None without one.
+        next_sequence: Sequence number of the next batch; None while it is unknown.
+        batches: Batches applied.
+        gaps: How often batches were missing.
+        last_batch_age_seconds: Time since the last batch; None before the first.
+        problem: Why no events arrive, if it is known.
     """
 
     rank: int
@@ -100,14 +100,14 @@ class Feed:
     """Follows the events of one target.
 
     Args:
-        target: Whose.
-        source: Where they are.
-        context: ZeroMQ's.
-        pump: Whom to ask for time on the event loop.
-        index: What they are for.
-        observer: Who counts them.
-        settings: Times.
-        fix: What to change at the engine when nothing comes, as half a sentence.
+        target: The target.
+        source: Addresses of its events.
+        context: ZeroMQ context.
+        scheduler: Runs this feed's steps on the event loop.
+        index: The events are applied to it.
+        observer: Counts the events.
+        settings: Limits and time-outs.
+        fix: What to change at the engine when no events arrive, as half a sentence for the log.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Feed:
         source: EventSource,
         *,
         context: Context,
-        pump: WorkScheduler,
+        scheduler: WorkScheduler,
         index: EventIndex,
         observer: EventObserver,
         settings: IngestSettings,
@@ -125,34 +125,34 @@ class Feed:
         self.source = source
         self._target = target
         self._context = context
-        self._pump = pump
+        self._scheduler = scheduler
         self._index = index
         self._observer = observer
         self._settings = settings
-        self._most_bytes = settings.max_batch_mib * 2**20
+        self._max_bytes = settings.max_batch_mib * 2**20
         self._order = BatchOrder(replays=source.replay is not None)
-        self._work: deque[Iterator[Action]] = deque()
+        self._actions: deque[Iterator[Action]] = deque()
         self._events: Iterator[KvEvent] = iter(())
         self._reading: _Reading | None = None
         self._replay: Replay | None = None
-        self._replay_began = self._replay_heard_at = 0.0
+        self._replay_began = self._replay_received_at = 0.0
         self._replay_batches = 0
         self._linked = False
-        self._started_at = self._heard_at = self._probed_at = time.monotonic()
+        self._started_at = self._received_at = self._probed_at = time.monotonic()
         self._batches = 0
         self._gaps = 0
-        self._owed_since: float | None = None
+        self._expected_since: float | None = None
         self._failed_probes = 0
         self._retry_at: float | None = None
         self._resume_at: float | None = None
-        self._alarm = LogLimiter(target, source.problem, fix)
-        self._stranger = False
+        self._reporter = LogLimiter(target, source.problem, fix)
+        self._foreign_peer = False
         self._subscription = self._subscribe()
         index.set_feed(target, FeedState.CONNECTING)
         self._wake()
 
     def report(self, now: float) -> FeedReport:
-        """How it stands."""
+        """The state at ``now`` (monotonic seconds)."""
         return FeedReport(
             rank=self._target.rank,
             state=self._order.state,
@@ -161,31 +161,31 @@ class Feed:
             next_sequence=self._order.next,
             batches=self._batches,
             gaps=self._gaps,
-            last_batch_age_seconds=round(now - self._heard_at, 3) if self._batches else None,
-            problem=self._alarm.problem,
+            last_batch_age_seconds=round(now - self._received_at, 3) if self._batches else None,
+            problem=self._reporter.problem,
         )
 
     def restarted(self, started_at: float) -> None:
         """The engine's process is a new one since ``started_at``, Unix time at the engine."""
-        self._do(self._order.restarted(started_at))
+        self._enqueue(self._order.restarted(started_at))
 
     def answered(self, since: float, now: float) -> None:
-        """The target has computed blocks at some time after ``since``: an event about them should have come or come."""
+        """The target has computed blocks after ``since``: an event about them has been sent or will be."""
         if since < self._started_at:
-            return  # told, perhaps, to a connection that is no more
-        if self._owed_since is None and (not self._batches or self._heard_at < since):
-            self._owed_since = now
+            return  # it may have been sent to the previous connection
+        if self._expected_since is None and (not self._batches or self._received_at < since):
+            self._expected_since = now
 
     def step(self) -> bool:
         """See ``PortionedWork``."""
         try:
             return self._step()
-        except Exception:  # noqa: BLE001 - one feed's trouble must not stop the others
+        except Exception:  # noqa: BLE001 - a failing feed must not stop the others
             self._fail()
             return False
 
     def _step(self) -> bool:
-        if self._index.advance(self._target) or self._work_on():
+        if self._index.advance(self._target) or self._next_action():
             return True
         if self._reading is not None:
             self._read_on(self._reading)
@@ -198,18 +198,18 @@ class Feed:
             return self._read_replay(self._replay)
         return self._read_live()
 
-    def _work_on(self) -> bool:
+    def _next_action(self) -> bool:
         """Apply the next event, or take the next action. Returns False when there is none."""
         event = next(self._events, None)
         if event is not None:
             self._index.apply(self._target, event)
             return True
-        while self._work:
-            action = next(self._work[0], None)
+        while self._actions:
+            action = next(self._actions[0], None)
             if action is not None:
-                self._take(action)
+                self._execute(action)
                 return True
-            self._work.popleft()
+            self._actions.popleft()
         return False
 
     def _read_on(self, reading: _Reading) -> None:
@@ -222,7 +222,7 @@ class Feed:
             self._received(reading.sequence, batch, reading.size, replayed=reading.replayed)
 
     def tick(self, now: float) -> None:
-        """Time passes; called about twice a second."""
+        """Check time-outs; called about twice a second."""
         try:
             self._tick(now)
         except Exception:  # noqa: BLE001 - as above
@@ -235,61 +235,61 @@ class Feed:
                 return
             self._resume_at = None
             if self._linked:
-                self._do(self._order.connected())
-        if self._work:
-            # Whatever has come meanwhile lies unread behind this work: no time limit of the engine's has passed.
-            self._replay_heard_at = now
+                self._enqueue(self._order.connected())
+        if self._actions:
+            # Received batches are not read before these actions are done, so no time-out of the engine counts.
+            self._replay_received_at = now
             return
-        self._do(self._order.tick(now))
+        self._enqueue(self._order.tick(now))
         if self._replay is not None:
-            if now - self._replay_heard_at > settings.replay_timeout_seconds:
+            if now - self._replay_received_at > settings.replay_timeout_seconds:
                 self._replay_failed(now)
             elif now - self._replay_began > _REPLAY_SECONDS:
                 self._replay_endless(now)
         elif self._retry_at is not None and now >= self._retry_at:
             self._retry_at = None
-            self._do(self._order.retry())
-        elif self._linked and now - max(self._heard_at, self._probed_at) > settings.probe_seconds:
+            self._enqueue(self._order.retry())
+        elif self._linked and now - max(self._received_at, self._probed_at) > settings.probe_seconds:
             self._probed_at = now
-            self._do(self._order.probe())
-        if not self._work and self._order.state in (FeedState.LIVE, FeedState.REBUILDING):
+            self._enqueue(self._order.probe())
+        if not self._actions and self._order.state in (FeedState.LIVE, FeedState.REBUILDING):
             self._audit()
-        self._look_for_silence(now)
+        self._check_silence(now)
 
     def close(self) -> None:
         """Stop following."""
-        self._pump.forget(self)
+        self._scheduler.forget(self)
         self._end_replay()
         self._subscription.close()
         self._index.set_feed(self._target, FeedState.OFF)
         self._index.clear(self._target)
 
     def _fail(self) -> None:
-        """Something went wrong that should not: forget this target's events, and begin anew after a while."""
+        """An unexpected error: clear this target's events and start again after ``_RETRY_SECONDS``."""
         _log.exception("kv_events_failed", replica=self._target.replica, rank=self._target.rank)
-        self._work.clear()
+        self._actions.clear()
         self._events = iter(())
         self._reading = None
         if self._resume_at is not None:
-            return  # forgetting is what failed: what there is stays unused until events can be followed again
+            return  # clearing failed: the target stays in the failed state until events are followed again
         self._end_replay()
-        self._do(self._order.failed())
+        self._enqueue(self._order.failed())
         self._resume_at = time.monotonic() + _RETRY_SECONDS
 
     def _wake(self) -> None:
-        self._pump.wake(self)
+        self._scheduler.wake(self)
 
-    def _do(self, actions: Iterator[Action]) -> None:
-        """Queue what has to be done, if there is anything."""
-        if not self._work:
+    def _enqueue(self, actions: Iterator[Action]) -> None:
+        """Queue actions, if there are any."""
+        if not self._actions:
             first = next(actions, None)
             if first is None:
                 return
             actions = itertools.chain((first,), actions)
-        self._work.append(actions)
+        self._actions.append(actions)
         self._wake()
 
-    def _take(self, action: Action) -> None:
+    def _execute(self, action: Action) -> None:
         match action:
             case Apply(batch):
                 self._count(batch)
@@ -310,43 +310,41 @@ class Feed:
 
     def _link_changed(self, *, linked: bool) -> None:
         if not linked and not self._linked:
-            self._stranger = True  # ZeroMQ itself tries again, ever more slowly
+            self._foreign_peer = True  # ZeroMQ reconnects with increasing delays
             return
-        self._stranger = False
+        self._foreign_peer = False
         self._linked = linked
         self._started_at = time.monotonic()
-        self._owed_since = None
+        self._expected_since = None
         if linked:
-            self._alarm.end()
-            self._alarm.fix = _CHECK_ENGINE  # it is set up as it should be
-            self._do(self._order.connected())
+            self._reporter.end()
+            self._reporter.fix = _CHECK_ENGINE  # the engine is set up correctly
+            self._enqueue(self._order.connected())
         else:
             self._end_replay()
-            # What the socket still holds may be from an engine that is gone.
+            # Batches in the socket may be from an engine process that has ended.
             self._reading = None
             self._subscription.close()
             self._subscription = self._subscribe()
-            self._do(self._order.lost())
+            self._enqueue(self._order.lost())
 
     def _subscribe(self) -> Subscription:
-        return Subscription(
-            self._context, self.source.events, self.source.topic, self._wake, most_bytes=self._most_bytes
-        )
+        return Subscription(self._context, self.source.events, self.source.topic, self._wake, max_bytes=self._max_bytes)
 
     def _read_live(self) -> bool:
         try:
             frame = self._subscription.receive()
         except FrameUnreadable:
             self._observer.on_kv_events(self._target.replica, "unknown", 1)
-            return True  # if it was one of the engine's, its number will be missing
+            return True  # if it was a batch, the next one shows the gap
         if frame is None:
             return False
         sequence, payload = frame
         if sequence < 0:  # the end mark of replays, which no live batch carries
             self._observer.on_kv_events(self._target.replica, "unknown", 1)
             return True
-        self._heard_at = time.monotonic()
-        self._owed_since = None
+        self._received_at = time.monotonic()
+        self._expected_since = None
         self._open(sequence, payload, replayed=False)
         return True
 
@@ -357,16 +355,16 @@ class Feed:
             return True
         if frame is None:
             return False
-        self._replay_heard_at = time.monotonic()
+        self._replay_received_at = time.monotonic()
         sequence, payload = frame
         if sequence < 0:
             self._failed_probes = 0
             self._end_replay()
-            self._do(self._order.replay_ended())
+            self._enqueue(self._order.replay_ended())
             return True
         self._replay_batches += 1
         if self._replay_batches > _REPLAY_BATCHES:
-            self._replay_endless(self._replay_heard_at)
+            self._replay_endless(self._replay_received_at)
             return True
         self._open(sequence, payload, replayed=True)
         return True
@@ -385,9 +383,9 @@ class Feed:
 
     def _received(self, sequence: int, batch: EventBatch, size: int, *, replayed: bool) -> None:
         if replayed:
-            self._do(self._order.replayed(sequence, batch, size))
+            self._enqueue(self._order.replayed(sequence, batch, size))
         else:
-            self._do(self._order.live(sequence, batch, time.monotonic(), size))
+            self._enqueue(self._order.live(sequence, batch, time.monotonic(), size))
 
     def _count(self, batch: EventBatch) -> None:
         self._batches += 1
@@ -398,15 +396,15 @@ class Feed:
             return
         lost = {event.type for event in batch.events if isinstance(event, UnknownEvent) and event.is_loss}
         if lost:
-            self._alarm.warn("kv_events_unreadable", types=sorted(lost)[:_SHOWN_TYPES])
+            self._reporter.warn("kv_events_unreadable", types=sorted(lost)[:_MAX_LOGGED_TYPES])
 
     def _ask(self, start: int) -> None:
         self._end_replay()
         assert self.source.replay is not None
-        self._replay_began = self._replay_heard_at = now = time.monotonic()
+        self._replay_began = self._replay_received_at = now = time.monotonic()
         self._replay_batches = 0
         try:
-            self._replay = Replay(self._context, self.source.replay, start, self._wake, most_bytes=self._most_bytes)
+            self._replay = Replay(self._context, self.source.replay, start, self._wake, max_bytes=self._max_bytes)
         except zmq.ZMQError:
             self._replay_failed(now)
 
@@ -419,47 +417,49 @@ class Feed:
 
     def _replay_failed(self, now: float) -> None:
         self._failed_probes += 1
-        self._alarm.warn(
+        self._reporter.warn(
             "kv_events_replay_failed", address=self.source.replay, seconds=self._settings.replay_timeout_seconds
         )
         self._give_up_replay(now)
 
     def _replay_endless(self, now: float) -> None:
-        self._alarm.warn("kv_events_replay_endless", address=self.source.replay, batches=self._replay_batches)
+        self._reporter.warn("kv_events_replay_endless", address=self.source.replay, batches=self._replay_batches)
         self._give_up_replay(now)
 
     def _give_up_replay(self, now: float) -> None:
         self._end_replay()
-        self._do(self._order.replay_failed())
+        self._enqueue(self._order.replay_failed())
         self._retry_at = now + _RETRY_SECONDS
 
     def _audit(self) -> None:
-        """Compare what was told with what the engine has room for."""
+        """Compare the stored blocks with the capacity of the engine."""
         if self._index.is_impossible(self._target):
-            # vLLM tells of blocks that were only reused as if they were new ones, where a client asks for it.
-            self._alarm.warn(
+            # vLLM reports reused blocks as stored if a client asks for it.
+            self._reporter.warn(
                 "kv_events_impossible",
-                problem="more blocks were told of than the engine has",
+                problem="the events store more blocks than the engine has",
                 fix="keep clients from sending vllm_xargs.kv_cache_report_mode",
             )
-            self._do(self._order.refuted())
+            self._enqueue(self._order.refuted())
         elif self._order.state is FeedState.REBUILDING and self._index.is_complete(self._target):
-            self._do(self._order.completed())
+            self._enqueue(self._order.completed())
 
-    def _look_for_silence(self, now: float) -> None:
+    def _check_silence(self, now: float) -> None:
         limit = self._settings.silent_after_seconds
         if not self._linked:
             if now - self._started_at > limit:
-                answer = "what answers does not publish events" if self._stranger else "nobody answers"
-                self._complain(f"no connection to {self.source.events}: {answer}")
-        elif self._owed_since is not None and now - self._owed_since > limit:
-            self._complain(f"requests were computed, and {self.source.events} has told nothing", mute=True)
+                answer = "the port does not publish events" if self._foreign_peer else "no answer"
+                self._report_silence(f"no connection to {self.source.events}: {answer}")
+        elif self._expected_since is not None and now - self._expected_since > limit:
+            self._report_silence(f"requests were computed, but {self.source.events} sent no event", mute=True)
         elif self._failed_probes >= _FAILED_PROBES:
-            # What comes in order can be believed all the same.
-            self._alarm.raise_(f"{self.source.replay} does not answer", instead="nothing missed is asked for again")
+            # Batches that arrive in order remain valid.
+            self._reporter.raise_(
+                f"{self.source.replay} does not answer", instead="missed batches are not requested again"
+            )
         else:
-            self._alarm.end()
+            self._reporter.end()
 
-    def _complain(self, what: str, *, mute: bool = False) -> None:
-        self._do(self._order.silent(mute=mute))
-        self._alarm.raise_(what, instead="its cache is predicted")
+    def _report_silence(self, what: str, *, mute: bool = False) -> None:
+        self._enqueue(self._order.silent(mute=mute))
+        self._reporter.raise_(what, instead="its cache is predicted")

@@ -1,4 +1,4 @@
-"""Finds every replica's events and follows them."""
+"""Finds the event sources of every replica and runs a ``Feed`` for each."""
 
 import asyncio
 import ipaddress
@@ -27,7 +27,7 @@ _TICK_SECONDS = 0.5
 _ASK_TIMEOUT_SECONDS = 5.0
 _ASK_AGAIN_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
 _END_SECONDS = 0.5
-"""How long the end of ZeroMQ's threads is waited for; they end with the process in any case."""
+"""How long to wait for ZeroMQ's threads to end; they end with the process in any case."""
 
 _CHECK_CONFIGURATION = "check events and replay of this replica in the gateway's configuration"
 _WHERE = {EngineKind.VLLM: "/kv_event_sources", EngineKind.SGLANG: "/server_info"}
@@ -37,7 +37,7 @@ _log = structlog.get_logger("gateway.kv_events")
 
 @dataclass(frozen=True, slots=True)
 class FeedPlan:
-    """What the configuration says about a replica's events.
+    """The configuration of a replica's events.
 
     Attributes:
         host: Host the replica is reached at.
@@ -57,18 +57,18 @@ class _Followed:
     feeds: dict[Target, Feed] = field(default_factory=dict)
     search: asyncio.Task[None] | None = None
     context: Context | None = None
-    told_off: bool = False
+    off_logged: bool = False
 
 
 class KvFeeds:
-    """The feeds of all replicas. An ``Observer``: settled requests tell when events should have come.
+    """The feeds of all replicas. An ``Observer``: settled requests show when events are due.
 
     Args:
         plans: The configuration, by replica.
-        index: What the events are for.
-        engines: For asking engines where they publish.
-        observer: Who counts events.
-        settings: Times.
+        index: The events are applied to it.
+        engines: Asks engines for the addresses of their events.
+        observer: Counts events.
+        settings: Limits and time-outs.
     """
 
     def __init__(
@@ -85,19 +85,19 @@ class KvFeeds:
         self._observer = observer
         self._settings = settings
         self._context: Context | None = None
-        self._pump = WorkScheduler()
+        self._scheduler = WorkScheduler()
         self._tasks = TaskGroupOwner()
         self._started = False
 
     def start(self) -> None:
-        """Begin. Feeds start as their replicas' facts come in, those with an address at once."""
+        """Start. Feeds start once their replica's facts are known, those with a configured address at once."""
         self._started = True
         self._tasks.spawn(self._ticks(), name="kv-events-ticks")
         for replica in self._followed:
             self._begin(replica)
 
     def add(self, replica: ReplicaId, plan: FeedPlan) -> None:
-        """A replica has joined, or its events are to be followed in another way than before."""
+        """A replica has joined, or the configuration of its events has changed."""
         followed = self._followed.get(replica)
         if followed is None:
             self._followed[replica] = _Followed(plan)
@@ -105,7 +105,7 @@ class KvFeeds:
                 self._begin(replica)
             return
         followed.plan = plan
-        followed.told_off = False
+        followed.off_logged = False
         if plan.events == "off":
             self._drop(followed)
         elif followed.facts is None:
@@ -128,7 +128,7 @@ class KvFeeds:
         await asyncio.wait(ended, timeout=_END_SECONDS)
 
     def on_facts(self, replica: ReplicaId, facts: EngineFacts) -> None:
-        """The replica's metrics say something new about its cache, or it is seen for the first time."""
+        """The replica's metrics were read for the first time, or its cache has changed."""
         followed = self._followed.get(replica)
         if followed is None:
             return
@@ -148,19 +148,19 @@ class KvFeeds:
             self._search(replica, followed)
 
     def follows(self, replica: ReplicaId) -> bool:
-        """Whether a replica's events are followed at all, well or not."""
+        """Whether a replica has feeds, in any state."""
         followed = self._followed.get(replica)
         return followed is not None and bool(followed.feeds)
 
     def reports(self, replica: ReplicaId) -> Sequence[FeedReport]:
-        """How a replica's feeds stand, by rank; none where there are no events."""
+        """The state of a replica's feeds, by rank; empty without events."""
         now = time.monotonic()
         followed = self._followed.get(replica)
         feeds = {} if followed is None else followed.feeds
         return [feeds[target].report(now) for target in sorted(feeds)]
 
     def on_settled(self, settlement: Settlement) -> None:
-        """See ``Observer``: a whole answer of a prompt that was not cached must have stored blocks."""
+        """See ``Observer``: a complete answer to a prompt that was not cached must have stored blocks."""
         decision = settlement.decision
         if decision is None or settlement.status != 200:
             return
@@ -179,7 +179,7 @@ class KvFeeds:
         """See ``Observer``."""
 
     def _begin(self, replica: ReplicaId) -> None:
-        """Feeds with an address start at once; the others when facts come in."""
+        """Start feeds with a configured address; the others start with the replica's facts."""
         if self._followed[replica].plan.events not in ("auto", "off"):
             self.on_facts(replica, EngineFacts())
 
@@ -200,7 +200,7 @@ class KvFeeds:
         facts = followed.facts
         assert facts is not None
         if len(facts.ranks) <= 1 and len(sources) == 1:
-            # One rank is one target, whatever number the engine gives it.
+            # A single rank is target 0, also if the engine numbers it differently.
             wanted = {Target(replica, 0): sources[0]}
         else:
             wanted = {Target(replica, source.rank): source for source in sources}
@@ -225,8 +225,8 @@ class KvFeeds:
         for target, source in wanted.items():
             if target not in followed.feeds:
                 self._open(target, source, followed, fix)
-        if not wanted and not followed.told_off:
-            followed.told_off = True
+        if not wanted and not followed.off_logged:
+            followed.off_logged = True
             _log.info("kv_events_off", replica=replica, instead="its cache is predicted", to_change=fix)
 
     async def _sources(self, replica: ReplicaId, followed: _Followed) -> Sequence[EventSource]:
@@ -244,12 +244,12 @@ class KvFeeds:
                 return ()
             except EngineUnavailable as error:
                 if error.status in (401, 403, 404, 405):
-                    return ()  # an older engine, or one that does not want to say
+                    return ()  # an older engine, or one that does not publish it
             await asyncio.sleep(pause)
-        raise AssertionError("asking never ends by itself")
+        raise AssertionError("the loop has no other end")
 
     async def _sources_of_unknown(self, replica: ReplicaId, plan: FeedPlan) -> Sequence[EventSource]:
-        """Of an engine whose metrics cannot be read, so that only trying shows which it is."""
+        """Sources of an engine of unknown kind, because its metrics cannot be read: try each."""
         for kind, path in _WHERE.items():
             try:
                 answer = await self._engines.read(replica, path, _ASK_TIMEOUT_SECONDS)
@@ -266,7 +266,7 @@ class KvFeeds:
                 target,
                 source,
                 context=self._context_for(source, followed),
-                pump=self._pump,
+                scheduler=self._scheduler,
                 index=self._index,
                 observer=self._observer,
                 settings=self._settings,
@@ -286,8 +286,8 @@ class KvFeeds:
         )
 
     def _context_for(self, source: EventSource, followed: _Followed) -> Context:
-        """The context that all sources share, unless a name has to be looked up: ZeroMQ does so in the one thread that
-        serves all sockets of a context, and a name server that does not answer would hold them all up."""
+        """The shared context, or one of its own for a source with a host name: ZeroMQ resolves names in the one thread
+        that serves all sockets of a context, so a slow name server would block all of them."""
         if all(map(_is_numeric, filter(None, (source.events, source.replay)))):
             self._context = self._context or zmq.Context()
             return self._context
@@ -312,7 +312,7 @@ class KvFeeds:
 
 
 def _end(context: Context | None) -> "asyncio.Future[None]":
-    """End a context whose sockets are closed. That waits for a lookup of ZeroMQ's that is under way."""
+    """End a context whose sockets are closed. This waits for a name look-up that is in progress."""
     if context is not None:
         return in_daemon_thread(context.term, name="kv-events-end")
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -321,7 +321,7 @@ def _end(context: Context | None) -> "asyncio.Future[None]":
 
 
 def _is_numeric(address: str) -> bool:
-    """Whether no name has to be looked up for a ZeroMQ address."""
+    """Whether a ZeroMQ address needs no name look-up."""
     scheme, _, rest = address.partition("://")
     host = rest.rpartition(":")[0].strip("[]").partition("%")[0]
     try:

@@ -1,4 +1,4 @@
-"""What a feed says to the operator: loudly, and not with every batch."""
+"""Log messages of a feed, each at most once a minute."""
 
 import time
 
@@ -12,15 +12,15 @@ _log = structlog.get_logger("gateway.kv_events")
 
 
 class LogLimiter:
-    """One target's.
+    """The log messages of one target's feed.
 
     Args:
-        target: Whose.
-        standing: A problem known beforehand; None for none.
-        fix: What to change when nothing comes, as half a sentence.
+        target: The target.
+        standing: A problem known from the engine's configuration; None for none.
+        fix: What to change when no events arrive, as half a sentence.
 
     Attributes:
-        problem: What keeps the events from coming, if anything does.
+        problem: Why no events arrive; None if they do.
         fix: As above.
     """
 
@@ -32,12 +32,12 @@ class LogLimiter:
         self._said_at: dict[str, float] = {}
 
     def warn(self, event: str, **facts: object) -> None:
-        """Something that may happen with every batch."""
+        """Log a warning that may occur with every batch."""
         if self._is_due(event):
             _log.warning(event, replica=self._target.replica, rank=self._target.rank, **facts)
 
     def raise_(self, problem: str, *, instead: str) -> None:
-        """Events do not come as they should."""
+        """Log that events do not arrive."""
         self.problem = self._standing or problem
         if self._is_due("kv_events_silent"):
             _log.error(
@@ -50,7 +50,7 @@ class LogLimiter:
             )
 
     def end(self) -> None:
-        """They come again."""
+        """Events arrive again."""
         self.problem = self._standing
         self._said_at.pop("kv_events_silent", None)
 

@@ -1,11 +1,11 @@
-"""The order of one target's event batches: what to do with each, without sockets and clocks of its own.
+"""The order of one target's event batches: which to apply, and when to ask for a replay. No I/O, no clock.
 
-Batches carry a sequence number that starts at 0 with the engine's process. What is applied has to be all of them, each
-once, in order, from one life of the engine; what cannot be had again is forgotten, and that is said.
+Batches carry a sequence number that starts at 0 with the engine's process. Every batch of one process has to be applied
+once and in order; after a loss that no replay can fill, all blocks are cleared and the state says so.
 
-Two lives of an engine may use the same numbers, so a number alone does not say which batch is meant: its time stamp
-does. A replay is therefore asked for from the last batch that was applied, not from the next: if the engine then shows
-another batch under that number, or none, it has been started anew.
+Two processes of an engine use the same numbers, so a batch is identified by its number and time stamp. A replay is
+requested from the last batch that was applied, not from the next: if the engine has another batch under that number, or
+none, it has been restarted.
 """
 
 import heapq
@@ -16,19 +16,19 @@ from typing import NamedTuple
 from gateway.core.kv_events import AllBlocksCleared, EventBatch, FeedState, UnknownEvent
 
 _REMEMBERED = 1024
-"""Batches whose time stamps are kept, to tell a late copy from a restarted engine."""
+"""Batches whose time stamps are kept, to distinguish a late copy from a restarted engine."""
 
 _WAITING_LIMIT = 20_000
 """Batches that wait for one that is missing. More than engines keep for a replay (10,000)."""
 
 _WAITING_BYTES = 64 * 1024 * 1024
-"""Encoded size of these batches; decoded they take a multiple. What exceeds it is asked for again or forgotten."""
+"""Encoded size of these batches; decoded they take a multiple. Batches beyond are requested again or dropped."""
 
-_MOST_COPIES = 20_000
-"""Batches in a row that may pass for late copies. More are the batches of an engine whose clock was far ahead once."""
+_MAX_COPIES = 20_000
+"""Batches in a row that may count as late copies. More are batches of an engine whose clock was once far ahead."""
 
 _TRIES = 3
-"""Replays in a row that may turn out to have holes: engines drop messages to a reader that is too slow."""
+"""Replays in a row that may have gaps: engines drop messages to a reader that is too slow."""
 
 _PATIENCE_SECONDS = 0.5
 """How long to wait for a missing batch when there is no replay to ask for."""
@@ -36,19 +36,19 @@ _PATIENCE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Take over the events of a batch."""
+    """Apply the events of a batch."""
 
     batch: EventBatch
 
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Forget all that was applied."""
+    """Clear all blocks of the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskReplay:
-    """Ask the engine for its past batches, from a sequence number on."""
+    """Request a replay of past batches, from a sequence number on."""
 
     start: int
 
@@ -65,8 +65,8 @@ class Gap:
     """Batches are missing.
 
     Attributes:
-        expected: The first one missing.
-        got: The one that came instead.
+        expected: The first missing sequence number.
+        got: The one received instead.
     """
 
     expected: int
@@ -91,7 +91,7 @@ class BatchOrder:
         replays: Whether the engine can be asked for past batches.
 
     Attributes:
-        next: Sequence number of the batch that should come next; None while that is not known.
+        next: Sequence number of the next batch; None while it is unknown.
         asking: Whether the answer to a replay is awaited.
     """
 
@@ -104,7 +104,7 @@ class BatchOrder:
         self._stamps: dict[int, float] = {}
         self._last_stamp = 0.0
         self._copies = 0
-        # Batches that came ahead of a missing one, and their sequence numbers as a heap.
+        # Batches received ahead of a missing one, and their sequence numbers as a heap.
         self._waiting: dict[int, _Waiting] = {}
         self._waiting_bytes = 0
         self._numbers: list[int] = []
@@ -126,7 +126,7 @@ class BatchOrder:
         return self._state
 
     def connected(self) -> Iterator[Action]:
-        """The subscription holds, for the first time or again."""
+        """The subscription is connected, for the first time or again."""
         self._linked = True
         self._heard = self._mute = False
         self._replays = self._offers_replays
@@ -135,44 +135,44 @@ class BatchOrder:
             yield from self._ask(probing=False)
         else:
             if self.next is not None:
-                # What came while nobody listened is lost.
+                # Batches sent while the subscription was down are lost.
                 yield from self._forget()
             yield from self._settle()
 
     def lost(self) -> Iterator[Action]:
-        """The subscription does not hold any more."""
+        """The subscription is disconnected."""
         self._linked = self.asking = False
         self._drop_waiting()
         yield from self._enter(FeedState.CONNECTING)
 
     def restarted(self, started_at: float) -> Iterator[Action]:
-        """Something else says that the engine is a new process since ``started_at``, by the engine's clock."""
+        """The engine was restarted at ``started_at`` (its own clock), according to its metrics."""
         if not self._replays and self.next is not None and self._last_stamp >= started_at:
-            return  # its batches have told already, and could not be had again
+            return  # its batches have shown the restart already, and no replay could bring them again
         yield from self._forget()
         if self._linked:
             yield from self.connected()
 
     def failed(self) -> Iterator[Action]:
-        """What was applied is not what it should be: forget it, and wait for ``connected``."""
+        """Applying failed: clear the target and wait for ``connected``."""
         yield from self.lost()
         yield from self._forget()
 
     def probe(self) -> Iterator[Action]:
-        """Nothing has come for a while: ask whether nothing was missed. The state stays as it is."""
+        """No batch has arrived for a while: check with a replay that none was missed. The state does not change."""
         if self._replays and not self.asking and self._state is not FeedState.CONNECTING:
             self._tries = 0
             yield from self._ask(probing=True)
 
     def retry(self) -> Iterator[Action]:
-        """A replay was not answered before: ask for everything once more."""
+        """Repeat a replay that was not answered."""
         if self._replays and not self.asking and self._state is FeedState.REBUILDING:
             self.next = None
             self._tries = 0
             yield from self._ask(probing=False)
 
     def live(self, sequence: int, batch: EventBatch, now: float, size: int = 0) -> Iterator[Action]:
-        """A batch came by the subscription.
+        """A batch was received from the subscription.
 
         Args:
             sequence: Its number.
@@ -187,14 +187,14 @@ class BatchOrder:
         if self.asking:
             self._wait(sequence, batch, size)
         elif self.next is None:
-            # Nothing is known of the past, unless this is its beginning.
+            # Earlier batches are unknown, unless this is the first.
             self._complete = sequence == 0
             self.next = sequence
             yield from self._take(sequence, batch)
             yield from self._settle()
         elif sequence == self.next and self._replays and batch.timestamp < self._last_stamp:
-            # The right number, and older than what came before it: left over from an engine that was there before, or
-            # a clock that was set back. The engine can tell; until it has, what was applied may lack this batch.
+            # The right number, and older than what came before it: left over from a previous engine process, or
+            # a clock that was set back. A replay decides; until then, this batch may be missing.
             self._tries = 0
             yield from self._enter(FeedState.CONNECTING)
             yield from self._ask(probing=False)
@@ -205,7 +205,7 @@ class BatchOrder:
                 yield from self._settle()
         elif sequence < self.next:
             self._copies += 1
-            if self._copies > _MOST_COPIES or not self._is_copy(sequence, batch):
+            if self._copies > _MAX_COPIES or not self._is_copy(sequence, batch):
                 yield from self._new_life(sequence, batch, size)
         elif sequence in self._waiting:
             return
@@ -220,13 +220,13 @@ class BatchOrder:
                 yield from self._ask(probing=False)
 
     def replayed(self, sequence: int, batch: EventBatch, size: int = 0) -> Iterator[Action]:
-        """A batch came in answer to a replay; arguments as for ``live``."""
+        """A batch of a replay was received; arguments as for ``live``."""
         if not self.asking:
             return
         if not self._begun:
             self._begun = True
             yield from self._begin_replay(sequence, batch)
-            if not self._begun:  # asked anew
+            if not self._begun:  # requested again
                 return
         if self.next is None or sequence == self.next:
             yield from self._take(sequence, batch)
@@ -239,7 +239,7 @@ class BatchOrder:
             return
         if not self._begun:
             if self.next:
-                # The engine has not come so far yet: it is a new one, unless the answer got lost on its way.
+                # The engine has not reached this number: it is a new process, unless the answer was lost.
                 yield from self._forget()
                 self._tries += 1
                 if self._asked_from or self._tries < _TRIES:
@@ -248,7 +248,7 @@ class BatchOrder:
             if self.next is None:
                 yield Clear()
                 self.next = 0
-                # Nothing has ever happened; or it has, and this engine keeps nothing to replay.
+                # No batch was ever sent, or this engine keeps none to replay.
                 self._complete = not self._heard
                 self._replays = not self._heard
         self.asking = False
@@ -272,28 +272,28 @@ class BatchOrder:
         yield from self._settle()
 
     def tick(self, now: float) -> Iterator[Action]:
-        """Time passes: give up a missing batch that nobody can be asked for."""
+        """Give up a missing batch that no replay can bring."""
         if self._waiting and not self.asking and now >= self._waiting_until:
             yield from self._give_up()
             yield from self._settle()
 
     def completed(self) -> Iterator[Action]:
-        """What was applied turned out to account for everything the engine holds."""
+        """The applied events account for all blocks of the engine."""
         if self._state is FeedState.REBUILDING:
             self._complete = True
             yield from self._enter(FeedState.LIVE)
 
     def refuted(self) -> Iterator[Action]:
-        """What was applied cannot be true: begin anew from what comes, as a replay would bring the same."""
+        """The applied events exceed the engine's capacity: clear, without a replay, which would repeat them."""
         yield Clear()
         self._complete = False
         yield from self._settle()
 
     def silent(self, *, mute: bool) -> Iterator[Action]:
-        """Batches should have come and have not.
+        """Batches were due and have not arrived.
 
         Args:
-            mute: The subscription itself brings nothing, so that only a live batch will show that all is well again.
+            mute: The subscription delivers nothing, so only a live batch ends this state.
         """
         self._mute = mute
         yield from self._enter(FeedState.SILENT)
@@ -306,17 +306,17 @@ class BatchOrder:
         yield AskReplay(self._asked_from)
 
     def _begin_replay(self, sequence: int, batch: EventBatch) -> Iterator[Action]:
-        """The first batch of a replay tells whether the engine is still the one that was known."""
+        """The first batch of a replay shows whether the engine is still the same process."""
         if self.next:
             if sequence == self._asked_from and self._stamps.get(sequence) == batch.timestamp:
                 return
             if sequence == self._asked_from and sequence > 0:
-                # Another batch under the same number. What this engine did before it has to be asked for.
+                # Another batch under the same number: a new process. Request its earlier batches.
                 yield from self._forget()
                 yield from self._ask(probing=False)
                 return
-            # It is the engine's first, or older ones are not to be had any more.
-        # What came meanwhile belongs behind it, unless it is from an engine that was there before.
+            # It is the engine's first batch, or the engine keeps no older ones.
+        # Batches received meanwhile follow it, unless they are from a previous process.
         later = [item for item in self._waiting.items() if item[1].batch.timestamp >= batch.timestamp]
         yield from self._forget()
         for number, (other, size) in sorted(later):
@@ -334,14 +334,14 @@ class BatchOrder:
             del self._stamps[next(iter(self._stamps))]
         kinds = set(map(type, batch.events))
         if UnknownEvent in kinds and any(isinstance(event, UnknownEvent) and event.is_loss for event in batch.events):
-            # What it did is not known, and a replay would bring the same.
+            # Its changes are unknown, and a replay would repeat the same.
             yield Clear()
             self._complete = False
         elif AllBlocksCleared in kinds:
             self._complete = True
 
     def _catch_up(self) -> Iterator[Action]:
-        """Apply what waited and is next; drop what waited and is already applied."""
+        """Apply waiting batches that are next; drop those already applied."""
         while self._numbers and self.next is not None and self._numbers[0] <= self.next:
             sequence = heapq.heappop(self._numbers)
             batch = self._pop_waiting(sequence)
@@ -349,7 +349,7 @@ class BatchOrder:
                 yield from self._take(sequence, batch)
 
     def _give_up(self) -> Iterator[Action]:
-        """What is missing cannot be had: forget everything up to the last gap, and go on behind it."""
+        """The missing batches are lost: clear, and continue behind the last gap."""
         self._complete = False
         self._stamps.clear()
         self._numbers.sort()
@@ -362,7 +362,7 @@ class BatchOrder:
         yield from self._catch_up()
 
     def _new_life(self, sequence: int, batch: EventBatch, size: int) -> Iterator[Action]:
-        """The sequence fell back: the engine's process is a new one."""
+        """The sequence number decreased: the engine was restarted."""
         self._copies = 0
         yield from self._forget()
         self._wait(sequence, batch, size)

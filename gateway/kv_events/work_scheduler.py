@@ -1,4 +1,4 @@
-"""Shares the event loop with the requests: a little work at a time, whatever has piled up."""
+"""Runs the steps of all feeds on the event loop, within a time budget per turn."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ _BUDGET_SECONDS = 0.0005
 
 
 class PortionedWork(Protocol):
-    """Something with work in small steps."""
+    """Work that is done in small steps."""
 
     def step(self) -> bool:
         """Do one step. Returns whether there may be more to do; if not, ``WorkScheduler.wake`` is called later.
@@ -25,14 +25,14 @@ class PortionedWork(Protocol):
 
 
 class WorkScheduler:
-    """Takes turns between workers."""
+    """Runs workers in turn."""
 
     def __init__(self) -> None:
         self._ready: OrderedDict[PortionedWork, None] = OrderedDict()
         self._scheduled = False
 
     def wake(self, worker: PortionedWork) -> None:
-        """A worker may have something to do."""
+        """A worker may have work."""
         self._ready[worker] = None
         if not self._scheduled:
             self._scheduled = True
@@ -43,13 +43,13 @@ class WorkScheduler:
         self._ready.pop(worker, None)
 
     def _run(self) -> None:
-        # Still scheduled: a worker that is woken by its own step is looked at in this very turn.
+        # Still scheduled: a worker that wakes itself in its step runs again in this turn.
         until = time.perf_counter() + _BUDGET_SECONDS
         while self._ready:
             worker, _ = self._ready.popitem(last=False)
             try:
                 more = worker.step()
-            except Exception:  # noqa: BLE001 - the others have nothing to do with it
+            except Exception:  # noqa: BLE001 - a failing worker must not stop the others
                 _log.exception("kv_events_step_failed")
                 more = False
             if more:

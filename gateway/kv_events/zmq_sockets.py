@@ -1,7 +1,7 @@
-"""The two ZeroMQ sockets of one event source, without blocking and without threads of our own.
+"""The two ZeroMQ sockets of one event source, non-blocking and without own threads.
 
-ZeroMQ's file descriptor tells only that something may have changed (edge-triggered): whoever is woken has to read until
-there is nothing more. http://api.zeromq.org/4-3:zmq-getsockopt (ZMQ_FD)
+ZeroMQ's file descriptor is edge-triggered: once woken, the reader has to read until no message is left.
+http://api.zeromq.org/4-3:zmq-getsockopt (ZMQ_FD)
 """
 
 import asyncio
@@ -15,7 +15,7 @@ _DEAD_AFTER_MS = 15000
 """ZeroMQ's own pings: without them a peer that vanished (a pulled cable, a killed pod) is never noticed."""
 
 _RECONNECT_MS = 100
-_RECONNECT_MOST_MS = 5000
+_RECONNECT_MAX_MS = 5000
 
 _QUEUED_BATCHES = 16
 """Live batches that wait in the socket while the gateway is busy, so that their memory is bounded. Further ones wait at
@@ -34,7 +34,7 @@ Frame = tuple[int, bytes]
 
 
 class FrameUnreadable(ValueError):
-    """A message that is no event batch."""
+    """A message that is not an event batch."""
 
 
 class Subscription:
@@ -43,26 +43,24 @@ class Subscription:
     Args:
         context: ZeroMQ's.
         address: Where the engine publishes.
-        topic: What it calls its messages.
+        topic: Topic of its messages.
         wake: Called when there may be something to read.
-        most_bytes: Largest frame; a larger one breaks the connection.
+        max_bytes: Largest frame; a larger one breaks the connection.
 
     Raises:
         zmq.ZMQError: the address cannot be used.
     """
 
-    def __init__(
-        self, context: Context, address: str, topic: str, wake: Callable[[], None], *, most_bytes: int
-    ) -> None:
+    def __init__(self, context: Context, address: str, topic: str, wake: Callable[[], None], *, max_bytes: int) -> None:
         self._socket = socket = context.socket(zmq.SUB)
         socket.linger = 0
         socket.rcvhwm = _QUEUED_BATCHES
-        socket.maxmsgsize = most_bytes
+        socket.maxmsgsize = max_bytes
         socket.ipv6 = True
         socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _DEAD_AFTER_MS)
         socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MOST_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
         socket.subscribe(topic)
         self._monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         self._loop = asyncio.get_running_loop()
@@ -100,25 +98,23 @@ class Subscription:
 
 
 class Replay:
-    """One request for past batches, on a socket of its own: an answer cannot be taken for that of another request.
+    """One replay request, on a socket of its own, so that its answer cannot be mistaken for another one's.
 
     Args:
         context: ZeroMQ's.
         address: Where the engine replays.
         start: First sequence number wanted.
         wake: Called when there may be something to read.
-        most_bytes: Largest frame; a larger one breaks the connection.
+        max_bytes: Largest frame; a larger one breaks the connection.
 
     Raises:
         zmq.ZMQError: the address cannot be used.
     """
 
-    def __init__(
-        self, context: Context, address: str, start: int, wake: Callable[[], None], *, most_bytes: int
-    ) -> None:
+    def __init__(self, context: Context, address: str, start: int, wake: Callable[[], None], *, max_bytes: int) -> None:
         self._socket = socket = context.socket(zmq.DEALER)
         socket.linger = 0
-        socket.maxmsgsize = most_bytes
+        socket.maxmsgsize = max_bytes
         socket.rcvhwm = _QUEUED_REPLAY_BATCHES
         socket.ipv6 = True
         self._loop = asyncio.get_running_loop()
@@ -140,13 +136,13 @@ class Replay:
         return _received(self._socket)
 
     def close(self) -> None:
-        """Give it up, or be done."""
+        """Close the socket."""
         self._loop.remove_reader(self._socket)
         self._socket.close(0)
 
 
 def _received(socket: zmq.Socket[bytes]) -> Frame | None:
-    """Sequence and payload are a message's last two frames; what is before them differs between versions."""
+    """Sequence and payload are a message's last two frames; the frames before them differ between versions."""
     try:
         frames = socket.recv_multipart(zmq.NOBLOCK)
     except zmq.Again:

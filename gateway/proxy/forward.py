@@ -6,8 +6,7 @@ from collections.abc import Callable
 from gateway.core.outcome import Ending, Outcome
 from gateway.core.ports import Sink
 from gateway.core.request import ChatRequest
-from gateway.fleet.inflight_request import InflightRequest
-from gateway.fleet.replica import Replica
+from gateway.fleet.replica import InflightRequest, Replica
 from gateway.http_client import HttpClient, NotConnected, TransportError
 from gateway.proxy.headers import upstream_headers
 from gateway.proxy.response import ForwardOptions, ResponseRelay

@@ -15,7 +15,7 @@ from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.ports import Sink
 from gateway.core.request import ChatRequest
 from gateway.engines import parse_usage
-from gateway.fleet.inflight_request import InflightRequest
+from gateway.fleet.replica import InflightRequest
 from gateway.http_client import Broken
 from gateway.proxy.headers import client_headers
 from gateway.proxy.sse import EventFilter, json_of

@@ -1,11 +1,12 @@
-"""Whose turn it is: fair between tenants by what their requests make replicas compute. No I/O, no clock.
+"""Order and drain rate of a queue: fair between tenants by the tokens to prefill. No I/O, no clock.
 
-Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) with tenants as flows. Every tenant has a start, in tokens
-per share; the one with the least is next, and what it is served moves its start on. The virtual time is the start of
-the latest that was served, and no start counts for less: who comes, or comes back, competes from there and has nothing
-to claim for the time in which it did not ask, or in which it waited for a replica that was busy while others were not.
+Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) with tenants as flows. Every tenant has a start tag, in
+tokens per share; the tenant with the smallest is next, and the cost of each served request is added to it. The virtual
+time is the start tag of the last served request and a lower bound of all start tags: a tenant that arrives or returns
+gets no credit for the time in which it sent nothing, or waited for a busy replica while others were not.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest
@@ -13,24 +14,75 @@ from operator import itemgetter
 
 from gateway.core.ids import Target
 
-SEQUENCE_TOKENS = 64
-"""What a request counts beyond the tokens of its prompt that have to be computed: its answer is work, too, and one
-whose prompt is cached would otherwise be free."""
+_WINDOW_SECONDS = 10.0
+_ENOUGH_SECONDS = 1.0
+"""A shorter measurement is not used."""
 
-_MOST_PAST = 4096
+_SEVERAL = 3
+"""Requests in the window from which on a further one is bounded by their sum."""
+
+
+class DrainRate:
+    """Estimates how fast a queue drains, from the tokens that left it in the last seconds.
+
+    Args:
+        now: Start of the measurement, in monotonic seconds.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._began = now
+        self._left: deque[tuple[float, int]] = deque()
+        self._tokens = 0
+
+    def left(self, now: float, tokens: int) -> None:
+        """A request of ``tokens`` left the queue to be computed.
+
+        It counts at most as much as all before it in the window: one huge request does not represent the others.
+        """
+        self._forget(now)
+        if len(self._left) >= _SEVERAL:
+            tokens = min(tokens, self._tokens)
+        self._left.append((now, tokens))
+        self._tokens += tokens
+
+    def seconds(self, now: float, tokens: float, expected: float) -> float:
+        """Expected seconds until ``tokens`` have left.
+
+        Args:
+            now: Monotonic seconds.
+            tokens: How many.
+            expected: Tokens per second, used until a rate was measured; above 0.
+        """
+        self._forget(now)
+        measured = min(now - self._began, _WINDOW_SECONDS)
+        if self._tokens and measured >= _ENOUGH_SECONDS:
+            return tokens * measured / self._tokens
+        # A queue that has not moved for this long will not drain sooner.
+        return max(tokens / expected, measured)
+
+    def _forget(self, now: float) -> None:
+        while self._left and self._left[0][0] <= now - _WINDOW_SECONDS:
+            self._tokens -= self._left.popleft()[1]
+
+
+SEQUENCE_TOKENS = 64
+"""Cost of a request in addition to its uncached prompt tokens: decoding is work, too, and a request with a cached
+prompt would otherwise cost nothing."""
+
+_MAX_PAST = 4096
 
 
 @dataclass(slots=True, eq=False)
 class WaitingRequest:
-    """A request that waits.
+    """A waiting request.
 
     Attributes:
-        tenant: Whose it is.
+        tenant: Its tenant.
         share: The tenant's weight.
-        target: Where it would go, as far as was known when it was placed last.
-        tokens: Tokens of its prompt that would have to be computed there.
-        again: Whether a replica failed it: it goes before the tenant's other ones, and is not counted twice.
-        number: Its place by arrival.
+        target: Its target at the last placement.
+        tokens: Uncached prompt tokens at that target.
+        again: Whether it is a retry: it is served before the tenant's other requests and is not charged twice.
+        number: Sequence number of its arrival.
     """
 
     tenant: str
@@ -42,19 +94,19 @@ class WaitingRequest:
 
     @property
     def cost(self) -> int:
-        """What it counts."""
+        """Tokens charged for it."""
         return self.tokens + SEQUENCE_TOKENS
 
 
 @dataclass(slots=True, eq=False)
 class _Tenant:
-    """What waits of one tenant, in order.
+    """The waiting requests of one tenant, in order.
 
     Attributes:
         share: Its weight.
-        start: When its next request's turn is, in virtual time.
-        cost: Sum of what waits.
-        at: Tokens that wait, by target.
+        start: Start tag of its next request, in virtual time.
+        cost: Sum of the costs of its waiting requests.
+        at: Waiting tokens by target.
         waiting: The requests, by their numbers.
     """
 
@@ -66,28 +118,28 @@ class _Tenant:
 
 
 class FairOrder:
-    """All that waits for one model."""
+    """All requests that wait for one model."""
 
     def __init__(self) -> None:
         self._tenants: dict[str, _Tenant] = {}
         self._past: dict[str, float] = {}
-        """Starts of tenants that were served lately and have nothing waiting now."""
+        """Start tags of tenants that were served recently and have no waiting request."""
         self._wanted: dict[Target, int] = {}
-        """How many want each target."""
+        """Waiting requests per target."""
         self._time = 0.0
         self._numbers = 0
         self._length = 0
 
     def __len__(self) -> int:
-        """Requests that wait."""
+        """Number of waiting requests."""
         return self._length
 
     def wanted(self) -> Collection[Target]:
-        """Targets that anybody waits for."""
+        """Targets that a request waits for."""
         return self._wanted.keys()
 
     def add(self, waiting: WaitingRequest) -> None:
-        """One more, behind those of its tenant; in front of them if it comes again."""
+        """Add a request, behind those of its tenant; a retry in front of them."""
         self._numbers += 1
         waiting.number = self._numbers
         tenant = self._tenants.get(waiting.tenant)
@@ -103,7 +155,7 @@ class FairOrder:
         self._count(tenant, waiting, 1)
 
     def remove(self, waiting: WaitingRequest) -> bool:
-        """One less; returns whether it was there."""
+        """Remove a request; returns whether it was waiting."""
         tenant = self._tenants.get(waiting.tenant)
         if tenant is None or tenant.waiting.pop(waiting.number, None) is None:
             return False
@@ -113,20 +165,20 @@ class FairOrder:
             del self._tenants[waiting.tenant]
             if tenant.start > self._time:
                 self._past[waiting.tenant] = tenant.start
-            if len(self._past) > _MOST_PAST:
-                # Time does not move while all who come are new. Those go first that would wait least.
-                self._past = dict(nlargest(_MOST_PAST // 2, self._past.items(), key=itemgetter(1)))
+            if len(self._past) > _MAX_PAST:
+                # Virtual time does not advance while all tenants are new. Drop the smallest start tags.
+                self._past = dict(nlargest(_MAX_PAST // 2, self._past.items(), key=itemgetter(1)))
         return True
 
     def serve(self, waiting: WaitingRequest) -> None:
-        """It is sent now: take it out, and count it."""
+        """Remove a request that is sent now, and charge its tenant."""
         tenant = self._tenants[waiting.tenant]
         self._time = max(tenant.start, self._time)
         tenant.start = self._time + (0 if waiting.again else waiting.cost / tenant.share)
         self.remove(waiting)
 
     def move(self, waiting: WaitingRequest, target: Target, tokens: int) -> None:
-        """It was placed anew."""
+        """Record a new placement of a request."""
         tenant = self._tenants[waiting.tenant]
         self._count(tenant, waiting, -1)
         waiting.target, waiting.tokens = target, tokens
@@ -135,12 +187,12 @@ class FairOrder:
     def in_turn(
         self, wanted: Callable[[WaitingRequest], bool]
     ) -> Iterator[tuple[WaitingRequest, Mapping[Target, int]]]:
-        """Requests in the order in which they should go, with the tokens that wait in front of each, by target.
+        """Requests in the order of service, with the tokens that wait in front of each, by target.
 
-        Those that come may be moved meanwhile, but once one was taken out, ask anew.
+        Requests may be moved during the iteration; after one was removed, the iterator is invalid.
 
         Args:
-            wanted: Which ones.
+            wanted: Selects the requests.
         """
         for tenant in sorted(self._tenants.values(), key=lambda tenant: (tenant.start, next(iter(tenant.waiting)))):
             before: dict[Target, int] = {}
@@ -157,24 +209,24 @@ class FairOrder:
         return self._in_front(own, own.at, own.cost) if own is not None else {}
 
     def cost_ahead(self, waiting: WaitingRequest) -> float:
-        """What should be served before the newest request of a tenant is done, all that waits of the tenant included.
+        """Tokens to be served until all waiting requests of a tenant are done, those of others included.
 
         Args:
-            waiting: Any of its requests; need not be in the queue.
+            waiting: Any request of the tenant; need not be in the queue.
         """
         own = self._tenants.get(waiting.tenant)
         per_share = own.cost / own.share if own is not None else waiting.cost / waiting.share
         return sum(min(tenant.cost, per_share * tenant.share) for tenant in self._tenants.values())
 
     def newest_of_heaviest(self) -> WaitingRequest:
-        """Who is refused if somebody has to be: the newest request of the tenant with most waiting for its share."""
+        """The request to reject when the queue is full: the newest of the tenant with the highest cost per share."""
         heaviest = max(
             self._tenants.values(), key=lambda tenant: (tenant.cost / tenant.share, next(reversed(tenant.waiting)))
         )
         return next(reversed(heaviest.waiting.values()))
 
     def _in_front(self, tenant: _Tenant, before: Mapping[Target, int], cost: int) -> Mapping[Target, int]:
-        """With ``before`` of its own in front of it, so much of the others' will be served before it, too."""
+        """Tokens in front of a request by target: ``before`` of its tenant, and those of others served earlier."""
         others = [other for other in self._tenants.values() if other is not tenant]
         waiting = sum(other.cost for other in others)
         if not cost or not waiting:
@@ -193,7 +245,7 @@ class FairOrder:
 
 
 def _add(counts: dict[Target, int], target: Target, count: int) -> None:
-    """Add to one of the counts; there are none of 0."""
+    """Add to a count; counts of 0 are removed."""
     left = counts.get(target, 0) + count
     if left:
         counts[target] = left

@@ -1,4 +1,4 @@
-"""Threads for work on long texts, shared fairly between tenants.
+"""Thread pool for work on long texts, shared fairly between tenants.
 
 Jobs start in the order of ``FairOrder``, by the size of their texts and the tenants' shares: a tenant with many long
 prompts delays its own further prompts, not those of others. A job cannot be interrupted, so large ones never occupy the
@@ -21,22 +21,22 @@ from gateway.routing.fair_order import FairOrder, WaitingRequest
 LARGE_BYTES = 256 * 1024
 """A job of more than this is large. Encoding 256 KiB of text that was never seen before takes about 25 ms."""
 
-_MOST_JOBS = 10_000
+_MAX_JOBS = 10_000
 _RETRY_SECONDS = 1.0
 _THREADS = Target(ReplicaId("threads"))
-"""All jobs wait for the same: the order's targets are not used."""
+"""One target for all jobs: the order's targets are not used."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """Work that waits or runs.
+    """A waiting or running job.
 
     Attributes:
-        waiting: The same, for the order; its tokens are bytes.
-        call: The work.
-        done: Its result.
+        waiting: Its entry in the order; tokens are bytes here.
+        call: The function to run.
+        done: Receives the result.
         large: Whether it must not use the last thread.
     """
 
@@ -57,7 +57,7 @@ class FairThreads:
 
     def __init__(self, threads: int, max_waiting_bytes: int, *, large_bytes: int = LARGE_BYTES) -> None:
         self._threads = threads
-        self._most_large = max(threads - 1, 1)
+        self._max_large = max(threads - 1, 1)
         self._max_waiting_bytes = max_waiting_bytes
         self._large_bytes = large_bytes
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="long-text")
@@ -94,7 +94,7 @@ class FairThreads:
         self._order.add(job.waiting)
         self._jobs[job.waiting.number] = job
         self._waiting_bytes += job.waiting.tokens
-        while len(self._jobs) > 1 and (self._waiting_bytes > self._max_waiting_bytes or len(self._jobs) > _MOST_JOBS):
+        while len(self._jobs) > 1 and (self._waiting_bytes > self._max_waiting_bytes or len(self._jobs) > _MAX_JOBS):
             refused = self._jobs[self._order.newest_of_heaviest().number]
             self._remove(refused)
             if not refused.done.done():
@@ -121,7 +121,7 @@ class FairThreads:
 
     def _next(self) -> _Job | None:
         """The job that may start now and whose turn it is."""
-        full = self._running_large >= self._most_large
+        full = self._running_large >= self._max_large
         for waiting, _ in self._order.in_turn(lambda each: not (full and self._jobs[each.number].large)):
             return self._jobs[waiting.number]
         return None

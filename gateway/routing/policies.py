@@ -1,6 +1,6 @@
 """The placement policies: from loads and holdings to a decision. No I/O, no clock.
 
-What it costs to send a request to a target, in seconds.
+The cost of a target is in seconds:
 
 ``cost = base + queue + (1 + w) * prefill``, where ``prefill`` is the time for the tokens that are not held there (what
 is held on a slower medium counts for a part), and ``queue`` the prefill already in flight plus the wait for a decode
@@ -41,7 +41,7 @@ Policy = Callable[[Sequence[Candidate], Sequence[Load], "Affinity"], Candidate]
 
 
 class Affinity:
-    """What ties and session policies go by: the same key leads to the same target, on every gateway.
+    """Keys for ties and the session policy: the same key selects the same target on every gateway.
 
     Args:
         prefix: Key of the prompt's beginning.
@@ -94,9 +94,9 @@ class Chooser:
             loads: The targets; at least one.
             holdings: What each holds of the prompt, in the same order.
             prompt_tokens: Length of the prompt.
-            affinity: What ties go by.
+            affinity: Breaks ties.
             retried: The first choice could not be reached.
-            blind: The tokens are stand-ins.
+            blind: The prompt tokens are estimated.
         """
         candidates = [
             candidate(load, prompt_tokens, holding, self._miss_weight, self._slots)
@@ -130,5 +130,5 @@ class Chooser:
 
 
 def _rendezvous(candidates: Sequence[Candidate], key: str) -> Candidate:
-    """Highest random weight: every gateway picks the same, and a target that leaves moves only its own keys."""
+    """Highest random weight: every gateway picks the same target, and removing a target moves only its own keys."""
     return max(candidates, key=lambda c: xxh3_64_intdigest(f"{key}\0{c.target.replica}\0{c.target.rank}".encode()))

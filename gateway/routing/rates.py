@@ -4,14 +4,14 @@ The time to first token is taken as a straight line: a base, plus seconds per to
 to be prefilled first (those in flight at dispatch and the request's own). The line is a least-squares fit over recent
 observations, old ones fading out. The line of the start values, scaled to the last few observations, takes part as two
 pseudo-observations, so traffic whose prompts are all of one length cannot turn the line over. Prompts that are too
-short to say anything about the prefill teach the base alone as long as there are no others.
+short to show the prefill time only update the base as long as there are no others.
 
 One observation has a bounded influence. An engine that compiles its first graph, or a process that was paused, takes
 30 s for ten tokens, and a line through that would be wrong for hundreds of answers. So a time counts as no more than
 twice, and no less than half, of what the median of the last few suggests. Once that median itself disagrees with the
 line, the replica has become slower or faster for good, and what was observed before fades quickly.
 
-Replicas of a model learn together: what one teaches, the others believe until their own answers clearly say otherwise.
+Replicas of a model share what they learn until a replica's own observations clearly differ from the shared rates.
 Without that, the first replica to be faster than the start value would look better than its idle twins, and every cold
 prompt would go there.
 """
@@ -32,10 +32,10 @@ _RECENT = 9
 """Observations of which the median is taken: up to four of them can be absurd."""
 
 _CERTAIN = 3
-"""Below so many observations, the present belief stands in for those that are missing."""
+"""With fewer observations, the current estimate replaces the missing ones."""
 
 _SHORTEST = 1e-6
-"""Seconds to a first token that are ever expected: ratios to nothing mean nothing."""
+"""Least expected seconds to a first token, so that ratios stay finite."""
 
 _ROUNDS = 6
 """How often the first few observations are bounded and fitted: by then the line does not move any more."""
@@ -43,14 +43,14 @@ _ROUNDS = 6
 _ABSURD = 4.0
 """Ratio to the median from which on one of the first few observations is left out."""
 
-_MOST_APART = 2.0
+_MAX_APART = 2.0
 """An observation counts as no further from the median than by this factor."""
 
 _FAR_WEIGHT = 0.05
 """Weight of an observation that is further from it: with many tokens, a full one would turn the line."""
 
 _CHANGED = 1.5
-"""Ratio of the median to the belief from which on the belief is out of date."""
+"""Ratio of the median to the estimate from which on the estimate is out of date."""
 
 _LEAST_SHARE = 0.1
 """Share of the mean time to first token that prefill takes at least, however flat the line looks among noise."""
@@ -79,15 +79,15 @@ _GAIN, _GAIN_ON_CHANGE = 0.1, 0.3
 """How far a mean moves towards an observation."""
 
 _REQUEST_APART = 4.0
-"""As ``_MOST_APART``, for whole requests: these do differ."""
+"""As ``_MAX_APART``, for whole requests: these do differ."""
 
 
 class LearnedRates:
-    """The rates of one replica. Times that are no positive finite number teach nothing.
+    """The rates of one replica. Times that are not positive and finite are ignored.
 
     Args:
-        start: What to believe before the first answer.
-        pool: What the replicas of the same model taught together; every observation is passed on to it.
+        start: Rates before the first answer.
+        pool: Rates shared by the replicas of a model; every observation is passed on to it.
     """
 
     def __init__(self, start: Rates, pool: "LearnedRates | None" = None) -> None:
@@ -95,17 +95,17 @@ class LearnedRates:
         self._pool = pool
         self._rates = start
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
-        self._of_start: deque[float] = deque(maxlen=_RECENT)  # how many times as long they took as it says
+        self._of_start: deque[float] = deque(maxlen=_RECENT)  # ratio of the observed to the start value
         self._observed = 0
         self._evidence = 0.0
         self._long = _Sums()
         self._short = _Sums()
-        self._decode = _Mean(start.decode_seconds_per_token, _MOST_APART)
+        self._decode = _Mean(start.decode_seconds_per_token, _MAX_APART)
         self._request = _Mean(start.request_seconds, _REQUEST_APART)
 
     @property
     def rates(self) -> Rates:
-        """The present belief."""
+        """The current estimate."""
         own = self._rates
         if self._pool is None:
             return own
@@ -117,7 +117,7 @@ class LearnedRates:
         near = abs(own.base_seconds - pooled.base_seconds) < max(
             _BASE_NOISE_SECONDS, _BASE_NOISE_SHARE * self._pool._mean_seconds
         )
-        # Of the two lines one as a whole: one's base and the other's slope would fit nobody's answers.
+        # Of the two lines one as a whole: one's base with the other's slope would fit no observation.
         line = pooled if near and alike else own
         return Rates(
             line.base_seconds, line.prefill_seconds_per_token, own.decode_seconds_per_token, own.request_seconds
@@ -187,14 +187,14 @@ class LearnedRates:
             self._rates = self._fitted()
 
     def _median_ratio(self) -> float:
-        """What the last few observations say of the belief: how many times as long they took."""
+        """Median ratio of the last few observations to the estimate."""
         base, rate = self._rates.base_seconds, self._rates.prefill_seconds_per_token
         return _median([seconds / max(base + tokens * rate, _SHORTEST) for tokens, seconds in self._recent], 1.0)
 
     def _add(self, tokens: float, seconds: float, median: float, fade: float) -> None:
         """Add an observation, bounded by what the last few say of the belief."""
         expected = median * _expected(self._rates, tokens)
-        bounded = min(max(seconds, expected / _MOST_APART), expected * _MOST_APART)
+        bounded = min(max(seconds, expected / _MAX_APART), expected * _MAX_APART)
         weight = 1.0 if bounded == seconds else _FAR_WEIGHT
         (self._long if tokens >= _EVIDENCE_TOKENS else self._short).add(tokens, bounded, fade, weight)
 
@@ -253,29 +253,29 @@ class _Mean:
     """A mean of recent observations, each bounded by the median of the last few.
 
     Args:
-        start: What to believe before the first.
-        most_apart: By which factor an observation may differ from the median.
+        start: Value before the first observation.
+        max_apart: By which factor an observation may differ from the median.
     """
 
-    __slots__ = ("_most_apart", "_recent", "_value")
+    __slots__ = ("_max_apart", "_recent", "_value")
 
-    def __init__(self, start: float, most_apart: float) -> None:
+    def __init__(self, start: float, max_apart: float) -> None:
         self._value = start
-        self._most_apart = most_apart
+        self._max_apart = max_apart
         self._recent: deque[float] = deque(maxlen=_RECENT)
 
     def observe(self, value: float) -> float:
         """Take in an observation above 0; returns the mean."""
         self._recent.append(value)
         median = _median(list(self._recent), self._value or value)
-        bounded = min(max(value, median / self._most_apart), median * self._most_apart)
+        bounded = min(max(value, median / self._max_apart), median * self._max_apart)
         changed = not self._value / _CHANGED < median < self._value * _CHANGED
         self._value += (_GAIN_ON_CHANGE if changed else _GAIN) * (bounded - self._value)
         return self._value
 
 
 def _median(values: list[float], belief: float) -> float:
-    """The median; a belief stands in for what is missing of ``_CERTAIN`` values. Of two in the middle, the smaller."""
+    """The median; ``belief`` replaces missing values up to ``_CERTAIN``. Of two in the middle, the smaller."""
     values = sorted([*values, *[belief] * (_CERTAIN - len(values))])
     return values[(len(values) - 1) // 2]
 

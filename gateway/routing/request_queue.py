@@ -1,4 +1,4 @@
-"""The queues, one for each model: who waits, is woken, refused, or has waited long enough."""
+"""The queues of waiting requests, one per model: dispatch in fair order, rejection when full, time-out."""
 
 import asyncio
 import itertools
@@ -10,34 +10,33 @@ from gateway.core.errors import Overloaded
 from gateway.core.ids import ModelId, Target
 from gateway.core.ports import QueueObserver
 from gateway.core.tenant import Tenant
-from gateway.routing.drain_rate import DrainRate
-from gateway.routing.fair_order import FairOrder, WaitingRequest
+from gateway.routing.fair_order import DrainRate, FairOrder, WaitingRequest
 
-_TRIES = 16
-"""Requests that are placed anew at a time; each costs about what the first placing did."""
+_MAX_TRIES = 16
+"""Most requests placed again in one scan; each costs about as much as its first placement."""
 
-_FIRST = 8
-"""Of those, how many of the next in turn are placed anew when a target is free that was busy, whatever they wanted."""
+_ANY_TARGET_TRIES = 8
+"""How many of them are placed again regardless of their last target, when a target became free."""
 
-_LOOK_SECONDS = 0.25
-"""Time between two looks while somebody waits: not everything that makes room is told."""
+_SCAN_SECONDS = 0.25
+"""Time between two scans while requests wait: not every change of capacity triggers one."""
 
-_RATHER_SOON_SECONDS = 0.01
+_CONTINUE_SECONDS = 0.01
 
 Ahead = Mapping[Target, int]
-"""Tokens that wait in front of a request, by the target that they are for."""
+"""Tokens that wait in front of a request, by target."""
 
-_NOTHING: Ahead = {}
+_NOTHING_AHEAD: Ahead = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a request would be sent now.
+    """The target a request would be sent to now.
 
     Attributes:
-        target: Where.
-        tokens: Tokens of its prompt that would have to be computed there.
-        free: Whether the target has time for it.
+        target: The target.
+        tokens: Uncached prompt tokens there.
+        free: Whether the target has capacity for it.
     """
 
     target: Target
@@ -47,13 +46,13 @@ class Placement:
 
 @dataclass(slots=True, eq=False)
 class _QueuedRequest:
-    """Somebody who waits.
+    """A waiting request.
 
     Attributes:
-        waiting: The same, for the order.
-        tenant: Whose it is.
-        place: Places it anew.
-        turn: Done when it may be sent; with what it should raise instead.
+        waiting: Its entry in the order.
+        tenant: Its tenant.
+        place: Computes its placement.
+        turn: Set when it may be sent (None) or has to raise (the exception).
     """
 
     waiting: WaitingRequest
@@ -64,40 +63,40 @@ class _QueuedRequest:
 
 @dataclass(slots=True, eq=False)
 class _ModelQueue:
-    """One model's queue; lives as long as somebody waits.
+    """The queue of one model; exists as long as requests wait.
 
     Attributes:
         model: The model.
-        pace: How fast it moves.
-        expected: Tokens a second that are believed to leave it until that is measured.
-        order: The requests.
-        guests: Who they are, by number: whoever was placed last stands last.
-        empty: Set when nobody waits any more.
-        stale: Requests that are placed anew whatever they wanted last, by number.
-        free: Targets that had time when it was gone through last, and nobody wanted them.
-        stirring: Whether it will be gone through in a moment.
-        timer: When it will be in any case.
+        drain_rate: Measured tokens per second that leave it.
+        expected: Tokens per second assumed until that is measured.
+        order: The requests in fair order.
+        requests: The requests by number, the least recently placed first.
+        empty: Set when no request waits.
+        stale: Numbers of requests to place again regardless of their last target.
+        free: Targets with capacity left after the last scan.
+        scan_scheduled: Whether a scan is scheduled on the event loop.
+        timer: The next periodic scan.
     """
 
     model: ModelId
-    pace: DrainRate
+    drain_rate: DrainRate
     expected: float
     order: FairOrder = field(default_factory=FairOrder)
-    guests: dict[int, _QueuedRequest] = field(default_factory=dict)
+    requests: dict[int, _QueuedRequest] = field(default_factory=dict)
     empty: asyncio.Event = field(default_factory=asyncio.Event)
     stale: set[int] = field(default_factory=set)
     free: set[Target] = field(default_factory=set)
-    stirring: bool = False
+    scan_scheduled: bool = False
     timer: asyncio.TimerHandle | None = None
 
 
 class RequestQueue:
-    """All queues.
+    """The queues of all models.
 
     Args:
-        settings: How many may wait, and how long.
-        busy: The targets of a model that may get requests, and which of them have no time for more.
-        observer: Is told what happens.
+        settings: Limits of length and waiting time.
+        busy: The routable targets of a model, and whether each is at capacity.
+        observer: Counts waiting and rejected requests.
     """
 
     def __init__(
@@ -106,186 +105,188 @@ class RequestQueue:
         self._settings = settings
         self._busy = busy
         self._observer = observer
-        self._lines: dict[ModelId, _ModelQueue] = {}
+        self._queues: dict[ModelId, _ModelQueue] = {}
 
     def waits(self, model: ModelId) -> bool:
-        """Whether anybody waits for a model."""
-        return model in self._lines
+        """Whether requests wait for a model."""
+        return model in self._queues
 
     def ahead(self, model: ModelId, tenant: Tenant) -> Ahead:
-        """What waits in front of a tenant's next request."""
-        line = self._lines.get(model)
-        return line.order.ahead(tenant.id) if line is not None else _NOTHING
+        """Tokens that wait in front of a tenant's next request."""
+        queue = self._queues.get(model)
+        return queue.order.ahead(tenant.id) if queue is not None else _NOTHING_AHEAD
 
-    def freed(self, model: ModelId) -> None:
-        """A replica of a model may have time again."""
-        line = self._lines.get(model)
-        if line is not None:
-            self._stir_soon(line)
+    def on_capacity(self, model: ModelId) -> None:
+        """A replica of a model may have capacity again."""
+        queue = self._queues.get(model)
+        if queue is not None:
+            self._schedule_scan(queue)
 
     async def turn(
         self,
         model: ModelId,
         tenant: Tenant,
-        wish: Placement,
+        placement: Placement,
         place: Callable[[Ahead], Placement],
         *,
         again: bool,
         until: float,
         expected: float,
     ) -> None:
-        """Wait until a request may be sent. It has to be sent at once then, to where it was placed last.
+        """Wait until a request may be sent. It then has to be sent at once, to its last placement.
 
         Args:
-            model: For which model.
-            tenant: Whose it is.
-            wish: Where it would be sent now.
-            place: Places it anew, with what waits in front of it; may raise what it should be answered with.
-            again: Whether a replica failed it: it goes before the tenant's other requests.
-            until: When it is too late, in monotonic seconds.
-            expected: Prompt tokens that the model's replicas are believed to compute in a second; above 0.
+            model: Its model.
+            tenant: Its tenant.
+            placement: Its placement now.
+            place: Computes a new placement, given the tokens in front of it; may raise the error to respond with.
+            again: Whether it is a retry: it is served before the tenant's other requests.
+            until: Its deadline, in monotonic seconds.
+            expected: Prompt tokens that the model's replicas compute per second, as estimated; above 0.
 
         Raises:
-            Overloaded: too many wait, or it waited too long.
-            TimeoutError: ``until`` came.
+            Overloaded: the queue is full, or it waited too long.
+            TimeoutError: ``until`` has passed.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
-        line = self._lines.get(model) or self._open(model, began)
-        line.expected = expected
-        waiting = WaitingRequest(tenant.id, tenant.share, wish.target, wish.tokens, again)
-        guest = _QueuedRequest(waiting, tenant, place, loop.create_future())
-        line.order.add(waiting)
-        line.guests[waiting.number] = guest
-        self._observer.on_queue_length(model, len(line.order))
-        if len(line.order) > self._settings.max_requests:
-            self._refuse(line, line.guests[line.order.newest_of_heaviest().number], "full")
-        self._stir_soon(line)
+        queue = self._queues.get(model) or self._open_queue(model, began)
+        queue.expected = expected
+        waiting = WaitingRequest(tenant.id, tenant.share, placement.target, placement.tokens, again)
+        request = _QueuedRequest(waiting, tenant, place, loop.create_future())
+        queue.order.add(waiting)
+        queue.requests[waiting.number] = request
+        self._observer.on_queue_length(model, len(queue.order))
+        if len(queue.order) > self._settings.max_requests:
+            self._refuse(queue, queue.requests[queue.order.newest_of_heaviest().number], "full")
+        self._schedule_scan(queue)
         last = began + self._settings.max_seconds
         try:
             async with asyncio.timeout_at(min(last, until)):
-                refusal = await guest.turn
+                refusal = await request.turn
         except TimeoutError:
             if until <= last:
                 raise
-            raise self._refusal(line, guest, "too_long") from None
+            raise self._refusal(queue, request, "too_long") from None
         finally:
             self._observer.on_queued(model, loop.time() - began)
-            self._take_out(line, waiting)
+            self._remove(queue, waiting)
         if refusal is not None:
             try:
                 raise refusal
             finally:
-                del guest, refusal  # the error has this frame: a cycle would keep the request in memory
+                del request, refusal  # the error has this frame: a cycle would keep the request in memory
 
-    async def nobody_waits(self, model: ModelId) -> None:
-        """Wait until nobody does.
+    async def wait_until_empty(self, model: ModelId) -> None:
+        """Wait until no request waits for a model.
 
         Raises:
-            Overloaded: that took too long.
+            Overloaded: this took too long.
         """
         try:
             async with asyncio.timeout(self._settings.max_seconds):
-                while (line := self._lines.get(model)) is not None:
-                    await line.empty.wait()
+                while (queue := self._queues.get(model)) is not None:
+                    await queue.empty.wait()
         except TimeoutError:
             raise _overloaded(model, self._settings.max_seconds) from None
 
-    def _open(self, model: ModelId, now: float) -> _ModelQueue:
-        line = self._lines[model] = _ModelQueue(model, DrainRate(now), 1.0)
-        line.timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look, line)
-        return line
+    def _open_queue(self, model: ModelId, now: float) -> _ModelQueue:
+        queue = self._queues[model] = _ModelQueue(model, DrainRate(now), 1.0)
+        queue.timer = asyncio.get_running_loop().call_later(_SCAN_SECONDS, self._on_timer, queue)
+        return queue
 
-    def _look(self, line: _ModelQueue) -> None:
-        """Nobody said that anything is free. See whether it is, and whether those who wait still want what they did."""
-        line.timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look, line)
-        line.stale.update(itertools.islice(line.guests, _TRIES))  # those that were placed longest ago
-        self._stir_soon(line)
+    def _on_timer(self, queue: _ModelQueue) -> None:
+        """Periodic scan: looks for capacity that no event announced, and renews the oldest placements."""
+        queue.timer = asyncio.get_running_loop().call_later(_SCAN_SECONDS, self._on_timer, queue)
+        queue.stale.update(itertools.islice(queue.requests, _MAX_TRIES))  # the least recently placed
+        self._schedule_scan(queue)
 
-    def _stir_soon(self, line: _ModelQueue) -> None:
-        # Only once all that happens at this moment has happened.
-        if not line.stirring:
-            line.stirring = True
-            asyncio.get_running_loop().call_soon(self._stir, line)
+    def _schedule_scan(self, queue: _ModelQueue) -> None:
+        # Deferred, so that one scan covers all events of this turn of the loop.
+        if not queue.scan_scheduled:
+            queue.scan_scheduled = True
+            asyncio.get_running_loop().call_soon(self._scan, queue)
 
-    def _stir(self, line: _ModelQueue) -> None:
-        """Let the next one go that can; whoever finds its target busy lets others go before."""
-        line.stirring = False
-        busy = self._busy(line.model)
+    def _scan(self, queue: _ModelQueue) -> None:
+        """Dispatch the next request whose target is free; requests with a busy target are skipped."""
+        queue.scan_scheduled = False
+        busy = self._busy(queue.model)
         free = {target for target, is_busy in busy.items() if not is_busy}
-        tries = _TRIES
-        first = _FIRST if free - line.free else 0
-        if not first and not line.stale and all(busy.get(target, False) for target in line.order.wanted()):
-            line.free = free
+        tries = _MAX_TRIES
+        any_target_tries = _ANY_TARGET_TRIES if free - queue.free else 0
+        if not any_target_tries and not queue.stale and all(busy.get(target, False) for target in queue.order.wanted()):
+            queue.free = free
             return
 
-        def worth_a_try(waiting: WaitingRequest) -> bool:
-            nonlocal first
-            if waiting.number in line.stale or not busy.get(waiting.target, False):
+        def is_candidate(waiting: WaitingRequest) -> bool:
+            nonlocal any_target_tries
+            if waiting.number in queue.stale or not busy.get(waiting.target, False):
                 return True
-            first -= 1
-            return first >= 0
+            any_target_tries -= 1
+            return any_target_tries >= 0
 
-        for waiting, ahead in line.order.in_turn(worth_a_try):
+        for waiting, ahead in queue.order.in_turn(is_candidate):
             if not tries:
-                asyncio.get_running_loop().call_later(_RATHER_SOON_SECONDS, self._stir_soon, line)
+                asyncio.get_running_loop().call_later(_CONTINUE_SECONDS, self._schedule_scan, queue)
                 return
             tries -= 1
-            if self._went(line, waiting, ahead):
-                # What it takes is not yet taken: its own task does that first.
-                self._stir_soon(line)
+            if self._try_dispatch(queue, waiting, ahead):
+                # Its load is counted only when its own task runs, so scan again after that.
+                self._schedule_scan(queue)
                 return
-        line.free = free
+        queue.free = free
 
-    def _went(self, line: _ModelQueue, waiting: WaitingRequest, ahead: Ahead) -> bool:
-        """Whether a request leaves the queue, because it can be sent, or because it never can."""
-        guest = line.guests.pop(waiting.number)
-        line.guests[waiting.number] = guest
-        line.stale.discard(waiting.number)
+    def _try_dispatch(self, queue: _ModelQueue, waiting: WaitingRequest, ahead: Ahead) -> bool:
+        """Place a request again; returns whether it left the queue, to be sent or with an error."""
+        request = queue.requests.pop(waiting.number)
+        queue.requests[waiting.number] = request
+        queue.stale.discard(waiting.number)
         try:
-            wish = guest.place(ahead)
-        except Exception as failure:  # noqa: BLE001 - it is the request's own matter, and is raised there
-            self._take_out(line, waiting)
-            _tell(guest, failure)
+            placement = request.place(ahead)
+        except Exception as failure:  # noqa: BLE001 - raised in the request's own task
+            self._remove(queue, waiting)
+            _finish(request, failure)
             return True
-        line.order.move(waiting, wish.target, wish.tokens)
-        if not wish.free:
+        queue.order.move(waiting, placement.target, placement.tokens)
+        if not placement.free:
             return False
-        line.order.serve(waiting)
-        line.pace.left(asyncio.get_running_loop().time(), waiting.cost)
-        self._left(line, waiting)
-        _tell(guest, None)
+        queue.order.serve(waiting)
+        queue.drain_rate.left(asyncio.get_running_loop().time(), waiting.cost)
+        self._forget(queue, waiting)
+        _finish(request, None)
         return True
 
-    def _refuse(self, line: _ModelQueue, guest: _QueuedRequest, reason: str) -> None:
-        refusal = self._refusal(line, guest, reason)
-        self._take_out(line, guest.waiting)
-        _tell(guest, refusal)
+    def _refuse(self, queue: _ModelQueue, request: _QueuedRequest, reason: str) -> None:
+        refusal = self._refusal(queue, request, reason)
+        self._remove(queue, request.waiting)
+        _finish(request, refusal)
 
-    def _refusal(self, line: _ModelQueue, guest: _QueuedRequest, reason: str) -> Overloaded:
-        self._observer.on_shed(line.model, guest.tenant, reason)
+    def _refusal(self, queue: _ModelQueue, request: _QueuedRequest, reason: str) -> Overloaded:
+        self._observer.on_shed(queue.model, request.tenant, reason)
         now = asyncio.get_running_loop().time()
-        return _overloaded(line.model, line.pace.seconds(now, line.order.cost_ahead(guest.waiting), line.expected))
+        return _overloaded(
+            queue.model, queue.drain_rate.seconds(now, queue.order.cost_ahead(request.waiting), queue.expected)
+        )
 
-    def _take_out(self, line: _ModelQueue, waiting: WaitingRequest) -> None:
-        if line.order.remove(waiting):
-            self._left(line, waiting)
+    def _remove(self, queue: _ModelQueue, waiting: WaitingRequest) -> None:
+        if queue.order.remove(waiting):
+            self._forget(queue, waiting)
 
-    def _left(self, line: _ModelQueue, waiting: WaitingRequest) -> None:
-        """Somebody is not in the order any more."""
-        del line.guests[waiting.number]
-        line.stale.discard(waiting.number)
-        self._observer.on_queue_length(line.model, len(line.order))
-        if not line.order and self._lines.get(line.model) is line:
-            del self._lines[line.model]
-            line.empty.set()
-            if line.timer is not None:
-                line.timer.cancel()
+    def _forget(self, queue: _ModelQueue, waiting: WaitingRequest) -> None:
+        """Clean up after a request was removed from the order."""
+        del queue.requests[waiting.number]
+        queue.stale.discard(waiting.number)
+        self._observer.on_queue_length(queue.model, len(queue.order))
+        if not queue.order and self._queues.get(queue.model) is queue:
+            del self._queues[queue.model]
+            queue.empty.set()
+            if queue.timer is not None:
+                queue.timer.cancel()
 
 
-def _tell(guest: _QueuedRequest, failure: BaseException | None) -> None:
-    if not guest.turn.done():
-        guest.turn.set_result(failure)
+def _finish(request: _QueuedRequest, failure: BaseException | None) -> None:
+    if not request.turn.done():
+        request.turn.set_result(failure)
 
 
 def _overloaded(model: ModelId, seconds: float) -> Overloaded:

@@ -1,4 +1,4 @@
-"""The file that lets the lives of spaces outlive the process."""
+"""The file that keeps the epochs of spaces across restarts."""
 
 import contextlib
 import fcntl
@@ -16,7 +16,7 @@ class EpochFile:
     """Reads and writes the file. All of it blocks; call it from a thread.
 
     Args:
-        path: Where it is.
+        path: Path of the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -24,10 +24,10 @@ class EpochFile:
         self._lock: int | None = None
 
     def lock(self) -> bool:
-        """Take the file for this process; false if another one has it. It ends with the process.
+        """Lock the file for this process; False if another process holds the lock, which ends with the process.
 
         Raises:
-            OSError: the lock's file, which stands beside, cannot be made.
+            OSError: the lock file, next to it, cannot be created.
         """
         fd = os.open(self.path.with_name(f"{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -39,17 +39,17 @@ class EpochFile:
         return True
 
     def unlock(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def read(self) -> dict[str, Any] | None:
-        """What the last process left; None if there is no file yet.
+        """The content of the file; None if there is no file yet.
 
         Raises:
             OSError: it cannot be read.
-            ValueError: it is not such a file.
+            ValueError: it has another format.
         """
         try:
             content = self.path.read_bytes()
@@ -67,13 +67,13 @@ class EpochFile:
             OSError: it cannot be written; the old one is still there.
         """
         content = orjson.dumps({"version": _VERSION} | document)
-        beside = self.path.with_name(f"{self.path.name}.new")
-        with _private(beside) as fd:
+        new_file = self.path.with_name(f"{self.path.name}.new")
+        with _private(new_file) as fd:
             written = 0
             while written < len(content):
                 written += os.write(fd, content[written:])
             os.fsync(fd)
-        beside.replace(self.path)
+        new_file.replace(self.path)
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -81,7 +81,7 @@ class EpochFile:
             os.close(folder)
 
     def set_aside(self) -> Path:
-        """Move a file that cannot be used out of the way.
+        """Rename a file that cannot be read.
 
         Raises:
             OSError: it cannot be moved.

@@ -1,4 +1,4 @@
-"""The lives of spaces: those that last, and the last that ended. Pure."""
+"""The epochs of spaces: all that are alive, and the last that ended. Pure."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
@@ -7,14 +7,14 @@ from gateway.core.space import PrefixSpace, ResetCause
 from gateway.spaces.space_epoch import SpaceEpoch
 
 _ENDED_KEPT = 500
-"""Ended lives whose figures stay readable."""
+"""Most ended epochs that are kept for the admin API."""
 
 SpaceEpochKey = tuple[str, str, str, str, str, str, int, str]
 """A space without its epoch: the other attributes of ``PrefixSpace``, in their order."""
 
 
 class EpochTable:
-    """No space has two that last."""
+    """Epochs by space and by id. A space has at most one epoch alive."""
 
     def __init__(self) -> None:
         # Least recently used first.
@@ -27,32 +27,32 @@ class EpochTable:
 
     @property
     def alive(self) -> Sequence[SpaceEpoch]:
-        """Those that last, least recently used first."""
+        """Epochs alive, least recently used first."""
         return list(self._alive.values())
 
     @property
     def ended(self) -> Sequence[SpaceEpoch]:
-        """Those that ended and are still known, latest last."""
+        """Ended epochs that are kept, latest last."""
         return list(self._ended)
 
     def find(self, key: SpaceEpochKey) -> SpaceEpoch | None:
-        """The life of a space that lasts."""
+        """The epoch of a space that is alive."""
         return self._alive.get(key)
 
     def named(self, life_id: str) -> SpaceEpoch | None:
-        """A life by its id, also one that ended."""
+        """An epoch by its id, alive or ended."""
         return self._by_id.get(life_id)
 
     def put(self, key: SpaceEpochKey, life: SpaceEpoch) -> None:
-        """It lasts, and was used last of all."""
+        """Add an epoch as the most recently used."""
         self._alive[key] = self._by_id[life.id] = life
 
     def take(self, key: SpaceEpochKey) -> SpaceEpoch | None:
-        """The life of a space that lasts, which then does not stand here any more: to be put back, or ended."""
+        """Remove and return the epoch of a space; the caller puts it back or ends it."""
         return self._alive.pop(key, None)
 
     def end(self, life: SpaceEpoch, cause: ResetCause, now: float) -> None:
-        """One that was taken has ended."""
+        """Record the end of an epoch that was taken."""
         life.ended_at, life.cause = now, cause
         life.salts.clear()
         if len(self._ended) >= _ENDED_KEPT:
@@ -63,18 +63,18 @@ class EpochTable:
         self._ended.append(life)
 
     def one_too_many(self) -> SpaceEpoch:
-        """The one that lasts and makes room for another."""
+        """The epoch to end when there are too many."""
         return _of_the_most_numerous(self._alive.values())
 
     def restore(self, alive: Sequence[SpaceEpoch], ended: Sequence[SpaceEpoch]) -> None:
-        """Go on from what another process left."""
+        """Restore the state of a previous process."""
         self._alive = {key_of(life.space): life for life in alive}
         self._ended = deque(ended[-_ENDED_KEPT:])
         self._by_id = {life.id: life for life in [*self._ended, *alive]}
 
 
 def key_of(space: PrefixSpace) -> SpaceEpochKey:
-    """By which the life of a space is found."""
+    """The key of a space in the table."""
     return (
         space.model_id,
         space.tokenizer_id,
@@ -88,7 +88,7 @@ def key_of(space: PrefixSpace) -> SpaceEpochKey:
 
 
 def _of_the_most_numerous(lives: Collection[SpaceEpoch]) -> SpaceEpoch:
-    """The first of the lives of whoever has most: nobody is crowded out by somebody else's many."""
+    """The first epoch of the tenant with most: one tenant's many epochs never end those of another."""
     owners = Counter(life.space.tenant for life in lives)
     owner = max(owners, key=owners.__getitem__)
     return next(life for life in lives if life.space.tenant == owner)

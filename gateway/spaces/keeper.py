@@ -1,4 +1,4 @@
-"""Keeps the spaces: ends those whose time is over, writes them to their file, and does what operators ask for."""
+"""Background work around ``PrefixSpaces``: expiry, the file, model updates, and resets by operators."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from gateway.tasks import TaskGroupOwner
 
 _SWEEP_SECONDS = 1.0
 _WRITE_EVERY = 5
-"""Sweeps between two writes of the file. What is lost by a crash in between only makes spaces begin anew."""
+"""Sweeps between two writes of the file. After a crash in between, the affected spaces start with a new epoch."""
 
 _log = structlog.get_logger("gateway.spaces")
 
@@ -31,10 +31,10 @@ class SpaceKeeper:
 
     Args:
         spaces: The spaces.
-        file: Where they are kept; None for nowhere.
-        models: The model of every replica there is at the start.
-        served: The models, if some have no replica yet.
-        tenant: Looks a tenant up by its name.
+        file: The file they are stored in; None for none.
+        models: The model of every replica at the start.
+        served: Further models that have no replica yet.
+        tenant: Looks up a tenant by its name.
         on_file_error: Called for every failed write or read of the file.
     """
 
@@ -59,13 +59,13 @@ class SpaceKeeper:
         self._writing = asyncio.Lock()
         self._failing = False
         self.shared: ReplicatedSpaces | None = None
-        """Tells other gateways; None where there are none."""
+        """Replication to other gateways; None without."""
 
     def load(self) -> None:
-        """Take over what the last process left. Blocks; for the start.
+        """Restore the file of the last process. Blocks; for the start.
 
         Raises:
-            ConfigInvalid: the file is there and may not be read or replaced.
+            ConfigInvalid: the file cannot be locked, read or replaced.
         """
         if self._file is None:
             return
@@ -84,24 +84,24 @@ class SpaceKeeper:
                 [f"spaces.file: {self._file.path} cannot be used: {error.strerror or error}. Name a file that can."]
             ) from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            # To begin anew is always safe; not to start at all would take everybody's service away.
+            # New epochs are always safe; refusing to start would take the gateway out of service.
             self._on_file_error()
             with contextlib.suppress(OSError):
                 bad = self._file.set_aside()
                 _log.error(
                     "spaces_file_unreadable",
                     problem=type(error).__name__,
-                    instead="every space begins anew",
+                    instead="every space starts with a new epoch",
                     kept_as=str(bad),
                 )
 
     def start(self) -> None:
-        """Begin the background work. Every replica was looked at once."""
+        """Start the background work, after every replica was checked once."""
         self._identities.started()
         self._tasks.spawn(self._run(), name="spaces")
 
     async def stop(self) -> None:
-        """End it, and write the file a last time."""
+        """Stop, and write the file a last time."""
         await self._tasks.cancel()
         if self._spaces.changed:
             await self._write()
@@ -120,7 +120,7 @@ class SpaceKeeper:
         self._spaces.changed = True
 
     def engine_seen(self, replica: ReplicaId, root: str, version: str) -> bool:
-        """A replica tells what it runs: an update of the model ends its spaces. Returns whether it was one."""
+        """Record the identity of a replica's engine: an update ends the model's spaces. Returns whether it was one."""
         model = self._models[replica]
         self._spaces.changed = True
         if not self._identities.seen(replica, model, EngineIdentity(root, version)):
@@ -132,7 +132,7 @@ class SpaceKeeper:
         return True
 
     def engine_seen_elsewhere(self, replica: ReplicaId, root: str, version: str) -> None:
-        """Another gateway found that a replica runs something else, and has reset what that ends."""
+        """Another gateway has detected an update of a replica's engine, and has reset the affected spaces."""
         model = self._models.get(replica)
         if model is not None:
             self._identities.seen(replica, model, EngineIdentity(root, version))
@@ -168,13 +168,13 @@ class SpaceKeeper:
         if self._file is not None and not await self._write():
             raise GatewayError(
                 f"{len(ends)} spaces are reset, but spaces.file cannot be written: a restart of the gateway would undo"
-                " it. Its log has the reason; mend it, then reset again.",
+                " it. The log has the reason; fix it, then reset again.",
                 code="spaces_file_failed",
             )
         if self.shared is not None and not await self.shared.write():
             raise GatewayError(
                 f"{len(ends)} spaces are reset at this gateway. The shared state cannot be written, so other gateways"
-                " may go on using them until it can: then they are told. The log has the reason.",
+                " may use them until it can be written. The log has the reason.",
                 code="state_failed",
             )
         return ends
@@ -189,11 +189,11 @@ class SpaceKeeper:
                 if sweeps % _WRITE_EVERY == 0 and self._spaces.changed:
                     await self._write()
             except Exception:  # noqa: BLE001
-                # Whatever it is, spaces have to go on ending.
+                # Any error: expiry has to continue.
                 _log.exception("space_sweep_failed")
 
     async def _write(self) -> bool:
-        """Whether the file now holds everything there was when this was called."""
+        """Write the file; returns whether it contains the state of the time of the call."""
         if self._file is None:
             self._spaces.changed = False
             return True
@@ -202,7 +202,7 @@ class SpaceKeeper:
             spaces, engines, file = self._spaces.snapshot(), self._identities.dump(), self._file
             try:
                 await asyncio.to_thread(lambda: file.write({"spaces": spaces(), "engines": engines}))
-            except Exception as error:  # noqa: BLE001 - a full disk, mostly; whatever it is, it was not written
+            except Exception as error:  # noqa: BLE001 - a full disk, mostly; on any error it was not written
                 self._spaces.changed = True
                 self._on_file_error()
                 if not self._failing:

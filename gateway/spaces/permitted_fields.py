@@ -1,4 +1,4 @@
-"""Which fields a caller's requests may carry, besides those that anyone's may. Pure."""
+"""Checks request fields that need a permission of the caller. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,15 +9,15 @@ from gateway.engines import acts_on_engine, names_adapter, names_cached
 
 
 def check_permitted(caller: Caller, fields: Mapping[str, Any], *, isolated: bool) -> None:
-    """Refuse fields that reach what belongs to others.
+    """Reject fields that affect other tenants.
 
     Args:
         caller: On whose behalf the request comes.
         fields: Its body, parsed.
-        isolated: Whether prefixes are kept apart.
+        isolated: Whether tenants are isolated.
 
     Raises:
-        BadRequest: it carries one; ``param`` says which.
+        BadRequest: the request has such a field; ``param`` names it.
     """
     if caller.models is not None and (field := names_adapter(fields)) is not None:
         raise BadRequest(
@@ -33,15 +33,15 @@ def check_permitted(caller: Caller, fields: Mapping[str, Any], *, isolated: bool
 def _check_isolated(caller: Caller, fields: Mapping[str, Any]) -> None:
     if (field := names_cached(fields)) is not None:
         raise BadRequest(
-            f"`{field}` names something cached, which may be anybody's, so it is not taken where prefixes are kept"
+            f"`{field}` names cached data, which may belong to others, so it is not accepted where prefixes are kept"
             " apart. Leave it out.",
             param=field,
             code="names_cached",
         )
     if (field := acts_on_engine(fields)) is not None:
         raise BadRequest(
-            f"`{field}` acts on the engine itself and so on the requests of others; it is not taken where prefixes are"
-            " kept apart. Leave it out.",
+            f"`{field}` acts on the engine itself and so on the requests of others; it is not accepted where prefixes"
+            " are kept apart. Leave it out.",
             param=field,
             code="acts_on_engine",
         )

@@ -1,4 +1,4 @@
-"""The prefix spaces alive, and what ended. Pure: time comes as an argument, and the file is somebody else's work."""
+"""The prefix spaces and their epochs. Pure: time is an argument, and ``keeper`` writes the file."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,29 +9,26 @@ from gateway.core.ports import SpaceObserver
 from gateway.core.settlement import Settlement
 from gateway.core.space import ModelVersion, PrefixSpace, ResetCause, SpaceEnd, SpaceGrant, SpaceSelection
 from gateway.core.tenant import Caller, Tenant
-from gateway.spaces.epoch_changes import EpochChanges, Reset
 from gateway.spaces.epoch_table import EpochTable, SpaceEpochKey, key_of
 from gateway.spaces.permitted_fields import check_permitted
-from gateway.spaces.resets import EpochFloors, Resets
-from gateway.spaces.rules import SpaceRules
+from gateway.spaces.resets import EpochChanges, EpochFloors, Reset, Resets
+from gateway.spaces.rules import SpaceRules, matches, outdated
 from gateway.spaces.salt import client_salt, client_salt_name, engine_salt
-from gateway.spaces.selections import matches, outdated
 from gateway.spaces.space_epoch import SpaceEpoch, check_number, check_types, life_id, load_life
 
 
 class PrefixSpaces:
-    """Leads every request into its space.
+    """Assigns every request to its space and current epoch.
 
-    With isolation, a space that is not known begins a life with an epoch that no life had before. So whatever is
-    forgotten (a reset, an expiry, a lost file, one space too many) makes prefixes unreachable and never reachable.
+    With isolation, an unknown space starts an epoch number that was never used before. So any loss of state (a reset,
+    an expiry, a lost file, one space too many) makes cached prefixes unreachable, and never makes ended ones reachable.
 
-    Without isolation, spaces have epoch 0 and no salt until somebody resets them; resets are then remembered as floors
-    below which no epoch of the selected spaces may begin. Scopes, labels of templates and clients' own salts are made
-    binding all the same.
+    Without isolation, spaces have epoch 0 and no salt until a reset; resets are then kept as floors below which no
+    epoch of the selected spaces may start. Scopes, template labels and clients' own salts are effective in both modes.
 
     Args:
         rules: The configuration.
-        observers: Whom to tell of lives that end.
+        observers: Notified of epochs that end.
     """
 
     def __init__(self, rules: SpaceRules, observers: Sequence[SpaceObserver] = ()) -> None:
@@ -42,12 +39,12 @@ class PrefixSpaces:
         self._resets = Resets()
         self._last_epoch = 0
         self.changed = False
-        """Whether anything is not yet in the file; the one who writes it sets it back."""
+        """Whether there are changes that are not in the file; cleared by the writer."""
         self.changes: EpochChanges | None = None
-        """What is not yet told to other gateways; None where there are none. The one who tells takes it out."""
+        """Changes that are not yet sent to other gateways; None without any. The sender replaces it."""
 
     def configure(self, rules: SpaceRules, now: float) -> None:
-        """Go by another configuration from now on; a life's times follow with its next request."""
+        """Apply another configuration; an epoch gets its new TTLs with its next request."""
         if (rules.isolation, rules.secret) != (self._rules.isolation, self._rules.secret):
             for life in self._lives.alive:
                 self._drop(life, ResetCause.CONFIGURATION, "", now)
@@ -57,18 +54,18 @@ class PrefixSpaces:
         """The space of a request, and the salt that binds it.
 
         Args:
-            caller: On whose behalf it comes.
+            caller: The caller of the request.
             model: The model it is for.
             fields: Its body, parsed: a ``cache_salt`` of the client's narrows the space.
             now: Unix seconds.
 
         Raises:
-            BadRequest: the client's salt cannot be used, or the request carries a field that the caller's may not.
+            BadRequest: the client's salt is invalid, or the caller may not use a field of the request.
         """
         check_permitted(caller, fields, isolated=self._rules.isolated)
         narrowed_by = client_salt(fields)
         key = self._rules.key(caller, model)
-        life = self._lives.take(key)  # and put back below, behind all others
+        life = self._lives.take(key)  # put back below as the most recently used
         if life is not None:
             self._rules.set_times(life, caller.tenant)
         if life is not None and (cause := life.over(now)) is not None:
@@ -96,17 +93,17 @@ class PrefixSpaces:
         """End the lives of all spaces of a selection.
 
         Args:
-            selection: Which.
-            cause: Why.
+            selection: The spaces.
+            cause: The reason.
             now: Unix seconds.
-            by: Who asked for it.
+            by: The operator who requested it.
             tenant: The tenant that ``selection.tenant`` names.
         """
         owner = self._rules.owner(tenant) if tenant is not None else None
         selected = [life for life in self._lives.alive if matches(selection, owner, life.space)]
         epoch = self._next_epoch(now)
         if not self._rules.isolated:
-            # What is in the engines' caches may have come by another process; only an epoch above keeps it out.
+            # Cached prefixes may be from another process; only a higher epoch makes them unreachable.
             self._floors.raise_to(selection, epoch)
         if self.changes is not None:
             known = Reset(selection, owner, epoch, cause, by)
@@ -117,10 +114,10 @@ class PrefixSpaces:
         return ends
 
     def retire(self, model: ModelVersion, cause: ResetCause, now: float) -> list[SpaceEnd]:
-        """End the lives that belong to another version of a model than the present one: no request leads there now.
+        """End the epochs of other versions of a model than the current one, which no request uses now.
 
         Args:
-            model: What it is at present.
+            model: The current version.
             cause: ``TEMPLATE_CHANGED`` for those with another template or tokenizer; ``MODEL_UPDATE`` for those with
                 the same, and another adapter or context limit.
             now: Unix seconds.
@@ -133,44 +130,44 @@ class PrefixSpaces:
         return [self._drop(life, cause, "", now) for life in old]
 
     def expire(self, now: float) -> None:
-        """End the lives whose time is over."""
+        """End the epochs that have expired."""
         over = [(life, cause) for life in self._lives.alive if (cause := life.over(now)) is not None]
         for life, cause in over:
             self._drop(life, cause, "", now)
 
     def tenant_has_spaces(self, tenant: Tenant) -> bool:
-        """Whether spaces tell this tenant apart from others at all."""
+        """Whether this tenant has spaces of its own."""
         return bool(self._rules.owner(tenant))
 
     def shown(self) -> Iterator[tuple[SpaceEpoch, bool]]:
-        """Every living space, most recently used first, then those that ended, latest first; and whether it lives."""
+        """Epochs alive, most recently used first, then ended ones, latest first; each with whether it is alive."""
         alive, ended = self._lives.alive, self._lives.ended
         for life in reversed(alive):
             yield life, life.ended_at is None
         for life in reversed(ended):
             yield life, False
 
-    # With other gateways
+    # Replication
 
     @property
     def lives(self) -> Sequence[SpaceEpoch]:
-        """Those alive."""
+        """Epochs alive."""
         return self._lives.alive
 
     @property
     def resets(self) -> Sequence[Reset]:
-        """Those that are remembered, this gateway's and others'."""
+        """Remembered resets, of this gateway and of others."""
         return self._resets.known
 
     def adopt(self, life: SpaceEpoch, now: float) -> bool:
-        """Another gateway leads requests into a life: go on with it, unless the one here is newer.
+        """Another gateway uses an epoch: adopt it, unless the one here is newer.
 
         Returns:
-            Whether it may still be of use to anybody.
+            Whether the epoch is still valid.
         """
         space = life.space
         if not self._rules.isolated or not space.tenant:
-            return True  # the configurations differ at present
+            return True  # the configurations differ
         self._last_epoch = max(self._last_epoch, space.epoch)
         known = self._lives.named(life.id)
         if known is not None:
@@ -193,22 +190,22 @@ class PrefixSpaces:
         return True
 
     def used_elsewhere(self, life_id: str, used_at: float, now: float) -> None:
-        """Another gateway led a request into a life."""
+        """Another gateway used an epoch."""
         life = self._lives.named(life_id)
         if life is not None and life.ended_at is None:
             life.used_at = max(life.used_at, min(used_at, now))
             self.changed = True
 
     def take_reset(self, reset: Reset, now: float, *, fresh: bool) -> bool:
-        """Lives were reset at another gateway.
+        """Apply a reset of another gateway.
 
         Args:
-            reset: Which.
+            reset: The reset.
             now: Unix seconds.
-            fresh: It has happened just now. Then whatever is alive here began before it, whatever the clocks say.
+            fresh: It has just been made, so all epochs alive here began before it, even if clocks differ.
 
         Returns:
-            Whether it says anything that a later one does not say.
+            Whether no later reset supersedes it.
         """
         known = self._resets.same_as(reset)
         if known is not None and known.epoch >= reset.epoch:
@@ -219,7 +216,7 @@ class PrefixSpaces:
         of_it = [life for life in self.lives if matches(reset.selection, reset.owner, life.space)]
         newest = max((life.space.epoch for life in of_it), default=0)
         if fresh and newest >= reset.epoch:
-            # Somebody's clock is ahead. Who has heard of these lives has to end them, too.
+            # The clock of a gateway is ahead. All gateways that received these epochs have to end them, too.
             reset = dataclasses.replace(reset, epoch=newest + 1)
             if self.changes is not None:
                 self.changes.raised.append(reset)
@@ -236,7 +233,7 @@ class PrefixSpaces:
     # Observer
 
     def count(self, settlement: Settlement) -> None:
-        """Add a complete answer to the figures of its space, which may have ended meanwhile."""
+        """Add a complete answer to the totals of its epoch, which may have ended meanwhile."""
         life = self._lives.named(settlement.space)
         if life is None:
             return
@@ -250,8 +247,8 @@ class PrefixSpaces:
     # For the file
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Everything that has to outlive the process, as it is now. What is returned makes it JSON-ready, for ``load``,
-        which takes a millisecond for a hundred spaces and may be done in a thread."""
+        """The state to store, as it is now. The returned function converts it to JSON types, for ``load``; this takes a
+        millisecond for a hundred spaces and may run in a thread."""
         last_epoch, lives, ended, floors = self._last_epoch, self._lives.alive, self._lives.ended, self._floors.all
         return lambda: {
             "last_epoch": last_epoch,
@@ -261,14 +258,14 @@ class PrefixSpaces:
         }
 
     def dump(self) -> dict[str, Any]:
-        """``snapshot``, made JSON-ready at once."""
+        """``snapshot``, converted at once."""
         return self.snapshot()()
 
     def load(self, dumped: Mapping[str, Any], now: float) -> None:
-        """Go on from what another process left.
+        """Restore the state of a previous process.
 
         Raises:
-            KeyError, TypeError, ValueError: it is nothing that ``dump`` gave.
+            KeyError, TypeError, ValueError: ``dumped`` is malformed.
         """
         last_epoch = check_number(int(dumped["last_epoch"]))
         lives = [load_life(each) for each in dumped["lives"]]

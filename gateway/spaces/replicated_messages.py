@@ -1,17 +1,17 @@
-"""How lives and resets of spaces are written down for other gateways."""
+"""Messages and records of epochs and resets for other gateways."""
 
 import hashlib
 
 import msgspec
 
 from gateway.core.space import PrefixSpace, ResetCause, SpaceSelection
-from gateway.spaces.epoch_changes import Reset
 from gateway.spaces.epoch_table import key_of
+from gateway.spaces.resets import Reset
 from gateway.spaces.space_epoch import SpaceEpoch, check_number, life_id
 
 
 class EpochMessage(msgspec.Struct, array_like=True):
-    """A life, without what came of it: every gateway counts its own requests."""
+    """An epoch, without its totals: every gateway counts its own requests."""
 
     model_id: str
     tokenizer_id: str
@@ -42,7 +42,7 @@ class ResetMessage(msgspec.Struct, array_like=True):
 
 
 class ModelUpdateMessage(msgspec.Struct, array_like=True):
-    """What an engine was found to run, which ended its model's spaces."""
+    """The identity of an engine after an update that ended its model's spaces."""
 
     replica: str
     root: str
@@ -53,11 +53,11 @@ class SpacesMessage(msgspec.Struct, array_like=True):
     """One message.
 
     Attributes:
-        begun: Lives that began.
-        used: When lives were used last, by their short names.
-        fresh: Resets of just now.
-        resets: Resets that were told before, but perhaps not heard.
-        updates: What engines were found to run.
+        begun: Epochs that began.
+        used: Time of the last use by epoch id.
+        fresh: New resets.
+        resets: Resets that are sent again, in case a message was lost.
+        updates: Engines that were updated.
     """
 
     begun: list[EpochMessage] = []
@@ -67,8 +67,8 @@ class SpacesMessage(msgspec.Struct, array_like=True):
     updates: list[ModelUpdateMessage] = []
 
 
-def told_life(life: SpaceEpoch) -> EpochMessage:
-    """A life to be told."""
+def encode_epoch(life: SpaceEpoch) -> EpochMessage:
+    """A life to be message."""
     return EpochMessage(
         *key_of(life.space),
         life.space.epoch,
@@ -79,36 +79,36 @@ def told_life(life: SpaceEpoch) -> EpochMessage:
     )
 
 
-def heard_life(told: EpochMessage) -> SpaceEpoch:
-    """A life that was told.
+def decode_epoch(message: EpochMessage) -> SpaceEpoch:
+    """A life that was message.
 
     Raises:
         ValueError: it cannot be one.
     """
-    check_number(told.epoch)
+    check_number(message.epoch)
     space = PrefixSpace(
-        told.model_id,
-        told.tokenizer_id,
-        told.template_version,
-        told.tenant,
-        told.scope,
-        told.adapter,
-        told.context_limit,
-        told.region,
-        told.epoch,
+        message.model_id,
+        message.tokenizer_id,
+        message.template_version,
+        message.tenant,
+        message.scope,
+        message.adapter,
+        message.context_limit,
+        message.region,
+        message.epoch,
     )
     return SpaceEpoch(
         space=space,
         id=life_id(space),
-        born_at=told.born_at,
-        used_at=told.used_at,
-        idle_ttl_seconds=told.idle_ttl_seconds,
-        max_age_seconds=told.max_age_seconds,
+        born_at=message.born_at,
+        used_at=message.used_at,
+        idle_ttl_seconds=message.idle_ttl_seconds,
+        max_age_seconds=message.max_age_seconds,
     )
 
 
-def told_reset(reset: Reset) -> ResetMessage:
-    """A reset to be told."""
+def encode_reset(reset: Reset) -> ResetMessage:
+    """A reset to be message."""
     chosen = reset.selection
     return ResetMessage(
         chosen.model,
@@ -122,14 +122,14 @@ def told_reset(reset: Reset) -> ResetMessage:
     )
 
 
-def heard_reset(told: ResetMessage) -> Reset:
-    """A reset that was told.
+def decode_reset(message: ResetMessage) -> Reset:
+    """A reset that was message.
 
     Raises:
         ValueError: it cannot be one.
     """
-    selection = SpaceSelection(told.model, told.tenant, told.template_version, told.scope)
-    return Reset(selection, told.owner, check_number(told.epoch), ResetCause(told.cause), told.by)
+    selection = SpaceSelection(message.model, message.tenant, message.template_version, message.scope)
+    return Reset(selection, message.owner, check_number(message.epoch), ResetCause(message.cause), message.by)
 
 
 def reset_name(reset: Reset) -> str:

@@ -1,8 +1,8 @@
-"""The spaces that several gateways lead requests into together: one life for all, and one end.
+"""Replicates the epochs of spaces between gateways, so that all use the same epoch of a space.
 
-What begins, is used and is reset is told to the others at once, through ``Replicated``. So that it outlives them, and
-reaches those that could not receive it, it is stored as ``SharedRecords`` as well. Of two epochs of one space that two
-gateways begin independently, the later one is kept, so that nothing that was reset before is valid again.
+New epochs, their use and resets are sent to peers at once, through ``Replicated``. They are also stored as
+``SharedRecords``, for gateways that start later or have missed messages. Of two epochs of one space that two gateways
+begin independently, the later one is kept, so that no reset is undone.
 """
 
 import asyncio
@@ -16,54 +16,54 @@ import structlog
 from gateway.core.ids import ReplicaId
 from gateway.core.ports import SharedRecords
 from gateway.core.space import ResetCause
-from gateway.spaces.epoch_changes import EpochChanges, Reset
 from gateway.spaces.prefix_spaces import PrefixSpaces
 from gateway.spaces.replicated_messages import (
     EpochMessage,
     ModelUpdateMessage,
     ResetMessage,
     SpacesMessage,
-    heard_life,
-    heard_reset,
+    decode_epoch,
+    decode_reset,
+    encode_epoch,
+    encode_reset,
     life_name,
     reset_name,
-    told_life,
-    told_reset,
 )
+from gateway.spaces.resets import EpochChanges, Reset
 from gateway.spaces.space_epoch import SpaceEpoch
 from gateway.tasks import TaskGroupOwner
 
 _ROUND_SECONDS = 1.0
 _USED_SECONDS = 0.5
-"""How often it is told which lives were used."""
+"""Interval at which the last use of epochs is sent."""
 
 _AGAIN_SECONDS = 60.0
-"""How long a reset is told again and again."""
+"""How long a reset is repeated in messages."""
 
 _FIRST_SECONDS = 2.0
-"""How long a start waits for what is written down."""
+"""How long the start waits for the stored records."""
 
 _SYNCS_AFTER_LOSS = 2
-"""What a peer told and was lost it writes down within a round; so it is read twice."""
+"""Reads of the records after a lost message: the peer writes its records within a round, so they are read twice."""
 
 _STALE_SHARE = 0.1
-"""Of its idle time: by so much the last use of a life may be later than written down."""
+"""Share of the idle TTL by which the stored last use of an epoch may be out of date."""
 
 _AT_ONCE = 100
 
 _life_decoder = msgspec.msgpack.Decoder(EpochMessage)
 _reset_decoder = msgspec.msgpack.Decoder(ResetMessage)
-_told_decoder = msgspec.msgpack.Decoder(SpacesMessage)
+_message_decoder = msgspec.msgpack.Decoder(SpacesMessage)
 _log = structlog.get_logger("gateway.spaces")
 
 
 class ReplicatedSpaces:
-    """A ``Replicated``, and the background work that writes down and reads.
+    """A ``Replicated``, and the background work that reads and writes the records.
 
     Args:
         spaces: The spaces of this gateway.
-        records: Where they are written down. It counts and logs its failures itself.
-        on_update: Called with what an engine was found to run at another gateway: replica, root, version.
+        records: The stored records. It counts and logs its failures itself.
+        on_update: Called for an engine update detected by another gateway: replica, root, version.
         wall: Unix seconds.
     """
 
@@ -80,15 +80,15 @@ class ReplicatedSpaces:
         self._on_update = on_update
         self._wall = wall
         spaces.changes = EpochChanges()
-        # To be told.
+        # To be sent.
         self._begun: list[SpaceEpoch] = []
         self._used: dict[str, float] = {}
-        self._used_told_at = 0.0
+        self._used_sent_at = 0.0
         self._fresh: list[Reset] = []
         self._raised: list[Reset] = []
         self._recent: list[tuple[float, Reset]] = []
         self._updates: list[ModelUpdateMessage] = []
-        # To be written down.
+        # To be stored.
         self._unwritten: dict[str, SpaceEpoch | Reset | None] = {}
         self._written_used: dict[str, float] = {}
         self._syncs = 1
@@ -97,14 +97,14 @@ class ReplicatedSpaces:
         self._ending = False
 
     async def start(self) -> None:
-        """Take over what others have written down, if that is quick, and begin."""
+        """Read the records, for at most ``_FIRST_SECONDS``, and start."""
         with suppress(Exception):  # it is counted and logged, and tried again
             async with asyncio.timeout(_FIRST_SECONDS):
                 await self._sync()
         self._tasks.spawn(self._run(), name="shared-spaces")
 
     async def stop(self) -> None:
-        """Write down what is not yet, if that is quick, and end."""
+        """Write pending records, for at most ``_ROUND_SECONDS``, and stop."""
         self._ending = True
         await self._tasks.cancel()
         with suppress(TimeoutError):
@@ -112,11 +112,11 @@ class ReplicatedSpaces:
                 await self.write()
 
     def engine_updated(self, replica: ReplicaId, root: str, version: str) -> None:
-        """An engine was found to run something else, for which spaces were reset."""
+        """Send an engine update for which spaces were reset."""
         self._updates.append(ModelUpdateMessage(replica, root, version))
 
     async def write(self) -> bool:
-        """Write down what is not yet. Whether that worked; if not it is tried again."""
+        """Write pending records. Returns whether this succeeded; else it is retried."""
         async with self._writing:
             self._collect()
             return await self._write()
@@ -126,32 +126,32 @@ class ReplicatedSpaces:
     def tell(self, now: float, *, everything: bool) -> bytes | None:
         """See ``Replicated``."""
         self._collect()
-        told = SpacesMessage()
-        if self._used and (now - self._used_told_at >= _USED_SECONDS or everything):
-            told.used, self._used, self._used_told_at = self._used, {}, now
+        outgoing = SpacesMessage()
+        if self._used and (now - self._used_sent_at >= _USED_SECONDS or everything):
+            outgoing.used, self._used, self._used_sent_at = self._used, {}, now
         if everything:
             self._recent = [(at, reset) for at, reset in self._recent if now - at < _AGAIN_SECONDS]
-            told.resets = [told_reset(reset) for _, reset in self._recent]
-        told.resets += [told_reset(reset) for reset in self._raised]
-        told.begun = [told_life(life) for life in self._begun if life.ended_at is None]
-        told.fresh = [told_reset(reset) for reset in self._fresh]
-        told.updates = self._updates
+            outgoing.resets = [encode_reset(reset) for _, reset in self._recent]
+        outgoing.resets += [encode_reset(reset) for reset in self._raised]
+        outgoing.begun = [encode_epoch(life) for life in self._begun if life.ended_at is None]
+        outgoing.fresh = [encode_reset(reset) for reset in self._fresh]
+        outgoing.updates = self._updates
         self._recent += ((now, reset) for reset in (*self._fresh, *self._raised))
         self._begun, self._fresh, self._raised, self._updates = [], [], [], []
-        return msgspec.msgpack.encode(told) if told != SpacesMessage() else None
+        return msgspec.msgpack.encode(outgoing) if outgoing != SpacesMessage() else None
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002
+    def heard(self, peer: str, data: bytes, now: float) -> None:  # noqa: ARG002
         """See ``Replicated``."""
-        message, wall = _told_decoder.decode(told), self._wall()
+        message, wall = _message_decoder.decode(data), self._wall()
         for update in message.updates:
             self._on_update(ReplicaId(update.replica), update.root, update.version)
         for fresh, resets in ((False, message.resets), (True, message.fresh)):
             for each in resets:
-                reset = heard_reset(each)
-                # An update is seen by each gateway for itself: what began since is of the new release.
+                reset = decode_reset(each)
+                # Each gateway detects an update on its own; epochs that began after it are of the new version.
                 self._spaces.take_reset(reset, wall, fresh=fresh and reset.cause is ResetCause.MANUAL)
         for life in message.begun:
-            self._spaces.adopt(heard_life(life), wall)
+            self._spaces.adopt(decode_epoch(life), wall)
         for name, used_at in message.used.items():
             self._spaces.used_elsewhere(name, used_at, wall)
 
@@ -170,16 +170,16 @@ class ReplicatedSpaces:
             try:
                 if await self.write() and self._syncs:
                     await self._sync()
-            except Exception as error:  # noqa: BLE001 - Redis is away, mostly; it is counted where it happens
+            except Exception as error:  # noqa: BLE001 - Redis is unreachable, mostly; the records count it
                 _log.debug("shared_spaces_failed", error=type(error).__name__)
 
     async def _sync(self) -> None:
-        """Read what is written down, and have written what is missing there."""
+        """Read the records, and schedule missing ones to be written."""
         syncs = self._syncs
         found = await self._records.read()
         for count, (name, value) in enumerate(found.items()):
             if count % _AT_ONCE == 0:
-                await asyncio.sleep(0)  # requests go on meanwhile
+                await asyncio.sleep(0)  # let requests run
             try:
                 if not self._take(name, value):
                     self._unwritten.setdefault(name)
@@ -191,10 +191,10 @@ class ReplicatedSpaces:
             self._syncs -= 1
 
     def _take(self, name: str, value: bytes) -> bool:
-        """Take over what is written down; false if it may be removed."""
+        """Apply a record; False if it may be deleted."""
         if name.startswith("reset:"):
-            return self._spaces.take_reset(heard_reset(_reset_decoder.decode(value)), self._wall(), fresh=False)
-        return self._spaces.adopt(heard_life(_life_decoder.decode(value)), self._wall())
+            return self._spaces.take_reset(decode_reset(_reset_decoder.decode(value)), self._wall(), fresh=False)
+        return self._spaces.adopt(decode_epoch(_life_decoder.decode(value)), self._wall())
 
     def _all_unwritten(self, written: Collection[str] = ()) -> None:
         for reset in self._spaces.resets:
@@ -204,11 +204,11 @@ class ReplicatedSpaces:
                 self._unwritten[life_name(life)] = life
 
     def _collect(self) -> None:
-        """Take what happened since it was asked last."""
+        """Collect the changes since the last call."""
         changes, self._spaces.changes = self._spaces.changes, EpochChanges()
         assert changes is not None
         for life in changes.begun:
-            if life.space.tenant:  # others have an epoch of their own only by a reset
+            if life.space.tenant:  # without a tenant, epochs follow from resets
                 self._begun.append(life)
                 self._unwritten[life_name(life)] = life
         for life in changes.used:
@@ -234,7 +234,7 @@ class ReplicatedSpaces:
             there = await self._records.write({name: _written(change) for name, change in changes.items()})
         except BaseException as error:
             self._unwritten = changes | self._unwritten
-            # Others may have written meanwhile, and heard nothing of this gateway either.
+            # Peers may have written meanwhile, and may have missed messages, too.
             self._syncs = max(self._syncs, 1)
             if not isinstance(error, Exception):
                 raise
@@ -243,11 +243,11 @@ class ReplicatedSpaces:
             if isinstance(change, SpaceEpoch) and change.ended_at is None:
                 self._written_used[change.id] = change.used_at
         if not there:
-            self._all_unwritten()  # it is empty, or was emptied
+            self._all_unwritten()  # the records were empty or deleted
         return True
 
 
 def _written(change: SpaceEpoch | Reset | None) -> bytes | None:
     if isinstance(change, SpaceEpoch):
-        return None if change.ended_at is not None else msgspec.msgpack.encode(told_life(change))
-    return None if change is None else msgspec.msgpack.encode(told_reset(change))
+        return None if change.ended_at is not None else msgspec.msgpack.encode(encode_epoch(change))
+    return None if change is None else msgspec.msgpack.encode(encode_reset(change))

@@ -1,11 +1,43 @@
-"""Who shares a space with whom, and for how long: the configuration of spaces, and what follows from it alone."""
+"""Rules of spaces: the key and lifetime of a request's space, selections of spaces, and template versions. Pure."""
 
 from dataclasses import dataclass
 
-from gateway.core.space import ModelVersion
+from gateway.core.space import ModelVersion, PrefixSpace, ResetCause, SpaceSelection
 from gateway.core.tenant import Caller, Tenant
 from gateway.spaces.epoch_table import SpaceEpochKey
 from gateway.spaces.space_epoch import SpaceEpoch
+
+
+def matches(selection: SpaceSelection, owner: str | None, space: PrefixSpace) -> bool:
+    """Whether a selection includes a space; ``owner`` owns the spaces of ``selection.tenant``."""
+    return (
+        (selection.model is None or selection.model == space.model_id)
+        and (selection.tenant is None or owner == space.tenant)
+        and (selection.scope is None or selection.scope == space.scope)
+        and (
+            selection.template_version is None
+            or selection.template_version in (space.template_version, label_of(space.template_version))
+        )
+    )
+
+
+def outdated(space: PrefixSpace, model: ModelVersion) -> ResetCause | None:
+    """Why a space belongs to another version of its model; None if it does not."""
+    if (space.tokenizer_id, space.template_version) != (model.tokenizer_id, model.template_version):
+        return ResetCause.TEMPLATE_CHANGED
+    if (space.adapter, space.context_limit) != (model.adapter, model.context_limit):
+        return ResetCause.MODEL_UPDATE
+    return None
+
+
+def template_version(label: str, template_hash: str) -> str:
+    """The version of a template: ``label+hash``, or the one of them that is not empty."""
+    return f"{label}+{template_hash}" if label and template_hash else label or template_hash
+
+
+def label_of(version: str) -> str:
+    """The operator's label in a ``template_version``."""
+    return version.rpartition("+")[0] or version
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +46,10 @@ class SpaceRules:
 
     Attributes:
         isolation: ``tenant``, ``group`` or ``none``.
-        secret: What salts are made with; empty only without isolation.
-        idle_ttl_seconds: Of tenants without a value of their own.
-        max_age_seconds: Of tenants without a value of their own.
-        max_spaces: Lives at the same time.
+        secret: Key of the salts; empty only without isolation.
+        idle_ttl_seconds: Default for tenants without a value of their own.
+        max_age_seconds: Default for tenants without a value of their own.
+        max_spaces: Most epochs alive.
     """
 
     isolation: str
@@ -28,11 +60,11 @@ class SpaceRules:
 
     @property
     def isolated(self) -> bool:
-        """Whether anybody is kept apart from anybody."""
+        """Whether tenants or groups are isolated."""
         return self.isolation != "none"
 
     def key(self, caller: Caller, model: ModelVersion) -> SpaceEpochKey:
-        """By which the space of a request is found."""
+        """The key of a request's space."""
         tenant = caller.tenant
         return (
             model.model_id,
@@ -46,7 +78,7 @@ class SpaceRules:
         )
 
     def owner(self, tenant: Tenant) -> str:
-        """Who shares a space; empty for everybody."""
+        """The owner of a tenant's spaces; empty if all tenants share them."""
         if not self.isolated:
             return ""
         if self.isolation == "group" and tenant.group:
@@ -54,7 +86,7 @@ class SpaceRules:
         return f"tenant:{tenant.id}"
 
     def set_times(self, life: SpaceEpoch, tenant: Tenant) -> None:
-        """How long a life lasts."""
+        """Set the TTLs of an epoch."""
         if self.isolated:
             life.idle_ttl_seconds = tenant.idle_ttl_seconds or self.idle_ttl_seconds
             life.max_age_seconds = tenant.max_age_seconds or self.max_age_seconds

@@ -1,12 +1,11 @@
-"""What makes a prefix space binding at the engine: a ``cache_salt`` derived from it. Pure.
+"""Enforces a prefix space at the engine: the ``cache_salt`` derived from it. Pure.
 
-vLLM and SGLang take the member of the same name, and neither shares blocks between two salts. So no other space's
-prefixes can be hit, whatever the gateway's own index believes, and the time an answer takes tells nothing about them.
+vLLM and SGLang accept the request field of the same name, and neither shares blocks between two salts. So prefixes of
+other spaces cannot be hit, independent of the gateway's index, and response times reveal nothing about them.
 
-The salt is made of the parts that engines do not tell apart by themselves: tenant, scope, template version, tokenizer
-and epoch. The others need none: a model and an adapter are part of the engine's own hash, another context limit or
-region is another engine process. And as every life of every space has an epoch of its own, two spaces that differ in
-any part have different salts in any case.
+The salt covers the parts that engines do not separate: tenant, scope, template version, tokenizer and epoch. The others
+need none: model and adapter are part of the engine's own hash, another context limit or region is another engine
+process. As every epoch number is unique, two spaces that differ in any part have different salts in any case.
 """
 
 import base64
@@ -45,7 +44,7 @@ def engine_salt(secret: bytes, space: PrefixSpace, narrowed_by: str = "") -> str
 
 
 def client_salt_name(secret: bytes, narrowed_by: str) -> str:
-    """What stands for a client's salt where it must not be shown; empty for none. Another epoch leaves it as it is."""
+    """Pseudonym of a client's salt for display; empty for none. It does not depend on the epoch."""
     return hmac.digest(secret, b"name " + narrowed_by.encode(), "sha256").hex()[:12] if narrowed_by else ""
 
 
@@ -56,7 +55,7 @@ def client_salt(fields: Mapping[str, Any]) -> str:
         The salt; empty for none.
 
     Raises:
-        BadRequest: the engines would not take it.
+        BadRequest: the engines would reject it.
     """
     salt = fields.get("cache_salt")
     if salt is None:

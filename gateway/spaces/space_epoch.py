@@ -1,4 +1,4 @@
-"""One life of a prefix space, and what came of it."""
+"""One epoch of a prefix space, and its totals."""
 
 import hashlib
 from dataclasses import asdict, dataclass, field, fields
@@ -7,15 +7,15 @@ from typing import Any
 from gateway.core.space import PrefixSpace, ResetCause, SpaceSelection
 
 _NUMBERS = 2**62
-"""Epochs are microseconds: they get there in 146,000 years."""
+"""Upper limit of epoch numbers. They are Unix microseconds, which reach it in 146,000 years."""
 
 _SALTS_KEPT = 64
-"""Narrowed salts remembered per life: clients that send salts of their own mostly send one per conversation."""
+"""Narrowed salts remembered per epoch: clients that send salts of their own mostly send one per conversation."""
 
 
 @dataclass(slots=True)
 class EpochTotals:
-    """What was asked within a life.
+    """Totals of the requests of an epoch.
 
     Attributes:
         requests: Complete answers.
@@ -35,7 +35,7 @@ class SpaceEpoch:
     """From the first request in a space to its end. Times are Unix seconds.
 
     Attributes:
-        space: The space, with the life's epoch.
+        space: The space, with its epoch number.
         id: Its short name.
         born_at: Its beginning.
         used_at: When it was used last.
@@ -43,7 +43,7 @@ class SpaceEpoch:
         max_age_seconds: At this age it ends; None for never.
         ended_at: Its end; None while it lasts.
         cause: Why it ended; None while it lasts.
-        figures: What was asked within it.
+        figures: Totals of its requests.
         salts: Salts already made, by what the client narrows the space with; they are not written to the file.
     """
 
@@ -59,8 +59,8 @@ class SpaceEpoch:
     salts: dict[str, str] = field(default_factory=dict)
 
     def over(self, now: float) -> ResetCause | None:
-        """Why its time is over at ``now``; None if it is not."""
-        # A clock that was set back would otherwise make it live longer than anybody allowed.
+        """Why it has expired at ``now``; None if it has not."""
+        # Else a clock that was set back would extend it beyond its limits.
         if self.max_age_seconds is not None and not 0 <= now - self.born_at < self.max_age_seconds:
             return ResetCause.MAX_AGE
         if self.idle_ttl_seconds is not None and not now - self.used_at < self.idle_ttl_seconds:
@@ -69,7 +69,7 @@ class SpaceEpoch:
 
     @property
     def expires_at(self) -> float | None:
-        """When it ends if it is not used any more; None for never."""
+        """When it ends without further use; None for never."""
         ends = []
         if self.idle_ttl_seconds is not None:
             ends.append(self.used_at + self.idle_ttl_seconds)
@@ -78,7 +78,7 @@ class SpaceEpoch:
         return min(ends, default=None)
 
     def remember_salt(self, narrowed_by: str, salt: str) -> None:
-        """Keep a salt that was made."""
+        """Cache a derived salt."""
         if len(self.salts) >= _SALTS_KEPT:
             self.salts.clear()
         self.salts[narrowed_by] = salt
@@ -162,7 +162,7 @@ def check_number(value: int) -> int:
     """The number itself.
 
     Raises:
-        ValueError: it is beyond what is ever written.
+        ValueError: it is out of range.
     """
     if not 0 <= value < _NUMBERS:
         raise ValueError("a number out of range")

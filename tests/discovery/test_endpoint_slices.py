@@ -179,7 +179,7 @@ def test_slices_change_and_go():
     [None, [], "x", {}, {"metadata": 1}, {"metadata": {"name": "s"}, "endpoints": [{"addresses": [4]}]}],
 )
 def test_what_is_no_slice(item):
-    with pytest.raises(SourceFailed, match="cannot be understood"):
+    with pytest.raises(SourceFailed, match="cannot be decoded"):
         Slices().replace([item])
 
 

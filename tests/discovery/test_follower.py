@@ -9,9 +9,9 @@ from prometheus_client import generate_latest
 from gateway.config.discovery_settings import DiscoverSettings
 from gateway.config.replica_settings import ReplicaSettings
 from gateway.core.ids import ModelId, ReplicaId
-from gateway.discovery import follower
+from gateway.discovery import discovery as follower
 from gateway.discovery.discovered import DiscoveredReplica, SourceFailed
-from gateway.discovery.follower import Follower
+from gateway.discovery.discovery import Follower
 from gateway.telemetry import MetricCatalog, MetricsObserver
 
 A = DiscoveredReplica(ReplicaSettings(url="http://a:1"))
@@ -35,7 +35,7 @@ class Scripted:
 @pytest.fixture
 async def followed(monkeypatch):
     """The source, what was believed of it, and how often it failed."""
-    monkeypatch.setattr(follower, "_AGAIN_SECONDS", (0.01,))
+    monkeypatch.setattr(follower, "_RETRY_SECONDS", (0.01,))
     source, believed, failures = Scripted(), [], []
     settings = DiscoverSettings(file={"path": "any"}, empty_after_seconds=PATIENCE)
     each = Follower(ModelId("m"), settings, source, believed.append, lambda: failures.append(1))

@@ -125,7 +125,7 @@ async def test_a_watch_that_tells_nonsense(api, source, hear):
     heard = hear(source())
     await until(lambda: api.watches == 1)
     api.say("MODIFIED", {"metadata": "?"})
-    assert "cannot be understood" in await heard.until(lambda said: isinstance(said, str))
+    assert "cannot be decoded" in await heard.until(lambda said: isinstance(said, str))
 
 
 async def test_the_token_is_read_for_every_connection(api, source, hear, tmp_path):
@@ -134,7 +134,7 @@ async def test_the_token_is_read_for_every_connection(api, source, hear, tmp_pat
     (tmp_path / "token").write_text("wrong\n")
     heard = hear(source())
     problem = await heard.until(lambda said: isinstance(said, str))
-    assert "answered 401: Unauthorized (see whether token_file" in problem
+    assert "answered 401: Unauthorized (check that token_file" in problem
     (tmp_path / "token").write_text("one\n")
     await heard.until(is_now("vllm-0"))
     api.token = "two"

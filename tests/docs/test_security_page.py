@@ -54,7 +54,7 @@ LIMITS = [row for row in ROWS if row[2]]
 FACTORS = {"KiB": 2**10, "MiB": 2**20, "s": 1, "levels": 1, "characters": 1}
 FIXED: dict[str, Any] = {
     "Text that is tokenized here; longer prompts are balanced by stand-in tokens": size.MOST_TEXT_BYTES,
-    "Long texts that wait for a thread": threads._MOST_JOBS,
+    "Long texts that wait for a thread": threads._MAX_JOBS,
     "Prompts for which an engine is asked for tokens": remote._MOST_PROMPTS,
     "Body of a stream that another replica can continue": eligible._MOST_BODY_BYTES,
     "Interim (1xx) responses before the final one": connection._MAX_INTERIM,
@@ -65,8 +65,8 @@ FIXED: dict[str, Any] = {
     "Bytes of batches that wait for a missing one": order._WAITING_BYTES,
     "Batches of one replay": feed._REPLAY_BATCHES,
     "Time of one replay": feed._REPLAY_SECONDS,
-    "Events of one batch": kv_event_reader._MOST_EVENTS,
-    "Tokens of one event": kv_event_reader._MOST_TOKENS,
+    "Events of one batch": kv_event_reader._MAX_EVENTS,
+    "Tokens of one event": kv_event_reader._MAX_TOKENS,
     "Bytes of blocks that wait for their parent, per target": aside.BYTES_LIMIT,
     "Nodes of a YAML file": document._MOST_NODES,
     "Nesting of a YAML file": document.MOST_DEEP,

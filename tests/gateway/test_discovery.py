@@ -10,7 +10,7 @@ from discovery_fakes import FakeKubernetes, FakeNames, endpoint
 from running_gateway import CHAT, Metrics, eventually, settings_for
 from tenancy import SECRET, key, tenant
 
-from gateway.discovery import follower
+from gateway.discovery import discovery as follower
 from gateway.server.reload import merged
 
 SRV = "_http._tcp.vllm.test."
@@ -18,7 +18,7 @@ SRV = "_http._tcp.vllm.test."
 
 @pytest.fixture(autouse=True)
 def ask_again_soon(monkeypatch):
-    monkeypatch.setattr(follower, "_AGAIN_SECONDS", (0.1,))
+    monkeypatch.setattr(follower, "_RETRY_SECONDS", (0.1,))
     monkeypatch.setattr("gateway.discovery.sources.file._LOOK_SECONDS", 0.05)
 
 

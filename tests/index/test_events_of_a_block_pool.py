@@ -87,7 +87,7 @@ class Pair:
             assert part.blocks.digest == digest(self.engine)
             assert part.blocks.held == len(copies)
             assert part.blocks.gpu_copies == copies.total()
-            assert part.shelf.blocks == len(copies)
+            assert part.holders.blocks == len(copies)
 
 
 @settings(max_examples=300)
@@ -139,10 +139,10 @@ def test_nothing_is_left_when_the_engine_is_empty_again_however_often(emptied):
         assert (part.blocks.held, part.blocks.gpu_copies, part.waiting) == (0, 0, 0) if part else True
         pair.seen.clear()
         fill(pair, "the-same")
-        sizes.add((pair.index.nbytes, pair.index.part(TARGET).shelf.blocks))
+        sizes.add((pair.index.nbytes, pair.index.part(TARGET).holders.blocks))
         for _ in range(40):
             pair.do("invalidate", 0)
-    assert pair.index.part(TARGET).shelf.blocks == 0
+    assert pair.index.part(TARGET).holders.blocks == 0
     assert len(sizes) == 1
 
 

@@ -73,7 +73,7 @@ def test_what_one_target_does_never_shows_at_another(order):
     while fleet.index.purge(10):
         pass
     different = set().union(*fleet.held)
-    assert {part.shelf.blocks for blocks in fleet.blocks if (part := blocks.part)} <= {len(different)}
+    assert {part.holders.blocks for blocks in fleet.blocks if (part := blocks.part)} <= {len(different)}
 
 
 def test_more_targets_than_one_shelf_has_room_for():
@@ -116,7 +116,7 @@ def test_memory_of_what_was_cleared_comes_back():
         while fleet.index.purge(100):
             pass
         sizes.append(fleet.index.nbytes)
-    assert fleet.blocks[1].part.shelf.blocks == 1
+    assert fleet.blocks[1].part.holders.blocks == 1
     assert max(sizes) < 1.5 * sizes[0]
 
 
@@ -126,7 +126,7 @@ def test_clearing_a_large_target_is_spread_over_the_events_that_follow():
     for _ in range(400):
         fleet.store(0, "".join(rng.choices("abcdefghijkl", k=6)))
     held = len(fleet.held[0])
-    shelf = fleet.blocks[0].part.shelf
+    shelf = fleet.blocks[0].part.holders
     fleet.clear(0, by_event=True)
     left = []
     for number in range(200):

@@ -118,7 +118,7 @@ def test_pages_that_come_and_go_leave_nothing_behind(page):
         for event in tree.evict(10**6):
             index.apply(TARGET, event)
         part = index.part(TARGET)
-        assert part.shelf.blocks == part.blocks.held == part.blocks.digest == 0
+        assert part.holders.blocks == part.blocks.held == part.blocks.digest == 0
         sizes.add(part.nbytes)
     assert len(sizes) == 1
 

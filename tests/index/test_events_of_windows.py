@@ -79,7 +79,7 @@ def test_engine_never_reuses_more_than_the_index_says(order):
         engine.remove(path)
     if engine.blocks.part is not None:
         assert engine.blocks.part.blocks.held == engine.blocks.part.blocks.digest == 0
-        assert engine.blocks.part.shelf.blocks == 0
+        assert engine.blocks.part.holders.blocks == 0
 
 
 def test_memory_stays_when_windows_come_and_go():

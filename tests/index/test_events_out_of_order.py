@@ -51,7 +51,7 @@ def test_prefix_is_held_exactly_when_each_of_its_blocks_is(order):
     if blocks.part is not None:
         assert (blocks.part.waiting, blocks.part.blocks.held, blocks.part.blocks.gaps) == (0, 0, 0)
         assert blocks.part.blocks.digest == 0
-        assert blocks.part.shelf.blocks == 0
+        assert blocks.part.holders.blocks == 0
 
 
 def test_arrays_do_not_grow_while_blocks_come_and_go_with_gaps_and_orphans():

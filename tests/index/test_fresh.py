@@ -1,7 +1,7 @@
 import pickle
 
 from gateway.core.ids import ReplicaId, Target
-from gateway.index.inflight import InflightBlocks
+from gateway.index.replicas import InflightBlocks
 
 A, B = Target(ReplicaId("a")), Target(ReplicaId("b"))
 HASHES = [10, 20, 30, 40]

@@ -121,7 +121,7 @@ def test_targets_that_are_not_known_here_are_passed_over():
 
 
 def test_what_nobody_takes_is_bounded(monkeypatch):
-    monkeypatch.setattr(shared_module, "_MOST_BLOCKS", 50)
+    monkeypatch.setattr(shared_module, "_MAX_BLOCKS", 50)
     ours, theirs = Side(), Side()
     leases = [ours.index.begin([prompt("abcd")], A, 0.0) for _ in range(30)]
     for lease in leases:

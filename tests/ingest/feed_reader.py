@@ -50,7 +50,7 @@ class Reader:
             TARGET,
             source,
             context=self.context,
-            pump=self.pump,
+            scheduler=self.pump,
             index=self.index,
             observer=self.counts,
             settings=settings,
@@ -73,7 +73,7 @@ class Reader:
         self._work()
 
     def _work(self):
-        while self.feed._work_on():
+        while self.feed._next_action():
             pass
 
     async def until(self, condition):

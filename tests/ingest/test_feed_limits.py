@@ -84,7 +84,7 @@ def test_twenty_thousand_batches_of_which_every_second_is_lost_cost_one_clear(ru
             await asyncio.sleep(0.01)
             reader.feed.tick(time.monotonic() + 2e6)
             await reader.until(lambda: reader.report.next_sequence == 2 * STORM - 1)
-            await reader.until(lambda: reader.index.state(TARGET).blocks == 1 and not reader.feed._work)
+            await reader.until(lambda: reader.index.state(TARGET).blocks == 1 and not reader.feed._actions)
             beat.cancel()
             assert index.clears == clears + 1
             assert reader.index.state(TARGET).blocks == 1  # what the last batch says, and nothing from before a gap
@@ -128,7 +128,7 @@ def test_what_waited_is_applied_in_turns(run, monkeypatch):
             await reader.until(lambda: len(reader.feed._order._waiting) == 5000)
             beat = asyncio.create_task(heartbeat(index, [0.0]))
             reader.feed.tick(time.monotonic() + 2e6)
-            await reader.until(lambda: reader.report.batches == 5001 and not reader.feed._work)
+            await reader.until(lambda: reader.report.batches == 5001 and not reader.feed._actions)
             beat.cancel()
             assert reader.index.state(TARGET).blocks == 5000
             assert index.most_blocks < 1000
@@ -138,7 +138,7 @@ def test_what_waited_is_applied_in_turns(run, monkeypatch):
 
 def test_batches_taken_for_late_copies_again_and_again_are_a_new_engine(run, monkeypatch):
     """One time stamp far ahead must not make copies of all that follows."""
-    monkeypatch.setattr("gateway.kv_events.order._MOST_COPIES", 50)
+    monkeypatch.setattr("gateway.kv_events.order._MAX_COPIES", 50)
 
     async def body():
         engine = PublishingEngine()
@@ -197,7 +197,7 @@ def test_a_replay_that_does_not_end_is_given_up(run, monkeypatch, endless):
             if endless == "seconds":
                 await reader.until(lambda: reader.report.batches == sent)
                 reader.later = 400.0
-                reader.feed._replay_heard_at = time.monotonic() + reader.later  # it has gone on all the time
+                reader.feed._replay_received_at = time.monotonic() + reader.later  # it has gone on all the time
                 reader.feed.tick(time.monotonic() + reader.later)
             await reader.until(lambda: reader.state is REBUILDING)
             assert 100 <= reader.report.batches <= 300
@@ -237,7 +237,7 @@ def test_a_million_hashes_and_a_long_prompt_come_in_portions(run):
             removed = {"type": "BlockRemoved", "block_hashes": list(range(2**50, 2**50 + 200_000))}
             cleared = [{"type": "AllBlocksCleared"}, {"type": "BlockRemoved", "block_hashes": []}] * 20_000
             engine.send_frames(batch(0, [stored(1, 20_000), removed, *cleared, stored(2, 5)]))
-            await reader.until(lambda: reader.report.next_sequence == 1 and not reader.feed._work)
+            await reader.until(lambda: reader.report.next_sequence == 1 and not reader.feed._actions)
             await reader.until(lambda: next(reader.feed._events, None) is None)
             beat.cancel()
             assert index.most_blocks < 2000

@@ -53,7 +53,7 @@ def test_ten_thousand_batches_let_other_tasks_have_their_turns(run, late):
                 await fill(engine, 10_000)
             time.sleep(0.3)
             turns = 0
-            while reader.report.next_sequence != 10_000 or reader.feed._work:
+            while reader.report.next_sequence != 10_000 or reader.feed._actions:
                 await asyncio.sleep(0)
                 turns += 1
                 index.since_turn = 0

@@ -27,9 +27,9 @@ def busyness(*replicas, slots=256):
 
 def look(one, *ranks):
     """Its metrics say so: (rank, running, waiting)."""
-    one.begin_look()
+    one.begin_scrape()
     facts = EngineFacts(kind=EngineKind.VLLM, ranks=tuple(RankFacts(rank, None, *counts) for rank, *counts in ranks))
-    one.end_look(facts, time.monotonic() + 60)
+    one.end_scrape(facts, time.monotonic() + 60)
 
 
 def busy(one, **options):

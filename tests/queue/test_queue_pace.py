@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.routing.drain_rate import DrainRate
+from gateway.routing.fair_order import DrainRate
 
 
 def test_before_anything_is_known_what_is_believed_of_the_replicas_counts():

@@ -62,7 +62,7 @@ class World:
     async def frees(self, target, count=1):
         """Places at a target are free again, and said so."""
         self.places[target] += count
-        self.lines.freed(MODEL)
+        self.lines.on_capacity(MODEL)
         await settle()
 
     @property
@@ -149,7 +149,7 @@ async def test_what_waits_in_front_makes_others_look_elsewhere(world):
 
 async def test_a_free_replica_that_nobody_wants_costs_no_placing(world, monkeypatch):
     """But once, when it gets free, and a few now and then."""
-    monkeypatch.setattr("gateway.routing.request_queue._LOOK_SECONDS", 1000)
+    monkeypatch.setattr("gateway.routing.request_queue._SCAN_SECONDS", 1000)
     w = world({A: 0, B: 0})
     for number in range(50):
         w.asks(str(number), wants=lambda _: A)
@@ -245,7 +245,7 @@ async def test_a_turn_that_nobody_takes_goes_to_the_next(world):
     w.asks("1")
     await settle()
     w.places[A] = 1
-    w.lines.freed(MODEL)
+    w.lines.on_capacity(MODEL)
     await asyncio.sleep(0)  # it is woken, but has not come to it yet
     first.cancel()
     await settle()
@@ -284,10 +284,10 @@ async def test_who_comes_again_goes_first_of_its_tenant(world):
 
 async def test_one_can_wait_until_nobody_does(world):
     w = world({A: 0})
-    await w.lines.nobody_waits(MODEL)
+    await w.lines.wait_until_empty(MODEL)
     w.asks("client")
     await settle()
-    other = asyncio.create_task(w.lines.nobody_waits(MODEL))
+    other = asyncio.create_task(w.lines.wait_until_empty(MODEL))
     await settle()
     assert not other.done()
     await w.frees(A)

@@ -4,8 +4,7 @@ from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.target_load import Rates
 from gateway.fleet.breaker import BreakerLimits
 from gateway.fleet.fleet import Fleet
-from gateway.fleet.inflight_request import InflightRequest
-from gateway.fleet.replica import Replica
+from gateway.fleet.replica import InflightRequest, Replica
 from gateway.routing import LearnedRates
 
 NOW = 1000.0

@@ -5,7 +5,7 @@ import structlog
 from fleets import NOW, replica
 
 from gateway.core.outcome import Ending, FailureStage, Outcome
-from gateway.fleet.failures import failure_stage, take_note
+from gateway.fleet.failures import failure_stage, record_outcome
 
 STAGES = [
     (Ending.NOT_CONNECTED, None, False, FailureStage.CONNECT),
@@ -37,7 +37,7 @@ def ended(ending, status, started=True):
 def noted(at, ending, status, *, started=True, sent_at=NOW, now=NOW):
     """The events that were logged."""
     with structlog.testing.capture_logs() as logs:
-        take_note(at, ended(ending, status, started), sent_at, now)
+        record_outcome(at, ended(ending, status, started), sent_at, now)
     return logs
 
 

@@ -27,8 +27,8 @@ def facts(*loads, kind=EngineKind.VLLM, first=0):
 
 
 def look(at, *loads, valid=60.0, **options):
-    at.begin_look()
-    at.end_look(facts(*loads, **options), NOW + valid)
+    at.begin_scrape()
+    at.end_scrape(facts(*loads, **options), NOW + valid)
 
 
 def test_before_the_first_look_there_is_one_rank_and_only_our_own_load():
@@ -67,15 +67,15 @@ def test_own_requests_alone_are_nobody_elses():
 def test_requests_that_came_or_went_while_the_engine_was_asked_are_not_taken_for_others():
     a = replica()
     early = a.dispatch(0, 100)
-    a.begin_look()
+    a.begin_scrape()
     passing = a.dispatch(0, 100)
     passing.done()
     early.done()
-    a.end_look(facts((2, 0)), NOW + 60)
+    a.end_scrape(facts((2, 0)), NOW + 60)
     assert a.load(0, NOW).requests == 0
-    a.begin_look()
+    a.begin_scrape()
     a.dispatch(0, 100)
-    a.end_look(facts((1, 0)), NOW + 60)
+    a.end_scrape(facts((1, 0)), NOW + 60)
     assert a.load(0, NOW).requests == 1
 
 
@@ -132,8 +132,8 @@ def test_a_look_that_is_too_old_counts_no_more():
 def test_engine_that_stops_telling_its_load_has_none_of_others():
     a = replica()
     look(a, (2, 6))
-    a.begin_look()
-    a.end_look(EngineFacts(), NOW + 60)
+    a.begin_scrape()
+    a.end_scrape(EngineFacts(), NOW + 60)
     assert a.load(0, NOW).requests == 0
 
 

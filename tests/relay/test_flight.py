@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.fleet.inflight_request import InflightRequest
+from gateway.fleet.replica import InflightRequest
 
 
 async def flying(timeout_seconds, meanwhile):

@@ -10,10 +10,10 @@ from gateway.core.engine_facts import EngineFacts, RankFacts
 
 
 def look(replica, running=0, waiting=0, between=lambda: None):
-    replica.begin_look()
+    replica.begin_scrape()
     between()
     facts = EngineFacts(ranks=(RankFacts(rank=0, blocks=None, running=running, waiting=waiting),))
-    replica.end_look(facts, NOW + 100)
+    replica.end_scrape(facts, NOW + 100)
 
 
 def shared(of, freed=lambda model: None):

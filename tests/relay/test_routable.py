@@ -52,11 +52,11 @@ def test_what_was_tried_is_never_tried_again():
 
 def test_one_that_says_it_serves_another_model_is_left_out():
     of = fleet("abc")
-    of.find("a").misfit = True
+    of.find("a").wrong_model = True
     assert routable(of) == "bc"
     of.find("b").up = of.find("c").up = False
     assert routable(of) == ""  # a refusal with a time to come again, and not a model that is unknown
-    of.find("b").misfit = of.find("c").misfit = True
+    of.find("b").wrong_model = of.find("c").wrong_model = True
     assert routable(of) == "a"  # the name in the configuration is wrong: the engine says so best
 
 

@@ -135,12 +135,12 @@ def test_what_is_no_order_changes_nothing(told):
 
 def test_an_order_from_before_this_process_gives_way_to_a_later_one():
     one = Desk()
-    one.drains.heard(DrainOrder("a", on=True, at=900))
+    one.drains.apply_order(DrainOrder("a", on=True, at=900))
     assert one.draining == "a"
-    one.drains.heard(DrainOrder("a", on=False, at=950))
-    one.drains.heard(DrainOrder("a", on=True, at=900))
+    one.drains.apply_order(DrainOrder("a", on=False, at=950))
+    one.drains.apply_order(DrainOrder("a", on=True, at=900))
     assert one.draining == ""
-    one.drains.heard(DrainOrder("nobody", on=True, at=900))
+    one.drains.apply_order(DrainOrder("nobody", on=True, at=900))
 
 
 STEPS = st.lists(

@@ -5,7 +5,7 @@ from gateway.discovery.discovered import ReplicaSource
 
 
 def source_of(settings: DiscoverSettings) -> ReplicaSource:
-    """The source that a configuration means."""
+    """The source of a configuration."""
     if settings.dns is not None:
         from gateway.discovery.sources.dns import DnsSource
 

@@ -1,4 +1,4 @@
-"""Replicas from DNS: one for each address, or for each SRV record, of a name that is looked up again and again."""
+"""Replicas from DNS: one for each address, or for each SRV record, of a name that is looked up periodically."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -10,22 +10,21 @@ import dns.resolver
 
 from gateway.config.discovery_settings import DnsSettings, TemplateSettings, name_server
 from gateway.config.replica_settings import ReplicaSettings
-from gateway.discovery.discovered import DiscoveredReplica, SourceFailed
-from gateway.discovery.template import replica_at
+from gateway.discovery.discovered import DiscoveredReplica, SourceFailed, replica_at
 
 _LOOK_SECONDS = 5.0
-"""Limit for one look, with every name server tried."""
+"""Limit for one look-up, with every name server tried."""
 
 _SHORTEST_SECONDS = 1.0
 _FAMILIES = ("A", "AAAA")
 
 
 class DnsSource:
-    """A ``Source``.
+    """A ``ReplicaSource``.
 
     Args:
-        settings: What is looked up.
-        template: What the replicas have beside their address.
+        settings: The name to look up.
+        template: Settings of the replicas besides their address.
     """
 
     def __init__(self, settings: DnsSettings, template: TemplateSettings) -> None:
@@ -34,7 +33,7 @@ class DnsSource:
         self._addresses: dict[str, Sequence[str]] = {}
 
     async def answers(self) -> AsyncGenerator[Sequence[DiscoveredReplica], None]:
-        """See ``Source``."""
+        """See ``ReplicaSource``."""
         while True:
             replicas, kept_seconds = await (self._services() if self._settings.srv else self._hosts())
             yield [DiscoveredReplica(replica) for replica in sorted(replicas, key=lambda replica: replica.id)]
@@ -59,7 +58,7 @@ class DnsSource:
         return self._kept_seconds(answer)
 
     async def _services(self) -> tuple[list[ReplicaSettings], float]:
-        """One replica for each record; their priorities and weights are not looked at."""
+        """One replica for each record; their priorities and weights are ignored."""
         answer = await self._ask(self._settings.srv, "SRV")
         rrset = answer.rrset if answer is not None else None
         targets = {(record.target.to_text(omit_final_dot=True), record.port) for record in rrset or ()}

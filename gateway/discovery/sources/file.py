@@ -13,8 +13,8 @@ from gateway.core.errors import ConfigInvalid
 from gateway.discovery.discovered import DiscoveredReplica, SourceFailed
 
 _LOOK_SECONDS = 1.0
-"""Time between two looks at the file. One that changed is read once two looks in a row show the same: whoever writes it
-in place is then mostly done."""
+"""Time between two looks at the file. A changed file is read once two looks in a row show the same: a writer in
+place has mostly finished then."""
 
 _State = tuple[Stamp, ...]
 
@@ -44,7 +44,7 @@ def read_replicas(path: Path) -> Sequence[ReplicaSettings]:
 
 
 class FileSource:
-    """A ``Source``.
+    """A ``ReplicaSource``.
 
     Args:
         path: The file.
@@ -55,7 +55,7 @@ class FileSource:
         self._read: _State | None = None
 
     async def answers(self) -> AsyncGenerator[Sequence[DiscoveredReplica], None]:
-        """See ``Source``."""
+        """See ``ReplicaSource``."""
         seen = self._read
         while True:
             state = await asyncio.to_thread(_state, self._path)
@@ -73,5 +73,5 @@ class FileSource:
 
 
 def _state(path: Path) -> _State:
-    """What tells one content of the file, and of the secret files it names, from another."""
+    """Stamps of the file and of the secret files it names, to detect changes."""
     return tuple(file_stamp(each) for each in (path, *named_files(path)))

@@ -1,8 +1,8 @@
 """Replicas from the endpoint slices of a Kubernetes service: listed once, then watched.
 
-The way of the API's own clients: a list tells a version, a watch tells every change since a version. A version that is
-too old (status 410) makes the list to be read again; a watch that ends, as the API ends all of them after a while, goes
-on where it was.
+As the API's own clients do: a list has a version, and a watch reports every change since a version. If a version is too
+old (status 410), the list is read again; a watch that ends, as the API ends all of them after a while, is resumed at
+its last version.
 """
 
 import asyncio
@@ -22,38 +22,38 @@ from gateway.discovery.discovered import DiscoveredReplica, SourceFailed
 from gateway.discovery.sources.slices import Slices, read_slice
 
 _WATCH_SECONDS = 60
-"""How long one watch lasts; a connection that broke without a word is noticed after that."""
+"""How long one watch lasts; a silently broken connection is detected after that."""
 
 _SHORTEST_SECONDS = 1.0
-"""Time between two watches at least, where the API, or something in front of it, ends them at once."""
+"""Least time between two watches, in case the API or a proxy ends them at once."""
 
 _LIMITS = httpx.Timeout(10, read=_WATCH_SECONDS + 15)
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _LIST_SECONDS = 30
 _MAX_BYTES = 16 * 2**20
-"""Of a list of endpoint slices, and of one change. A slice with a hundred endpoints has 60 KiB; etcd stores no object
-above 1.5 MiB."""
+"""Limit of a list of endpoint slices, and of one change. A slice with a hundred endpoints has 60 KiB; etcd stores no
+object above 1.5 MiB."""
 
 _GONE = 410
-_MOST_SHOWN = 300
+_MAX_SHOWN = 300
 _FIXES = {
-    401: "see whether token_file holds a service account's token",
+    401: "check that token_file holds a service account's token",
     403: "let the gateway's service account get, list and watch endpointslices (discovery.k8s.io) there",
-    404: "see whether api_url and namespace are right",
+    404: "check that api_url and namespace are right",
 }
 
 
 class _VersionGone(Exception):
-    """The API does not know any more what changed since a version."""
+    """The API no longer has the changes since a version."""
 
 
 class KubernetesSource:
-    """A ``Source``.
+    """A ``ReplicaSource``.
 
     Args:
         settings: The service.
-        template: What the replicas have beside their address.
-        environ: Where the cluster tells of its API.
+        template: Settings of the replicas besides their address.
+        environ: Environment variables with the address of the cluster's API.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class KubernetesSource:
         self._version = ""
 
     async def answers(self) -> AsyncGenerator[Sequence[DiscoveredReplica], None]:
-        """See ``Source``."""
+        """See ``ReplicaSource``."""
         async with await asyncio.to_thread(self._client) as client:
             path = f"/apis/discovery.k8s.io/v1/namespaces/{await asyncio.to_thread(self._namespace)}/endpointslices"
             while True:
@@ -74,7 +74,7 @@ class KubernetesSource:
                 try:
                     if not self._version:
                         await self._list(client, path)
-                    # Also after a watch that broke: the source can be asked again.
+                    # Also after a broken watch, so that the source can be iterated again.
                     yield self._slices.found(self._settings, self._template)
                     async with contextlib.aclosing(self._watch(client, path)) as changes:
                         async for _ in changes:
@@ -102,7 +102,7 @@ class KubernetesSource:
         try:
             return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
         except OSError:
-            raise SourceFailed("namespace is not set, and the gateway does not run in a pod that tells it") from None
+            raise SourceFailed("namespace is not set, and the gateway does not run in a pod, which has it") from None
 
     async def _list(self, client: httpx.AsyncClient, path: str) -> None:
         try:
@@ -137,7 +137,7 @@ class KubernetesSource:
                     code = item.get("code") if isinstance(item, dict) else None
                     if code == _GONE:
                         raise _VersionGone
-                    # Begun anew, with the list: whatever it is, that is certain to be whole.
+                    # On any other error start again with the list, which is complete.
                     self._version = ""
                     raise SourceFailed(f"the Kubernetes API ended the watch: {_message(line)}")
                 if kind == "BOOKMARK":
@@ -150,7 +150,7 @@ class KubernetesSource:
         return {"labelSelector": f"kubernetes.io/service-name={self._settings.service}"}
 
     async def _headers(self) -> dict[str, str]:
-        """Read anew each time: tokens are exchanged for new ones every hour."""
+        """Read each time: tokens are rotated every hour."""
         headers = {"accept-encoding": "identity"}
         with contextlib.suppress(OSError, UnicodeDecodeError):
             token = await asyncio.to_thread(self._settings.token_file.read_text, encoding="utf-8")
@@ -159,7 +159,7 @@ class KubernetesSource:
 
 
 async def _pieces(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
-    """The body as it was sent. It is not unpacked: a few bytes could become any number."""
+    """The body as it was sent. It is not decompressed: a few bytes could become any number."""
     if answer.headers.get("content-encoding", "identity") != "identity":
         raise SourceFailed("the Kubernetes API compressed its answer although it was asked not to")
     async for piece in answer.aiter_raw():
@@ -227,16 +227,16 @@ def _version(listed: Mapping[str, Any]) -> str:
     metadata = listed.get("metadata")
     version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
     if not isinstance(version, str) or not version:
-        raise SourceFailed("the Kubernetes API told a list without its version")
+        raise SourceFailed("the Kubernetes API sent a list without its version")
     return version
 
 
 def _message(body: bytes | str) -> str:
-    """What the API says about itself; it never repeats the token."""
+    """The message of an error of the API; it never contains the token."""
     try:
         status = orjson.loads(body)
         status = status.get("object", status)
-        return str(status["message"])[:_MOST_SHOWN]
+        return str(status["message"])[:_MAX_SHOWN]
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
         return "no reason given"
 

@@ -1,4 +1,4 @@
-"""From the endpoint slices of a Kubernetes service to replicas. Pure."""
+"""Converts the endpoint slices of a Kubernetes service to replicas. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -7,14 +7,13 @@ import msgspec
 
 from gateway.config.discovery_settings import KubernetesSettings, TemplateSettings
 from gateway.config.replica_settings import ReplicaSettings
-from gateway.discovery.discovered import Condition, DiscoveredReplica, SourceFailed
-from gateway.discovery.template import replica_at
+from gateway.discovery.discovered import Condition, DiscoveredReplica, SourceFailed, replica_at
 
 _ORDER = list(Condition)
 
 
 class _Object(msgspec.Struct, rename="camel", frozen=True):
-    """A part of Kubernetes' objects, in its own words; what is not needed here is passed over."""
+    """A part of Kubernetes' objects, with its own field names; unused fields are ignored."""
 
 
 class Metadata(_Object, frozen=True):
@@ -56,7 +55,7 @@ class EndpointSlice(_Object, frozen=True):
 
 
 class _Made(NamedTuple):
-    """What a replica is made from, beside what all of a service have in common."""
+    """The parts of a replica's settings that come from its endpoint."""
 
     host: str
     port: int
@@ -70,11 +69,12 @@ class Slices:
     def __init__(self) -> None:
         self._slices: dict[str, EndpointSlice] = {}
         self._made: dict[_Made, ReplicaSettings] = {}
-        """What was made of them last: a change is about one slice, and each replica costs as much as a request."""
+        """The last result, for reuse: a change affects one slice, and validating a replica costs as much as a
+        request."""
         self._made_by: tuple[KubernetesSettings, TemplateSettings] | None = None
 
     def replace(self, items: Iterable[Any]) -> None:
-        """These are all there are.
+        """Replace all slices.
 
         Raises:
             SourceFailed: they are not what they should be.
@@ -83,7 +83,7 @@ class Slices:
         self._slices = {each.metadata.name: each for each in slices}
 
     def change(self, kind: str, item: Any) -> str:
-        """One was added, modified or deleted; returns the version since when this is so.
+        """Apply an added, modified or deleted slice; returns its version.
 
         Raises:
             SourceFailed: it is not what it should be.
@@ -98,11 +98,11 @@ class Slices:
     def found(self, settings: KubernetesSettings, template: TemplateSettings) -> Sequence[DiscoveredReplica]:
         """The replicas.
 
-        A pod that several slices tell of (it has addresses of both families, or is just being moved to another slice)
-        is one replica: at the address of the first family, and in the best condition that is told of it there.
+        A pod in several slices (it has addresses of both families, or is being moved to another slice) is one replica:
+        at the address of the first family, and in the best condition reported there.
 
         Raises:
-            SourceFailed: the service has not the port that is configured.
+            SourceFailed: the service lacks the configured port.
         """
         found: dict[str, tuple[tuple[str, int], DiscoveredReplica]] = {}
         portless = False
@@ -132,12 +132,12 @@ def read_slice(item: Any) -> EndpointSlice:
     """An object of the API.
 
     Raises:
-        SourceFailed: it is something else.
+        SourceFailed: it is malformed.
     """
     try:
         return msgspec.convert(item, EndpointSlice)
     except msgspec.ValidationError as error:
-        raise SourceFailed(f"the API told of an endpoint slice that cannot be understood: {error}") from None
+        raise SourceFailed(f"the API sent an endpoint slice that cannot be decoded: {error}") from None
 
 
 def _endpoints(each: EndpointSlice, port: int) -> Iterator[tuple[Condition, _Made]]:
@@ -158,7 +158,7 @@ def _replica(made: _Made, settings: KubernetesSettings, template: TemplateSettin
 
 
 def _condition(conditions: _Conditions) -> Condition:
-    """What is not told counts as ready, and as not ending: so says the API."""
+    """Missing conditions count as ready and not terminating, as the API defines."""
     if conditions.terminating:
         return Condition.LEAVING
     return Condition.NOT_READY if conditions.ready is False else Condition.READY
