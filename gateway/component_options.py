@@ -1,4 +1,4 @@
-"""What rooms go by that does not stand in the configuration just so."""
+"""Derives component options from the settings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from gateway.spaces import EpochFile, SpaceRules
 
 
 def space_rules(settings: Settings) -> SpaceRules:
-    """Who shares prefixes with whom, and for how long."""
+    """Isolation and lifetime of prefix spaces."""
     spaces = settings.spaces
     return SpaceRules(
         isolation=settings.isolation,
@@ -25,13 +25,13 @@ def space_rules(settings: Settings) -> SpaceRules:
 
 
 def admin_tokens(settings: Settings) -> tuple[str | None, Sequence[AdminTokenSettings]]:
-    """Who may ask at the admin port: the one token, and those with roles."""
+    """Credentials of the admin port: ``server.admin_token``, and the tokens with roles."""
     server = settings.server
     return server.admin_token.get_secret_value() if server.admin_token else None, server.admin_tokens
 
 
 def audit_settings(settings: Settings, place: WorkerPlace | None) -> AuditSettings:
-    """Where this process writes the audit log."""
+    """Audit settings with the file of this process: each worker writes its own."""
     file = settings.audit.file
     if place is None or file is None or file == "stdout":
         return settings.audit
@@ -39,19 +39,19 @@ def audit_settings(settings: Settings, place: WorkerPlace | None) -> AuditSettin
 
 
 def spaces_file(settings: Settings, place: WorkerPlace | None) -> EpochFile | None:
-    """Where this process keeps the lives of spaces; None for nowhere."""
+    """The file in which this process keeps the epochs of spaces; None: they are not kept."""
     file = settings.spaces.file
     if place is not None:
-        # Without a file, a reset still has to hold for the process that replaces one that was lost.
+        # Without a configured file, a reset still has to survive the restart of a worker.
         file = place.own(file) if file else place.spaces_file
     return EpochFile(file) if file else None
 
 
 def canon_modes(settings: Settings) -> dict[str, RuleModes]:
-    """Modes of canonicalization rules by model, where it has any of its own."""
+    """Modes of canonicalization rules, by model that overrides them."""
     return {model.id: model.canon for model in settings.models if model.canon}
 
 
 def personal_data_mode(settings: Settings) -> PersonalDataMode:
-    """What is done about personal data for tenants that say nothing of their own."""
+    """The personal data mode of tenants without a mode of their own."""
     return PersonalDataMode(settings.personal_data.mode)

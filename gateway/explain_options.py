@@ -1,4 +1,4 @@
-"""Ties the process that explains to the configuration."""
+"""Derives the options of the explain worker from the settings."""
 
 import json
 from pathlib import Path
@@ -18,14 +18,14 @@ def explain_front(
     door: int | None = None,
     hears: bool = True,
 ) -> ExplainClient:
-    """Where explanations are asked for. Reads the chat templates.
+    """The client of the explain worker. Reads the chat templates.
 
     Args:
         settings: The configuration.
-        observer: Is told what was counted.
-        at: Where the process listens that explains, if somebody else started it.
-        door: The descriptor of the socket at which it is to listen, if it is started here and for several gateways.
-        hears: Whether what other gateways tell of theirs is handed on to it.
+        observer: Counts the results.
+        at: Address of an explain worker that another process started.
+        door: Descriptor of the socket at which it listens, if it is started here for several gateways.
+        hears: Whether messages of other gateways are passed on to it.
     """
     command = COMMAND if door is None else SHARED_COMMAND
     gpus, canon = _gpus(settings), _canon_terms(settings)
@@ -36,7 +36,7 @@ def explain_front(
 
 
 async def configure_explain(front: ExplainClient, settings: Settings) -> None:
-    """Have explanations go by other settings from now on."""
+    """Apply changed settings."""
     await front.configure(settings.explain, _gpus(settings), _canon_terms(settings))
 
 
@@ -45,11 +45,11 @@ def _gpus(settings: Settings) -> dict[str, float]:
 
 
 def _canon_terms(settings: Settings) -> CanonOptions:
-    """What it takes to try rules in the process that explains. Reads the chat templates."""
+    """What the explain worker needs to evaluate canonicalization rules. Reads the chat templates."""
     models = {}
     for model in settings.models:
         if model.tokenizer == "engine":
-            continue  # nothing there knows its tokens
+            continue  # the explain worker has no tokenizer for it
         template = model.chat_template.read_text(encoding="utf-8") if model.chat_template else None
         content_format = None if model.content_format == "auto" else model.content_format
         arguments = json.dumps(model.chat_template_kwargs).encode()

@@ -1,4 +1,4 @@
-"""Why tokens were computed again, as the admin port shows it: questions to the explanation's desk, answered in JSON."""
+"""Explanations at the admin port: passes questions to the explain worker, and its JSON answers back."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +35,7 @@ def show_explained(app: FastAPI, desk: ExplainDesk, decoders: Decoders) -> None:
     async def requests(request: Request) -> Response:
         return _json(await desk.ask("requests", read_filters(request, _REQUESTS)))
 
-    # An id is whatever clients send as x-request-id, with slashes, too.
+    # An id is any text that clients send as x-request-id, also with slashes.
     @app.get("/admin/api/requests/{id:path}")
     async def one_request(request: Request) -> Response:
         read_filters(request, ())
@@ -49,14 +49,14 @@ def show_explained(app: FastAPI, desk: ExplainDesk, decoders: Decoders) -> None:
 async def _tokens(
     desk: ExplainDesk, decoders: Decoders, which: Mapping[str, str], found: Mapping[str, Any]
 ) -> Mapping[str, object] | None:
-    """The difference token by token; None where that cannot be told."""
+    """The difference token by token; None if it is unknown."""
     decode = decoders(found["model"], found["space"]["tokenizer"])
     if decode is None or found["tokens"]["source"] == TokenSource.TEXT:
         return None
     try:
         window = orjson.loads(await desk.ask("tokens", which))
     except GatewayError:
-        return None  # the rest is worth showing without it
+        return None  # the rest is shown without it
     return None if window is None else tokens_shown(window, decode)
 
 

@@ -1,4 +1,4 @@
-"""The replicas, and which prefixes are warm where, as the admin port shows them."""
+"""Routes of the admin API for replicas and hot prefixes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,9 +21,9 @@ def show_fleet(
     """Add the paths.
 
     Args:
-        app: Where.
+        app: The application.
         replicas: One object per replica.
-        prefixes: The hottest prefixes of a model (empty for all), at most so many.
+        prefixes: The hottest prefixes of a model (empty for all), up to a number.
     """
 
     @app.get("/admin/api/replicas")
@@ -37,7 +37,7 @@ def show_fleet(
 
 
 def _limit(value: str) -> int:
-    """How many prefixes are shown at most."""
+    """The maximum number of prefixes to show."""
     if not value:
         return _PREFIXES_SHOWN
     if not (value.isascii() and value.isdigit() and len(value) <= 3 and 0 < int(value) <= _MOST_PREFIXES):

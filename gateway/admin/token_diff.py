@@ -1,7 +1,7 @@
-"""Where two prompts differ, token by token, with nothing to be read in it.
+"""Shows token by token where two prompts differ, with masked text.
 
-The journal keeps ids around the first difference. Here, where the models' tokenizers are, each becomes its own text,
-masked. What is shown holds neither ids, which a public tokenizer turns back into text, nor text.
+The journal keeps ids around the first difference. Here the models' tokenizers decode each id, and its text is masked.
+The result holds neither text nor ids, which a public tokenizer would decode.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,17 +11,17 @@ from typing import Any
 from gateway.explain.diff.masking import masked
 
 Decode = Callable[[list[int]], str]
-"""From token ids to their text."""
+"""Decodes token ids to text."""
 
 Decoders = Callable[[str, str], Decode | None]
-"""From the id of a model and that of a tokenizer to what decodes it; None where that is not in this process."""
+"""The decoder for a model id and a tokenizer id; None if it is not loaded in this process."""
 
 _NO_TEXT = "·"
-"""Stands for a token without a text of its own: part of a character, a special token, an image."""
+"""Shown for a token without text: part of a character, a special token, an image."""
 
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
 _SHORTEST_RETURN = 3
-"""Tokens that have to be the same again before that is taken for more than chance."""
+"""Equal tokens in a row from which on the prompts count as equal again."""
 
 
 def tokens_shown(window: Mapping[str, Any], decode: Decode) -> dict[str, list[dict[str, str]]]:
@@ -56,14 +56,14 @@ def _text(previous: Sequence[int], token: int, decode: Decode) -> str:
     try:
         leading = decode(list(previous)) if previous else ""
         together = decode([*previous, token])
-    except Exception:  # noqa: BLE001 - ids outside of the vocabulary, and libraries differ in how they say so
+    except Exception:  # noqa: BLE001 - ids outside of the vocabulary; libraries raise different errors
         return _NO_TEXT
     text = together[len(leading) :] if together.startswith(leading) else _BROKEN
     return _NO_TEXT if not text or _BROKEN in text else masked(text)
 
 
 def _same_again(before: Sequence[int], after: Sequence[int], first: int) -> tuple[int, int]:
-    """From where on both windows go on the same, up to the end of one of them; their ends if they do not."""
+    """Where both windows become equal again up to the end of one of them; their ends if they do not."""
     ends = len(before), len(after)
     *blocks, _ = SequenceMatcher(None, before[first:], after[first:], autojunk=False).get_matching_blocks()
     if not blocks:

@@ -12,7 +12,7 @@ CHOICES = ("n", "best_of")
 """Fields that say how many sequences are computed for each prompt; the larger one counts."""
 
 _BEYOND = 2**64
-"""Stands for every larger number: no engine takes one."""
+"""Replaces every larger number: no engine accepts one."""
 
 _WHOLE = re.compile(r"\s*([+-]?)([0-9][0-9_]*)(?:\.0*)?\s*")
 _MOST_DIGITS = 19

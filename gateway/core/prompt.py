@@ -19,7 +19,7 @@ class TokenSource(StrEnum):
     ENGINE_TOKENIZE = "engine_tokenize"
     """The engine's ``/tokenize``: nearly always exact."""
     TEXT = "text"
-    """No tokenizer at hand: words of the raw text stand in for tokens. Good enough to route by, not to count by."""
+    """No tokenizer: pieces of the raw text are used as tokens. Sufficient for routing, not for counting."""
 
 
 @dataclass(frozen=True, slots=True)

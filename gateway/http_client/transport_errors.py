@@ -1,8 +1,8 @@
-"""What can go wrong between the gateway and a replica."""
+"""Errors of the connection between gateway and replica."""
 
 
 class TransportError(Exception):
-    """No complete answer could be had."""
+    """No complete answer was received."""
 
 
 class NotConnected(TransportError):
@@ -10,7 +10,7 @@ class NotConnected(TransportError):
 
 
 class Broken(TransportError):
-    """The connection broke, or what came over it is not HTTP. The request may have been computed."""
+    """The connection broke, or the received bytes are not HTTP. The request may have been computed."""
 
 
 class ResponseTooLarge(TransportError):

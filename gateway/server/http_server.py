@@ -16,11 +16,11 @@ from gateway.server.open_files import FileLimits, open_files
 from gateway.server.slow_clients import SlowClients
 
 _LAST_WORDS_SECONDS = 1
-"""After the grace period: time for the last words of open answers, before their connections are cut."""
+"""Seconds after the grace period in which open answers send their error, before their connections are closed."""
 
 _TICKS_A_SECOND = 10
 _LOOK_SECONDS = 5
-"""How often it is looked for clients that do not read."""
+"""Interval of the check for clients that do not read."""
 
 
 class HttpServer(uvicorn.Server):
@@ -29,9 +29,9 @@ class HttpServer(uvicorn.Server):
     Args:
         app: The application.
         settings: The configuration.
-        uds: Path of the Unix socket to listen at. Who asks there passes on what others have asked, and says who they
-            are. None: it listens at the sockets that ``serve`` gets.
-        cors: Which web pages may read what the HTTP layer answers itself; None: no page.
+        uds: Path of the Unix socket to listen at; its clients are proxies that name the real client. None: it listens
+            at the sockets that ``serve`` gets.
+        cors: Allowed origins for errors of the HTTP layer; None: no page.
     """
 
     def __init__(self, app: Any, settings: Settings, uds: str | None = None, cors: Cors | None = None) -> None:
@@ -75,7 +75,7 @@ class HttpServer(uvicorn.Server):
             serving: The task in which it serves.
 
         Raises:
-            Exception: why it does not.
+            Exception: the server failed to start.
         """
         listening = asyncio.get_running_loop().create_task(self._listening.wait())
         either: list[asyncio.Future[Any]] = [serving, listening]
@@ -85,7 +85,7 @@ class HttpServer(uvicorn.Server):
             await serving
 
     def leave(self) -> None:
-        """From now on, have every connection end with its next answer, so that its client opens the next elsewhere."""
+        """Close every connection after its next answer, so that clients reconnect to another gateway."""
         ends = (b"connection", b"close")
         self.config.encoded_headers.append(ends)
         self.server_state.default_headers = [*self.server_state.default_headers, ends]
@@ -95,7 +95,7 @@ class HttpServer(uvicorn.Server):
                 cycle.keep_alive = False
 
     def cut_stalled(self) -> None:
-        """Cut connections whose client does not read what is there for it: the server cannot end before they do."""
+        """Abort connections whose client does not read: the server could not stop before."""
         for connection in list(self.server_state.connections):
             if connection.transport.get_write_buffer_size():
                 connection.transport.abort()
@@ -116,7 +116,7 @@ def bound(key: str, host: str, port: int, *, shared: bool = False) -> socket.soc
         shared: Whether other processes of this user may listen at the same port; connections are spread over them.
 
     Raises:
-        ConfigInvalid: it cannot be had.
+        ConfigInvalid: the address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, asyncio turns Nagle's algorithm off, which would hold small answers back for 40 ms.

@@ -1,6 +1,6 @@
-"""Clients that never take what was sent to them.
+"""Aborts closed connections whose clients do not read.
 
-A connection that was closed stays until its client has taken what is there for it, and a client may never do that.
+A closed connection stays open until its client has read all data, which it may never do.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Protocol
 import structlog
 
 _LINGER_SECONDS = 10.0
-"""How long a client may take nothing at all of what is left for it on a connection that was closed."""
+"""Seconds without progress after which a closed connection is aborted."""
 
 _log = structlog.get_logger("gateway.api")
 
@@ -29,16 +29,16 @@ class OpenConnection(Protocol):
 
 
 class SlowClients:
-    """Cuts closed connections whose clients do not read."""
+    """Aborts closed connections whose clients do not read."""
 
     def __init__(self) -> None:
         self._left: dict[OpenConnection, tuple[int, float]] = {}
 
     def look(self, connections: Iterable[OpenConnection], now: float) -> None:
-        """Look at all of them, again and again.
+        """Check all connections; to be called regularly.
 
         Args:
-            connections: Those of the server.
+            connections: The server's connections.
             now: Monotonic seconds.
         """
         left: dict[OpenConnection, tuple[int, float]] = {}
@@ -59,7 +59,8 @@ class SlowClients:
 
 
 def _not_taken(transport: asyncio.Transport) -> int:
-    """Bytes that the client has not taken: those here and, where the system tells them, those on their way."""
+    """Bytes that the client has not read: those buffered here and, where the system reports them, those in its
+    buffers."""
     size = transport.get_write_buffer_size()
     with contextlib.suppress(OSError, AttributeError):
         sock = transport.get_extra_info("socket")

@@ -171,12 +171,12 @@ class RequestTrace:
         "_calls",
         "_ending",
         "_flags",
-        "_lap_at",
         "_left",
         "_offset",
         "_parent_id",
         "_request",
         "_rooms",
+        "_stage_began_at",
         "_state",
         "_trace_id",
         "_write",
@@ -193,7 +193,7 @@ class RequestTrace:
         self._state = state
         # Within a request only the clock that never jumps is read.
         self._offset = now - time.perf_counter_ns()
-        self._lap_at = now
+        self._stage_began_at = now
         self._left = ""
         self._request = Span("request", now, now)
         self._rooms: list[Span] = []
@@ -201,16 +201,16 @@ class RequestTrace:
         self._call: Span | None = None
         self._ending = ""
 
-    def lap(self, room: str) -> None:
+    def end_stage(self, room: str) -> None:
         """See ``Trace``."""
         now = self._now()
-        self._rooms.append(Span(room, self._lap_at, now))
-        self._lap_at = now
+        self._rooms.append(Span(room, self._stage_began_at, now))
+        self._stage_began_at = now
         self._left = room
 
     def resume(self) -> None:
         """See ``Trace``."""
-        self._lap_at = self._now()
+        self._stage_began_at = self._now()
 
     def relay(self, decision: Decision, host: str, port: int) -> Sequence[Header] | None:
         """See ``Trace``."""
@@ -265,7 +265,7 @@ class RequestTrace:
 
     def _answered(self, status: int, code: str | None, *, routed: bool) -> None:
         if status >= 400 and not routed and not self._calls and (room := _NEXT_ROOM.get(self._left)) is not None:
-            self._rooms.append(Span(room, self._lap_at, self._now(), failure=code or str(status)))
+            self._rooms.append(Span(room, self._stage_began_at, self._now(), failure=code or str(status)))
         if status >= 500:
             self._request.failure = code or str(status)
 
@@ -285,7 +285,7 @@ class Unrecorded:
     def __init__(self, headers: Sequence[Header] | None) -> None:
         self._headers = headers
 
-    def lap(self, room: str) -> None:
+    def end_stage(self, room: str) -> None:
         """See ``Trace``."""
 
     def resume(self) -> None:
