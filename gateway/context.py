@@ -15,7 +15,7 @@ from gateway.core.decision import Decision
 from gateway.core.errors import DeadlineExceeded, GatewayError, NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
 from gateway.core.explanation import ReplicaPrefix, ReplyChoice
 from gateway.core.ids import ModelId, ReplicaId, Target
-from gateway.core.numbers import MOST_SEQUENCES, choices
+from gateway.core.numbers import MAX_SEQUENCES, choices
 from gateway.core.outcome import Ending, FailureStage, Outcome
 from gateway.core.ports import CanonicalRequest, Grant, Lease, Trace
 from gateway.core.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
@@ -177,7 +177,7 @@ class RequestContext:
     @property
     def sequences(self) -> int:
         """Sequences that an engine computes for it: one per choice and prompt."""
-        return min(max(len(self.prompt.parts), 1) * choices(self.request.fields), MOST_SEQUENCES)
+        return min(max(len(self.prompt.parts), 1) * choices(self.request.fields), MAX_SEQUENCES)
 
     @property
     def beginning(self) -> int | bytes:

@@ -81,14 +81,14 @@ class ReplicaEvents:
     def up(self, replica: Replica) -> None:
         """A replica begins to get requests, for the first time or after a restart."""
         self._happened(CacheHistory.RETURNED, replica)
-        self._targets.overload.freed(replica.model)
+        self._targets.overload.on_capacity(replica.model)
         if not replica.draining:
             self._targets.warmer.joined(replica.id)
 
     def down(self, replica: Replica) -> None:
         """A replica failed its health checks and gets no more requests."""
         self._happened(CacheHistory.LEFT, replica)
-        self._targets.overload.freed(replica.model)
+        self._targets.overload.on_capacity(replica.model)
         self._targets.warmer.left(replica.id)
 
     def removed(self, replica: Replica) -> None:
@@ -100,7 +100,7 @@ class ReplicaEvents:
 
     def drained(self, replica: Replica) -> None:
         """A replica's drain began or ended."""
-        self._targets.overload.freed(replica.model)
+        self._targets.overload.on_capacity(replica.model)
         if replica.draining:
             self._targets.warmer.left(replica.id)
         elif replica.up:
@@ -114,7 +114,7 @@ class ReplicaEvents:
 
     def on_capacity(self, model: ModelId) -> None:
         """Another gateway has less load at a replica: requests queued here may go there."""
-        self._targets.overload.freed(model)
+        self._targets.overload.on_capacity(model)
 
     def version(self, version: ModelVersion) -> None:
         """A model's tokenizer and template were loaded, for the first time or because they changed."""

@@ -37,7 +37,7 @@ _REMEDIES: Mapping[Remedy, str] = {
     Remedy.APPLICATION: "whoever writes the prompts",
     Remedy.GATEWAY: "whoever configures the gateway",
     Remedy.CAPACITY: "whoever pays for replicas and their memory",
-    Remedy.NOBODY: "nobody: it is how caches work, or what was meant",
+    Remedy.NONE: "not fixable: inherent in caching, or intended",
 }
 
 

@@ -19,7 +19,7 @@ from gateway.core.ports import ExplainDesk
 
 Row = Mapping[str, Any]
 
-MOST_LISTENERS = 50
+MAX_LISTENERS = 50
 SHOWN_ROWS = 20
 """Maximum rows per event."""
 
@@ -108,7 +108,7 @@ class LiveFeed:
         self._desk = desk
         self._replicas = replicas
         self._look_seconds = look_seconds
-        self._places = MOST_LISTENERS
+        self._places = MAX_LISTENERS
         self._news: dict[tuple[tuple[str, str], ...], _NewRequests] = {}
         self._states: Sequence[Row] = ()
         self._watching: asyncio.Task[None] | None = None
@@ -129,7 +129,7 @@ class LiveFeed:
         """
         if not self._places:
             raise TooManyListeners(
-                f"{MOST_LISTENERS} listen already. Close one of the pages that do, or ask GET /admin/api/requests.",
+                f"{MAX_LISTENERS} listen already. Close one of the pages that do, or ask GET /admin/api/requests.",
                 code="too_many_listeners",
             )
         self._places -= 1

@@ -10,7 +10,7 @@ from gateway.admin.query import read_filters
 from gateway.core.errors import BadRequest
 
 _PREFIXES_SHOWN = 20
-_MOST_PREFIXES = 100
+_MAX_PREFIXES = 100
 
 
 def show_fleet(
@@ -40,6 +40,6 @@ def _limit(value: str) -> int:
     """The maximum number of prefixes to show."""
     if not value:
         return _PREFIXES_SHOWN
-    if not (value.isascii() and value.isdigit() and len(value) <= 3 and 0 < int(value) <= _MOST_PREFIXES):
-        raise BadRequest(f"`limit` must be a number from 1 to {_MOST_PREFIXES}.", param="limit", code="invalid_value")
+    if not (value.isascii() and value.isdigit() and len(value) <= 3 and 0 < int(value) <= _MAX_PREFIXES):
+        raise BadRequest(f"`limit` must be a number from 1 to {_MAX_PREFIXES}.", param="limit", code="invalid_value")
     return int(value)

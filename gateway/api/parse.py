@@ -15,7 +15,7 @@ from gateway.api.request_numbers import check_numbers
 from gateway.core.errors import BadRequest, NotFound
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.json_portions import (
-    MOST_TEXT_BYTES,
+    MAX_TEXT_BYTES,
     PORTION,
     InvalidJson,
     JsonCounts,
@@ -26,12 +26,12 @@ from gateway.core.json_portions import (
     scanned,
     upper_bounds,
 )
-from gateway.core.numbers import MOST_SEQUENCES
+from gateway.core.numbers import MAX_SEQUENCES
 from gateway.core.portions import Portioned
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import Caller
 
-_MOST_PROMPTS = 4096
+_MAX_PROMPTS = 4096
 """Prompts in one request."""
 
 _SHORT_BYTES = 1024 * 1024
@@ -65,7 +65,7 @@ def parse_request(
     received_at: float,
     caller: Caller,
     peer: str,
-    max_sequences: int = MOST_SEQUENCES,
+    max_sequences: int = MAX_SEQUENCES,
 ) -> Portioned[ChatRequest]:
     """Parse and check a body.
 
@@ -227,7 +227,7 @@ def _too_much(kind: str, limits: JsonLimits, where: str, fix: str, param: str | 
         return _too_deep(limits.depth)
     if kind == "text":
         return BadRequest(
-            f"{where} holds a string that takes more than {MOST_TEXT_BYTES} bytes of memory. One character beyond"
+            f"{where} holds a string that takes more than {MAX_TEXT_BYTES} bytes of memory. One character beyond"
             " U+FFFF, such as an emoji, makes every character of its string take four: send the text in several parts.",
             param=param,
             code="text_too_long",
@@ -376,9 +376,9 @@ def _check_prompt(fields: dict[str, Any]) -> Portioned[None]:
         )
     if prompt is not None and not isinstance(prompt, (str, list)):
         raise _wrong_type("prompt", "a string, a list of strings, or token ids")
-    if isinstance(prompt, list) and len(prompt) > _MOST_PROMPTS and not (yield from _are_ids(prompt)):
+    if isinstance(prompt, list) and len(prompt) > _MAX_PROMPTS and not (yield from _are_ids(prompt)):
         raise BadRequest(
-            f"`prompt` holds more than {_MOST_PROMPTS} prompts. Send them in several requests.",
+            f"`prompt` holds more than {_MAX_PROMPTS} prompts. Send them in several requests.",
             param="prompt",
             code="too_many_prompts",
         )

@@ -1,4 +1,4 @@
-"""What the commands that talk to a running gateway have in common: its address, the token, and how failures are told.
+"""The client of commands that call a running gateway's admin port: address, token, and error messages.
 
 ``with AdminClient.from_arguments(args) as admin: admin.post("spaces/reset", {...})``. The token comes from a file or
 from the environment, never from the command line, where every user of the machine could read it in the process list.
@@ -140,14 +140,14 @@ class AdminClient:
                 " its admin port (server.admin_host and server.admin_port)?"
             ) from error
         try:
-            told = answer.json()
+            document = answer.json()
         except ValueError:
-            told = None
-        if not isinstance(told, dict):
+            document = None
+        if not isinstance(document, dict):
             raise self._is_something_else(f"it answered {answer.status_code}, and not in JSON")
         if answer.is_success:
-            return told
-        problem = told.get("error")
+            return document
+        problem = document.get("error")
         if not isinstance(problem, dict) or not isinstance(problem.get("message"), str):
             raise self._is_something_else(f"it answered {answer.status_code} without saying why")
         code, param = problem.get("code"), problem.get("param")

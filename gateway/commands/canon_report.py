@@ -29,9 +29,9 @@ class Tried:
 
     Attributes:
         file: Where the requests come from.
-        model: Whose rules; empty if nobody says.
-        tenant: Likewise.
-        tokenizer: What counted the tokens; empty if nothing did.
+        model: Model whose rules are tried; may be empty.
+        tenant: Tenant whose rules are tried; may be empty.
+        tokenizer: The tokenizer that counted the tokens; empty without one.
         modes: Modes in the configuration; None without one.
         rules: Those that were tried.
         notes: What has to be known to read the figures.
@@ -97,8 +97,8 @@ def _step(step: TrialStep, modes: Mapping[RuleName, RuleMode] | None) -> dict[st
 
 def as_lines(tried: Tried) -> Iterator[Line]:
     """The report for people."""
-    told = [tried.file, f"model {shown(tried.model)}" if tried.model else "", f"tenant {tried.tenant}"]
-    yield ", ".join(filter(None, told)), _BOLD
+    heading = [tried.file, f"model {shown(tried.model)}" if tried.model else "", f"tenant {tried.tenant}"]
+    yield ", ".join(filter(None, heading)), _BOLD
     for note in tried.notes:
         yield from _wrapped(note, _DIM)
     left = [rule for rule in RuleName if rule not in tried.rules]

@@ -20,7 +20,7 @@ HINTS = "hints"
 """Stands in a rule's place for what other vendors' clients say to their caches, taken out as configured."""
 
 _MEMORY_BYTES = 64 * 1024 * 1024
-_MOST_ENCODED = 2_000_000
+_MAX_ENCODED = 2_000_000
 """Tokens that may be encoded to work out the effect of each edit of a rule: each takes encoding the whole prompt."""
 
 
@@ -75,7 +75,7 @@ class Trial:
         rules: All rules.
         names: Those to be tried.
         settings: What the rules were built from.
-        encoder: Counts tokens; None if nobody can.
+        encoder: Counts tokens; None without a tokenizer.
         now: Unix seconds, for all turns.
         context_limit: Most tokens of prompt and answer the model takes; 0 if unknown.
     """
@@ -136,7 +136,7 @@ class Trial:
     def _effects(
         self, endpoint: Endpoint, fields: Fields, edits: Sequence[Edit], tokens: int | None
     ) -> list[int | None]:
-        if tokens is None or tokens * len(edits) > _MOST_ENCODED:
+        if tokens is None or tokens * len(edits) > _MAX_ENCODED:
             return [None] * len(edits)
         counts = [_tokens(self._ids(endpoint, applied(fields, edits[:n]))) for n in range(len(edits) + 1)]
         return [None if before is None or after is None else after - before for before, after in pairwise(counts)]

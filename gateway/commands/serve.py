@@ -9,7 +9,7 @@ from types import FrameType
 from gateway.core.errors import ConfigInvalid
 from gateway.server.forced_end import ForcedEnd, end_process
 
-_MOST_WORKERS = 64
+_MAX_WORKERS = 64
 
 _START_ENDS_SECONDS = 1.0
 """How long the end of a gateway that is still starting may take."""
@@ -80,6 +80,6 @@ def _end_before_it_serves(number: int, _frame: FrameType | None) -> None:
 
 
 def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST_WORKERS):
-        raise argparse.ArgumentTypeError(f"expected a number from 1 to {_MOST_WORKERS}, got {text!r}")
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_WORKERS):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to {_MAX_WORKERS}, got {text!r}")
     return int(text)

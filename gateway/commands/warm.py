@@ -31,7 +31,7 @@ _LINE_SECONDS = 5.0
 """Between two lines of progress where there is no terminal."""
 
 _LOST_LOOKS = 3
-"""Looks in a row that may find nobody before the last one; then the gateway counts as gone."""
+"""Consecutive failed polls after which the gateway counts as gone."""
 
 _IN_PREFIX = re.compile(r"prefixes\[(\d+)\](.*)", re.DOTALL)
 _PART = re.compile(r"\[(\d+)\]|\.([^.\[]+)")
@@ -112,12 +112,12 @@ class _Watch:
             self._finish(f"Not watched any more; the job goes on: {self._where()}")
             return _INTERRUPTED
         except AdminRefused as refused:
-            told = (
+            reason = (
                 "the gateway does not know the job any more: it was restarted"
                 if refused.status == 404
                 else str(refused)
             )
-            self._finish(f"{told}. Not everything may have been sent.")
+            self._finish(f"{reason}. Not everything may have been sent.")
             return _SOME_FAILED
         except AdminNotReachable as problem:
             self._finish(f"{problem.message} The job went on as long as the gateway did: {self._where()}")

@@ -64,8 +64,8 @@ class OwnPatternSettings(BaseModel):
     `^` and `$` match at every line. A text in which it takes too long is left as it is."""
 
     replacement: str = ""
-    """What takes its place, as it stands here; empty takes it out. Unlike all other rules this one loses text: what it
-    finds is not told to the model any more."""
+    """The literal replacement; empty removes the match. Unlike all other rules this one loses text: the model does not
+    see the match any more."""
 
     roles: tuple[Literal["system", "developer", "user", "tool"], ...] = ("system", "developer")
     """In whose messages it is searched."""
@@ -87,8 +87,8 @@ class SlotSettings(BaseModel):
 
     varies: Literal["conversation", "request"] = "conversation"
     """Whether it is the same in all turns of a conversation (a customer's name) or another one in every request (a
-    ticket number that counts up). What belongs to a conversation is put back only where it is the same: nobody finds
-    another customer's name in an earlier turn."""
+    ticket number that counts up). A value of a conversation is restored only where it is the same, so that no
+    earlier turn gets another customer's name."""
 
     models: tuple[str, ...] = ()
     """For which models; empty for all."""

@@ -141,8 +141,8 @@ class FileSettings(BaseModel):
     model_config = _STRICT
 
     path: Path
-    """The file: YAML with a list as in `replicas`, variables and secret files included. Write it anew beside its place
-    and move it there, so that nobody reads half of it. A relative path starts at the working directory."""
+    """The file: YAML with a list as in `replicas`, variables and secret files included. Write a new file beside it
+    and move it there, so that it is never read half-written. A relative path starts at the working directory."""
 
 
 class TemplateSettings(BaseModel):

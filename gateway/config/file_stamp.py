@@ -12,5 +12,5 @@ def file_stamp(path: Path) -> Stamp:
         stat = path.stat()
     except OSError:
         return None
-    # Not the content's time, which stays as it is when somebody may read the file at last.
+    # Not the modification time, which does not change when the file becomes readable.
     return stat.st_ino, stat.st_size, stat.st_ctime_ns

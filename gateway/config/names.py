@@ -8,7 +8,7 @@ ANYBODY = "*"
 """Id of the entry for all tenants that have none of their own; among a key's scopes, any scope."""
 
 DEFAULT_TENANT = "default"
-"""Id of the tenant of every request where nobody has to say who they are."""
+"""Id of the tenant of all requests in open mode."""
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _SHOWN_CHARS = 20

@@ -52,7 +52,8 @@ class PatternSettings(BaseModel):
 
 class PersonalDataSettings(BaseModel):
     """Personal data in the leading messages of prompts (those before the first one of the user), which many requests
-    may share: what is looked for, and what becomes of it. It is told by kind and position, never by its text."""
+    may share: which kinds are searched, and what is done with them. Findings are reported by kind and position, never
+        by text."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
@@ -85,7 +86,7 @@ class PersonalDataSettings(BaseModel):
 
     shared_by: int = Field(default=3, ge=1, le=100)
     """Conversations whose prompts must begin with the same text, up to the end of what was found, before it counts as
-    standing in a shared prefix. A conversation is told by `x-session-id`, else by everything up to its first user
+    standing in a shared prefix. A conversation is identified by `x-session-id`, else by everything up to its first user
     message. Too small: what one user has in two windows is called shared; too large: a rare shared prompt is not."""
 
     max_characters: int = Field(default=500_000, ge=1000)

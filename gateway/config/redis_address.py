@@ -142,7 +142,7 @@ def _options(parts: SplitResult, kind: RedisKind, *, tls: bool) -> dict[str, str
     options = parse_qsl(parts.query, keep_blank_values=True)
     for name, value in options:
         if name not in known:
-            # Its name alone, and shortened: somebody's password may have a question mark in it.
+            # Not quoted completely: it may be a part of a password with a question mark.
             raise ValueError(f"an option that is not known; there is {', '.join(known)}; {_SPELLED}")
         if name in _TLS_FILES and not Path(value).is_file():
             raise ValueError(f"{name}: no such file: {unquote(value)}")

@@ -239,7 +239,7 @@ class Settings(BaseModel):
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has to say who they are."""
+        """Whether the gateway is in open mode: clients need not authenticate."""
         return is_open(self.tenants, self.admission)
 
     def _mistakes(self) -> Iterator[Mistake]:

@@ -99,11 +99,14 @@ def _open_doors(
     if not is_open(tenants, admission):
         if admission.open:
             cause = "there are trusted proxies" if admission.trusted_proxies else "tenants have keys"
-            yield ("admission", "open"), f"cannot be true where {cause}: nobody gets in without (remove one of the two)"
+            yield (
+                ("admission", "open"),
+                f"cannot be true where {cause}: clients have to authenticate (remove one of the two)",
+            )
     elif not admission.open and not is_loopback:
         yield (
             ("server", "host"),
-            f"other machines may reach server.host {public_host}, and nobody has to show a key (give tenants keys, "
+            f"other machines may reach server.host {public_host}, and no key is required (give tenants keys, "
             "made with `prefix-gateway key`; or, to serve everybody, set admission.open: true)",
         )
 

@@ -38,8 +38,8 @@ class KeySettings(BaseModel):
     model_config = _STRICT
 
     hash: SecretStr
-    """Hash of the key, `sha256:` and 64 hex digits, as `prefix-gateway key` prints it beside the key. The key itself
-    stands nowhere in the configuration, so that reading the file lets nobody in. Required; each hash may stand in the
+    """Hash of the key, `sha256:` and 64 hex digits, as `prefix-gateway key` prints it beside the key. The configuration
+    never holds the key itself, so reading the file gives no access. Required; each hash may stand in the
     file once."""
 
     id: str = Field(default=None, validate_default=True)
@@ -49,7 +49,7 @@ class KeySettings(BaseModel):
     expires: str | None = None
     """When the key stops being valid: a date (`2027-01-31`, the last day on which it is valid, in UTC) or a time
     (`2027-01-31T12:00:00Z`, in UTC if it names no zone). Null: never. Too near: clients are refused before they have
-    the next key; too far or never: a key that got lost stays of use to whoever found it."""
+    the next key; too far or never: a lost key stays valid for its finder."""
 
     models: tuple[str, ...] | None = None
     """Ids of the models that requests with this key may use, out of those the tenant may use. Null: all of those."""
@@ -127,8 +127,8 @@ class KeySettings(BaseModel):
 
 
 class TenantSettings(BaseModel):
-    """A customer, a team, an application: whoever shares cached prefixes only with itself or its group, and has limits
-    of its own."""
+    """A customer, team or application, which shares cached prefixes only with itself or its group, and has limits of
+    its own."""
 
     model_config = _STRICT
 
@@ -140,7 +140,7 @@ class TenantSettings(BaseModel):
 
     group: str = ""
     """Tenants that trust each other have the same group, and with `spaces.isolation: group` they share cached prefixes.
-    Empty: it shares with nobody. Whoever shares can tell by timing what the others sent."""
+    Empty: it shares with no other tenant. Tenants that share can detect by timing what the others sent."""
 
     keys: tuple[KeySettings, ...] = ()
     """The tenant's API keys: a list of hashes or of mappings. Several, so that a key can be replaced without a moment
@@ -169,12 +169,12 @@ class TenantSettings(BaseModel):
 
     share: float = Field(default=1, ge=0.001, le=1000)
     """Its weight when requests have to wait for replicas (see `queue`): a tenant with 2 has twice as many prompt tokens
-    computed in the same time as one with 1, as long as both wait. While nobody waits it means nothing. Too large: the
-    others wait; too small: it does."""
+    computed in the same time as one with 1, as long as both wait. While no request waits it has no effect. Too large:
+    the others wait; too small: it does."""
 
     priority: bool = False
     """Whether its requests may carry `priority`, by which engines that schedule by priority put them in front of all
-    others, whatever `share` says. Without it such requests are refused, unless `spaces.isolation` is `none`. True only
+    others, for any `share`. Without it such requests are refused, unless `spaces.isolation` is `none`. True only
     for tenants that may delay everyone else."""
 
     personal_data: Literal["off", "report", "mask", "block"] | None = None
@@ -230,18 +230,18 @@ class AdmissionSettings(BaseModel):
 
     open: bool = False
     """Whether the gateway serves everybody on an address that other machines may reach (`server.host`) although no
-    tenant has keys. False: it does not start there without keys or trusted proxies, so that nobody opens it to the
+    tenant has keys. False: it does not start there without keys or trusted proxies, so that it is not opened to the
     network by accident. On loopback it is not needed; beside keys it is refused, because it would not hold."""
 
     tenant_header: str = "x-tenant-id"
     """Request header by which a trusted proxy names the tenant. A request that carries it and comes from anybody else
-    is refused, in every mode: nobody may believe to be isolated who is not."""
+    is refused, in every mode, because its client would wrongly expect isolation."""
 
     trusted_proxies: tuple[Annotated[str, AfterValidator(check_network)], ...] = ()
     """Addresses or networks (`10.0.0.7`, `10.0.0.0/8`, `fd00::/8`) of proxies that have checked who asks and say so in
     `tenant_header`, and for which scope in `x-cache-scope`. They have to remove both headers from what their own
-    clients send. The address of the connection counts, never `x-forwarded-for`. Empty: none. Too wide: whoever has an
-    address in it can be any tenant."""
+    clients send. The address of the connection counts, never `x-forwarded-for`. Empty: none. Too wide: any client
+    with an address in it can act as any tenant."""
 
     @field_validator("tenant_header")
     @classmethod
@@ -254,7 +254,7 @@ class AdmissionSettings(BaseModel):
 
 
 def is_open(tenants: Iterable[TenantSettings], admission: AdmissionSettings) -> bool:
-    """Whether nobody has to say who they are: there is no key, and no proxy that could name a tenant."""
+    """Whether clients need not authenticate: there is no key, and no trusted proxy."""
     return not admission.trusted_proxies and not any(tenant.keys for tenant in tenants)
 
 

@@ -34,7 +34,7 @@ class EncodeSettings(BaseModel):
 
     engine_timeout_seconds: float = Field(default=2.0, gt=0)
     """Seconds that one call for the engine's own tokens may take, where there is no local tokenizer. The client's
-    request waits for twice as long at most, whatever is asked, so it is short. A request with more than 16 prompts asks
+    request waits for twice as long at most, so it is short. A request with more than 16 prompts asks
     only for all at once (`.../render`); where the engine does not offer that, it is routed by its text. Too small: a
     busy engine's requests are routed by their text instead of their tokens."""
 

@@ -1,6 +1,6 @@
-"""From YAML nodes to plain values, with the line of each, variables replaced and secrets read from their files.
+"""Converts YAML nodes to plain values with their lines, replaces variables and reads secrets from files.
 
-The model's types steer what cannot be told from the YAML alone: ``off`` is False only where a boolean is expected, a
+The settings' types decide what YAML leaves open: ``off`` is False only where a boolean is expected, a
 variable's text becomes a number only where one is expected, and ``file:`` is followed only where a secret is expected.
 """
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from gateway.config.yaml_document import MOST_DEEP, SCALAR_TAGS, TEXT_TAG, plain_tag, scalar_value
+from gateway.config.yaml_document import MAX_DEEP, SCALAR_TAGS, TEXT_TAG, plain_tag, scalar_value
 
 Location = tuple[str | int, ...]
 """Keys and list positions from the top of the file to a value."""
@@ -24,9 +24,9 @@ _VARIABLE = re.compile(r"(\$\$\{)|\$\{(?:([A-Za-z_][A-Za-z0-9_]*+)(?::-((?:[^}$]
 _SWITCH_WORDS = {"on": True, "yes": True, "off": False, "no": False}
 FILE_PREFIX = "file:"
 _BROKEN = object()
-_MOST_VALUES = 100_000
-_MOST_CHARACTERS = 10_000_000
-_MOST_SECRET_BYTES = 64 * 1024
+_MAX_VALUES = 100_000
+_MAX_CHARACTERS = 10_000_000
+_MAX_SECRET_BYTES = 64 * 1024
 
 
 class _TooMuch(Exception):
@@ -115,12 +115,12 @@ class TreeReader:
         self._values += 1
         self._characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
         aliases = " with its aliases written out (`&` and `*`; use fewer)"
-        if self._values > _MOST_VALUES:
-            too_much = f"the file stands for more than {_MOST_VALUES:,} values{aliases}"
-        elif self._characters > _MOST_CHARACTERS:
-            too_much = f"the file stands for more than {_MOST_CHARACTERS:,} characters{aliases}"
-        elif len(location) > MOST_DEEP:
-            too_much = f"nested deeper than {MOST_DEEP} levels"
+        if self._values > _MAX_VALUES:
+            too_much = f"the file stands for more than {_MAX_VALUES:,} values{aliases}"
+        elif self._characters > _MAX_CHARACTERS:
+            too_much = f"the file stands for more than {_MAX_CHARACTERS:,} characters{aliases}"
+        elif len(location) > MAX_DEEP:
+            too_much = f"nested deeper than {MAX_DEEP} levels"
         else:
             return
         self._break(node, location[:1], too_much)  # deeper ones may stand anywhere in the file
@@ -208,13 +208,13 @@ class TreeReader:
         path = Path(text.removeprefix(FILE_PREFIX))
         try:
             with path.open("rb") as file:
-                content = file.read(_MOST_SECRET_BYTES + 1)
+                content = file.read(_MAX_SECRET_BYTES + 1)
             secret = content.decode().removesuffix("\n").removesuffix("\r")
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             return self._break(node, location, f"secret file {path} cannot be read: {reason}")
-        if len(content) > _MOST_SECRET_BYTES:
-            return self._break(node, location, f"secret file {path} is larger than {_MOST_SECRET_BYTES:,} bytes")
+        if len(content) > _MAX_SECRET_BYTES:
+            return self._break(node, location, f"secret file {path} is larger than {_MAX_SECRET_BYTES:,} bytes")
         return secret or self._break(node, location, f"secret file {path} is empty")
 
     def _break(self, node: yaml.Node, location: Location, message: str) -> Any:

@@ -85,7 +85,7 @@ class Remedy(StrEnum):
     """The operator of the gateway."""
     CAPACITY = "capacity"
     """The owner of the replicas: more memory or replicas."""
-    NOBODY = "nobody"
+    NONE = "nobody"
     """Not fixable: inherent in caching, or intended."""
 
 
@@ -110,7 +110,7 @@ class ReasonText:
     rules: tuple[RuleName, ...] = ()
 
 
-_A, _G, _C, _N = Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY, Remedy.NOBODY
+_A, _G, _C, _N = Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY, Remedy.NONE
 
 REASONS: Mapping[Reason, ReasonText] = {
     Reason.STALE_INDEX: ReasonText(

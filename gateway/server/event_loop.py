@@ -17,7 +17,7 @@ import uvloop
 
 from gateway.tasks import in_daemon_thread
 
-_MOST_LOOKUPS = 64
+_MAX_LOOKUPS = 64
 """Maximum concurrent lookups; further ones wait. Equal ones share one."""
 
 Found = list[tuple[Any, ...]]
@@ -57,7 +57,7 @@ class NameLookups:
                 self._lookups.pop(question, None)
 
     def _start_next(self) -> None:
-        if self._running >= _MOST_LOOKUPS:
+        if self._running >= _MAX_LOOKUPS:
             return
         question = next((question for question, lookup in self._lookups.items() if not lookup.runs), None)
         if question is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 _LOOK_SECONDS = 0.1
 _PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FIRST_PAUSE_SECONDS = 1.0
-_MOST_PROBES = 4
+_MAX_PROBES = 4
 """Maximum interim answers: Go's client fails at the sixth."""
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
@@ -58,7 +58,7 @@ class HalfClosed:
             self._transport.abort()
             return
         now = self._loop.time()
-        if self._probes < _MOST_PROBES and now >= self._probe_at and self._may_probe():
+        if self._probes < _MAX_PROBES and now >= self._probe_at and self._may_probe():
             self._transport.write(_PROBE)
             self._probe_at = now + _FIRST_PAUSE_SECONDS * 2**self._probes
             self._probes += 1

@@ -24,10 +24,10 @@ from gateway.tokenize.json_text import written
 from gateway.tokenize.local import LocalEncoder
 from gateway.tokenize.media_prompts import TEXT_PARTS
 
-MOST_TEXT_BYTES = 4 * 1024 * 1024
+MAX_TEXT_BYTES = 4 * 1024 * 1024
 """Characters of a prompt's texts together, or bytes where they take more than one: about a million tokens."""
 
-MOST_PIECES = 20_000
+MAX_PIECES = 20_000
 """Messages, parts, tools and their members, and values in the arguments of tool calls."""
 
 _STRUCTURE = "[{:,"
@@ -79,9 +79,9 @@ class _Size:
                 waiting += value.values()
             elif isinstance(value, list):
                 waiting += value
-            if self._pieces + len(waiting) > MOST_PIECES:
+            if self._pieces + len(waiting) > MAX_PIECES:
                 raise PromptTooLarge("the prompt has too many messages, parts or values")
-            if self._bytes > MOST_TEXT_BYTES:
+            if self._bytes > MAX_TEXT_BYTES:
                 raise PromptTooLarge("the text of the prompt is too long")
 
 
@@ -93,7 +93,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-MOST_BYTES = 4 * 1024 * 1024
+MAX_BYTES = 4 * 1024 * 1024
 """Bytes of a placeholder prompt: a million tokens. Longer ones are cut, and rarely differ only behind that."""
 
 
@@ -115,20 +115,20 @@ def _joined(pieces: Sequence[Any]) -> bytes:
     for piece in pieces:
         texts.append(_written(piece))
         size += len(texts[-1]) + 1
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             break
-    return b"\n".join(texts)[:MOST_BYTES]
+    return b"\n".join(texts)[:MAX_BYTES]
 
 
 def _written(value: Any) -> bytes:
-    return written(_shortened(value))[:MOST_BYTES]
+    return written(_shortened(value))[:MAX_BYTES]
 
 
 def _shortened(value: Any) -> Any:
     """A prompt, or a message with its content, without what would be cut off in any case."""
     if isinstance(value, str):
         # Other characters than ASCII take up to four bytes.
-        return value[: MOST_BYTES if value.isascii() else MOST_BYTES // 4]
+        return value[: MAX_BYTES if value.isascii() else MAX_BYTES // 4]
     if isinstance(value, dict) and isinstance(content := value.get("content"), str):
         return value | {"content": _shortened(content)}
     return value

@@ -30,7 +30,7 @@ _TOKENIZE_CHAT_FIELDS = (
 )
 _RETRY_AFTER_SECONDS = 60.0
 
-_MOST_PROMPTS = 16
+_MAX_PROMPTS = 16
 """Prompts of one request that are tokenized by a call each. More prompts get placeholder tokens: the
 calls would delay the request for longer than a good placement saves, and load the engine."""
 
@@ -105,8 +105,8 @@ class EngineTokenizer:
         prompts = prompt if isinstance(prompt, list) else [prompt]
         if not prompts or not all(isinstance(item, str) for item in prompts):
             raise EngineUnavailable("only text can be tokenized by the engine")
-        if len(prompts) > _MOST_PROMPTS:
-            raise EngineUnavailable(f"more than {_MOST_PROMPTS} prompts, each of which would be a call")
+        if len(prompts) > _MAX_PROMPTS:
+            raise EngineUnavailable(f"more than {_MAX_PROMPTS} prompts, each of which would be a call")
         return tuple(
             [
                 _tokenized(await self._ask(request, "/tokenize", written({"model": self._model, "prompt": item})))

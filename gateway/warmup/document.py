@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import yaml
 
 from gateway.config.yaml_document import (
-    MOST_BYTES,
-    MOST_DEEP,
+    MAX_BYTES,
+    MAX_DEEP,
     SCALAR_TAGS,
     TEXT_TAG,
     compose,
@@ -87,7 +87,7 @@ def read_prefixes(path: Path) -> PrefixFile:
             for each.
     """
     read = {".json": _json_list, ".jsonl": _json_lines, ".ndjson": _json_lines}.get(path.suffix.lower())
-    text = read_text(path, _MOST_BYTES if read is not None else MOST_BYTES)
+    text = read_text(path, _MOST_BYTES if read is not None else MAX_BYTES)
     try:
         values, lines = read(text) if read is not None else _yaml_list(compose(path, text))
     except _NotRead as error:
@@ -132,8 +132,8 @@ class _Tree:
         self._count += 1
         if self._count > _MOST_VALUES:
             raise _NotRead(line, f"more than {_MOST_VALUES:,} values (are there aliases inside of aliases?)", location)
-        if len(location) > MOST_DEEP:
-            raise _NotRead(line, f"nested deeper than {MOST_DEEP} levels", location[:2])
+        if len(location) > MAX_DEEP:
+            raise _NotRead(line, f"nested deeper than {MAX_DEEP} levels", location[:2])
         if id(node) in self._open:
             raise _NotRead(line, "an alias that refers to itself (write the value out)", location)
         self._open.add(id(node))

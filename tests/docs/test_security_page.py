@@ -7,7 +7,6 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from gateway import keys
 from gateway.admin import live_feed as live
 from gateway.admin import orders
 from gateway.admission import all_limits
@@ -18,6 +17,7 @@ from gateway.config import server_settings
 from gateway.config import yaml_document as document
 from gateway.config import yaml_tree as tree
 from gateway.config.settings import Settings
+from gateway.core import api_keys as keys
 from gateway.core import request
 from gateway.engines import fetch_limits as limits
 from gateway.engines import kv_event_reader
@@ -53,10 +53,10 @@ LIMITS = [row for row in ROWS if row[2]]
 
 FACTORS = {"KiB": 2**10, "MiB": 2**20, "s": 1, "levels": 1, "characters": 1}
 FIXED: dict[str, Any] = {
-    "Text that is tokenized here; longer prompts are balanced by stand-in tokens": size.MOST_TEXT_BYTES,
+    "Text that is tokenized here; longer prompts are balanced by stand-in tokens": size.MAX_TEXT_BYTES,
     "Long texts that wait for a thread": threads._MOST_JOBS,
-    "Prompts for which an engine is asked for tokens": remote._MOST_PROMPTS,
-    "Body of a stream that another replica can continue": eligible._MOST_BODY_BYTES,
+    "Prompts for which an engine is asked for tokens": remote._MAX_PROMPTS,
+    "Body of a stream that another replica can continue": eligible._MAX_BODY_BYTES,
     "Interim (1xx) responses before the final one": connection._MAX_INTERIM,
     "Metrics page of a replica": health._MAX_METRICS_BYTES,
     "Tokens that an engine sends for a prompt": engines._MAX_TOKENS_BYTES,
@@ -68,11 +68,11 @@ FIXED: dict[str, Any] = {
     "Events of one batch": kv_event_reader._MOST_EVENTS,
     "Tokens of one event": kv_event_reader._MOST_TOKENS,
     "Bytes of blocks that wait for their parent, per target": aside.BYTES_LIMIT,
-    "Nodes of a YAML file": document._MOST_NODES,
-    "Nesting of a YAML file": document.MOST_DEEP,
-    "Characters of all values of a YAML file": tree._MOST_CHARACTERS,
-    "Objects and lists in a body": server_settings._MOST_CONTAINERS,
-    "Prompts in one request": parse._MOST_PROMPTS,
+    "Nodes of a YAML file": document._MAX_NODES,
+    "Nesting of a YAML file": document.MAX_DEEP,
+    "Characters of all values of a YAML file": tree._MAX_CHARACTERS,
+    "Objects and lists in a body": server_settings._MAX_CONTAINERS,
+    "Prompts in one request": parse._MAX_PROMPTS,
     "Chunks of a body that have fewer than 64 bytes on average": protocol._MAX_TINY_CHUNKS,
     "Refused client may go on sending": protocol._LINGER_SECONDS,
     "API key or admin token": keys._LONGEST_KEY,
@@ -85,14 +85,14 @@ FIXED: dict[str, Any] = {
     "Answer that is held until it is complete; larger ones are streamed through": answer._MAX_HELD_BYTES,
     "One event of a stream that is read": sse._LONGEST_EVENT,
     "Lines of one event of a stream": sse._MAX_LINES,
-    "Stream that is kept to resume it": stream._MOST_BYTES,
+    "Stream that is kept to resume it": stream._MAX_BYTES,
     "Bytes of an answer held for a slow client": connection._HIGH_WATER,
     "Pieces of an answer held for a slow client": connection._MAX_PIECES,
     "Data-parallel ranks of a replica": limits.MAX_RANKS,
     "Batches that wait in a socket": sockets._QUEUED_BATCHES,
     "Batches of a replay that wait in a socket": sockets._QUEUED_REPLAY_BATCHES,
-    "A YAML file": document.MOST_BYTES,
-    "A secret file": tree._MOST_SECRET_BYTES,
+    "A YAML file": document.MAX_BYTES,
+    "A secret file": tree._MAX_SECRET_BYTES,
     "Batches that wait for a missing one": order._WAITING_LIMIT,
     "Blocks that wait for their parent, per target": aside.LIMIT,
     "Blocks named and never described, per target": held._UNDESCRIBED_LIMIT,
@@ -107,7 +107,7 @@ FIXED: dict[str, Any] = {
     "Body of an order to drain": orders.DRAIN_BYTES,
     "Body of an order to warm": orders.WARM_BYTES,
     "Orders to warm at the same time": warmer._MOST_ORDERS,
-    "Clients of the live stream": live.MOST_LISTENERS,
+    "Clients of the live stream": live.MAX_LISTENERS,
 }
 
 

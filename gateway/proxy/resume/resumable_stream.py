@@ -18,7 +18,7 @@ from gateway.proxy.resume.continued import continued_body, continued_chat, token
 from gateway.proxy.resume.joined_stream import JoinedStream, written_usage
 from gateway.proxy.resume.sent_text import SentText, is_failure, read_sent_text
 
-_MOST_BYTES = 4 * 2**20
+_MAX_BYTES = 4 * 2**20
 """Maximum bytes of events that are kept for a continuation; at about 250 bytes per token these are 16,000 tokens."""
 
 _MAX_FAILURE_BYTES = 64 * 1024
@@ -68,7 +68,7 @@ class ResumableStream:
         self._prompt_tokens = prompt_tokens
         self._head: tuple[int, Sequence[tuple[bytes, bytes]]] = (int(HTTPStatus.OK), ())
         self._record = bytearray()
-        self._room = _MOST_BYTES
+        self._room = _MAX_BYTES
         self._writing = False
         self._failure = b""
         self._next: JoinedStream | None = None

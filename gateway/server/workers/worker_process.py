@@ -18,7 +18,7 @@ COMMAND = (sys.executable, "-m", "gateway.server.workers.worker_main")
 _LAST_WORDS_SECONDS = 1.0
 """Seconds to wait for the last messages of a worker that has ended."""
 
-_MOST_UNANSWERED = 8
+_MAX_UNANSWERED = 8
 """Unanswered pings after which a worker is ended. Counted instead of timed: a pause of the whole machine must not
 count."""
 
@@ -142,7 +142,7 @@ class WorkerProcess:
         """See whether it still reacts, and end it if it has not for several looks. To be called every few seconds."""
         if not self.serves:
             return
-        if self._unanswered >= _MOST_UNANSWERED:
+        if self._unanswered >= _MAX_UNANSWERED:
             _log.error("worker_hangs", number=self.number, looks=self._unanswered, instead="it is killed and replaced")
             self.kill()
             return

@@ -35,12 +35,12 @@ _PATIENCE_SECONDS = 3.5
 _LOOK_SECONDS = 2.0
 """Interval of the liveness check of the workers and the explain worker."""
 
-_MOST_DRAINS = 1000
+_MAX_DRAINS = 1000
 """Maximum drain orders that are kept for workers that start later: orders for removed replicas are never revoked."""
 
 _LONGEST_SOCKET = 107
 """Bytes of the path of a Unix socket, on Linux."""
-_MOST_DIGITS = 99
+_MAX_DIGITS = 99
 
 _log = structlog.get_logger("gateway.server.workers")
 
@@ -207,7 +207,7 @@ class _Supervisor:
         self._drains.pop(replica, None)
         if drained:  # a drain is off by default
             self._drains[replica] = order
-        if len(self._drains) > _MOST_DRAINS:
+        if len(self._drains) > _MAX_DRAINS:
             del self._drains[next(iter(self._drains))]
         self._tell_all(do="drain", order=list(order))
 
@@ -256,7 +256,7 @@ def _folder() -> Iterator[Path]:
         raise _no_folder(f"none can be written ({error.strerror or error})") from error
     with made as name:
         folder = Path(name)
-        if len(os.fsencode(WorkerPlace(_MOST_DIGITS, folder).admin_at)) > _LONGEST_SOCKET:
+        if len(os.fsencode(WorkerPlace(_MAX_DIGITS, folder).admin_at)) > _LONGEST_SOCKET:
             raise _no_folder(f"the name of {folder} is too long for sockets in it")
         yield folder
 
