@@ -18,6 +18,8 @@ from gateway.component_options import (
     admin_tokens,
     audit_settings,
     canon_modes,
+    configure_explain,
+    explain_front,
     personal_data_mode,
     space_rules,
     spaces_file,
@@ -29,7 +31,6 @@ from gateway.core.kv_events import Medium
 from gateway.core.ports import Observer
 from gateway.core.worker_place import WorkerPlace
 from gateway.discovery import Discovery
-from gateway.explain_options import configure_explain, explain_front
 from gateway.fleet.drains import DrainOrder, Drains
 from gateway.fleet.engine_calls import EngineCalls
 from gateway.fleet.fleet import Fleet

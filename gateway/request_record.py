@@ -12,8 +12,7 @@ from gateway.core.canonical import Canonicalized
 from gateway.core.decision import Candidate
 from gateway.core.engine_facts import EngineKind
 from gateway.core.explanation import ReplicaPrefix, RequestRecord, SpaceKey
-from gateway.core.media import MediaItem
-from gateway.core.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
+from gateway.core.prompt import TOKEN_BYTES, MediaItem, TokenizedPrompt, TokenSource
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.settlement import Settlement
 from gateway.core.space import SpaceGrant

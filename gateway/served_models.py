@@ -106,9 +106,9 @@ class ServedModels(Mapping[ModelId, ServedModel]):
             isolated: As in the constructor.
         """
         # The cache of texts belongs to the tokenizer, so a change of isolation needs a new one, too.
-        anew, self._isolated = isolated != self._isolated, isolated
+        reload_all, self._isolated = isolated != self._isolated, isolated
         for model in models:
-            await self._reload(model, anew=anew)
+            await self._reload(model, reload_all=reload_all)
 
     async def stop(self) -> None:
         """Cancel loading."""
@@ -165,7 +165,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         if local is not None or model.tokenizer == _OF_ENGINE:
             self._on_version(self._served[ModelId(model.id)].version())
 
-    async def _reload(self, model: ModelSettings, *, anew: bool) -> None:
+    async def _reload(self, model: ModelSettings, *, reload_all: bool) -> None:
         model_id = ModelId(model.id)
         self._configured[model_id] = model
         local = await self._loaded(model, instead="the tokenizer and the template loaded before stay in use")
@@ -174,7 +174,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         before = self._served[model_id].version()
         served = self._serve(model, local)
         after = served.version()
-        if before == after and not anew:
+        if before == after and not reload_all:
             return  # keep the tokenizer with its cache
         self._served[model_id] = served
         if before == after:

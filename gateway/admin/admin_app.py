@@ -12,28 +12,19 @@ from starlette.exceptions import HTTPException
 
 from gateway.admin.access import AdminAccess
 from gateway.admin.admin_errors import problem_response
-from gateway.admin.explained import show_explained
+from gateway.admin.explained import Decoders, show_explained
 from gateway.admin.guard import BROWSER_HEADERS, Guard, operator_of
 from gateway.admin.live_feed import LiveFeed
 from gateway.admin.live_stream import show_live
 from gateway.admin.orders import DRAIN_BYTES, RESET_BYTES, WARM_BYTES, parse_drain, parse_selection, read_order
 from gateway.admin.query import read_filters
-from gateway.admin.replicas_view import show_fleet
 from gateway.admin.site import show_dashboard
-from gateway.admin.token_diff import Decoders
 from gateway.core.api_keys import redacted, shown_path
 from gateway.core.audit_event import AuditEvent
 from gateway.core.errors import BadRequest, ClientGone, GatewayError, MethodNotAllowed, NotFound
 from gateway.core.http_methods import allowed_methods, serve_head
 from gateway.core.ports import Auditor, ExplainDesk, FleetDesk, SpaceDesk, WarmDesk
 from gateway.core.space import SpaceEnd
-
-_SHOWN_CHARS = 200
-_SPACE_FILTERS = ("model", "tenant", "state", "limit")
-_SPACES_AT_ONCE = 100
-_SPACES_SHOWN = 1000
-
-_log = structlog.get_logger("gateway.admin")
 
 MetricsPage = Callable[[str], tuple[bytes, str]]
 """From an ``accept`` header to the metrics page and its content type."""
@@ -256,3 +247,47 @@ def _ended(end: SpaceEnd) -> dict[str, str]:
         "scope": space.scope,
         "template_version": space.template_version,
     }
+
+
+_PREFIXES_SHOWN = 20
+_MAX_PREFIXES = 100
+
+
+def show_fleet(
+    app: FastAPI,
+    replicas: Callable[[], Sequence[Mapping[str, Any]]],
+    prefixes: Callable[[str, int], Mapping[str, Any]],
+) -> None:
+    """Add the paths.
+
+    Args:
+        app: The application.
+        replicas: One object per replica.
+        prefixes: The hottest prefixes of a model (empty for all), up to a number.
+    """
+
+    @app.get("/admin/api/replicas")
+    async def shown_replicas() -> Response:
+        return JSONResponse({"replicas": list(replicas())})
+
+    @app.get("/admin/api/prefixes")
+    async def shown_prefixes(request: Request) -> Response:
+        wanted = read_filters(request, ("model", "limit"))
+        return JSONResponse(dict(prefixes(wanted.get("model", ""), _prefix_limit(wanted.get("limit", "")))))
+
+
+def _prefix_limit(value: str) -> int:
+    """The maximum number of prefixes to show."""
+    if not value:
+        return _PREFIXES_SHOWN
+    if not (value.isascii() and value.isdigit() and len(value) <= 3 and 0 < int(value) <= _MAX_PREFIXES):
+        raise BadRequest(f"`limit` must be a number from 1 to {_MAX_PREFIXES}.", param="limit", code="invalid_value")
+    return int(value)
+
+
+_SHOWN_CHARS = 200
+_SPACE_FILTERS = ("model", "tenant", "state", "limit")
+_SPACES_AT_ONCE = 100
+_SPACES_SHOWN = 1000
+
+_log = structlog.get_logger("gateway.admin")

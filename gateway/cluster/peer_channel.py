@@ -19,7 +19,7 @@ from redis.asyncio.client import PubSub
 from gateway.cluster.connect import RedisConnections
 from gateway.cluster.redis_health import BACKEND, PAUSE_SECONDS, RedisHealth, is_ending
 from gateway.cluster.seal import Seal
-from gateway.config.redis_address import read_address
+from gateway.config.state_settings import read_address
 from gateway.core.ports import Replicated
 from gateway.tasks import TaskGroupOwner
 

@@ -17,7 +17,7 @@ from gateway.cluster.redis_health import BACKEND, RedisHealth, is_ending
 from gateway.cluster.seal import Seal
 from gateway.cluster.waiting import PendingWrites
 from gateway.cluster.writes import BackgroundWrites, name_of
-from gateway.config.redis_address import read_address
+from gateway.config.state_settings import read_address
 from gateway.tasks import TaskGroupOwner
 
 _MOST_KEYS = 512

@@ -26,11 +26,11 @@ _ANSWER_SECONDS = 60.0
 
 
 class AdminProblem(Exception):
-    """The gateway did not do what it was asked to.
+    """A call of the admin API failed.
 
     Attributes:
-        message: One line for the person at the terminal.
-        exit_code: What the command should end with.
+        message: One line for the terminal.
+        exit_code: The command's exit code.
     """
 
     exit_code = 1
@@ -46,7 +46,7 @@ class AdminRefused(AdminProblem):
     Attributes:
         status: HTTP status.
         code: The error's code; None without one.
-        param: Which part of the request is at fault; None if that is not said.
+        param: The field at fault; None if the error names none.
     """
 
     def __init__(self, status: int, message: str, code: str | None, param: str | None) -> None:
@@ -57,7 +57,7 @@ class AdminRefused(AdminProblem):
 
 
 class AdminNotReachable(AdminProblem):
-    """No gateway's admin port answers there, or what was given to reach it cannot be used."""
+    """No admin port answers at the URL, or URL or token are unusable."""
 
     exit_code = 2
 
@@ -81,8 +81,8 @@ class AdminClient:
 
     Args:
         url: The admin port's base URL.
-        token: Bearer token; None where none is asked for.
-        transport: Takes the requests instead of the network.
+        token: Bearer token; None without one.
+        transport: Replaces the network in tests.
 
     Raises:
         AdminNotReachable: it is no usable URL.
@@ -91,7 +91,7 @@ class AdminClient:
     def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None = None) -> None:
         self.url = _base_url(url)
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        # The environment's proxies and .netrc are left out: they would be handed the token, or replace it.
+        # Ignore proxies and .netrc of the environment: they would get the token, or replace it.
         self._http = httpx.Client(
             base_url=f"{self.url}/admin/api/",
             headers=headers,
@@ -103,7 +103,7 @@ class AdminClient:
 
     @classmethod
     def from_arguments(cls, args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Self:
-        """From what ``add_admin_arguments`` declared.
+        """A client from the arguments that ``add_admin_arguments`` declares.
 
         Raises:
             AdminNotReachable: the URL or the token cannot be used.

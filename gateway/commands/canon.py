@@ -39,7 +39,7 @@ _BAD_USAGE = 2
 _BUILT_IN = "builtin:demo"
 _MAX_BYTES = 256 * 1024 * 1024
 _NO_MODEL = "any"
-"""Stands for the model of a body that names none."""
+"""The model of a body that names none."""
 
 DESCRIPTION = """\
 Show what canonicalization does to a request: every rule's changes in their order, the tokens of
@@ -62,7 +62,7 @@ class _Unusable(Exception):
 
 
 class _Rules(NamedTuple):
-    """By what the requests are changed, and how their tokens are counted."""
+    """The rules and the encoder of a trial."""
 
     settings: CanonSettings
     caller: Caller
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _report(tried: Tried) -> str:
-    """The report for people, in colours where it goes to a terminal."""
+    """The text report, coloured on a terminal."""
     console = Console(highlight=False)
     with console.capture() as report:
         for line, style in as_lines(tried):
@@ -278,7 +278,7 @@ def _request(place: str, body: dict[str, Any], rules: _Rules, model: str | None)
 
 
 def _encoder(model: ModelSettings | None) -> tuple[LocalEncoder | None, str, list[str]]:
-    """What counts the tokens, its name, and what is to be said of that."""
+    """The encoder that counts tokens, its name, and notes for the report."""
     if model is None:
         note = (
             f"Tokens are counted with the built-in tokenizer ({_BUILT_IN}), and all rules have their default settings;"

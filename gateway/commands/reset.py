@@ -1,4 +1,4 @@
-"""``prefix-gateway reset``: end the lives of prefix spaces, so that nothing cached for them is ever used again."""
+"""``prefix-gateway reset``: ends the epochs of prefix spaces, so that their cached blocks become unreachable."""
 
 import argparse
 import json

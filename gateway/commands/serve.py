@@ -1,4 +1,4 @@
-"""``prefix-gateway serve``."""
+"""``prefix-gateway serve``: runs the gateway."""
 
 import argparse
 import signal
@@ -12,7 +12,7 @@ from gateway.server.forced_end import ForcedEnd, end_process
 _MAX_WORKERS = 64
 
 _START_ENDS_SECONDS = 1.0
-"""How long the end of a gateway that is still starting may take."""
+"""Seconds that the end of a gateway that is still starting may take."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    # In a container it has process id 1, and is not ended by what it has no handler for.
+    # Process 1 of a container ignores signals without a handler.
     signal.signal(signal.SIGTERM, _end_before_it_serves)
     from gateway.config.settings import load_settings
     from gateway.telemetry import configure_logs
@@ -74,7 +74,7 @@ class _Ended(SystemExit):
 
 
 def _end_before_it_serves(number: int, _frame: FrameType | None) -> None:
-    """Until the process serves, there is nothing to be brought to an end; a serving one replaces this handler."""
+    """Exit at once: nothing is served yet. The serving process replaces this handler."""
     ForcedEnd(_START_ENDS_SECONDS, 128 + number)
     raise _Ended(128 + number)
 

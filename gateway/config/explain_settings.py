@@ -1,10 +1,10 @@
-"""Settings of the explanation of tokens that were computed again."""
+"""Settings of explanations: why prompt tokens were computed again."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class ExplainSettings(BaseModel):
-    """Why prompt tokens had to be computed again: worked out in a process of its own beside the gateway."""
+    """Why prompt tokens had to be computed again; computed by the explain worker, a process beside the gateway."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True

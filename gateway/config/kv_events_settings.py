@@ -1,4 +1,4 @@
-"""Settings of the ingest: KV events from the engines."""
+"""Settings of the KV event feeds of the engines."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,7 +17,7 @@ class IngestSettings(BaseModel):
 
     replay_timeout_seconds: float = Field(default=3, gt=0)
     """Seconds without a message after which a replay of past events counts as failed. Engines answer from a buffer in
-    milliseconds. Too small: a busy engine's history is given up, and what it holds has to be learned anew."""
+    milliseconds. Too small: a busy engine's history is given up, and its holdings have to be learned again."""
 
     probe_seconds: float = Field(default=5, gt=0)
     """Seconds without events after which the engine is asked whether any were missed (one small message, where it has a

@@ -19,10 +19,10 @@ from typing import NamedTuple
 import re2
 
 _MAX_MEMORY_BYTES = 8 * 1024 * 1024
-"""For each pattern; a larger one is refused."""
+"""Memory limit of each pattern; a larger one is refused."""
 
 _REACH_BYTES = 64 * 1024
-"""What stands this far behind a match has no say in how long it is."""
+"""Characters this far behind a match do not affect its length."""
 
 _WINDOW_BYTES = 2 * _REACH_BYTES
 _SECONDS = 0.1
@@ -92,7 +92,7 @@ class OwnRegex:
         cpu_seconds: CPU time that the calling thread has taken.
 
     Raises:
-        ValueError: it is none, or one that is not offered; the message says why.
+        ValueError: it is invalid or unsupported; the message says why.
     """
 
     def __init__(self, regex: str, cpu_seconds: Callable[[], float] = time.thread_time) -> None:

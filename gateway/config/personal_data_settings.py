@@ -60,13 +60,13 @@ class PersonalDataSettings(BaseModel):
     )
 
     mode: Literal["off", "report", "mask", "block"] = "report"
-    """What becomes of it, unless `tenants[].personal_data` says otherwise. `off`: it is not looked for. `report`: it is
-    counted and shown, after the answer, and the request goes on as it came. `mask`: reported, and replaced by its kind
-    in brackets (`[email]`) before the request goes on. `block`: reported, and the request is refused with 400 and code
-    `personal_data_in_prefix`. Looked at is the text of the messages before the first one with the role `user` (content,
-    name, reasoning, refusal); tools, tool calls, `documents`, template arguments and media are not. The prompt of
-    `/v1/completions` is reported only, also with `mask` and `block`: it holds the user's own words. If the search
-    itself fails, a request that should be masked or blocked is answered with 500 and does not go on."""
+    """The action on findings, unless `tenants[].personal_data` says otherwise. `off`: it is not looked for. `report`:
+    it is counted and shown, after the answer, and the request is sent unchanged. `mask`: reported, and replaced by its
+    kind in brackets (`[email]`) before the request is sent. `block`: reported, and the request is refused with 400 and
+    code `personal_data_in_prefix`. Looked at is the text of the messages before the first one with the role `user`
+    (content, name, reasoning, refusal); tools, tool calls, `documents`, template arguments and media are not. The
+    prompt of `/v1/completions` is reported only, also with `mask` and `block`: it holds the user's own words. If the
+    search itself fails, a request that should be masked or blocked is answered with 500 and does not go on."""
 
     kinds: tuple[BuiltInKind, ...] = (
         "email",

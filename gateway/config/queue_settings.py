@@ -1,4 +1,4 @@
-"""Settings of the queue: what waits in the gateway for a replica that has time."""
+"""Settings of the queue: requests that wait in the gateway while all replicas are busy."""
 
 from pydantic import BaseModel, ConfigDict, Field
 

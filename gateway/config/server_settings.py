@@ -1,4 +1,4 @@
-"""Settings of the HTTP front: where the gateway listens, and what it accepts."""
+"""Settings of the HTTP server: where the gateway listens, and the limits of requests."""
 
 import ipaddress
 import re
@@ -14,7 +14,7 @@ _MAX_CONTAINERS = 100_000
 """Objects and lists in a body. A long conversation with tools has some thousands; 16 MiB could hold millions."""
 
 ANY_ORIGIN = "*"
-"""The entry of ``server.cors_origins`` that stands for every origin."""
+"""The entry of ``server.cors_origins`` for every origin."""
 
 _TOKEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _TAKEN_ID = "admin_token"

@@ -34,16 +34,16 @@ class SpacesSettings(BaseModel):
     idle_ttl_seconds: float = Field(default=3600, gt=0)
     """An isolated space that is not used for so long ends: nothing cached in it is reused afterwards. An hour covers
     the pauses of conversations. Too small: prefixes are computed again after every pause; too large: what a tenant sent
-    stays reusable (by that tenant alone) for longer than anybody expects. A tenant may have its own."""
+    stays reusable (by that tenant alone) for longer than expected. A tenant may have its own."""
 
     max_age_seconds: float = Field(default=86400, gt=0)
     """An isolated space ends at this age, however busy. A day bounds how long anything may be reused. Too small: busy
     tenants pay for their prefixes again and again. A tenant may have its own."""
 
     file: Path | None = None
-    """Where the lives of spaces are kept, so that a restart of the gateway does not end them all. One gateway writes
-    it; it holds names and numbers, no text of prompts. Null: every isolated space begins anew with the gateway, and
-    without isolation a reset is forgotten by a restart. The folder has to be there."""
+    """File with the epochs of spaces, so that a restart of the gateway does not end them all. One gateway writes
+    it; it holds names and numbers, no text of prompts. Null: every isolated space begins a new epoch with the gateway,
+    and without isolation a reset is forgotten by a restart. The folder has to be there."""
 
     max_spaces: int = Field(default=10_000, ge=1)
     """Spaces alive at the same time; a further one ends the space unused for longest of the owner with the most. Each

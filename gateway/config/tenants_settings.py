@@ -1,4 +1,4 @@
-"""Settings of the admission: who may ask, and how much."""
+"""Settings of tenants and admission: keys, limits, trusted proxies."""
 
 import re
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ _PLAIN_WORD = re.compile(r"[A-Za-z_-]{1,20}")
 
 
 class KeySettings(BaseModel):
-    """One API key of a tenant: its hash, and what it may do. Plain text stands for a key with nothing but a `hash`."""
+    """One API key of a tenant: its hash, and what it may do. Plain text is short for a key with only a `hash`."""
 
     model_config = _STRICT
 
@@ -59,7 +59,7 @@ class KeySettings(BaseModel):
     different scopes share no cached prefix. Empty: none."""
 
     scopes: tuple[Annotated[str, AfterValidator(check_name_or_any)], ...] = ()
-    """Further scopes that requests may ask for with `x-cache-scope`; `*` stands for any. Empty: only `scope`."""
+    """Further scopes that requests may ask for with `x-cache-scope`; `*` is any. Empty: only `scope`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -135,7 +135,7 @@ class TenantSettings(BaseModel):
     id: str
     """Name of the tenant in logs, metrics and the admin API, 1 to 64 characters out of `A-Z a-z 0-9 . _ : -`. Each may
     stand in the file once. `default` is the tenant of every request where no keys and no trusted proxies are
-    configured; `*` stands for every tenant that a trusted proxy names and that has no entry of its own, with limits
+    configured; `*` is every tenant that a trusted proxy names and that has no entry of its own, with limits
     for each of them; without that entry they are refused."""
 
     group: str = ""
@@ -165,7 +165,7 @@ class TenantSettings(BaseModel):
     prompt_tokens_per_minute: int | None = Field(default=None, ge=1)
     """Most prompt tokens in any minute, cached ones included; more are answered with 429. Null: no limit. A prompt that
     is longer than this is never taken, so too small: long prompts are refused for good; too large: a few very long
-    prompts hold up everybody."""
+    prompts delay all others."""
 
     share: float = Field(default=1, ge=0.001, le=1000)
     """Its weight when requests have to wait for replicas (see `queue`): a tenant with 2 has twice as many prompt tokens
@@ -178,7 +178,7 @@ class TenantSettings(BaseModel):
     for tenants that may delay everyone else."""
 
     personal_data: Literal["off", "report", "mask", "block"] | None = None
-    """What becomes of personal data found in the leading messages of its requests. Null: `personal_data.mode`."""
+    """The action on personal data found in the leading messages of its requests. Null: `personal_data.mode`."""
 
     canon: Annotated[RuleModes, BeforeValidator(read_modes)] = {}
     """Modes of canonicalization rules for its requests; they go before those of `canon` and of the model. A rule that
@@ -224,7 +224,7 @@ class TenantSettings(BaseModel):
 
 
 class AdmissionSettings(BaseModel):
-    """Who is let in. Without keys and trusted proxies, everybody is tenant `default`."""
+    """Authentication of clients. Without keys and trusted proxies, all requests belong to tenant `default`."""
 
     model_config = _STRICT
 
@@ -234,8 +234,8 @@ class AdmissionSettings(BaseModel):
     network by accident. On loopback it is not needed; beside keys it is refused, because it would not hold."""
 
     tenant_header: str = "x-tenant-id"
-    """Request header by which a trusted proxy names the tenant. A request that carries it and comes from anybody else
-    is refused, in every mode, because its client would wrongly expect isolation."""
+    """Request header by which a trusted proxy names the tenant. A request that carries it and comes from another
+    address is refused, in every mode, because its client would wrongly expect isolation."""
 
     trusted_proxies: tuple[Annotated[str, AfterValidator(check_network)], ...] = ()
     """Addresses or networks (`10.0.0.7`, `10.0.0.0/8`, `fd00::/8`) of proxies that have checked who asks and say so in

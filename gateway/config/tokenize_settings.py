@@ -1,4 +1,4 @@
-"""Settings of encoding: from a request's text to token ids."""
+"""Settings of tokenization: how a request's text becomes token ids."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,7 +28,7 @@ class EncodeSettings(BaseModel):
 
     segment_cache_mib: int = Field(default=64, ge=1)
     """Memory for the tokens of text seen before (messages, system prompts), in MiB. A token takes four bytes, so 64
-    hold the text of thousands of conversations. Too small: long conversations are encoded anew on every turn, which
+    hold the text of thousands of conversations. Too small: long conversations are encoded again on every turn, which
     costs CPU and never correctness. Not used where tenants are kept apart (`spaces.isolation`): the time that a prompt
     takes would tell that another tenant had sent the same text."""
 

@@ -1,8 +1,8 @@
-"""From a file to YAML nodes.
+"""Reads a file into YAML nodes.
 
 Plain scalars are read by the core schema of YAML 1.2, not by YAML 1.1 as PyYAML does it: ``off`` and ``yes`` are text,
-``1e3`` is a number, ``010`` is ten, and ``2024-01-01`` is no date. What ``off`` means is left to the setting that gets
-it.
+``1e3`` is a number, ``010`` is ten, and ``2024-01-01`` is no date. The type of a setting decides what ``off``
+means.
 """
 
 import re
@@ -41,7 +41,7 @@ _SMALLEST = 'models: [{id: NAME, replicas: ["http://HOST:8000"]}]'
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's, with the scalars of YAML 1.2 and with limits."""
+    """PyYAML's loader with the scalars of YAML 1.2 and with limits."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  PyYAML's own, replaced
 
@@ -93,11 +93,11 @@ def read_document(path: Path) -> yaml.MappingNode:
 
 
 def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
-    """What a file holds.
+    """The text of a file.
 
     Args:
         path: The file.
-        most_bytes: Largest that is read.
+        most_bytes: Maximum size.
 
     Raises:
         ConfigInvalid: It cannot be read, is too large, or is not UTF-8.

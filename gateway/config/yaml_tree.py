@@ -30,7 +30,7 @@ _MAX_SECRET_BYTES = 64 * 1024
 
 
 class _TooMuch(Exception):
-    """The document stands for more than is read of it."""
+    """The document expands to more values than are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class TreeReader:
         self._values = self._characters = 0
 
     def read(self, document: yaml.MappingNode, model: type[BaseModel]) -> Any:
-        """The document's values. What cannot be read is left out (in lists: None) and stands in ``problems``.
+        """The document's values. Unreadable values are left out (in lists: None) and reported in ``problems``.
 
-        Aliases are written out, so a small file may stand for very much: beyond some limits nothing more is read, and
-        the values are empty.
+        Aliases are expanded, so a small file may expand to very much: beyond some limits reading stops, and the values
+        are empty.
         """
         try:
             return self._value(document, model, ())
@@ -82,7 +82,7 @@ class TreeReader:
         return any(location[:length] in self._broken for length in range(len(location) + 1))
 
     def stand_in(self, location: Location) -> str | None:
-        """What to show in place of a value that must not be shown; None if it may be."""
+        """The replacement to show for a secret value; None if the value may be shown."""
         for length in range(len(location), 0, -1):
             if location[:length] in self._private:
                 return self._private[location[:length]]
@@ -192,7 +192,7 @@ class TreeReader:
             value = self._environ.get(name)
             if value is None and default is None:
                 mistakes.append(f"variable {name} is not set (set it, or give a default: ${{{name}:-default}})")
-            # As in a shell, `:-` stands in for a variable that is set to nothing, too.
+            # As in a shell, `:-` also replaces an empty variable.
             return (value or default or "") if default is not None else (value or "")
 
         text = _VARIABLE.sub(replace, node.value)
@@ -229,7 +229,7 @@ def _one_line(key: str) -> str:
 
 
 def member_type(container: Any, key: str) -> Any:
-    """Type that ``container`` wants for ``key``, without None; Any if it does not say."""
+    """Type of ``key`` in ``container``, without None; Any if it is undeclared."""
     if isinstance(container, type) and issubclass(container, BaseModel):
         field = container.model_fields.get(key)
         return Any if field is None else _plain_type(field.annotation)
@@ -237,7 +237,7 @@ def member_type(container: Any, key: str) -> Any:
 
 
 def item_type(container: Any) -> Any:
-    """Type that a list wants for its items; Any if it does not say."""
+    """Type of a list's items; Any if it is undeclared."""
     arguments = get_args(container)
     return _plain_type(arguments[0]) if get_origin(container) in {tuple, list} and arguments else Any
 

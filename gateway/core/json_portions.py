@@ -90,7 +90,7 @@ def upper_bounds(document: bytes) -> JsonCounts:
 
 
 def parsed(document: bytes, limits: JsonLimits) -> Portioned[Any]:
-    """The value that a document stands for: ``scanned`` and ``built``."""
+    """Parse a document: ``scanned`` and ``built``."""
     structure = yield from scanned(document, limits)
     return (yield from built(document, structure))
 
@@ -175,7 +175,7 @@ def scanned(document: bytes, limits: JsonLimits) -> Portioned[Structure]:
 
 
 def built(document: bytes, structure: Structure) -> Portioned[Any]:
-    """The value that a document stands for, as orjson parses it, and as Python's parser where orjson refuses.
+    """Parse a scanned document with orjson, and pieces that orjson refuses with Python's parser.
 
     Args:
         document: The document.

@@ -32,7 +32,7 @@ class Rung(StrEnum):
     REFERENCE = "reference"
     """Equal to the reference request's, to the token. What is beyond ``seen`` does not fill a block."""
     REUSABLE = "reusable"
-    """As before, and what stands in the reference, too, behind the first difference."""
+    """As before, plus text behind the first difference that the reference contains, too."""
     PROMPT = "prompt"
     """All of it."""
 

@@ -13,9 +13,9 @@ class PersonalDataMode(StrEnum):
     OFF = "off"
     """It is not looked for."""
     REPORT = "report"
-    """It is counted and shown, by kind and position; the request goes on as it came."""
+    """It is counted and shown, by kind and position; the request is sent unchanged."""
     MASK = "mask"
-    """As ``report``, and what was found is replaced before the request goes on."""
+    """As ``report``, and findings are masked before the request is sent."""
     BLOCK = "block"
     """As ``report``, and the request is refused."""
 

@@ -5,7 +5,7 @@ computing. Start with ``client.HttpClient``. Why no library is used: docs/decisi
 """
 
 from gateway.http_client.client import HttpClient, HttpExchange, Origin, Response
-from gateway.http_client.transport_errors import Broken, NotConnected, ResponseTooLarge, TransportError
+from gateway.http_client.connection import Broken, NotConnected, ResponseTooLarge, TransportError
 
 __all__ = [
     "Broken",

@@ -10,8 +10,7 @@ from functools import cache
 from types import TracebackType
 from urllib.parse import urlsplit
 
-from gateway.http_client.connection import Connection
-from gateway.http_client.transport_errors import NotConnected, ResponseTooLarge, TransportError
+from gateway.http_client.connection import Connection, NotConnected, ResponseTooLarge, TransportError
 
 
 @dataclass(frozen=True, slots=True)

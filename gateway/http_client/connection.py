@@ -1,4 +1,4 @@
-"""One connection to a replica, with one exchange on it at a time."""
+"""One connection to a replica, with one exchange on it at a time, and its errors."""
 
 import asyncio
 import select
@@ -8,7 +8,22 @@ from typing import cast
 import httptools
 import structlog
 
-from gateway.http_client.transport_errors import Broken
+
+class TransportError(Exception):
+    """No complete answer was received."""
+
+
+class NotConnected(TransportError):
+    """No connection could be made; nothing was sent."""
+
+
+class Broken(TransportError):
+    """The connection broke, or the received bytes are not HTTP. The request may have been computed."""
+
+
+class ResponseTooLarge(TransportError):
+    """The body has more bytes than the caller accepts."""
+
 
 _HIGH_WATER = 256 * 1024
 """Bytes of a response body that are held before reading is paused, for a client that reads slowly."""

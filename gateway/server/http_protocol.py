@@ -49,7 +49,10 @@ _STATUS_LINES = {
 
 
 def limited_protocol(
-    max_header_bytes: int, receive_seconds: float = 60.0, room: FileLimits | None = None, cors: Cors | None = None
+    max_header_bytes: int,
+    receive_seconds: float = 60.0,
+    file_limits: FileLimits | None = None,
+    cors: Cors | None = None,
 ) -> type[HttpToolsProtocol]:
     """A protocol class for ``uvicorn.Config(http=...)``.
 
@@ -58,13 +61,13 @@ def limited_protocol(
             not HTTP with 400; either ends the connection.
         receive_seconds: In which a request has to arrive. A later one is answered with 408, which ends the connection;
             one on which nothing came at all is closed.
-        room: Limits of open files for new connections; None: no limit.
+        file_limits: Limits of open files for new connections; None: no limit.
         cors: Allowed origins of web pages; None: no page.
     """
     limits = {
         "max_header_bytes": max_header_bytes,
         "receive_seconds": receive_seconds,
-        "room": room or FileLimits.endless(),
+        "file_limits": file_limits or FileLimits.endless(),
         "cors": cors or Cors(()),
     }
     return type("LimitedProtocol", (_LimitedProtocol,), limits)
@@ -96,7 +99,7 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     max_header_bytes: int
     receive_seconds: float
-    room: FileLimits
+    file_limits: FileLimits
     cors: Cors
 
     _framing_bytes = 0
@@ -133,11 +136,11 @@ class _LimitedProtocol(HttpToolsProtocol):
         self.flow = _PipelineFlow(transport, self.pipeline)
         # A new file has the lowest number that is free, so this is how many are open.
         files: int = transport.get_extra_info("socket").fileno()
-        if files < self.room.served:
+        if files < self.file_limits.served:
             self._wait_for_more(self.receive_seconds)
             return
         self._problem = TooManyConnections()
-        if files < self.room.refused:
+        if files < self.file_limits.refused:
             self._refuse(self._problem)
         else:
             transport.abort()

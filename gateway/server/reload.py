@@ -9,8 +9,7 @@ import structlog
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.config.config_file import named_files
-from gateway.config.file_stamp import Stamp, file_stamp
+from gateway.config.config_file import Stamp, file_stamp, named_files
 from gateway.config.settings import ModelSettings, Settings, load_settings
 from gateway.core.errors import ConfigInvalid
 from gateway.tasks import TaskGroupOwner

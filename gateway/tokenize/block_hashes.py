@@ -18,9 +18,8 @@ from xxhash import xxh3_64_intdigest
 
 from gateway.core.block_chain import BlockChain
 from gateway.core.ids import BlockHash, ModelId
-from gateway.core.media import MediaItem
 from gateway.core.portions import Portioned, finished
-from gateway.core.prompt import TOKEN_BYTES
+from gateway.core.prompt import TOKEN_BYTES, MediaItem
 from gateway.core.space import CacheSpace
 from gateway.engines import media_extra
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import structlog
 
+from gateway.component_options import configure_explain, explain_front
 from gateway.config.settings import Settings
 from gateway.core.canonical import RuleMode
 from gateway.core.errors import ConfigInvalid, GatewayError
 from gateway.core.reasons import Reason
 from gateway.core.worker_place import WorkerPlace
-from gateway.explain_options import configure_explain, explain_front
 from gateway.fleet.drains import DrainOrder
 from gateway.server.event_loop import Loop
 from gateway.server.http_server import HttpServer, bound, url_of
