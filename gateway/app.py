@@ -97,8 +97,8 @@ class Gateway:
         check_writable(audit)
         self._audit = AuditLog(audit, lambda: counts.on_state_error("audit"))
         self._tracing = start_tracing(settings.tracing, lambda: counts.on_state_error("tracing"))
-        hears = place is None or place.number == 0
-        self._explain = explain_front(settings, counts, at=place.explain_at if place else None, hears=hears)
+        is_first = place is None or place.number == 0
+        self._explain = explain_front(settings, counts, at=place.explain_at if place else None, hears=is_first)
         self._gate = Authenticator(settings.tenants, settings.admission, personal_data=personal_data_mode(settings))
 
         # Replicas, their caches and models.

@@ -66,12 +66,12 @@ class _LiveStream(Response):
             leaving.add_done_callback(lambda _: listener.end())
             try:
                 await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-                await self._tell(listener, send)
+                await self._send_events(listener, send)
             finally:
                 leaving.cancel()
                 await asyncio.gather(leaving, return_exceptions=True)
 
-    async def _tell(self, listener: Listener, send: Send) -> None:
+    async def _send_events(self, listener: Listener, send: Send) -> None:
         # `send` waits for a slow client; meanwhile the listener merges events within a bounded size.
         told_at = time.monotonic()
         while not listener.ended and self._is_let_in():

@@ -89,7 +89,7 @@ class EventBatch(NamedTuple):
     Attributes:
         timestamp: Unix time at the engine.
         events: In their order.
-        rank: Data-parallel rank, if the batch tells.
+        rank: Data-parallel rank, if the batch names it.
     """
 
     timestamp: float

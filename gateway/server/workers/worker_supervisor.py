@@ -102,7 +102,7 @@ class _Supervisor:
 
         def reload() -> None:
             reloader.ask()
-            self._tell_all(do="reload")
+            self._send_all(do="reload")
 
         self._warn()
         loop.add_signal_handler(signal.SIGTERM, lambda: self._end(drain=True))
@@ -178,14 +178,14 @@ class _Supervisor:
 
     def _end(self, *, drain: bool) -> None:
         if self._ending:
-            self._tell_all(do="now")  # asked twice
+            self._send_all(do="now")  # asked twice
             return
         self._ending = True
         for member in self._crew:
             member.end(drain=drain)
         self._over.set()
 
-    def _tell_all(self, **members: object) -> None:
+    def _send_all(self, **members: object) -> None:
         for member in self._crew:
             if member.serves:
                 member.say(**members)
@@ -209,7 +209,7 @@ class _Supervisor:
             self._drains[replica] = order
         if len(self._drains) > _MAX_DRAINS:
             del self._drains[next(iter(self._drains))]
-        self._tell_all(do="drain", order=list(order))
+        self._send_all(do="drain", order=list(order))
 
     async def _look(self) -> None:
         while True:
