@@ -37,7 +37,7 @@ class ReplicatedLimits:
         self._told: dict[str, Taken] = {}
         self._complete: set[str] = set()
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it is no longer than it takes
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it is no longer than it takes
         """See ``Replicated``."""
         touched = self._limits.touched or {}
         states = self._limits.known() if everything else iter(touched.items())
@@ -50,7 +50,7 @@ class ReplicatedLimits:
             return None
         return msgspec.msgpack.encode(_LimitsMessage(everything, [(name, *taken) for name, taken in told.items()]))
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:
+    def receive(self, peer: str, told: bytes, now: float) -> None:
         """See ``Replicated``."""
         message = _decoder.decode(told)
         for name, *numbers in message.tenants:

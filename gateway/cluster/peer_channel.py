@@ -168,7 +168,7 @@ class PeerChannel:
     def _told(self, name: str, part: Replicated, now: float, *, everything: bool) -> bytes | None:
         """What a part tells; None if it fails, which must not keep the others, and this gateway, from being known."""
         try:
-            return part.tell(now, everything=everything)
+            return part.encode_changes(now, everything=everything)
         except Exception:  # noqa: BLE001 - whatever it is, the part tells all again in a second
             self._on_error(BACKEND)
             if name not in self._mute:
@@ -252,7 +252,7 @@ class PeerChannel:
         if part is None:
             return
         try:
-            part.heard(peer, told, now)
+            part.receive(peer, told, now)
         except Exception as error:  # noqa: BLE001 - of another version perhaps; the others can do with it
             self._on_error(BACKEND)
             if part_name not in self._odd:

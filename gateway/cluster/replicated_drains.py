@@ -19,7 +19,7 @@ class ReplicatedDrains:
         self._drains = drains
         self._told: list[DrainOrder] = []
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
         """See ``Replicated``."""
         orders = list(self._drains.orders())
         if orders == self._told and not (everything and orders):
@@ -27,7 +27,7 @@ class ReplicatedDrains:
         self._told = orders
         return msgspec.msgpack.encode(orders)
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002
+    def receive(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002
         """See ``Replicated``."""
         for order in _decoder.decode(told):
             self._drains.heard(order)

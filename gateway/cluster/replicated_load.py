@@ -27,7 +27,7 @@ class ReplicatedLoads:
         self._freed = freed
         self._told: _Loads = []
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
         """See ``Replicated``."""
         loads = list(self._own())
         if loads == self._told and not everything:
@@ -35,7 +35,7 @@ class ReplicatedLoads:
         self._told = loads
         return msgspec.msgpack.encode(loads)
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002
+    def receive(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002
         """See ``Replicated``."""
         loads = {(name, rank): PeerLoad(*load) for name, rank, *load in _decoder.decode(told)}
         freed = set()

@@ -161,7 +161,7 @@ class ReplicatedIndex:
 
     # Of others'
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - what is over is of no use
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - what is over is of no use
         """See ``Replicated``."""
         if not self._steps:
             return None
@@ -180,7 +180,7 @@ class ReplicatedIndex:
             ]
         )
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:
+    def receive(self, peer: str, told: bytes, now: float) -> None:
         """See ``Replicated``."""
         requests = self._heard.setdefault(peer, {})
         for step in _decoder.decode(told):

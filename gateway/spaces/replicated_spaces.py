@@ -123,7 +123,7 @@ class ReplicatedSpaces:
 
     # Shared
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:
         """See ``Replicated``."""
         self._collect()
         told = SpacesMessage()
@@ -140,7 +140,7 @@ class ReplicatedSpaces:
         self._begun, self._fresh, self._raised, self._updates = [], [], [], []
         return msgspec.msgpack.encode(told) if told != SpacesMessage() else None
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002
+    def receive(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002
         """See ``Replicated``."""
         message, wall = _told_decoder.decode(told), self._wall()
         for update in message.updates:

@@ -10,7 +10,7 @@ class Replicated(Protocol):
     A peer is another gateway; its name is that of one process. Synchronous, without I/O; ``now`` is monotonic seconds.
     """
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:
         """The message for all peers; None if nothing has changed.
 
         Args:
@@ -19,7 +19,7 @@ class Replicated(Protocol):
         """
         ...
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:
+    def receive(self, peer: str, message: bytes, now: float) -> None:
         """Process a message from a peer.
 
         Raises:
