@@ -177,8 +177,8 @@ async def handing(count: int) -> None:
     trips = [answered(messages, number) for number, messages in enumerate(prompts("next turn", 200))]
     began = time.process_time()
     for number in range(count):
-        trip = trips[number % len(trips)]
-        told_of(trip, trip.settled, with_text=True)
+        context = trips[number % len(trips)]
+        told_of(context, context.settled, with_text=True)
     building = (time.process_time() - began) / count
     spent = {}
     for enabled in (False, True):
@@ -186,7 +186,7 @@ async def handing(count: int) -> None:
         front.start()
         if enabled:
             await front.ask("summary", {})
-        values = [told_of(trip, trip.settled, with_text=True) for trip in trips]
+        values = [told_of(context, context.settled, with_text=True) for context in trips]
         began = time.process_time()
         for start in range(0, count, 10):
             if enabled and not front.wants_text:
@@ -196,7 +196,7 @@ async def handing(count: int) -> None:
             await asyncio.sleep(0.02)
         spent[enabled] = (time.process_time() - began) / count
         await front.stop()
-    size = statistics.mean(len(trip.request.body) for trip in trips)
+    size = statistics.mean(len(context.request.body) for context in trips)
     print(f"handing over a request of {size / 1000:.1f} KB, gateway's process")
     print(f"  putting it together {building * 1e6:8.1f} us")
     print(f"  handing it over     {(spent[True] - spent[False]) * 1e6:8.1f} us")
@@ -211,8 +211,8 @@ def working(count: int) -> None:
         stream = bytearray()
         for number, messages in enumerate(prompts(kind, count)):
             where = SpaceKey("m", "tokenizer", "template", "tenant:shop")
-            trip = answered(messages, number)
-            told: RequestRecord = told_of(trip, trip.settled, with_text=True)
+            context = answered(messages, number)
+            told: RequestRecord = told_of(context, context.settled, with_text=True)
             pack(msgspec.structs.replace(told, where=where, at=1e9 + number), stream)
         frames = list(MessageSplitter().feed(bytes(stream)))
         began = time.process_time()

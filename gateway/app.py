@@ -1,4 +1,4 @@
-"""Builds the gateway from its settings. The only place that constructs the rooms and ties them together."""
+"""Builds the gateway from its settings: the only module that constructs and connects the components."""
 
 import asyncio
 import time
@@ -18,6 +18,8 @@ from gateway.component_options import (
     admin_tokens,
     audit_settings,
     canon_modes,
+    configure_explain,
+    explain_front,
     personal_data_mode,
     space_rules,
     spaces_file,
@@ -29,7 +31,6 @@ from gateway.core.kv_events import Medium
 from gateway.core.ports import Observer
 from gateway.core.worker_place import WorkerPlace
 from gateway.discovery import Discovery
-from gateway.explain_options import configure_explain, explain_front
 from gateway.fleet.drains import DrainOrder, Drains
 from gateway.fleet.engine_calls import EngineCalls
 from gateway.fleet.fleet import Fleet
@@ -72,23 +73,23 @@ _MIB = 1024 * 1024
 
 
 class Gateway:
-    """One gateway: two ASGI applications and what runs behind them. Built inside of a running event loop.
+    """One gateway: two ASGI applications and their background tasks. Constructed inside a running event loop.
 
     Args:
         settings: The configuration.
-        place: Which one it is of several processes on one public port; None: it is alone.
+        place: Its number and files if it is one of several workers on one public port; None: it is the only process.
 
     Attributes:
         public: Application of the public port.
         admin: Application of the admin port.
 
     Raises:
-        ConfigInvalid: a file that the configuration names cannot be used.
+        ConfigInvalid: a file named in the configuration cannot be used.
     """
 
     def __init__(self, settings: Settings, place: WorkerPlace | None = None) -> None:
         self._settings = settings
-        self._changes = ReplicaEvents()
+        self._replica_events = ReplicaEvents()
         self._leaving = False
         self._metrics = MetricCatalog()
         counts = self._counts = MetricsObserver(self._metrics)
@@ -96,14 +97,14 @@ class Gateway:
         check_writable(audit)
         self._audit = AuditLog(audit, lambda: counts.on_state_error("audit"))
         self._tracing = start_tracing(settings.tracing, lambda: counts.on_state_error("tracing"))
-        hears = place is None or place.number == 0
-        self._explain = explain_front(settings, counts, at=place.explain_at if place else None, hears=hears)
+        is_first = place is None or place.number == 0
+        self._explain = explain_front(settings, counts, at=place.explain_at if place else None, hears=is_first)
         self._gate = Authenticator(settings.tenants, settings.admission, personal_data=personal_data_mode(settings))
 
-        # The replicas, and what is known of them.
+        # Replicas, their caches and models.
         self._client = HttpClient(settings.relay.connect_timeout_seconds)
         self._fleet = Fleet((), settings.relay.slow_start_seconds)
-        self._drains = Drains(self._fleet, self._changes.drained, everywhere=settings.state is not None)
+        self._drains = Drains(self._fleet, self._replica_events.drained, everywhere=settings.state is not None)
         self._engines = EngineCalls(self._fleet, self._client)
         self._hasher = ChainHasher()
         self._turns = Turns()
@@ -123,10 +124,10 @@ class Gateway:
             engines=self._engines,
             fleet=self._fleet,
             hasher=self._hasher,
-            on_version=self._changes.version,
+            on_version=self._replica_events.version,
         )
 
-        # Whose prefixes are whose.
+        # Prefix spaces and personal data.
         self._spaces = PrefixSpaces(
             space_rules(settings), [AllSpaceObservers([counts, self._audit, EpochEndObservers(self._explain)])]
         )
@@ -152,7 +153,7 @@ class Gateway:
             gate=self._gate,
             spaces=self._spaces,
             keeper=self._keeper,
-            freed=self._changes.freed,
+            freed=self._replica_events.on_capacity,
             explain=self._explain,
         )
         self._canon = Canonicalizer(
@@ -167,11 +168,11 @@ class Gateway:
             self._fleet,
             self._client,
             HealthEvents(
-                on_facts=self._changes.facts,
-                on_emptied=self._changes.emptied,
-                on_identity=self._changes.identity,
-                on_up=self._changes.up,
-                on_down=self._changes.down,
+                on_facts=self._replica_events.facts,
+                on_emptied=self._replica_events.emptied,
+                on_identity=self._replica_events.identity,
+                on_up=self._replica_events.up,
+                on_down=self._replica_events.down,
             ),
             interval_seconds=settings.relay.health_interval_seconds,
             timeout_seconds=settings.relay.health_timeout_seconds,
@@ -188,7 +189,7 @@ class Gateway:
                 index=self._index,
                 keeper=self._keeper,
             ),
-            self._changes.removed,
+            self._replica_events.removed,
         )
         self._membership.configure(settings.models)
         self._discovery = Discovery(self._membership.found, counts.on_discovery_error)
@@ -204,13 +205,13 @@ class Gateway:
             self._fleet,
             self._gate,
             isolated=lambda: self._settings.isolation != "none",
-            hold=self._changes.hold,
+            hold=self._replica_events.hold,
             count=self._models.count_tokens,
             settings=settings.warm,
             discovered=lambda: [ModelId(model.id) for model in self._settings.models if model.discover is not None],
         )
 
-        self._changes.tie(
+        self._replica_events.connect(
             ReplicaEventTargets(
                 fleet=self._fleet,
                 index=self._index,
@@ -279,7 +280,7 @@ class Gateway:
         )
 
     async def start(self) -> None:
-        """Load the tokenizers and begin watching the replicas. Returns when both are done once."""
+        """Load the tokenizers and check all replicas once; then health checks go on in the background."""
         self._audit.start()
         self._screen.start()
         await self._sharing.start()
@@ -290,13 +291,13 @@ class Gateway:
         self._health.start()
         await self._models.load()
         await self._health.wait_for_first_round()
-        self._changes.started = True
+        self._replica_events.started = True
         self._audit.record(AuditEvent("gateway_started"))
         self._keeper.start()
         self._warmer.start_background()
 
     async def reload(self, settings: Settings) -> None:
-        """Go by other settings from now on. Requests that are being answered end as they began.
+        """Apply changed settings. Requests in flight are completed with the old ones.
 
         Args:
             settings: Must differ from the present ones only in what can be changed while serving: see ``reload``.
@@ -319,7 +320,7 @@ class Gateway:
         await self._models.reload(settings.models, isolated=settings.isolation != "none")
 
     def reload_refused(self) -> None:
-        """The configuration was read again, and nothing of it taken over."""
+        """Count a reload whose configuration was refused."""
         self._audit.record(AuditEvent("config_refused"))
         self._counts.on_reload(taken=False)
 
@@ -328,18 +329,18 @@ class Gateway:
         self._drains.apply_order(order)
 
     def leave(self) -> None:
-        """The gateway is about to take no more requests: have ``/readyz`` say so."""
+        """Have ``/readyz`` report that the gateway is about to stop."""
         self._leaving = True
 
     def end_live(self) -> None:
-        """End the answers of the admin port that would go on for as long as somebody listens."""
+        """End the event streams of the admin port."""
         self._live.close()
 
     async def stop(self) -> None:
-        """Stop watching, close all connections to the replicas, and write down what is to be kept."""
+        """Stop background tasks, close all connections to the replicas, and write the epoch file and the audit log."""
         self.end_live()
         await self._warmer.stop()
-        # All at once: each may take as long as something else that does not answer lets it.
+        # Concurrently: each may wait for a server that does not answer, until its own timeout.
         await asyncio.gather(
             self._models.stop(),
             self._discovery.stop(),
@@ -368,9 +369,9 @@ class Gateway:
             settings.placement.tie_margin,
             settings.placement.slots,
         )
-        busyness = BusyReplicas(self._fleet, chooser, settings.queue.busy_seconds)
-        lines = RequestQueue(settings.queue, busyness, self._counts) if settings.queue.max_seconds else None
-        self._overload = Overload(lines, busyness, self._fleet)
+        busy_replicas = BusyReplicas(self._fleet, chooser, settings.queue.busy_seconds)
+        queue = RequestQueue(settings.queue, busy_replicas, self._counts) if settings.queue.max_seconds else None
+        self._overload = Overload(queue, busy_replicas, self._fleet)
         return Flow(
             models=self._models,
             hasher=self._hasher,
@@ -391,7 +392,7 @@ class Gateway:
                 RetryBudget(relay.retry_share, relay.retry_floor),
                 self._turns,
                 retries=relay.retries,
-                freed=self._overload.freed,
+                on_capacity=self._overload.on_capacity,
                 resume=relay.resume,
             ),
             overload=self._overload,
@@ -409,12 +410,12 @@ class Gateway:
         )
 
     def _owners(self, tenant: str) -> list[str]:
-        """What spaces of a tenant may have for ``tenant``: the tenant itself, and its group where groups share."""
+        """Owners that a tenant's spaces may have: the tenant itself, and its group where groups share."""
         known = self._gate.tenant(tenant)
         return [f"tenant:{tenant}"] + ([f"group:{known.group}"] if known is not None and known.group else [])
 
     def _discover(self) -> None:
-        """Look for replicas where the configuration says that they are found."""
+        """Apply the configured sources of replicas."""
         for model in self._settings.models:
             if model.discover is not None:
                 self._counts.follow_discovery(ModelId(model.id), model.discover.source)
@@ -429,6 +430,6 @@ class Gateway:
 
 def _held_bytes(settings: Settings) -> HeldBytes:
     server = settings.server
-    # In open mode all requests are of one tenant, which needs no share of its own.
+    # In open mode all requests belong to one tenant: no separate limit.
     tenant_mib = server.max_held_mib if settings.is_open else server.max_held_tenant_mib
     return HeldBytes(server.max_held_mib * _MIB, tenant_mib * _MIB)

@@ -1,5 +1,6 @@
-"""What rooms go by that does not stand in the configuration just so."""
+"""Derives the options of components from the settings: prefix spaces, audit log, explain worker and others."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,13 +8,17 @@ from gateway.config.logging_settings import AuditSettings
 from gateway.config.server_settings import AdminTokenSettings
 from gateway.config.settings import Settings
 from gateway.core.canonical import RuleModes
+from gateway.core.ports import ExplainObserver
 from gateway.core.tenant import PersonalDataMode
 from gateway.core.worker_place import WorkerPlace
+from gateway.explain.worker import ExplainClient
+from gateway.explain.worker.explain_messages import CanonOptions, ModelOptions
+from gateway.explain.worker.front import COMMAND, SHARED_COMMAND
 from gateway.spaces import EpochFile, SpaceRules
 
 
 def space_rules(settings: Settings) -> SpaceRules:
-    """Who shares prefixes with whom, and for how long."""
+    """Isolation and lifetime of prefix spaces."""
     spaces = settings.spaces
     return SpaceRules(
         isolation=settings.isolation,
@@ -25,13 +30,13 @@ def space_rules(settings: Settings) -> SpaceRules:
 
 
 def admin_tokens(settings: Settings) -> tuple[str | None, Sequence[AdminTokenSettings]]:
-    """Who may ask at the admin port: the one token, and those with roles."""
+    """Credentials of the admin port: ``server.admin_token``, and the tokens with roles."""
     server = settings.server
     return server.admin_token.get_secret_value() if server.admin_token else None, server.admin_tokens
 
 
 def audit_settings(settings: Settings, place: WorkerPlace | None) -> AuditSettings:
-    """Where this process writes the audit log."""
+    """Audit settings with the file of this process: each worker writes its own."""
     file = settings.audit.file
     if place is None or file is None or file == "stdout":
         return settings.audit
@@ -39,19 +44,66 @@ def audit_settings(settings: Settings, place: WorkerPlace | None) -> AuditSettin
 
 
 def spaces_file(settings: Settings, place: WorkerPlace | None) -> EpochFile | None:
-    """Where this process keeps the lives of spaces; None for nowhere."""
+    """The file in which this process keeps the epochs of spaces; None: they are not kept."""
     file = settings.spaces.file
     if place is not None:
-        # Without a file, a reset still has to hold for the process that replaces one that was lost.
+        # Without a configured file, a reset still has to survive the restart of a worker.
         file = place.own(file) if file else place.spaces_file
     return EpochFile(file) if file else None
 
 
 def canon_modes(settings: Settings) -> dict[str, RuleModes]:
-    """Modes of canonicalization rules by model, where it has any of its own."""
+    """Modes of canonicalization rules, by model that overrides them."""
     return {model.id: model.canon for model in settings.models if model.canon}
 
 
 def personal_data_mode(settings: Settings) -> PersonalDataMode:
-    """What is done about personal data for tenants that say nothing of their own."""
+    """The personal data mode of tenants without a mode of their own."""
     return PersonalDataMode(settings.personal_data.mode)
+
+
+def explain_front(
+    settings: Settings,
+    observer: ExplainObserver,
+    *,
+    at: Path | None = None,
+    door: int | None = None,
+    hears: bool = True,
+) -> ExplainClient:
+    """The client of the explain worker. Reads the chat templates.
+
+    Args:
+        settings: The configuration.
+        observer: Counts the results.
+        at: Address of an explain worker that another process started.
+        door: Descriptor of the socket at which it listens, if it is started here for several gateways.
+        hears: Whether messages of other gateways are passed on to it.
+    """
+    command = COMMAND if door is None else SHARED_COMMAND
+    gpus, canon = _gpus(settings), _canon_options(settings)
+    tells = settings.state is not None
+    return ExplainClient(
+        settings.explain, observer, gpus, canon, command=command, at=at, door=door, tells=tells, hears=hears
+    )
+
+
+async def configure_explain(front: ExplainClient, settings: Settings) -> None:
+    """Apply changed settings to the explain worker."""
+    await front.configure(settings.explain, _gpus(settings), _canon_options(settings))
+
+
+def _gpus(settings: Settings) -> dict[str, float]:
+    return {model.id: model.gpus_per_replica for model in settings.models}
+
+
+def _canon_options(settings: Settings) -> CanonOptions:
+    """What the explain worker needs to evaluate canonicalization rules. Reads the chat templates."""
+    models = {}
+    for model in settings.models:
+        if model.tokenizer == "engine":
+            continue  # the explain worker has no tokenizer for it
+        template = model.chat_template.read_text(encoding="utf-8") if model.chat_template else None
+        content_format = None if model.content_format == "auto" else model.content_format
+        arguments = json.dumps(model.chat_template_kwargs).encode()
+        models[model.id] = ModelOptions(model.tokenizer, template, arguments, content_format)
+    return CanonOptions(settings.canon.model_dump_json().encode(), models)

@@ -1,4 +1,4 @@
-"""The state of one request on its way through the house."""
+"""The state of one request: what each stage of the flow has added to it so far."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ from gateway.core.decision import Decision
 from gateway.core.errors import DeadlineExceeded, GatewayError, NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
 from gateway.core.explanation import ReplicaPrefix, ReplyChoice
 from gateway.core.ids import ModelId, ReplicaId, Target
-from gateway.core.numbers import MOST_SEQUENCES, choices
+from gateway.core.numbers import MAX_SEQUENCES, choices
 from gateway.core.outcome import Ending, FailureStage, Outcome
 from gateway.core.ports import CanonicalRequest, Grant, Lease, Trace
 from gateway.core.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
@@ -28,7 +28,7 @@ from gateway.tokenize import Encoder
 from gateway.turns import Turns
 
 CLIENT_GONE_STATUS = 499
-"""What is counted for a client that left before it got a status (nginx's number for it)."""
+"""Recorded for a client that disconnects before it gets a status (nginx uses the same number)."""
 
 _STATUS_OF = {
     Ending.NOT_CONNECTED: NoReplica.status,
@@ -42,16 +42,15 @@ _STATUS_OF = {
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model as the flow needs it.
+    """A served model: its encoder, and its present version.
 
     Attributes:
         id: Its id.
         encoder: Its tokenizer.
-        roots: From a request's cache salt (empty for none) and its prompt's variant to the hash that its chains start
-            from.
-        version: What it is at present: tokenizer, template, adapter, context limit.
-        token_counts: Counts tokens of texts; None where only the engine can.
-        template_tells_time: Whether its chat template prints the time.
+        roots: Maps a cache salt (empty for none) and a prompt variant to the root hash of the chains.
+        version: Returns the present version: tokenizer, template, adapter, context limit.
+        token_counts: Counts tokens of texts; None where only the engine can tokenize.
+        template_tells_time: Whether its chat template prints the current time.
         tools_first: Whether its chat template prints tools in front of the system message.
     """
 
@@ -66,70 +65,70 @@ class ServedModel:
 
 @dataclass(slots=True, eq=False)
 class RequestContext:
-    """Everything known of a request so far; each room's result is added as it comes."""
+    """Everything known of a request so far; each stage adds its result."""
 
     request: ChatRequest
-    """As it goes on: what was to be masked in it is masked, and its prompt canonicalized."""
+    """As sent to engines: personal data masked, prompt canonicalized."""
     asked: ChatRequest
     """As the client sent it."""
     model: ServedModel
     grant: Grant
     source: str = ""
-    """The client family it came from."""
+    """The client family, from the request's headers."""
     trace: Trace | None = None
-    """Where it is told to whoever collects traces; None if nobody does."""
+    """Its trace; None if tracing is off."""
     space: SpaceGrant = NO_SPACE
-    """The prefix space it was led into."""
+    """The prefix space it belongs to."""
     canonical: CanonicalRequest | None = None
-    """What canonicalization did; None before it had its turn."""
+    """What canonicalization did; None before that stage."""
     prompt: TokenizedPrompt = field(default_factory=lambda: TokenizedPrompt((), TokenSource.TEXT))
     chains: dict[int, list[BlockChain]] = field(default_factory=dict)
-    """The prompt's block chains, by block size: replicas of a model may differ in theirs."""
+    """The prompts' block chains, by block size: replicas of a model may differ in block size."""
     indexed: bool = True
-    """False once the index failed for this request."""
+    """False after the index failed for this request."""
     tried: set[ReplicaId] = field(default_factory=set)
-    """Replicas that failed it."""
+    """Replicas whose attempt failed."""
     failures: list[FailureStage] = field(default_factory=list)
-    """What failed, attempt by attempt."""
+    """The stage at which each failed attempt failed."""
     deadline: float = math.inf
-    """When the client stops waiting, in monotonic seconds."""
+    """The request times out then; monotonic seconds."""
     ahead: Mapping[Target, int] = field(default_factory=dict)
-    """Tokens of requests that wait in the gateway and will be sent before it, by where they are expected to go."""
-    barred: Sequence[ReplicaPrefix] = ()
-    """Targets of the model that were no candidates, and what they held."""
+    """Prompt tokens of requests queued in front of it, by their expected target."""
+    excluded: Sequence[ReplicaPrefix] = ()
+    """Targets of the model that were no candidates, and the prefix they held."""
     decision: Decision | None = None
     replica: Replica | None = None
     stream: ResumableStream | None = None
-    """Where its answer goes if it can be continued at another replica."""
+    """Wraps the sink if the stream can be continued at another replica."""
     sent_chains: Sequence[BlockChain] = ()
-    """Those of ``chains`` with the replica's block size, as it was at dispatch."""
+    """The ``chains`` with the replica's block size at dispatch."""
     lease: Lease | None = None
     dispatched_at: float = 0.0
     prefill_ahead: int = 0
-    """Uncached tokens in flight at the target when the request was sent there."""
+    """Uncached tokens in flight at the target at dispatch."""
     outcome: Outcome | None = None
     replies: Sequence[ReplyChoice] = ()
     """The answer's choices, as far as they are known."""
     stages: list[tuple[str, float]] = field(default_factory=list)
-    _lap_at: float = field(default_factory=time.perf_counter)
+    _stage_began_at: float = field(default_factory=time.perf_counter)
     _engine_body: tuple[ChatRequest, bytes] | None = None
 
-    def lap(self, stage: str) -> None:
-        """A room is done: note how long it took."""
+    def end_stage(self, stage: str) -> None:
+        """Record the duration of the stage that ends now."""
         now = time.perf_counter()
-        self.stages.append((stage, now - self._lap_at))
-        self._lap_at = now
+        self.stages.append((stage, now - self._stage_began_at))
+        self._stage_began_at = now
         if self.trace is not None:
-            self.trace.lap(stage)
+            self.trace.end_stage(stage)
 
     def resume_clock(self) -> None:
-        """What went before (waiting for the replica) belongs to no room."""
-        self._lap_at = time.perf_counter()
+        """Restart the stage clock: the time before (waiting for the replica) belongs to no stage."""
+        self._stage_began_at = time.perf_counter()
         if self.trace is not None:
             self.trace.resume()
 
     async def engine_body(self, request: ChatRequest, turns: Turns) -> bytes:
-        """The body with which ``request`` (this one or its continuation) is sent; attempts share it."""
+        """The body to send for ``request`` (this one or its continuation); retries reuse it."""
         if self._engine_body is None or self._engine_body[0] is not request:
             self._engine_body = (
                 request,
@@ -138,9 +137,9 @@ class RequestContext:
         return self._engine_body[1]
 
     def drop_content(self) -> None:
-        """The client gets the first event of a stream: unless another replica can continue it, nothing is sent again.
+        """Free the parsed body and what no later stage reads: a stream may last for hours.
 
-        What no later stage reads is freed, for a stream may last for hours.
+        Called at the first event of a stream. Does nothing while another replica could still continue it.
         """
         if self.stream is not None:
             return
@@ -149,40 +148,40 @@ class RequestContext:
         if freed and self.asked.dropped is not None:
             self.asked.dropped(freed)
         if self.request is not self.asked:
-            self.request.drop_content()  # made here, and not counted
-        if self.canonical is not None and len(self.canonical.told.asked) > LONG_BODY_BYTES:
-            told = msgspec.structs.replace(self.canonical.told, asked=b"")
-            self.canonical = dataclasses.replace(self.canonical, request=self.request, told=told)
+            self.request.drop_content()  # a copy made by the gateway: not part of ``held_bytes``
+        if self.canonical is not None and len(self.canonical.record.asked) > LONG_BODY_BYTES:
+            record = msgspec.structs.replace(self.canonical.record, asked=b"")
+            self.canonical = dataclasses.replace(self.canonical, request=self.request, record=record)
 
     @property
     def begun(self) -> bool:
-        """Whether it goes to another replica although its client has got the beginning of an answer."""
+        """Whether the client has the beginning of a stream that another replica continues."""
         return self.stream is not None and self.stream.begun
 
     @property
     def root(self) -> int:
-        """Hash that the prompts' chains start from."""
+        """Root hash of the prompts' chains."""
         salt = self.space.salt if self.space.salt is not None else self.request.fields.get("cache_salt")
         return self.model.roots(salt if isinstance(salt, str) else "", self.prompt.variant)
 
     @property
     def affinity(self) -> str | None:
-        """What the client says that it belongs together with."""
+        """The session that the client names, or a hint from the prompt; None without either."""
         return self.request.session or (self.canonical.affinity if self.canonical is not None else None)
 
     @property
     def applied_rules(self) -> Sequence[RuleName]:
-        """The canonicalization rules that changed it, in their order."""
+        """The canonicalization rules that changed it, in the order of ``RuleName``."""
         return [rule for rule in RuleName if self.canonical is not None and rule in self.canonical.edits]
 
     @property
     def sequences(self) -> int:
-        """What an engine counts the request as: every choice of every prompt is computed as a request of its own."""
-        return min(max(len(self.prompt.parts), 1) * choices(self.request.fields), MOST_SEQUENCES)
+        """Sequences that an engine computes for it: one per choice and prompt."""
+        return min(max(len(self.prompt.parts), 1) * choices(self.request.fields), MAX_SEQUENCES)
 
     @property
     def beginning(self) -> int | bytes:
-        """What stands for the prompt's beginning: its first block, or all of a prompt that has none."""
+        """Identifies the prompt's beginning: the hash of its first block, or the tokens of a prompt without a block."""
         for chains in self.chains.values():
             if chains and chains[0].hashes:
                 return chains[0].hashes[0]
@@ -190,7 +189,7 @@ class RequestContext:
 
     @property
     def status(self) -> int:
-        """Status the client got."""
+        """The HTTP status that the client got."""
         outcome = self.outcome
         assert outcome is not None
         if outcome.status is not None and (outcome.started or outcome.ending is Ending.COMPLETE):
@@ -199,7 +198,7 @@ class RequestContext:
 
     @property
     def prefilled(self) -> bool:
-        """Whether the replica is known to have computed the prompt."""
+        """Whether the replica certainly computed the prompt."""
         outcome = self.outcome
         return (
             outcome is not None
@@ -209,9 +208,9 @@ class RequestContext:
 
     @property
     def declined(self) -> bool:
-        """Whether the prompt was certainly not computed: nobody could be connected to, or the replica refused it.
+        """Whether the prompt was certainly not computed: no connection was made, or the replica refused the request.
 
-        One that the client hung up on, or that broke off, may well have been.
+        After a disconnect of the client or of the replica, the prompt may have been computed.
         """
         outcome = self.outcome
         return outcome is not None and (
@@ -219,9 +218,9 @@ class RequestContext:
         )
 
     def failure(self) -> GatewayError | None:
-        """What the client should be told, if it was told nothing yet.
+        """The error to send, if the client has got nothing yet; None otherwise.
 
-        No connection could be made, the gateway could not wait any longer, or the replica failed before it answered.
+        No replica could be connected to, a timeout expired, or the replica failed before it answered.
         """
         outcome = self.outcome
         assert outcome is not None
@@ -236,15 +235,15 @@ class RequestContext:
         if outcome.ending is Ending.EXPIRED:
             return expired()
         if outcome.ending is Ending.TIMED_OUT:
-            told = "The replica did not answer in time. Send the request again."
-            return UpstreamTimeout(told, code="replica_timeout")
+            message = "The replica did not answer in time. Send the request again."
+            return UpstreamTimeout(message, code="replica_timeout")
         return UpstreamFailed(
             "The replica broke off, or what it sent is no answer. Send the request again.", code="replica_disconnected"
         )
 
 
 def expired() -> DeadlineExceeded:
-    """What a client is told whose answer had not begun when its time was over."""
+    """The error for a request whose timeout expires before its answer begins."""
     return DeadlineExceeded(
         "The request took longer than it may take (`x-request-timeout`, or else `relay.total_timeout_seconds`).",
         code="deadline_exceeded",
@@ -252,5 +251,5 @@ def expired() -> DeadlineExceeded:
 
 
 def shutting_down() -> ShuttingDown:
-    """What a client is told whose answer had not begun when the gateway had to stop."""
+    """The error for a request whose answer has not begun at shutdown."""
     return ShuttingDown("The gateway is shutting down. Send the request again.", code="shutting_down")

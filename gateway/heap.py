@@ -1,7 +1,7 @@
-"""Large blocks of memory go back to the system one at a time, as soon as they are free.
+"""Makes glibc return large memory blocks to the system as soon as they are free.
 
 By default, glibc keeps freed blocks of up to 32 MiB in its heap, and returns hundreds of MiB at once when the top of
-the heap becomes free. The process stands still meanwhile (about 0.25 ms per MiB), and memory that is free between
+the heap becomes free. The process stalls meanwhile (about 0.25 ms per MiB), and memory that is free between
 blocks in use is never returned. With a fixed threshold, each block above it is a mapping of its own (mallopt(3)).
 """
 

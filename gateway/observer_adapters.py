@@ -1,4 +1,4 @@
-"""Observers that pass on what they are told."""
+"""Observers that pass calls on to other observers or components."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -56,7 +56,7 @@ class AllSpaceObservers:
 
 
 class SpaceTotalsObserver:
-    """An ``Observer``: what clients asked within each space."""
+    """An ``Observer`` that counts answered requests in their prefix space."""
 
     def __init__(self, spaces: PrefixSpaces) -> None:
         self._spaces = spaces
@@ -71,7 +71,7 @@ class SpaceTotalsObserver:
 
 
 class EpochEndObservers:
-    """A ``SpaceObserver``: what was computed in a life that ended cannot be reached any more."""
+    """A ``SpaceObserver`` that reports ended epochs to the explain worker: their blocks are unreachable."""
 
     def __init__(self, explains: Explains) -> None:
         self._explains = explains

@@ -1,4 +1,4 @@
-"""Requests that wait because no replica has time for them: ties the queues to the fleet."""
+"""Overload: decides which requests wait in the queue because every replica is busy."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -14,12 +14,12 @@ Targets = Mapping[Target, Replica]
 
 
 class BusyReplicas:
-    """Which replicas have no time for another request.
+    """Which targets are too busy for another request.
 
     Args:
         fleet: The replicas.
-        chooser: Knows what waiting there takes.
-        busy_seconds: A target with more work than this in front of a new request gets no more.
+        chooser: Estimates the waiting time at a target.
+        busy_seconds: A target with more work in front of a new request than this is busy.
     """
 
     def __init__(self, fleet: Fleet, chooser: Chooser, busy_seconds: float) -> None:
@@ -28,7 +28,7 @@ class BusyReplicas:
         self._chooser = chooser
 
     def __call__(self, model: ModelId) -> Mapping[Target, bool]:
-        """Every target of a model that may get requests, and whether it has no time for more."""
+        """Every target of a model that may get requests, and whether it is busy."""
         now = time.monotonic()
         return {
             target: self.of(replica, target, now)
@@ -38,106 +38,107 @@ class BusyReplicas:
         }
 
     def of(self, replica: Replica, target: Target, now: float) -> bool:
-        """Whether one target has no time for more."""
+        """Whether one target is busy."""
         return self._chooser.queue_seconds(replica.fair_load(target.rank, now)) > self.seconds
 
 
 class Overload:
-    """Decides which requests wait, and has them placed anew when it is their turn.
+    """Decides which requests wait, and places them again when it is their turn.
 
     Args:
-        lines: The queues; None: nobody waits.
-        busyness: Which replicas have no time.
+        queue: The queues of all models; None: no request waits.
+        busy_replicas: Which targets are busy.
         fleet: The replicas.
     """
 
-    def __init__(self, lines: RequestQueue | None, busyness: BusyReplicas, fleet: Fleet) -> None:
-        self._lines = lines
-        self._busyness = busyness
+    def __init__(self, queue: RequestQueue | None, busy_replicas: BusyReplicas, fleet: Fleet) -> None:
+        self._queue = queue
+        self._busy = busy_replicas
         self._fleet = fleet
 
-    def ahead(self, trip: RequestContext) -> Mapping[Target, int]:
-        """Tokens that wait for each target in front of a request that comes now."""
-        if self._lines is None:
+    def ahead(self, context: RequestContext) -> Mapping[Target, int]:
+        """Queued prompt tokens in front of a request that arrives now, by target."""
+        if self._queue is None:
             return {}
-        return self._lines.ahead(trip.model.id, trip.request.caller.tenant)
+        return self._queue.ahead(context.model.id, context.request.caller.tenant)
 
-    def holds(self, trip: RequestContext, targets: Targets) -> bool:
-        """Whether a request that was placed has to wait for its turn."""
-        if self._lines is None or trip.request.warms is not None:
+    def holds(self, context: RequestContext, targets: Targets) -> bool:
+        """Whether a placed request has to wait in the queue."""
+        if self._queue is None or context.request.warms is not None:
             return False
-        if trip.stream is not None and trip.stream.begun:
-            return False  # its client is in the middle of the answer
-        if self._lines.waits(trip.model.id):
+        if context.stream is not None and context.stream.begun:
+            return False  # the client already has the beginning of the answer
+        if self._queue.waits(context.model.id):
             return True
-        decision = trip.decision
+        decision = context.decision
         assert decision is not None
-        # What it goes by is at most what placement counted, and that is at hand.
-        return decision.queue_seconds > self._busyness.seconds and not self._wish(trip, targets).free
+        # The queue time of the decision is an upper bound and already computed: check it first.
+        return decision.queue_seconds > self._busy.seconds and not self._placement(context, targets).free
 
-    async def turn(self, trip: RequestContext, targets: Targets, place: Callable[[], Targets]) -> None:
-        """Wait for a request's turn. It has to be sent at once then, to where ``place`` led it last.
+    async def turn(self, context: RequestContext, targets: Targets, place: Callable[[], Targets]) -> None:
+        """Wait in the queue. Afterwards the request has to be sent at once, to the target that ``place`` chose last.
 
         Args:
-            trip: The request; it is placed.
-            targets: Where it may go.
-            place: Places it anew, by what is so then; returns where it may go.
+            context: The request; ``decision`` is set.
+            targets: The candidates.
+            place: Places it again with the present loads; returns the candidates.
 
         Raises:
             Overloaded: too many wait, or it waited too long.
-            DeadlineExceeded: the time that it may take is over.
+            DeadlineExceeded: the request's timeout expired.
         """
-        assert self._lines is not None
+        assert self._queue is not None
 
-        def anew(ahead: Mapping[Target, int]) -> Placement:
-            trip.ahead = ahead
-            return self._wish(trip, place())
+        def place_again(ahead: Mapping[Target, int]) -> Placement:
+            context.ahead = ahead
+            return self._placement(context, place())
 
-        came = False
+        has_turn = False
         try:
-            await self._lines.turn(
-                trip.model.id,
-                trip.request.caller.tenant,
-                self._wish(trip, targets),
-                anew,
-                again=bool(trip.tried),
-                until=trip.deadline,
+            await self._queue.turn(
+                context.model.id,
+                context.request.caller.tenant,
+                self._placement(context, targets),
+                place_again,
+                again=bool(context.tried),
+                until=context.deadline,
                 expected=_tokens_per_second(targets),
             )
-            came = True
+            has_turn = True
         except TimeoutError:
             raise expired() from None
         finally:
-            if not came:
-                trip.decision = None  # it was placed, but goes nowhere
+            if not has_turn:
+                context.decision = None  # it was placed, but is not sent
 
-    async def let_clients_go_first(self, trip: RequestContext) -> None:
-        """A request that fills a cache is to be sent: wait until no client's does. A replica that takes no clients'
-        requests before its cache is filled holds up none.
+    async def wait_for_clients(self, context: RequestContext) -> None:
+        """Hold back a warm-up request until no client's request waits.
+
+        Not at a replica that takes no clients' requests before its warm-up is over.
 
         Raises:
-            Overloaded: that took too long.
+            Overloaded: it waited too long.
         """
-        target = trip.request.warms
-        if self._lines is None or target is None or not self._lines.waits(trip.model.id):
+        target = context.request.warms
+        if self._queue is None or target is None or not self._queue.waits(context.model.id):
             return
-        if any(replica.warming for replica in self._fleet.of(trip.model.id) if replica.id == target.replica):
+        if any(replica.warming for replica in self._fleet.of(context.model.id) if replica.id == target.replica):
             return
-        await self._lines.wait_until_empty(trip.model.id)
+        await self._queue.wait_until_empty(context.model.id)
 
-    def freed(self, model: ModelId) -> None:
-        """A replica of a model may have time again."""
-        if self._lines is not None:
-            self._lines.on_capacity(model)
+    def on_capacity(self, model: ModelId) -> None:
+        """Place queued requests: a replica of a model may have capacity again."""
+        if self._queue is not None:
+            self._queue.on_capacity(model)
 
-    def _wish(self, trip: RequestContext, targets: Targets) -> Placement:
-        decision = trip.decision
+    def _placement(self, context: RequestContext, targets: Targets) -> Placement:
+        decision = context.decision
         assert decision is not None
         target = decision.target
-        busy = self._busyness.of(targets[target], target, time.monotonic())
-        return Placement(target, trip.prompt.tokens - decision.held_tokens, not busy)
+        busy = self._busy.of(targets[target], target, time.monotonic())
+        return Placement(target, context.prompt.tokens - decision.held_tokens, not busy)
 
 
 def _tokens_per_second(targets: Targets) -> float:
-    """Prompt tokens that these targets are believed to compute in a second, all together."""
+    """Estimated prefill rate of all these targets together, in tokens per second."""
     return sum(1 / max(replica.speed.rates.prefill_seconds_per_token, 1e-9) for replica in targets.values())

@@ -1,4 +1,4 @@
-"""What rooms are told when something becomes of a replica or of its model."""
+"""Passes events of replicas and models on to the components concerned."""
 
 import time
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from gateway.warmup import Warmer
 
 @dataclass(frozen=True, slots=True)
 class ReplicaEventTargets:
-    """Who is told."""
+    """The components that get the events."""
 
     fleet: Fleet
     index: ReplicaIndex
@@ -36,97 +36,97 @@ class ReplicaEventTargets:
 
 
 class ReplicaEvents:
-    """Tells them. Whoever notices something is built before those who are told of it, so ``tie`` comes last.
+    """Receives the events. Event sources are built before the components concerned, so ``connect`` comes last.
 
     Attributes:
-        started: Whether all replicas were looked at once.
+        started: Whether all replicas were checked once.
     """
 
-    _rooms: ReplicaEventTargets
+    _targets: ReplicaEventTargets
 
     def __init__(self) -> None:
         self.started = False
 
-    def tie(self, rooms: ReplicaEventTargets) -> None:
-        """Tell these; before anything can happen."""
-        self._rooms = rooms
+    def connect(self, targets: ReplicaEventTargets) -> None:
+        """Set the components that get events; before the first event."""
+        self._targets = targets
 
     def facts(self, replica: Replica) -> None:
-        """Its metrics said something new about what it is."""
+        """A replica's metrics reported new facts, such as its cache size."""
         facts = replica.facts
         blocks = {rank.rank: rank.blocks for rank in facts.ranks}
         for target in replica.targets():
             own = blocks.get(target.rank) if len(facts.ranks) > 1 else facts.blocks
-            self._rooms.index.set_capacity(target, own, caching=facts.prefix_caching is not False)
-        self._rooms.feeds.on_facts(replica.id, facts)
+            self._targets.index.set_capacity(target, own, caching=facts.prefix_caching is not False)
+        self._targets.feeds.on_facts(replica.id, facts)
 
     def emptied(self, replica: Replica, started_at: float | None) -> None:
-        """Its cache is empty: it is another process than before, since that Unix time if it is known."""
+        """A replica restarted with an empty cache, at that Unix time if it is known."""
         self._happened(CacheHistory.RESTARTED, replica)
         for target in replica.targets():
-            self._rooms.index.remove(target)
+            self._targets.index.remove(target)
         if started_at is not None:
-            self._rooms.feeds.on_restarted(replica.id, started_at)
+            self._targets.feeds.on_restarted(replica.id, started_at)
 
     def identity(self, replica: Replica, root: str, version: str) -> None:
-        """What it runs was read."""
-        updated = self._rooms.keeper.engine_seen(replica.id, root, version)
-        # What its model list says is part of the version, too: the adapter, the context limit. While replicas are being
-        # looked at for the first time, it is not yet known.
-        present = self._rooms.models[replica.model].version()
-        outdated = self.started and self._rooms.spaces.retire(present, ResetCause.MODEL_UPDATE, time.time())
+        """A replica reported the model root and the engine version that it runs."""
+        updated = self._targets.keeper.engine_seen(replica.id, root, version)
+        # Adapter and context limit, from the model list, are part of the version, too. They are unknown until all
+        # replicas were checked once.
+        present = self._targets.models[replica.model].version()
+        outdated = self.started and self._targets.spaces.retire(present, ResetCause.MODEL_UPDATE, time.time())
         if updated or outdated:
             self._warm_again(replica.model)
 
     def up(self, replica: Replica) -> None:
-        """It begins to get requests, or goes on to after a restart."""
+        """A replica begins to get requests, for the first time or after a restart."""
         self._happened(CacheHistory.RETURNED, replica)
-        self._rooms.overload.freed(replica.model)
+        self._targets.overload.on_capacity(replica.model)
         if not replica.draining:
-            self._rooms.warmer.joined(replica.id)
+            self._targets.warmer.joined(replica.id)
 
     def down(self, replica: Replica) -> None:
-        """It gets no more requests."""
+        """A replica failed its health checks and gets no more requests."""
         self._happened(CacheHistory.LEFT, replica)
-        self._rooms.overload.freed(replica.model)
-        self._rooms.warmer.left(replica.id)
+        self._targets.overload.on_capacity(replica.model)
+        self._targets.warmer.left(replica.id)
 
     def removed(self, replica: Replica) -> None:
-        """It is no more."""
+        """A replica was removed."""
         self._happened(CacheHistory.LEFT, replica)
-        self._rooms.warmer.left(replica.id)
-        self._rooms.counts.forget_replica(replica.id)
-        self._rooms.predictions.forget(replica.id)
+        self._targets.warmer.left(replica.id)
+        self._targets.counts.forget_replica(replica.id)
+        self._targets.predictions.forget(replica.id)
 
     def drained(self, replica: Replica) -> None:
-        """It begins to drain, or goes on as before."""
-        self._rooms.overload.freed(replica.model)
+        """A replica's drain began or ended."""
+        self._targets.overload.on_capacity(replica.model)
         if replica.draining:
-            self._rooms.warmer.left(replica.id)
+            self._targets.warmer.left(replica.id)
         elif replica.up:
-            self._rooms.warmer.joined(replica.id)
+            self._targets.warmer.joined(replica.id)
 
     def hold(self, replica: ReplicaId, held: bool) -> None:
-        """Whether a replica is to take requests only for want of others: its cache is being filled."""
-        known = self._rooms.fleet.find(replica)
+        """Begin or end the warm-up of a replica: meanwhile it gets requests only if no other replica can."""
+        known = self._targets.fleet.find(replica)
         if known is not None:
             known.warming = held
 
-    def freed(self, model: ModelId) -> None:
-        """Another gateway has less at a replica: what waits here may go there."""
-        self._rooms.overload.freed(model)
+    def on_capacity(self, model: ModelId) -> None:
+        """Another gateway has less load at a replica: requests queued here may go there."""
+        self._targets.overload.on_capacity(model)
 
     def version(self, version: ModelVersion) -> None:
-        """A model's tokenizer and template are loaded, for the first time or because they changed."""
-        self._rooms.warmer.recount()
-        self._rooms.spaces.retire(version, ResetCause.TEMPLATE_CHANGED, time.time())
+        """A model's tokenizer and template were loaded, for the first time or because they changed."""
+        self._targets.warmer.recount()
+        self._targets.spaces.retire(version, ResetCause.TEMPLATE_CHANGED, time.time())
         self._warm_again(ModelId(version.model_id))
 
     def _warm_again(self, model: ModelId) -> None:
-        """Its replicas' caches are warm for what it was."""
-        for replica in self._rooms.fleet.of(model):
+        """Warm all replicas of a model again: their caches hold prefixes of the old version."""
+        for replica in self._targets.fleet.of(model):
             if replica.up and not replica.draining:
-                self._rooms.warmer.joined(replica.id)
+                self._targets.warmer.joined(replica.id)
 
     def _happened(self, what: CacheHistory, replica: Replica) -> None:
-        self._rooms.explain.happened(CacheEvent(what, time.time(), replica.id))
+        self._targets.explain.happened(CacheEvent(what, time.time(), replica.id))

@@ -1,4 +1,4 @@
-"""What is handed over of an answered request so that it can be explained."""
+"""Makes the ``RequestRecord`` of an answered request, which the explain worker gets."""
 
 import hashlib
 import time
@@ -12,38 +12,37 @@ from gateway.core.canonical import Canonicalized
 from gateway.core.decision import Candidate
 from gateway.core.engine_facts import EngineKind
 from gateway.core.explanation import ReplicaPrefix, RequestRecord, SpaceKey
-from gateway.core.media import MediaItem
-from gateway.core.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
+from gateway.core.prompt import TOKEN_BYTES, MediaItem, TokenizedPrompt, TokenSource
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.settlement import Settlement
 from gateway.core.space import SpaceGrant
 from gateway.explain.reconcile import bypasses_cache
 
-_MOST_TOKENS = 524_288
-"""Prompts of more tokens are explained without their text and tokens: comparing a million tokens takes so long that the
-process that explains counts as hanging."""
+_MAX_TOKENS = 524_288
+"""Longer prompts are explained without text and tokens: comparing a million tokens takes so long that the explain
+worker would count as hanging."""
 
-_MOST_MESSAGES = 4096
-"""Of conversations with more messages only the tokens are compared: with the texts of 20,000 messages the process that
-explains is busy for so long that it counts as hanging and is replaced."""
+_MAX_MESSAGES = 4096
+"""Of longer conversations only the tokens are compared: with the texts of 20,000 messages the explain worker would be
+busy for so long that it counts as hanging and is replaced."""
 
-_AFTERWARDS = "settle"
-"""The room that a request comes to when its answer is out."""
+_STAGE_AFTER_ANSWER = "settle"
+"""The stage after the answer."""
 
 
-def finished(trip: RequestContext, settled: Settlement, *, with_text: bool) -> RequestRecord:
-    """An answered request, as far as its explanation needs it.
+def finished(context: RequestContext, settled: Settlement, *, with_text: bool) -> RequestRecord:
+    """The record of an answered request.
 
     Args:
-        trip: The request; a replica has computed its prompt.
-        settled: What is known of it.
-        with_text: Whether its text and tokens are to go along.
+        context: The request; a replica has computed its prompt.
+        settled: Its settlement.
+        with_text: Whether the record holds text and tokens.
     """
-    replica, decision = trip.replica, trip.decision
+    replica, decision = context.replica, context.decision
     assert replica is not None
     assert decision is not None
-    request, prompt = trip.request, trip.prompt
-    with_text = with_text and sum(map(len, prompt.parts)) <= _MOST_TOKENS * TOKEN_BYTES
+    request, prompt = context.request, context.prompt
+    with_text = with_text and sum(map(len, prompt.parts)) <= _MAX_TOKENS * TOKEN_BYTES
     uncached = replica.facts.prefix_caching is False
     return RequestRecord(
         request_id=settled.request_id,
@@ -52,30 +51,30 @@ def finished(trip: RequestContext, settled: Settlement, *, with_text: bool) -> R
         endpoint=settled.endpoint,
         tenant=request.caller.tenant.id,
         tenant_label=request.caller.tenant.label,
-        source=trip.source,
-        # Keys sent in the wrong place are not to be shown either.
+        source=context.source,
+        # A key sent as session id must not be shown.
         session=redacted(request.session or ""),
-        where=_where(trip.space, settled.model, prompt.variant),
+        where=_space_key(context.space, settled.model, prompt.variant),
         life=settled.space,
         body=request.body if with_text and not _is_long(request) else b"",
         parts=_comparable(prompt) if with_text else (),
-        replies=tuple(trip.replies) if with_text else (),
+        replies=tuple(context.replies) if with_text else (),
         token_source=settled.token_source,
-        block_size=trip.sent_chains[0].block_size if trip.sent_chains else 0,
+        block_size=context.sent_chains[0].block_size if context.sent_chains else 0,
         prompt_tokens=settled.prompt_tokens,
         own_tokens=prompt.tokens,
         predicted_tokens=settled.predicted_tokens,
-        cached_tokens=_reported(trip),
+        cached_tokens=_reported_cached_tokens(context),
         completion_tokens=settled.completion_tokens,
         replica=decision.replica,
         rank=decision.target.rank,
         decision=decision.kind,
         policy=decision.policy,
-        holders=(*map(_candidate, decision.candidates), *trip.barred),
+        holders=(*map(_candidate, decision.candidates), *context.excluded),
         bypasses_cache=uncached or bypasses_cache(request),
-        is_blind=prompt.source is TokenSource.TEXT or not trip.indexed,
-        template_tells_time=trip.model.template_tells_time,
-        tools_first=trip.model.tools_first,
+        is_blind=prompt.source is TokenSource.TEXT or not context.indexed,
+        template_tells_time=context.model.template_tells_time,
+        tools_first=context.model.tools_first,
         status=settled.status,
         ending=settled.ending or "",
         streamed=settled.streamed,
@@ -83,23 +82,23 @@ def finished(trip: RequestContext, settled: Settlement, *, with_text: bool) -> R
         seconds=settled.seconds,
         failed_attempts=settled.failed_attempts,
         prefill_seconds_per_token=replica.speed.rates.prefill_seconds_per_token,
-        sent_after_seconds=trip.dispatched_at - request.received_at,
-        stages=_until_sent(settled),
+        sent_after_seconds=context.dispatched_at - request.received_at,
+        stages=_stages_before_dispatch(settled),
         warming=settled.warming,
-        canonical=_canonical(trip, with_text=with_text),
+        canonical=_canonical(context, with_text=with_text),
     )
 
 
 def _is_long(request: ChatRequest) -> bool:
     messages = request.fields.get("messages")
-    return len(request.body) > LONG_BODY_BYTES or (isinstance(messages, list) and len(messages) > _MOST_MESSAGES)
+    return len(request.body) > LONG_BODY_BYTES or (isinstance(messages, list) and len(messages) > _MAX_MESSAGES)
 
 
-def _until_sent(settled: Settlement) -> tuple[tuple[str, float], ...]:
-    """Seconds by room; of a request that had to be placed again, all times in a room together."""
+def _stages_before_dispatch(settled: Settlement) -> tuple[tuple[str, float], ...]:
+    """Seconds by stage; the attempts of a retried request are summed."""
     spent: dict[str, float] = {}
     for stage, seconds in settled.stages:
-        if stage != _AFTERWARDS:
+        if stage != _STAGE_AFTER_ANSWER:
             spent[stage] = spent.get(stage, 0.0) + seconds
     return tuple(spent.items())
 
@@ -115,30 +114,32 @@ def _candidate(candidate: Candidate) -> ReplicaPrefix:
     )
 
 
-def _canonical(trip: RequestContext, *, with_text: bool) -> Canonicalized:
-    """What canonicalization has to do with it; the body as it was asked only along with the one that was sent."""
-    if trip.canonical is None:
+def _canonical(context: RequestContext, *, with_text: bool) -> Canonicalized:
+    """What canonicalization did; with the original body only if the record holds the sent one."""
+    if context.canonical is None:
         return Canonicalized()
-    told = trip.canonical.told
-    asked = told.asked if with_text and len(told.asked) <= LONG_BODY_BYTES and not _is_long(trip.request) else b""
-    return msgspec.structs.replace(told, asked=asked)
+    record = context.canonical.record
+    asked = (
+        record.asked if with_text and len(record.asked) <= LONG_BODY_BYTES and not _is_long(context.request) else b""
+    )
+    return msgspec.structs.replace(record, asked=asked)
 
 
-def _reported(trip: RequestContext) -> int | None:
-    """What the engine said was cached; None if that says nothing: of several prompts it tells of the last one only."""
-    usage, replica = trip.outcome.usage if trip.outcome else None, trip.replica
-    if usage is None or len(trip.prompt.parts) > 1:
+def _reported_cached_tokens(context: RequestContext) -> int | None:
+    """Cached tokens as the engine reported them; None if unknown: of several prompts only the last one is reported."""
+    usage, replica = context.outcome.usage if context.outcome else None, context.replica
+    if usage is None or len(context.prompt.parts) > 1:
         return None
-    if trip.sequences > 1 and usage.cached_tokens is not None and trip.decision is not None:
-        # Told of the last choice, which finds in the cache what the first one has just computed.
-        return min(usage.cached_tokens, trip.decision.held_tokens)
+    if context.sequences > 1 and usage.cached_tokens is not None and context.decision is not None:
+        # Reported for the last choice, which finds cached what the first one has just computed.
+        return min(usage.cached_tokens, context.decision.held_tokens)
     if usage.cached_tokens is None and replica is not None and replica.usage_details:
-        # It does tell, but for a zero.
+        # The engine reports usage details, but omits a zero.
         return 0 if replica.facts.kind is EngineKind.SGLANG else None
     return usage.cached_tokens
 
 
-def _where(space: SpaceGrant, model: str, variant: str) -> SpaceKey:
+def _space_key(space: SpaceGrant, model: str, variant: str) -> SpaceKey:
     parts = space.space
     if parts is None:
         return SpaceKey(model, variant=variant)
@@ -157,7 +158,7 @@ def _where(space: SpaceGrant, model: str, variant: str) -> SpaceKey:
 
 
 def _comparable(prompt: TokenizedPrompt) -> tuple[bytes, ...]:
-    """Token ids by which prompts can be compared: placeholders of images are replaced by what stands for the image."""
+    """Token ids for comparing prompts: placeholders of images are replaced by a hash of the image."""
     if not prompt.media:
         return prompt.parts
     return tuple(_with_media(part, items) for part, items in zip(prompt.parts, prompt.media, strict=True))
@@ -166,7 +167,7 @@ def _comparable(prompt: TokenizedPrompt) -> tuple[bytes, ...]:
 def _with_media(part: bytes, items: Sequence[MediaItem]) -> bytes:
     ids = bytearray(part)
     for item in items:
-        stand_in = hashlib.blake2b(item.identifier.encode(), digest_size=TOKEN_BYTES).digest() * item.length
+        digest = hashlib.blake2b(item.identifier.encode(), digest_size=TOKEN_BYTES).digest() * item.length
         start = item.offset * TOKEN_BYTES
-        ids[start : start + len(stand_in)] = stand_in
+        ids[start : start + len(digest)] = digest
     return bytes(ids[: len(part)])

@@ -1,4 +1,4 @@
-"""Attempts at a request: sent to one replica, then to another one as long as its client has got nothing."""
+"""Retries: picks the next replica after a failed attempt, until the first byte has been sent to the client."""
 
 import asyncio
 import math
@@ -30,16 +30,17 @@ _log = structlog.get_logger("gateway.flow")
 
 
 class Attempts:
-    """Sends requests, and decides whether one is sent again.
+    """Sends a request to a replica, and decides whether a failed attempt is retried.
 
     Args:
         fleet: The replicas.
-        forwarder: Sends.
-        index: Is told what replicas are about to compute.
-        budget: How many requests may be sent again.
-        retries: How many times one may be.
-        freed: Told whenever a replica of a model has less to do.
-        resume: Whether a plain text stream whose replica dies in the middle is continued elsewhere.
+        forwarder: Sends one attempt.
+        index: Records which blocks the replica is about to compute.
+        budget: Limits retries to a share of requests.
+        turns: Runs long work in portions.
+        retries: Maximum retries of one request.
+        on_capacity: Called when a replica of a model has less work.
+        resume: Whether a plain text stream that its replica breaks off is continued at another replica.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Attempts:
         turns: Turns,
         *,
         retries: int,
-        freed: Callable[[ModelId], None],
+        on_capacity: Callable[[ModelId], None],
         resume: bool = False,
     ) -> None:
         self._fleet = fleet
@@ -60,63 +61,63 @@ class Attempts:
         self._budget = budget
         self._turns = turns
         self._retries = retries
-        self._freed = freed
+        self._on_capacity = on_capacity
         self._resume = resume
 
     def begin(self, now: float) -> None:
-        """A request comes, at ``now`` (monotonic seconds)."""
+        """Count a new request for the retry budget; ``now`` is monotonic seconds."""
         self._budget.request(now)
 
-    async def attempt(self, trip: RequestContext, target: Target, replica: Replica, sink: Sink) -> Outcome | None:
-        """One attempt.
+    async def attempt(self, context: RequestContext, target: Target, replica: Replica, sink: Sink) -> Outcome | None:
+        """Send the request to one replica.
 
         Args:
-            trip: The request; its decision is made, and its chains are those of the replica.
-            target: Where it goes.
-            replica: The same.
-            sink: Where the answer goes.
+            context: The request; ``decision`` and ``sent_chains`` are set.
+            target: The chosen target.
+            replica: The target's replica.
+            sink: Receives the answer.
 
         Returns:
-            What came of it. None: the replica failed the request, its client was told nothing of that, and another
-            one is left to try.
+            The outcome. None: the attempt failed, nothing of it was sent to the client, and the request is to be
+            retried at another replica.
         """
-        decision = trip.decision
+        decision = context.decision
         assert decision is not None
-        trip.replica = replica
-        trip.dispatched_at = time.monotonic()
-        ticket = replica.dispatch(target.rank, trip.prompt.tokens - decision.held_tokens, trip.sequences)
-        trip.prefill_ahead = ticket.prefill_ahead
-        if trip.indexed:
-            trip.lease = self._index.begin(trip.sent_chains, target, trip.dispatched_at)
-        if self._resume and trip.stream is None and is_resumable(trip.request):
-            trip.stream = _resumable(trip, sink)
-        stream = trip.stream
+        context.replica = replica
+        context.dispatched_at = time.monotonic()
+        ticket = replica.dispatch(target.rank, context.prompt.tokens - decision.held_tokens, context.sequences)
+        context.prefill_ahead = ticket.prefill_ahead
+        if context.indexed:
+            context.lease = self._index.begin(context.sent_chains, target, context.dispatched_at)
+        if self._resume and context.stream is None and is_resumable(context.request):
+            context.stream = _resumable(context, sink)
+        stream = context.stream
         if stream is not None:
-            stream.attempt(trip.dispatched_at)
-        if trip.begun:
-            _log.info("stream_continued", request_id=trip.request.request_id, replica=replica.id)
+            stream.attempt(context.dispatched_at)
+        if context.begun:
+            _log.info("stream_continued", request_id=context.request.request_id, replica=replica.id)
 
         def first_byte() -> None:
-            self._prefilled(trip, ticket)
-            if trip.lease is not None:
-                self._index.computed(trip.lease)
+            self._prefilled(context, ticket)
+            if context.lease is not None:
+                self._index.computed(context.lease)
 
-        # Without a stream the first byte comes with the last one, so the end of the prefill has to be estimated.
+        # Without a stream the first byte arrives with the last one, so the end of the prefill is estimated.
         estimate = next(c.queue_seconds + c.prefill_seconds for c in decision.candidates if c.target == target)
         later = asyncio.get_running_loop().call_later
-        timer = None if trip.request.stream else later(estimate, self._prefilled, trip, ticket)
-        request = trip.request if stream is None else stream.request
-        terms = self._terms(trip, request, replica)
-        again = False
+        timer = None if context.request.stream else later(estimate, self._prefilled, context, ticket)
+        request = context.request if stream is None else stream.request
+        options = self._forward_options(context, request, replica)
+        will_retry = False
 
         def withhold(ending: Ending, status: int | None, started: bool) -> bool:
-            nonlocal again
-            # Of an engine that first of all says that it failed the client has got nothing.
+            nonlocal will_retry
+            # If the engine's first event is an error, the client has got nothing.
             ending, started = (ending, started) if stream is None else stream.ended(ending, started=started)
-            again = not _takes_long(trip, ending) and self._tries_again(
-                trip, failure_stage(ending, status, started=started)
+            will_retry = not _is_slow_answer(context, ending) and self._may_retry(
+                context, failure_stage(ending, status, started=started)
             )
-            return again
+            return will_retry
 
         try:
             outcome = await self._forwarder.forward(
@@ -124,64 +125,64 @@ class Attempts:
                 replica,
                 target.rank,
                 sink if stream is None else stream,
-                terms=terms,
+                options=options,
                 on_first_byte=first_byte,
-                on_started=trip.drop_content,
+                on_started=context.drop_content,
                 withhold=withhold,
             )
         except BaseException:
-            self.abandon(trip)
+            self.abandon(context)
             raise
         finally:
             if timer is not None:
                 timer.cancel()
-            self._done(trip, ticket)
+            self._done(context, ticket)
         if stream is not None:
             outcome = stream.note(outcome)
-        if trip.trace is not None:
-            trip.trace.relayed(outcome)
-        self._judge(trip, replica, outcome)
-        if not again:
-            return outcome if stream is None else self._pieced(trip, stream, outcome)
-        self.abandon(trip)
-        trip.resume_clock()
+        if context.trace is not None:
+            context.trace.relayed(outcome)
+        self._record_outcome(context, replica, outcome)
+        if not will_retry:
+            return outcome if stream is None else self._pieced(context, stream, outcome)
+        self.abandon(context)
+        context.resume_clock()
         return None
 
-    async def give_up(self, trip: RequestContext, sink: Sink) -> Outcome:
-        """No replica is left for the rest of a stream that has begun: its client is told so."""
-        assert trip.stream is not None
+    async def give_up(self, context: RequestContext, sink: Sink) -> Outcome:
+        """End a stream that has begun with an error event: no replica is left to continue it."""
+        assert context.stream is not None
         ending = Ending.BROKEN
         try:
             await sink.write(broken_off(ending), more=False)
         except asyncio.CancelledError:
             ending = ending_of_cancellation(sink)
-        return trip.stream.outcome(Outcome(ending, None, False, None, 0.0, None))
+        return context.stream.outcome(Outcome(ending, None, False, None, 0.0, None))
 
-    def _prefilled(self, trip: RequestContext, ticket: Ticket) -> None:
+    def _prefilled(self, context: RequestContext, ticket: Ticket) -> None:
         ticket.prefill_done()
-        self._freed(trip.model.id)
+        self._on_capacity(context.model.id)
 
-    def _done(self, trip: RequestContext, ticket: Ticket) -> None:
+    def _done(self, context: RequestContext, ticket: Ticket) -> None:
         ticket.done()
-        self._freed(trip.model.id)
+        self._on_capacity(context.model.id)
 
-    def abandon(self, trip: RequestContext) -> None:
-        """What was expected of the replica's cache will not come."""
-        if trip.lease is not None:
-            self._index.abandon(trip.lease)
-            trip.lease = None
+    def abandon(self, context: RequestContext) -> None:
+        """Withdraw what the index expected of the replica's cache."""
+        if context.lease is not None:
+            self._index.abandon(context.lease)
+            context.lease = None
 
-    def _judge(self, trip: RequestContext, replica: Replica, outcome: Outcome) -> None:
-        """What the attempt says about the replica."""
-        if not _takes_long(trip, outcome.ending):
-            record_outcome(replica, outcome, trip.dispatched_at, time.monotonic())
+    def _record_outcome(self, context: RequestContext, replica: Replica, outcome: Outcome) -> None:
+        """Record the outcome of an attempt with its replica, and log a failure."""
+        if not _is_slow_answer(context, outcome.ending):
+            record_outcome(replica, outcome, context.dispatched_at, time.monotonic())
         stage = failure_stage(outcome.ending, outcome.status, started=outcome.started)
         if stage is None:
             return
-        trip.failures.append(stage)
+        context.failures.append(stage)
         _log.warning(
             "attempt_failed",
-            request_id=trip.request.request_id,
+            request_id=context.request.request_id,
             replica=replica.id,
             stage=str(stage),
             ending=str(outcome.ending),
@@ -189,93 +190,93 @@ class Attempts:
             problem=outcome.problem,
         )
 
-    def _tries_again(self, trip: RequestContext, stage: FailureStage | None) -> bool:
-        """Whether another replica gets the request, of which the client has seen nothing yet."""
-        assert trip.replica is not None
-        if stage is None or (stage is FailureStage.STREAM and not self._goes_on(trip)):
+    def _may_retry(self, context: RequestContext, stage: FailureStage | None) -> bool:
+        """Whether a failed attempt is retried at another replica; the client has got nothing of it."""
+        assert context.replica is not None
+        if stage is None or (stage is FailureStage.STREAM and not self._can_continue(context)):
             return False
-        if len(trip.tried) >= self._retries:
+        if len(context.tried) >= self._retries:
             return False
-        if stage is FailureStage.BUSY and stage in trip.failures:
-            return False  # they all are
-        trip.tried.add(trip.replica.id)
-        if self._left(trip) and (stage is FailureStage.CONNECT or self._budget.take(time.monotonic())):
+        if stage is FailureStage.BUSY and stage in context.failures:
+            return False  # a second replica was busy: assume that all are
+        context.tried.add(context.replica.id)
+        if self._has_other_replica(context) and (stage is FailureStage.CONNECT or self._budget.take(time.monotonic())):
             return True
-        trip.tried.discard(trip.replica.id)
+        context.tried.discard(context.replica.id)
         return False
 
-    def _goes_on(self, trip: RequestContext) -> bool:
-        """Whether a stream that broke off can be continued: only vLLM is known to do as it is asked."""
-        kinds = {replica.facts.kind for replica in self._fleet.of(trip.model.id) if replica.up}
-        return trip.stream is not None and kinds == {EngineKind.VLLM} and trip.stream.can_go_on()
+    def _can_continue(self, context: RequestContext) -> bool:
+        """Whether a stream that broke off can be continued; verified with vLLM only."""
+        kinds = {replica.facts.kind for replica in self._fleet.of(context.model.id) if replica.up}
+        return context.stream is not None and kinds == {EngineKind.VLLM} and context.stream.can_go_on()
 
-    def _pieced(self, trip: RequestContext, stream: ResumableStream, outcome: Outcome) -> Outcome:
-        """What came of a request whose stream may have come from several replicas."""
+    def _pieced(self, context: RequestContext, stream: ResumableStream, outcome: Outcome) -> Outcome:
+        """The outcome of a request whose stream several replicas may have contributed to."""
         if stream.resumed and not outcome.started:
-            self.abandon(trip)  # the last of them computed nothing that is known of
+            self.abandon(context)  # it is unknown what the last replica computed
         if stream.pieced:
-            trip.dispatched_at = stream.began_at
+            context.dispatched_at = stream.began_at
         return stream.outcome(outcome)
 
-    def _left(self, trip: RequestContext) -> bool:
-        """Whether there is another replica to try."""
-        regions = trip.request.caller.tenant.regions
-        return trip.request.warms is None and bool(
-            self._fleet.routable(trip.model.id, time.monotonic(), trip.tried, regions)
+    def _has_other_replica(self, context: RequestContext) -> bool:
+        """Whether another replica can take the request."""
+        regions = context.request.caller.tenant.regions
+        return context.request.warms is None and bool(
+            self._fleet.routable(context.model.id, time.monotonic(), context.tried, regions)
         )
 
-    def _terms(self, trip: RequestContext, request: ChatRequest, replica: Replica) -> ForwardOptions:
-        """What goes with ``request``, which is the trip's or its continuation."""
-        decision, trace, origin = trip.decision, trip.trace, replica.origin
+    def _forward_options(self, context: RequestContext, request: ChatRequest, replica: Replica) -> ForwardOptions:
+        """Options of an attempt; ``request`` is the context's or its continuation."""
+        decision, trace, origin = context.decision, context.trace, replica.origin
         assert decision is not None
         return ForwardOptions(
-            body=partial(trip.engine_body, request, self._turns),
-            own_headers=_own_headers(trip),
+            body=partial(context.engine_body, request, self._turns),
+            own_headers=_own_headers(context),
             trace_headers=None if trace is None else trace.relay(decision, origin.host, origin.port),
-            deadline=trip.deadline,
+            deadline=context.deadline,
             retry_after_seconds=_retry_after(decision),
-            begun=trip.begun,
+            begun=context.begun,
         )
 
 
-def _takes_long(trip: RequestContext, ending: Ending) -> bool:
-    """Whether an answer only takes longer than it may.
+def _is_slow_answer(context: RequestContext, ending: Ending) -> bool:
+    """Whether an attempt timed out although its replica works.
 
-    One that is no stream says nothing until it is whole. As long as its replica answers others it is not stuck, and
-    another one would take as long.
+    Without streaming nothing arrives before the whole answer. A replica that answered other requests meanwhile is not
+    stuck, and another replica would take as long.
     """
-    replica = trip.replica
+    replica = context.replica
     assert replica is not None
-    return ending is Ending.TIMED_OUT and not trip.request.stream and replica.answered_at >= trip.dispatched_at
+    return ending is Ending.TIMED_OUT and not context.request.stream and replica.answered_at >= context.dispatched_at
 
 
-def _resumable(trip: RequestContext, sink: Sink) -> ResumableStream:
-    known = None if trip.prompt.source is TokenSource.TEXT else trip.prompt.tokens
-    return ResumableStream(trip.request, sink, trip.model.encoder.local, known)
+def _resumable(context: RequestContext, sink: Sink) -> ResumableStream:
+    known = None if context.prompt.source is TokenSource.TEXT else context.prompt.tokens
+    return ResumableStream(context.request, sink, context.model.encoder.local, known)
 
 
 def _retry_after(decision: Decision) -> int:
-    """Whole seconds until the first of the replicas should have done what is waiting there."""
+    """Whole seconds until the first replica is expected to have worked off its queue."""
     return max(math.ceil(min(candidate.queue_seconds for candidate in decision.candidates)), 1)
 
 
-def _own_headers(trip: RequestContext) -> list[tuple[bytes, bytes]]:
-    """What the gateway says about its decision."""
-    decision = trip.decision
+def _own_headers(context: RequestContext) -> list[tuple[bytes, bytes]]:
+    """The gateway's response headers: its decision, token counts and rate limits."""
+    decision = context.decision
     assert decision is not None
     headers = [
-        (b"x-request-id", trip.request.request_id.encode()),
+        (b"x-request-id", context.request.request_id.encode()),
         (b"x-gateway-replica", decision.replica.encode()),
         (b"x-gateway-decision", decision.kind.encode()),
-        (b"x-gateway-prompt-tokens", str(trip.prompt.tokens).encode()),
+        (b"x-gateway-prompt-tokens", str(context.prompt.tokens).encode()),
         (b"x-gateway-prefix-tokens", str(decision.held_tokens).encode()),
-        *trip.grant.headers(time.monotonic()),
+        *context.grant.headers(time.monotonic()),
     ]
-    if rules := trip.applied_rules:
+    if rules := context.applied_rules:
         headers.append((b"x-gateway-canonical", ",".join(rules).encode()))
-    if trip.canonical is not None and trip.canonical.cut_messages:
-        headers.append((b"x-gateway-cut-messages", str(trip.canonical.cut_messages).encode()))
-    if trip.prompt.source is TokenSource.TEXT:
-        # The counts above are then counts of stand-ins; nobody should take them for the model's.
+    if context.canonical is not None and context.canonical.cut_messages:
+        headers.append((b"x-gateway-cut-messages", str(context.canonical.cut_messages).encode()))
+    if context.prompt.source is TokenSource.TEXT:
+        # The counts above are estimates from the text, not the model's tokens.
         headers.append((b"x-gateway-tokens", b"estimated"))
     return headers

@@ -30,10 +30,10 @@ from gateway.tokenize.engine_tokenizer import EngineTokenizer
 _MIB = 1024 * 1024
 
 _OPERATOR = Tenant(TenantId(""))
-"""Takes turns with the tenants for what nobody's request asks for."""
+"""The tenant of work that no client requested."""
 
 _OF_ENGINE = "engine"
-"""Stands for the hash of a tokenizer or template that only the engine has."""
+"""Replaces the hash of a tokenizer or template that only the engine has."""
 
 _log = structlog.get_logger("gateway.served_models")
 
@@ -44,12 +44,12 @@ class ServedModels(Mapping[ModelId, ServedModel]):
     Args:
         models: The configured models.
         settings: How prompts become tokens.
-        isolated: Whether tenants are kept apart: then the tokens of whole texts are not remembered, because whoever
-            sends a text could tell by the time it takes that somebody else had sent it.
+        isolated: Whether tenants are isolated: then tokens of whole texts are not cached, because a client could
+            measure by timing that another tenant has sent a text.
         engines: Calls to the engines, for prompts that only they can encode.
         fleet: The replicas: what they tell of their models is part of a version.
         hasher: Makes the hashes that chains start from.
-        on_version: Told of a model whose tokenizer and template are loaded, or are others than before.
+        on_version: Called with a model's version when its tokenizer and template are loaded or have changed.
     """
 
     def __init__(
@@ -105,25 +105,25 @@ class ServedModels(Mapping[ModelId, ServedModel]):
             models: The configured models.
             isolated: As in the constructor.
         """
-        # What is remembered of texts is part of a tokenizer, so another one is needed for that, too.
-        anew, self._isolated = isolated != self._isolated, isolated
+        # The cache of texts belongs to the tokenizer, so a change of isolation needs a new one, too.
+        reload_all, self._isolated = isolated != self._isolated, isolated
         for model in models:
-            await self._reload(model, anew=anew)
+            await self._reload(model, reload_all=reload_all)
 
     async def stop(self) -> None:
-        """End what is still being loaded."""
+        """Cancel loading."""
         await self._tasks.cancel()
         self._threads.shutdown()
 
     def decoder(self, model: str, tokenizer_id: str) -> Callable[[list[int]], str] | None:
-        """From token ids to their text.
+        """The function that decodes token ids to text.
 
         Args:
             model: Id of a model.
             tokenizer_id: Of which tokenizer the ids are.
 
         Returns:
-            None where that tokenizer is not, or not any more, in this process.
+            None if that tokenizer is not loaded in this process.
         """
         served = self._served.get(ModelId(model))
         local = None if served is None else served.encoder.local
@@ -139,7 +139,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         return self._fleet.context_limit(model)
 
     async def count_tokens(self, model: ModelId, endpoint: Endpoint, fields: Mapping[str, Any]) -> int | None:
-        """Prompt tokens of a request of the operator's; None where no tokenizer in this process can tell."""
+        """Prompt tokens of an operator's request; None without a tokenizer in this process."""
         local = self._served[model].encoder.local
         if local is None:
             return None
@@ -147,7 +147,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
             parts = await self._threads.run(
                 _OPERATOR, finished(characters(endpoint, fields)), local.encode, endpoint, fields
             )
-        except Exception:  # noqa: BLE001 - as in ``Encoder``: what it cannot take is for the engine to judge
+        except Exception:  # noqa: BLE001 - as in ``Encoder``: the engine judges what cannot be encoded here
             return None
         return sum(map(len, parts)) // TOKEN_BYTES
 
@@ -159,13 +159,13 @@ class ServedModels(Mapping[ModelId, ServedModel]):
     async def _load(self, model: ModelSettings) -> None:
         local = await self._loaded(model, instead="the engine is asked for every prompt's tokens")
         if self._configured[ModelId(model.id)] is not model:
-            return  # it was configured otherwise meanwhile, and loaded then
+            return  # a reload meanwhile has loaded it
         if local is not None:
             self._served[ModelId(model.id)] = self._serve(model, local)
         if local is not None or model.tokenizer == _OF_ENGINE:
             self._on_version(self._served[ModelId(model.id)].version())
 
-    async def _reload(self, model: ModelSettings, *, anew: bool) -> None:
+    async def _reload(self, model: ModelSettings, *, reload_all: bool) -> None:
         model_id = ModelId(model.id)
         self._configured[model_id] = model
         local = await self._loaded(model, instead="the tokenizer and the template loaded before stay in use")
@@ -174,8 +174,8 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         before = self._served[model_id].version()
         served = self._serve(model, local)
         after = served.version()
-        if before == after and not anew:
-            return  # and the tokens of text seen before stay remembered
+        if before == after and not reload_all:
+            return  # keep the tokenizer with its cache
         self._served[model_id] = served
         if before == after:
             return
@@ -199,7 +199,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
                 content_format=None if model.content_format == "auto" else model.content_format,
                 cache_mib=0 if self._isolated else self._settings.segment_cache_mib,
             )
-        except Exception as error:  # noqa: BLE001 - whatever it is, the engine can be asked instead
+        except Exception as error:  # noqa: BLE001 - on any failure the engine tokenizes instead
             _log.error(
                 "tokenizer_unavailable",
                 model=model.id,
@@ -232,7 +232,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
             token_counts=TokenCounts(partial(_count, local)) if local is not None else None,
             template_tells_time=local is not None and local.tells_time,
             tools_first=local is not None and local.tools_first,
-            # Where a prompt's chain begins: with what the engine tells its cached blocks apart by.
+            # The root of a chain covers everything by which the engine separates cached blocks.
             roots=lambda salt, variant: self._hasher.root(model_id, fleet.adapter(model_id), salt, variant),
             version=lambda: ModelVersion(
                 model_id, tokenizer_id, label, version, fleet.adapter(model_id), fleet.context_limit(model_id)

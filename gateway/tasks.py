@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_AGAIN_SECONDS = 0.5
-"""A library may swallow a cancellation (redis-py does now and then), and a loop around it would go on for ever."""
+_CANCEL_AGAIN_SECONDS = 0.5
+"""Seconds until a task is cancelled again: a library may swallow a cancellation (redis-py does now and then)."""
 
 
 class TaskGroupOwner:
@@ -31,15 +31,15 @@ class TaskGroupOwner:
         while running:
             for task in running:
                 task.cancel()
-            _, running = await asyncio.wait(running, timeout=_AGAIN_SECONDS)
+            _, running = await asyncio.wait(running, timeout=_CANCEL_AGAIN_SECONDS)
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def in_daemon_thread(function: Callable[[], T], *, name: str) -> "asyncio.Future[T]":
     """Run a function in a thread that does not keep the process alive.
 
-    For waits that nobody can cut short, such as a library's own retries against a server that is away: a thread of an
-    executor would be waited for at exit.
+    For waits that cannot be interrupted, such as a library's own retries against an unreachable server: the exit of the
+    process would wait for a thread of an executor.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -51,9 +51,9 @@ def in_daemon_thread(function: Callable[[], T], *, name: str) -> "asyncio.Future
     def run() -> None:
         try:
             outcome = (future.set_result, function())
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the future
+        except BaseException as error:  # noqa: BLE001 - raised again where the future is awaited
             outcome = (future.set_exception, error)  # type: ignore[assignment]
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task awaits it
             loop.call_soon_threadsafe(settle, *outcome)
 
     threading.Thread(target=run, name=name, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Runs long work on the event loop: one portion per turn, fairly between tenants."""
+"""Runs long computations on the event loop in portions, fairly between tenants."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class Turns:
-    """Runs portions of work on the event loop, of all work together one per turn of the loop.
+    """Runs one portion per iteration of the event loop, of all computations together.
 
-    The turns go round the tenants, and within a tenant round its work. So ten large requests delay a small one by one
-    portion per turn, as one does, and the number of one tenant's requests does not delay those of another.
+    Round robin over the tenants, and within a tenant over its computations. So ten large requests delay a small one by
+    one portion per iteration, as one does, and the number of one tenant's requests does not delay those of another.
     """
 
     def __init__(self) -> None:
@@ -21,11 +21,11 @@ class Turns:
         self._is_scheduled = False
 
     async def run(self, work: Portioned[T], tenant: str = "") -> T:
-        """The result of some work. The first portion is done at once: short work does not wait.
+        """Run a computation and return its result. The first portion runs at once: a short one does not wait.
 
         Args:
-            work: What is done.
-            tenant: For whom.
+            work: The computation; yields between portions.
+            tenant: Id of the tenant that it is for.
         """
         try:
             next(work)

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from benchmarks.fuzz.target import Target, cut
 from gateway.http_client import connection
-from gateway.http_client.connection import _HIGH_WATER, _MAX_OVERHEAD, Connection
-from gateway.http_client.transport_errors import Broken
+from gateway.http_client.connection import _HIGH_WATER, _MAX_OVERHEAD, Broken, Connection
 
 _TOKEN = st.text("abcxyzXYZ-0189", min_size=1, max_size=12).map(str.encode)
 _VALUE = st.one_of(

@@ -25,8 +25,8 @@ missed for one of the reasons of the longer one (`model_changed`, `template_chan
 """
 _RUNGS: Mapping[Rung, str] = {
     Rung.CONFIRMED: "Not computed again: the hits. As the engine reports; as was predicted where it reports nothing.",
-    Rung.CHOSEN: "Believed to be held by the replica that was chosen.",
-    Rung.ANYWHERE: "Believed to be held by some replica.",
+    Rung.CHOSEN: "Expected to be held by the chosen replica.",
+    Rung.ANYWHERE: "Expected to be held by some replica.",
     Rung.SEEN_HERE: "Computed before in the request's prefix space.",
     Rung.SEEN: "Computed before in any prefix space.",
     Rung.REFERENCE: "Equal, from the first token on, to the earlier request it is compared with.",
@@ -34,10 +34,10 @@ _RUNGS: Mapping[Rung, str] = {
     Rung.PROMPT: "All of it.",
 }
 _REMEDIES: Mapping[Remedy, str] = {
-    Remedy.APPLICATION: "whoever writes the prompts",
-    Remedy.GATEWAY: "whoever configures the gateway",
-    Remedy.CAPACITY: "whoever pays for replicas and their memory",
-    Remedy.NOBODY: "nobody: it is how caches work, or what was meant",
+    Remedy.APPLICATION: "the authors of the prompts",
+    Remedy.GATEWAY: "the operator of the gateway",
+    Remedy.CAPACITY: "the owner of the replicas",
+    Remedy.NONE: "not fixable: inherent in caching, or intended",
 }
 
 

@@ -1,4 +1,8 @@
-"""What the operator looks at, and does: the admin port."""
+"""The admin port: metrics, dashboard, admin API.
+
+Requests of operators come in; answers show the gateway's state, orders go to the components behind ``AdminState``.
+Start with ``admin_app``; ``guard`` and ``access`` authenticate, ``live_feed`` streams events.
+"""
 
 from gateway.admin.access import AdminAccess
 from gateway.admin.admin_app import AdminState, build_admin

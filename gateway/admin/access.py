@@ -1,4 +1,4 @@
-"""Who may use the admin port, and that no web page does so through an operator's browser."""
+"""Access to the admin port: tokens, roles, and protection against requests of foreign web pages."""
 
 import ipaddress
 import re
@@ -17,7 +17,7 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]@/]+)(?::[0-9]{1,5})?")
 
 
 class Role(StrEnum):
-    """What a token may do."""
+    """The permissions of a token."""
 
     READ = "read"
     """GET."""
@@ -51,11 +51,11 @@ class AdminToken(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Who asks.
+    """The authenticated operator.
 
     Attributes:
-        id: Name of the token; empty where none is asked for.
-        role: What it may do.
+        id: Name of the token; empty if no token is required.
+        role: The token's role.
     """
 
     id: str
@@ -69,7 +69,7 @@ class _TokenEntry:
 
 
 class TokenExpired(Unauthorized):
-    """A token that was valid once.
+    """An expired token.
 
     Attributes:
         token_id: Its name.
@@ -87,15 +87,15 @@ class AdminAccess:
     """The tokens of the admin port.
 
     Args:
-        plain: ``server.admin_token``; it may do everything.
-        tokens: ``server.admin_tokens``. Without any token everybody who can connect may do everything.
+        plain: ``server.admin_token``; it has all permissions.
+        tokens: ``server.admin_tokens``. Without any token every client that can connect has all permissions.
     """
 
     def __init__(self, plain: str | None = None, tokens: Iterable[AdminToken] = ()) -> None:
         self.replace(plain, tokens)
 
     def replace(self, plain: str | None, tokens: Iterable[AdminToken]) -> None:
-        """Other tokens from now on."""
+        """Replace the tokens."""
         entries = {each.digest: _TokenEntry(Operator(each.id, Role(each.role)), each.expires_at) for each in tokens}
         if plain is not None:
             entries[parse_hash(hash_key(plain))] = _TokenEntry(Operator(PLAIN_TOKEN_ID, Role.OPERATE), None)
@@ -103,7 +103,7 @@ class AdminAccess:
 
     @property
     def is_open(self) -> bool:
-        """Whether no token is asked for."""
+        """Whether no token is required."""
         return not len(self._ring)
 
     def operator(self, authorization: bytes | None, wall: float) -> Operator:
@@ -114,7 +114,7 @@ class AdminAccess:
             wall: Unix seconds.
 
         Raises:
-            Unauthorized: a token is asked for, and there is none that is valid.
+            Unauthorized: a token is required, and none or an invalid one was sent.
         """
         if self.is_open:
             return Operator("", Role.OPERATE)
@@ -142,10 +142,10 @@ class AdminAccess:
 
 
 def check_role(operator: Operator, method: str) -> None:
-    """Whether somebody may use a method.
+    """Check that an operator's role allows a method.
 
     Raises:
-        Forbidden: They may not.
+        Forbidden: It does not.
     """
     if operator.role is not Role.OPERATE and method not in ("GET", "HEAD"):
         raise Forbidden(
@@ -155,7 +155,7 @@ def check_role(operator: Operator, method: str) -> None:
 
 
 def check_host(hosts: Iterable[str]) -> None:
-    """Whether a request that needs no token was addressed to this machine itself, and not to some name.
+    """Check that a request without a token is addressed to this machine by address, not by name.
 
     A web page of a name that its owner points at 127.0.0.1 counts as the admin port's own in the operator's browser
     (DNS rebinding). Its requests carry that name.
@@ -178,7 +178,7 @@ def check_host(hosts: Iterable[str]) -> None:
 
 
 def check_same_site(headers: Mapping[str, str]) -> None:
-    """Whether a request that changes something comes from a page of another site in an operator's browser.
+    """Check that a request that changes state does not come from a page of another site (CSRF).
 
     Raises:
         Forbidden: It does.

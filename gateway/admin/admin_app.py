@@ -1,4 +1,4 @@
-"""The admin port: metrics for Prometheus, what the gateway knows, and what operators can have it do."""
+"""The admin application: metrics for Prometheus, the gateway's state, and operators' orders."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,15 +12,13 @@ from starlette.exceptions import HTTPException
 
 from gateway.admin.access import AdminAccess
 from gateway.admin.admin_errors import problem_response
-from gateway.admin.explained import show_explained
+from gateway.admin.explained import Decoders, show_explained
 from gateway.admin.guard import BROWSER_HEADERS, Guard, operator_of
 from gateway.admin.live_feed import LiveFeed
 from gateway.admin.live_stream import show_live
 from gateway.admin.orders import DRAIN_BYTES, RESET_BYTES, WARM_BYTES, parse_drain, parse_selection, read_order
 from gateway.admin.query import read_filters
-from gateway.admin.replicas_view import show_fleet
 from gateway.admin.site import show_dashboard
-from gateway.admin.token_diff import Decoders
 from gateway.core.api_keys import redacted, shown_path
 from gateway.core.audit_event import AuditEvent
 from gateway.core.errors import BadRequest, ClientGone, GatewayError, MethodNotAllowed, NotFound
@@ -28,35 +26,28 @@ from gateway.core.http_methods import allowed_methods, serve_head
 from gateway.core.ports import Auditor, ExplainDesk, FleetDesk, SpaceDesk, WarmDesk
 from gateway.core.space import SpaceEnd
 
-_SHOWN_CHARS = 200
-_SPACE_FILTERS = ("model", "tenant", "state", "limit")
-_SPACES_AT_ONCE = 100
-_SPACES_SHOWN = 1000
-
-_log = structlog.get_logger("gateway.admin")
-
 MetricsPage = Callable[[str], tuple[bytes, str]]
 """From an ``accept`` header to the metrics page and its content type."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminState:
-    """What the admin port shows, and to whom it hands orders on.
+    """The components behind the admin port.
 
     Attributes:
         metrics: Renders the metrics page.
         replicas: One object per replica.
-        prefixes: The hottest prefixes of a model (empty for all), at most so many.
+        prefixes: The hottest prefixes of a model (empty for all), up to a number.
         config: The configuration in force, secrets masked.
-        personal_data: What was found in the prompts of a space, given by its id.
-        named_owners: Under which names the spaces of a tenant stand.
-        desk: Ends the lives of spaces.
-        fleet: Takes replicas out of use.
-        warm: Fills caches.
-        explain: Says why tokens were computed again.
-        decoders: The models' own tokenizers, to show where prompts differ.
-        live: Tells what happens as it happens.
-        audit: Told of what was done, and of who was not let in.
+        personal_data: Findings in the prompts of a space, by its id.
+        named_owners: Owner names of a tenant's spaces.
+        desk: Resets prefix spaces.
+        fleet: Drains replicas.
+        warm: Runs warm-up jobs.
+        explain: Explains requests.
+        decoders: The models' tokenizers, to show where prompts differ.
+        live: Streams events.
+        audit: Records orders and refused requests.
     """
 
     metrics: MetricsPage
@@ -78,8 +69,8 @@ def build_admin(state: AdminState, access: AdminAccess) -> FastAPI:
     """The FastAPI application.
 
     Args:
-        state: What to show.
-        access: Who may look, and who may do something.
+        state: The components.
+        access: Authenticates operators.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Guard, access=access, audit=state.audit)
@@ -181,7 +172,7 @@ def _operate(app: FastAPI, state: AdminState) -> None:
         tenant = given.pop("tenant", "")
         if not given and not tenant:
             given["all"] = True
-        # Before it is done: should it fail half-way, it still stands there who began it.
+        # Recorded before it runs: if it fails midway, the log still names its operator.
         state.audit.record(AuditEvent("spaces_reset_asked", by, tenant, given))
         ends = await state.desk.reset(selection, by)
         return JSONResponse({"reset": len(ends), "spaces": [_ended(end) for end in ends]})
@@ -217,22 +208,22 @@ def _explain(app: FastAPI) -> None:
         path = shown_path(request.scope["path"])
         _log.info("admin_path_refused", method=request.method, path=path, status=error.status_code)
         if error.status_code == 404:
-            told = f"There is nothing at {path}; GET / lists what there is."
-            return problem_response(NotFound(told, code="unknown_path"))
+            message = f"There is nothing at {path}; GET / lists what there is."
+            return problem_response(NotFound(message, code="unknown_path"))
         allowed = allowed_methods(error)
-        told = f"{request.method} is not possible here; use {allowed}."
-        return problem_response(MethodNotAllowed(told, code="method_not_allowed", headers=(("allow", allowed),)))
+        message = f"{request.method} is not possible here; use {allowed}."
+        return problem_response(MethodNotAllowed(message, code="method_not_allowed", headers=(("allow", allowed),)))
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         _log.error("admin_request_failed", path=shown_path(request.scope["path"]), exc_info=error)
-        told = problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
-        told.headers.update(BROWSER_HEADERS)  # this answer is given outside of the guard
-        return told
+        response = problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
+        response.headers.update(BROWSER_HEADERS)  # this response does not pass the guard
+        return response
 
 
 def _limit(value: str) -> int:
-    """How many spaces are shown at most."""
+    """The maximum number of spaces to show."""
     if not value:
         return _SPACES_SHOWN
     if not (value.isascii() and value.isdigit() and len(value) <= 5 and int(value) > 0):
@@ -241,7 +232,7 @@ def _limit(value: str) -> int:
 
 
 def _is_wanted(space: Mapping[str, object], wanted: Mapping[str, str], owners: Collection[str] | None) -> bool:
-    """Whether a space passes the filters; ``owners`` is whose spaces ``tenant`` means."""
+    """Whether a space passes the filters; ``owners`` are the owner names of ``tenant``."""
     return (owners is None or space["tenant"] in owners) and all(
         space.get(name) == value for name, value in wanted.items() if name != "tenant"
     )
@@ -256,3 +247,47 @@ def _ended(end: SpaceEnd) -> dict[str, str]:
         "scope": space.scope,
         "template_version": space.template_version,
     }
+
+
+_PREFIXES_SHOWN = 20
+_MAX_PREFIXES = 100
+
+
+def show_fleet(
+    app: FastAPI,
+    replicas: Callable[[], Sequence[Mapping[str, Any]]],
+    prefixes: Callable[[str, int], Mapping[str, Any]],
+) -> None:
+    """Add the paths.
+
+    Args:
+        app: The application.
+        replicas: One object per replica.
+        prefixes: The hottest prefixes of a model (empty for all), up to a number.
+    """
+
+    @app.get("/admin/api/replicas")
+    async def shown_replicas() -> Response:
+        return JSONResponse({"replicas": list(replicas())})
+
+    @app.get("/admin/api/prefixes")
+    async def shown_prefixes(request: Request) -> Response:
+        wanted = read_filters(request, ("model", "limit"))
+        return JSONResponse(dict(prefixes(wanted.get("model", ""), _prefix_limit(wanted.get("limit", "")))))
+
+
+def _prefix_limit(value: str) -> int:
+    """The maximum number of prefixes to show."""
+    if not value:
+        return _PREFIXES_SHOWN
+    if not (value.isascii() and value.isdigit() and len(value) <= 3 and 0 < int(value) <= _MAX_PREFIXES):
+        raise BadRequest(f"`limit` must be a number from 1 to {_MAX_PREFIXES}.", param="limit", code="invalid_value")
+    return int(value)
+
+
+_SHOWN_CHARS = 200
+_SPACE_FILTERS = ("model", "tenant", "state", "limit")
+_SPACES_AT_ONCE = 100
+_SPACES_SHOWN = 1000
+
+_log = structlog.get_logger("gateway.admin")

@@ -1,4 +1,4 @@
-"""The admin port's errors, in the same shape as the public port's."""
+"""The admin port's errors, in the format of the public port's."""
 
 import orjson
 from fastapi.responses import Response
@@ -7,8 +7,8 @@ from gateway.core.errors import GatewayError
 
 
 def problem_response(error: GatewayError) -> Response:
-    """The whole answer."""
-    told = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    """The whole response."""
+    body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
     return Response(
-        orjson.dumps({"error": told}), error.status, {"content-type": "application/json", **dict(error.headers)}
+        orjson.dumps({"error": body}), error.status, {"content-type": "application/json", **dict(error.headers)}
     )

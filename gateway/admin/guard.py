@@ -1,7 +1,6 @@
-"""In front of everything on the admin port: who is let in, and what keeps a browser from making more of an answer.
+"""ASGI middleware of the admin port: authenticates requests, and adds security headers to answers.
 
-Plain ASGI, because answers may be streams: nothing stands between the stream and the client's connection that would
-hold pieces back, or not tell that the client has left.
+Plain ASGI, because answers may be streams: other middleware would delay pieces or hide a disconnect of the client.
 """
 
 import time
@@ -26,19 +25,19 @@ BROWSER_HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-"""On everything the admin port answers, unless the answer has its own."""
+"""Headers of every answer of the admin port, unless it sets its own."""
 
 
 class Guard:
     """Lets requests through to the application, or refuses them.
 
-    Those of the dashboard's pages and files, and of the process's health, need no token. Everything else gets its
-    ``Operator`` as ``request.state.operator``.
+    The dashboard's pages and files, and health checks, need no token. All other requests get their ``Operator`` as
+    ``request.state.operator``.
 
     Args:
         app: The application.
-        access: Who may look, and who may do something.
-        audit: Told of who was not let in.
+        access: Authenticates operators.
+        audit: Records refused requests.
     """
 
     def __init__(self, app: ASGIApp, access: AdminAccess, audit: Auditor) -> None:
@@ -65,7 +64,7 @@ class Guard:
         await answers(scope, receive, sealed)
 
     def _refusal(self, request: Request) -> GatewayError | None:
-        """Why a request may not go on; None if it may."""
+        """The error of a refused request; None if it is allowed."""
         path: str = request.scope["path"]
         if path == "/healthz":
             return None
@@ -88,13 +87,13 @@ class Guard:
 
 
 def authorization_of(request: Request) -> bytes | None:
-    """The header; None also for several, of which nobody can say which one counts."""
+    """The header; None also if it is repeated, which is ambiguous."""
     given = request.headers.getlist("authorization")
     return given[0].encode("latin-1") if len(given) == 1 else None
 
 
 def operator_of(request: Request) -> Operator:
-    """Who asks; not for requests of pages, which anybody may make."""
+    """The operator of a request; None for pages, which need no token."""
     operator = request.state.operator
     assert isinstance(operator, Operator)
     return operator

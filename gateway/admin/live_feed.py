@@ -1,8 +1,8 @@
-"""What happens, told as it happens, to all who listen at the admin port.
+"""Events for all clients of the admin port's event stream: answered requests and replica states.
 
-One watcher looks about once a second at what is new in the journal and at the replicas' states, and only while somebody
-listens; those with the same filters share a question. What a listener has not been told yet is kept in a form that does
-not grow, however long it does not read: the newest rows, how many more there were, and the replicas' last states.
+One watcher polls the journal and the replicas' states about once a second while there is a listener; listeners with the
+same filters share a query. The pending events of a listener have a bounded size: the newest rows, the number of older
+ones, and the replicas' last states.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from gateway.core.ports import ExplainDesk
 
 Row = Mapping[str, Any]
 
-MOST_LISTENERS = 50
+MAX_LISTENERS = 50
 SHOWN_ROWS = 20
-"""Rows an event holds at most."""
+"""Maximum rows per event."""
 
 _LOOK_SECONDS = 1.0
 _ASKED_ROWS = (100, 1000)
-"""Rows asked for; the more only where the fewer are all new."""
+"""Rows per query; the larger number only if the smaller one were all new."""
 
 _log = structlog.get_logger("gateway.admin")
 
 
 class TooManyListeners(GatewayError):
-    """All places are taken."""
+    """The maximum number of listeners is reached."""
 
     status = 503
     type = "service_unavailable"
@@ -39,10 +39,10 @@ class TooManyListeners(GatewayError):
 
 
 class Listener:
-    """What one listener has not been told yet.
+    """The pending events of one listener.
 
     Attributes:
-        ended: Whether nothing more is to be told.
+        ended: Whether no more events follow.
     """
 
     def __init__(self, states: Sequence[Row]) -> None:
@@ -54,30 +54,30 @@ class Listener:
         self._something.set()
 
     def on_requests(self, rows: Sequence[Row]) -> None:
-        """Requests were answered; newest first."""
+        """Add answered requests; newest first."""
         waiting = [*rows, *self._rows]
         self._rows = waiting[:SHOWN_ROWS]
         self._left_out += len(waiting) - len(self._rows)
         self._something.set()
 
     def on_replicas(self, states: Sequence[Row]) -> None:
-        """A replica's state is another one."""
+        """Add a changed state of a replica."""
         self._states = states
         self._something.set()
 
     def end(self) -> None:
-        """Tell nothing more."""
+        """End the events."""
         self.ended = True
         self._something.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until there is something to tell, or it has ended; or for so long."""
+        """Wait for an event or the end, up to a timeout."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._something.wait()
 
     def taken(self) -> bytes:
-        """What is to be told, as server-sent events, which then counts as told; empty if there is nothing."""
+        """Remove and return the pending events as server-sent events; empty if there are none."""
         events = bytearray()
         if self._states is not None:
             events += _event(b"replicas", {"replicas": self._states})
@@ -90,12 +90,12 @@ class Listener:
 
 
 class LiveFeed:
-    """Watches while somebody listens.
+    """Polls while there is a listener.
 
     Args:
-        desk: Is asked for what is new.
-        replicas: As ``GET /admin/api/replicas`` tells them.
-        look_seconds: Time between two looks.
+        desk: Answers queries of the journal.
+        replicas: The document of ``GET /admin/api/replicas``.
+        look_seconds: Interval of the polls.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class LiveFeed:
         self._desk = desk
         self._replicas = replicas
         self._look_seconds = look_seconds
-        self._places = MOST_LISTENERS
+        self._places = MAX_LISTENERS
         self._news: dict[tuple[tuple[str, str], ...], _NewRequests] = {}
         self._states: Sequence[Row] = ()
         self._watching: asyncio.Task[None] | None = None
@@ -116,19 +116,20 @@ class LiveFeed:
 
     @contextlib.asynccontextmanager
     async def listening(self, filters: Mapping[str, str]) -> AsyncIterator[Listener]:
-        """Listen as long as this lasts. The first thing told are the replicas' states; requests only from now on.
+        """A context manager in which events are received: first all replicas' states, then requests answered from now
+        on.
 
         Args:
             filters: As for ``GET /admin/api/requests``.
 
         Raises:
             BadRequest: A filter's value is not possible.
-            TooManyListeners: There are as many as may be.
+            TooManyListeners: The maximum number of listeners is reached.
             ShuttingDown: The gateway is being stopped.
         """
         if not self._places:
             raise TooManyListeners(
-                f"{MOST_LISTENERS} listen already. Close one of the pages that do, or ask GET /admin/api/requests.",
+                f"{MAX_LISTENERS} listen already. Close one of the pages that do, or ask GET /admin/api/requests.",
                 code="too_many_listeners",
             )
         self._places -= 1
@@ -145,7 +146,7 @@ class LiveFeed:
             self._places += 1
 
     def close(self) -> None:
-        """The gateway is being stopped: end with everybody who listens."""
+        """The gateway is being stopped: end all streams."""
         self._closed = True
         self._end_all()
 
@@ -159,7 +160,7 @@ class LiveFeed:
         except BadRequest:
             raise
         except GatewayError:
-            pass  # the replicas can be told of all the same
+            pass  # the replicas' states are reported without it
         return self._news.get(_key(filters), news)
 
     def _join(self, news: "_NewRequests") -> Listener:
@@ -181,7 +182,7 @@ class LiveFeed:
             self._watching = None
 
     async def _watch(self) -> None:
-        async with asyncio.TaskGroup() as both:  # an answer that is long in coming must not keep the states back
+        async with asyncio.TaskGroup() as both:  # a slow answer must not delay the states
             both.create_task(self._watch_requests())
             both.create_task(self._watch_replicas())
 
@@ -204,7 +205,7 @@ class LiveFeed:
                     listener.on_replicas(states)
 
     def _watched(self, watching: asyncio.Task[None]) -> None:
-        """Nobody listens any more; or it failed, and whoever listens comes again."""
+        """End the polling without listeners or after a failure; clients reconnect."""
         if not watching.cancelled() and (error := watching.exception()) is not None:
             _log.error("live_feed_failed", exc_info=error)
             self._watching = None
@@ -222,11 +223,11 @@ class LiveFeed:
 
 
 class _NewRequests:
-    """What is new among the requests that pass some filters.
+    """Finds the new requests that pass some filters.
 
     Attributes:
-        filters: Which.
-        listeners: Who wants to know.
+        filters: The filters.
+        listeners: The listeners with these filters.
     """
 
     def __init__(self, desk: ExplainDesk, filters: Mapping[str, str]) -> None:
@@ -236,7 +237,7 @@ class _NewRequests:
         self._known: set[tuple[str, float]] | None = None
 
     async def rows(self) -> Sequence[Row]:
-        """Those that were not there the last time, newest first; the first time none.
+        """Requests that are new since the last call, newest first; none in the first call.
 
         Raises:
             GatewayError: As ``ExplainDesk.ask``.

@@ -1,4 +1,4 @@
-"""``GET /admin/api/live``: what ``live`` has to tell, as a stream of server-sent events."""
+"""``GET /admin/api/live``: the events of ``live_feed`` as a stream of server-sent events."""
 
 import asyncio
 import time
@@ -18,14 +18,14 @@ _FILTERS = ("model", "tenant", "source", "template", "reason")
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # nginx would gather the events
+    (b"x-accel-buffering", b"no"),  # nginx would buffer the events
 ]
 _SIGN_SECONDS = 15.0
-"""How often there is a sign of life where nothing happens, so that whoever stands between does not hang up."""
+"""Interval of keepalive comments without events, so that proxies do not close the connection."""
 
 _SIGN_OF_LIFE = b": nothing new\n\n"
 _CHECK_SECONDS = 1.0
-"""How often it is looked whether the token is still valid."""
+"""Interval at which the token is checked again."""
 
 
 def show_live(app: FastAPI, live: LiveFeed, access: AdminAccess) -> None:
@@ -33,7 +33,7 @@ def show_live(app: FastAPI, live: LiveFeed, access: AdminAccess) -> None:
 
     @app.get("/admin/api/live")
     async def listen(request: Request) -> Response:
-        # Unlike other answers this one takes a place for as long as it is read, also by a page that cannot read it.
+        # Unlike other answers this one occupies a listener while it is open, also for a page that may not read it.
         check_same_site(request.headers)
         authorization = authorization_of(request)
 
@@ -48,7 +48,7 @@ def show_live(app: FastAPI, live: LiveFeed, access: AdminAccess) -> None:
 
 
 class _LiveStream(Response):
-    """The answer. Ends with the client, with the gateway, or with the token."""
+    """The stream. Ends when the client disconnects, the gateway stops, or the token expires."""
 
     def __init__(self, live: LiveFeed, filters: Mapping[str, str], is_let_in: Callable[[], bool]) -> None:
         super().__init__()
@@ -66,13 +66,13 @@ class _LiveStream(Response):
             leaving.add_done_callback(lambda _: listener.end())
             try:
                 await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-                await self._tell(listener, send)
+                await self._send_events(listener, send)
             finally:
                 leaving.cancel()
                 await asyncio.gather(leaving, return_exceptions=True)
 
-    async def _tell(self, listener: Listener, send: Send) -> None:
-        # `send` waits for a client that is slow to read; meanwhile the listener gathers, and does not grow.
+    async def _send_events(self, listener: Listener, send: Send) -> None:
+        # `send` waits for a slow client; meanwhile the listener merges events within a bounded size.
         told_at = time.monotonic()
         while not listener.ended and self._is_let_in():
             events = listener.taken()
@@ -86,6 +86,6 @@ class _LiveStream(Response):
 
 
 async def _left(receive: Receive) -> None:
-    """Returns when the client has left."""
+    """Wait for the client's disconnect."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""What operators send: bodies of POST requests, checked key by key."""
+"""Parses and checks orders of operators: bodies of POST requests."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ async def read_order(request: Request, limit: int) -> dict[str, Any]:
     """The JSON object in a body.
 
     Args:
-        request: Whose.
+        request: The request.
         limit: Most bytes accepted.
 
     Raises:
@@ -59,7 +59,7 @@ async def read_order(request: Request, limit: int) -> dict[str, Any]:
 
 
 def parse_drain(order: Mapping[str, Any]) -> tuple[str, bool]:
-    """Which replica is to be drained, or not any more.
+    """Parse a drain order.
 
     Args:
         order: The body: ``replica`` and ``drain``.
@@ -72,18 +72,18 @@ def parse_drain(order: Mapping[str, Any]) -> tuple[str, bool]:
             shown = redacted(key)[:_SHOWN_CHARS]
             message = f"There is no key {shown!r}; there is {' and '.join(_DRAIN_KEYS)}."
             raise BadRequest(message, param=shown, code="unknown_parameter")
-    for key, kind, told in (("replica", str, "the id of a replica"), ("drain", bool, "true or false")):
+    for key, kind, wanted in (("replica", str, "the id of a replica"), ("drain", bool, "true or false")):
         if key not in order:
-            raise BadRequest(f"`{key}` is missing: {told}.", param=key, code="missing_required_parameter")
+            raise BadRequest(f"`{key}` is missing: {wanted}.", param=key, code="missing_required_parameter")
         if type(order[key]) is not kind:
-            raise BadRequest(f"`{key}` must be {told}.", param=key, code="invalid_type")
+            raise BadRequest(f"`{key}` must be {wanted}.", param=key, code="invalid_type")
     if looks_like_key(order["replica"]):
         raise BadRequest("`replica` holds a key of this gateway.", param="replica", code="invalid_value")
     return order["replica"], order["drain"]
 
 
 def parse_selection(order: Mapping[str, Any]) -> SpaceSelection:
-    """Which spaces a reset is for.
+    """Parse the selection of a reset.
 
     Args:
         order: The body: some of ``model``, ``tenant``, ``template_version`` and ``scope``, or ``{"all": true}``.

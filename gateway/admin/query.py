@@ -1,4 +1,4 @@
-"""What stands behind the question mark."""
+"""Query parameters of the admin API."""
 
 from collections.abc import Collection
 
@@ -11,10 +11,10 @@ _SHOWN_CHARS = 200
 
 
 def read_filters(request: Request, known: Collection[str]) -> dict[str, str]:
-    """The parameters that are given and not empty; what looks like a key is not passed on.
+    """The parameters that are given and not empty; API keys in values are masked.
 
     Raises:
-        BadRequest: One is given that is not known.
+        BadRequest: A parameter is unknown.
     """
     for given in request.query_params:
         if given not in known:

@@ -1,4 +1,4 @@
-"""The dashboard's pages and files. They hold no data and need no token; what they show, they ask the admin API for."""
+"""The dashboard's pages and files. They hold no data and need no token: scripts get the data from the admin API."""
 
 import functools
 import gzip
@@ -37,7 +37,7 @@ _MEDIA_TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-"""Of what is served, by the end of the name."""
+"""Content types by file extension."""
 
 _NOT_SERVED = ".entry.js"
 _SMALLEST_GZIPPED = 512
@@ -45,12 +45,12 @@ _SMALLEST_GZIPPED = 512
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """One file as it is sent.
+    """One file, plain and compressed.
 
     Attributes:
         media_type: Its ``content-type``.
         plain: Its bytes.
-        gzipped: The same compressed; None where that is not worth it.
+        gzipped: Compressed; None where compression does not pay.
     """
 
     media_type: str
@@ -75,21 +75,21 @@ class Site:
         digest = hashlib.sha256(b"\0".join(part for name in contents for part in (name.encode(), contents[name])))
         self.version = digest.hexdigest()[:16]
         assets = f"{ROOT}/assets/{self.version}"
-        # All at once: a browser would find the modules one behind the other.
+        # Preload all modules: a browser would find them one after the other.
         modules = [name for name in contents if name.endswith(".js")]
         preloads = "\n    ".join(f'<link rel="modulepreload" href="{assets}/{name}" />' for name in modules)
         self._files = {name: _file(name, content) for name, content in contents.items()}
         self._page = _file("index.html", page.replace("%PRELOADS%", preloads).replace("%ASSETS%", assets).encode())
 
     def page(self, accept_encoding: str) -> Response:
-        """The page that every address of the dashboard gets; which one it is, it sees itself."""
+        """The single page of all dashboard addresses; its script shows the view of the address."""
         return _sent(self._page, accept_encoding, "no-cache")
 
     def asset(self, version: str, name: str, accept_encoding: str) -> Response:
         """One of its files.
 
         Raises:
-            NotFound: There is none of that name in that version.
+            NotFound: No file has that name in that version.
         """
         found = self._files.get(name) if version == self.version else None
         if found is None:

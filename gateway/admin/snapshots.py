@@ -1,4 +1,4 @@
-"""What the admin port shows of the running gateway, as it is at the moment."""
+"""Snapshots of the running gateway's state for the admin port."""
 
 import dataclasses
 import functools
@@ -20,16 +20,16 @@ from gateway.telemetry import MetricCatalog, RecentPredictions, ReplicaGauges, s
 
 
 class Snapshots:
-    """Reads the rooms' state; changes nothing.
+    """Reads the components' state; changes nothing.
 
     Args:
         fleet: The replicas.
-        index: What they hold.
-        hot: What requests have in common.
-        block_size: Tokens per block of the chains by which prompts are looked up at a replica.
-        predictions: How far the index was right.
-        feeds: Their KV events.
-        screen: Personal data found in them.
+        index: The prefix index.
+        hot: The hottest prefixes.
+        block_size: Tokens per block of the chains with which prompts are looked up at a replica.
+        predictions: Accuracy of the index.
+        feeds: The KV event feeds.
+        screen: Findings of personal data.
         metrics: The metrics.
     """
 
@@ -78,7 +78,7 @@ class Snapshots:
         return [self._replica(replica, now, accepts=replica.id in accepting) for replica in self._fleet.replicas]
 
     def prefixes(self, model: str, limit: int) -> dict[str, object]:
-        """``GET /admin/api/prefixes``: the hottest of a model (empty for all), at most so many."""
+        """``GET /admin/api/prefixes``: the hottest of a model (empty for all), up to a number."""
         found = self._hot.hottest(model, limit, time.time())
         return {
             "prefixes": [self._prefix(prefix) for prefix in found],
@@ -86,19 +86,19 @@ class Snapshots:
         }
 
     def personal_data(self, space: str) -> list[dict[str, object]]:
-        """What was found in the prompts of a space, for ``GET /admin/api/spaces``."""
+        """Findings in the prompts of a space, for ``GET /admin/api/spaces``."""
         return [
             dataclasses.asdict(report.finding) | {"requests": report.requests, "shared": report.shared}
             for report in self._screen.reports(space)
         ]
 
     def _blocks_and_source(self, replica: Replica) -> tuple[int, IndexSource]:
-        """Blocks over all ranks, and the least that the belief about any of them rests on."""
+        """Blocks over all ranks, and the least reliable source of any rank."""
         states = [self._index.state(target) for target in replica.targets()]
         blocks = sum(state.blocks for state in states)
         if all(state.source is IndexSource.EVENTS for state in states):
             return blocks, IndexSource.EVENTS
-        # Without a report of cached tokens nothing ever confirms or corrects a prediction.
+        # Without reports of cached tokens predictions are never confirmed or corrected.
         return blocks, IndexSource.BLIND if replica.usage_details is False else IndexSource.PREDICTED
 
     def _prefix(self, prefix: HotPrefix) -> dict[str, object]:

@@ -37,7 +37,7 @@ class ReplicatedLimits:
         self._sent: dict[str, LimitUsage] = {}
         self._complete: set[str] = set()
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - the message has no deadline
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - the message has no deadline
         """See ``Replicated``."""
         touched = self._limits.touched or {}
         states = self._limits.known() if everything else iter(touched.items())
@@ -52,7 +52,7 @@ class ReplicatedLimits:
             return None
         return msgspec.msgpack.encode(_LimitsMessage(everything, [(name, *taken) for name, taken in changed.items()]))
 
-    def heard(self, peer: str, payload: bytes, now: float) -> None:
+    def receive(self, peer: str, payload: bytes, now: float) -> None:
         """See ``Replicated``."""
         message = _decoder.decode(payload)
         for name, *numbers in message.tenants:

@@ -1,4 +1,4 @@
-"""One HTTP exchange on plain ASGI: reading the body, noticing that the client left, sending the answer.
+"""One HTTP exchange on plain ASGI: reading the body, noticing a disconnect, sending the answer.
 
 FastAPI's routing and parameter machinery costs more than everything the gateway does to a request, so the generation
 endpoints speak ASGI themselves. Protocol: https://asgi.readthedocs.io/en/latest/specs/www.html
@@ -86,7 +86,7 @@ def _too_large(limit: int) -> PayloadTooLarge:
 
 
 class ClientSink:
-    """A ``Sink`` over ASGI. While it is open, a client that leaves cancels the task that made it."""
+    """A ``Sink`` over ASGI. While it is open, a disconnect of the client cancels the task that made it."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
@@ -110,7 +110,7 @@ class ClientSink:
         return self._interrupted
 
     def interrupt(self) -> None:
-        """The gateway is shutting down: have the owner end the answer now. Once is enough; again changes nothing."""
+        """The gateway is shutting down: have the owner end the answer now. Idempotent."""
         if not self._finished and not self._interrupted and self._owner is not None:
             self._interrupted = True
             self._owner.cancel()
@@ -127,10 +127,10 @@ class ClientSink:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     def close(self) -> None:
-        """The exchange is over, or its owner has stopped caring: cancel nobody any more."""
+        """End the exchange: a later disconnect cancels no task."""
         self._finished = True
-        # A cancelled task holds on to where it was, and so to this: only the garbage collector could free both, and all
-        # of the request with them.
+        # A cancelled task refers to its frame, and so to this object: only the garbage collector could free both, and
+        # the whole request with them.
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.cancel()

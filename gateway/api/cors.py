@@ -32,11 +32,11 @@ _HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 _REPLACED = frozenset(
     {b"access-control-allow-origin", b"access-control-allow-credentials", b"access-control-expose-headers"}
 )
-"""What an engine says about origins, which would contradict the gateway: most engines allow every one by default."""
+"""CORS headers of engines, which are dropped: most engines allow every origin by default."""
 
 _PROXY_HEADERS = frozenset({b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"true-client-ip"})
 _PROXY_PREFIX = b"x-forwarded-"
-"""Headers by which proxies say for whom they ask. A page has no use for them."""
+"""Headers in which proxies name the client. A page has no use for them."""
 
 
 class OriginNotAllowed(Forbidden):
@@ -51,7 +51,7 @@ class OriginNotAllowed(Forbidden):
 
 
 class Cors:
-    """Decides about origins, by one state of the configuration. Immutable.
+    """Decides which origins are allowed. Immutable.
 
     Args:
         origins: ``server.cors_origins``: exact origins, or ``*`` alone.
@@ -67,9 +67,10 @@ class Cors:
         return bool(self._origins)
 
     def answer_headers(self, request_headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-        """What an answer to a request with these headers carries; the request may be incomplete.
+        """The CORS headers of the answer to a request with these headers; the request may be incomplete.
 
-        With exact origins every answer says ``vary: origin``, or a shared cache would give one page another one's.
+        With exact origins every answer says ``vary: origin``, or a shared cache would serve one origin's answer to
+        another.
         """
         if self._any:
             return [(b"access-control-allow-origin", b"*"), (b"access-control-expose-headers", b"*")]
@@ -85,7 +86,7 @@ class Cors:
         ]
 
     def sending(self, request_headers: Iterable[tuple[bytes, bytes]], send: Send) -> Send:
-        """An ASGI ``send`` that adds ``answer_headers``. They replace what an engine says about origins."""
+        """An ASGI ``send`` that adds ``answer_headers``. They replace an engine's CORS headers."""
         own = self.answer_headers(request_headers)
 
         async def send_with_headers(message: MutableMapping[str, Any]) -> None:
@@ -96,7 +97,7 @@ class Cors:
         return send_with_headers
 
     def preflight(self, request_headers: Sequence[tuple[bytes, bytes]]) -> Headers:
-        """What the answer to a preflight carries besides ``answer_headers``.
+        """The headers of the answer to a preflight besides ``answer_headers``.
 
         Raises:
             OriginNotAllowed: The page may not use the gateway.
@@ -110,7 +111,7 @@ class Cors:
         ]
 
     def _allowed(self, request_headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """The headers that are asked for, as far as they are end-to-end: engines get what the gateway does not know."""
+        """The requested headers that are end-to-end: unknown ones are passed to engines."""
         asked = _value(request_headers, b"access-control-request-headers").lower().split(b",")
         names = [name.strip() for name in asked[:_MAX_ALLOWED_HEADERS]]
         return b", ".join(name for name in names if _HEADER_NAME.fullmatch(name) and not self._is_denied(name))
@@ -120,7 +121,7 @@ class Cors:
 
 
 def is_preflight(method: str, request_headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a browser asks if a page may send a request."""
+    """Whether a request is a CORS preflight."""
     if method != "OPTIONS":
         return False
     names = {name for name, _ in request_headers}

@@ -1,4 +1,4 @@
-"""The gateway's own failures as HTTP answers, in the OpenAI error shape."""
+"""The gateway's own errors as HTTP responses, in the OpenAI error format."""
 
 from collections.abc import Mapping
 
@@ -8,14 +8,14 @@ from fastapi.responses import Response
 from gateway.core.errors import GatewayError
 
 MARK = "x-gateway-error"
-"""Header of answers the gateway made itself; a replica's own errors pass through without it."""
+"""Header of errors that the gateway itself raised; a replica's errors pass through without it."""
 
 
 class RequestTimeout(GatewayError):
     """A request did not arrive in time.
 
     Args:
-        seconds: That it had.
+        seconds: The timeout.
     """
 
     status = 408
@@ -51,7 +51,7 @@ def problem_body(error: GatewayError) -> bytes:
 
 
 def problem_headers(error: GatewayError, request_id: str | None) -> dict[str, str]:
-    """The headers that go with it."""
+    """The headers of an error response."""
     headers = {"content-type": "application/json", MARK: error.code or error.type}
     if request_id is not None:
         headers["x-request-id"] = request_id
@@ -63,6 +63,6 @@ def problem_headers(error: GatewayError, request_id: str | None) -> dict[str, st
 def problem_response(
     error: GatewayError, request_id: str | None = None, extra: Mapping[str, str] | None = None
 ) -> Response:
-    """The whole answer, for the routes FastAPI serves."""
+    """The whole response, for the routes that FastAPI serves."""
     headers = problem_headers(error, request_id) | dict(extra or {})
     return Response(problem_body(error), error.status, headers)

@@ -1,7 +1,7 @@
-"""The memory that request bodies take, bounded for each tenant and for the process.
+"""Limits the memory of request bodies, per tenant and for the process.
 
-A request holds its bytes from when they arrive, and what they become when they are parsed, until it is over or nothing
-can need them any more. What would exceed a bound is refused; what is held already goes on.
+A request holds the bytes of its body and of the parsed objects until it is over or no later stage reads them. A request
+that would exceed a limit is refused; requests in flight are not affected.
 """
 
 from gateway.core.errors import GatewayError, PayloadTooLarge
@@ -15,9 +15,9 @@ class TenantMemoryFull(GatewayError):
     type = "rate_limit_error"
     retry_after_seconds = 1
 
-    def __init__(self, tenant: TenantId, most_bytes: int) -> None:
+    def __init__(self, tenant: TenantId, max_bytes: int) -> None:
         super().__init__(
-            f"The running requests of tenant {tenant} hold as much memory as they may ({most_bytes} bytes,"
+            f"The running requests of tenant {tenant} hold as much memory as they may ({max_bytes} bytes,"
             " server.max_held_tenant_mib). Try again when one of them is over, or send smaller ones.",
             code="tenant_memory_full",
         )
@@ -39,28 +39,28 @@ class MemoryFull(GatewayError):
 
 
 class HeldBytes:
-    """Bytes that requests hold.
+    """Counts the bytes that requests hold.
 
     Args:
-        most: Of all requests.
-        most_of_tenant: Of the requests of one tenant.
+        max_bytes: Limit of all requests together.
+        max_tenant_bytes: Limit of one tenant's requests together.
 
     Attributes:
-        total: Held now.
+        total: Bytes held now.
     """
 
-    def __init__(self, most: int, most_of_tenant: int) -> None:
+    def __init__(self, max_bytes: int, max_tenant_bytes: int) -> None:
         self.total = 0
-        self._most = most
-        self._most_of_tenant = most_of_tenant
+        self._max_bytes = max_bytes
+        self._max_tenant_bytes = max_tenant_bytes
         self._by_tenant: dict[TenantId, int] = {}
 
     def of_tenant(self, tenant: TenantId) -> int:
-        """Held now by the requests of a tenant."""
+        """Bytes held now by the requests of a tenant."""
         return self._by_tenant.get(tenant, 0)
 
     def share(self, tenant: TenantId) -> "Share":
-        """The share of a new request."""
+        """The account of a new request."""
         return Share(self, tenant)
 
     def _change(self, tenant: TenantId, size: int) -> None:
@@ -72,21 +72,21 @@ class HeldBytes:
             self._by_tenant.pop(tenant, None)
 
     def _check(self, tenant: TenantId, own: int, size: int) -> None:
-        most = min(self._most, self._most_of_tenant)
-        if own + size > most:
+        limit = min(self._max_bytes, self._max_tenant_bytes)
+        if own + size > limit:
             raise PayloadTooLarge(
-                f"The request takes more than {most} bytes of memory, more than all requests of a tenant may"
+                f"The request takes more than {limit} bytes of memory, more than all requests of a tenant may"
                 " (server.max_held_tenant_mib). Send fewer values or a shorter text.",
                 code="request_too_large",
             )
-        if self._most_of_tenant < self._most and self.of_tenant(tenant) + size > self._most_of_tenant:
-            raise TenantMemoryFull(tenant, self._most_of_tenant)
-        if self.total + size > self._most:
+        if self._max_tenant_bytes < self._max_bytes and self.of_tenant(tenant) + size > self._max_tenant_bytes:
+            raise TenantMemoryFull(tenant, self._max_tenant_bytes)
+        if self.total + size > self._max_bytes:
             raise MemoryFull
 
 
 class Share:
-    """What one request holds. Made by ``HeldBytes.share``.
+    """The bytes that one request holds. Made by ``HeldBytes.share``.
 
     Attributes:
         size: Bytes.
@@ -112,11 +112,11 @@ class Share:
         self.size += size
 
     def drop(self, size: int) -> None:
-        """Hold so much less."""
+        """Hold ``size`` bytes less."""
         size = min(size, self.size)
         self._held._change(self._tenant, -size)
         self.size -= size
 
     def release(self) -> None:
-        """Hold nothing any more. May be repeated."""
+        """Hold nothing any more. Idempotent."""
         self.drop(self.size)

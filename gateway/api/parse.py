@@ -1,8 +1,7 @@
-"""From body bytes to a ``ChatRequest``.
+"""Parses a request body into a ``ChatRequest``.
 
-Only what the gateway itself needs is checked: model, the prompt's outer form, ``stream``. Everything else is the
-engine's to judge, and its answer passes through; a second, stricter parser in front would refuse what a newer engine
-accepts.
+Only the fields that the gateway itself reads are checked: model, the prompt's outer form, ``stream``. The engine checks
+everything else, and its error passes through: a stricter parser here would refuse what a newer engine accepts.
 """
 
 import codecs
@@ -16,7 +15,7 @@ from gateway.api.request_numbers import check_numbers
 from gateway.core.errors import BadRequest, NotFound
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.json_portions import (
-    MOST_TEXT_BYTES,
+    MAX_TEXT_BYTES,
     PORTION,
     InvalidJson,
     JsonCounts,
@@ -27,13 +26,13 @@ from gateway.core.json_portions import (
     scanned,
     upper_bounds,
 )
-from gateway.core.numbers import MOST_SEQUENCES
+from gateway.core.numbers import MAX_SEQUENCES
 from gateway.core.portions import Portioned
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import Caller
 
-_MOST_PROMPTS = 4096
-"""Prompts in one request. Each is looked up and placed by itself."""
+_MAX_PROMPTS = 4096
+"""Prompts in one request."""
 
 _SHORT_BYTES = 1024 * 1024
 _SHORT_VALUES = 20_000
@@ -45,7 +44,7 @@ _CHECKED_AT_ONCE = 5000
 
 _VALUE_BYTES = 64
 _CONTAINER_BYTES = 128
-"""Memory of a parsed number, name or short string, and of a list or object, together with its place."""
+"""Memory of a parsed number, name or short string, and of a list or object, including its slot in the container."""
 
 _TIMEOUT_HEADER = b"x-request-timeout"
 _SECONDS = re.compile(rb"\d{1,9}(\.\d{1,9})?")
@@ -66,28 +65,28 @@ def parse_request(
     received_at: float,
     caller: Caller,
     peer: str,
-    max_sequences: int = MOST_SEQUENCES,
+    max_sequences: int = MAX_SEQUENCES,
 ) -> Portioned[ChatRequest]:
-    """Parse and check a body. What only this function's own arguments are for:
+    """Parse and check a body.
 
     Args:
         endpoint: Which API was called.
         query: Query string.
         body: The body.
-        headers: The client's.
+        headers: The client's headers.
         models: The models that are served.
-        limits: What the body may hold.
-        hold: Called with the memory that the parsed body takes, before it is parsed. What it raises ends the parsing.
-        dropped: As in ``ChatRequest``, like all that follow.
-        request_id: See there.
-        session: See there.
-        received_at: See there.
-        caller: See there.
-        peer: See there.
-        max_sequences: Most sequences that it may ask for.
+        limits: Limits of the body's size and depth.
+        hold: Called with the memory that the parsed body takes, before it is parsed. Its exceptions end the parsing.
+        dropped: See ``ChatRequest``.
+        request_id: See ``ChatRequest``.
+        session: See ``ChatRequest``.
+        received_at: See ``ChatRequest``.
+        caller: See ``ChatRequest``.
+        peer: See ``ChatRequest``.
+        max_sequences: Maximum sequences of one request.
 
     Raises:
-        BadRequest: it is not what the API wants; message, param and code say what and how to mend it.
+        BadRequest: the body violates the API; message, param and code name the field and the fix.
         NotFound: the model is unknown.
     """
     fields = yield from _object(body, limits, hold)
@@ -132,10 +131,10 @@ def parse_request(
 
 
 def unknown_model(model: str, known: Collection[str]) -> NotFound:
-    """What a client is told that asks for a model which does not exist, or which it may not use: the same.
+    """The error for a model that does not exist or that the client may not use: indistinguishable on purpose.
 
     Args:
-        model: What it asked for.
+        model: The requested model.
         known: The models it may use.
     """
     return NotFound(
@@ -179,7 +178,7 @@ def _object(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Por
 
 
 def _is_short(most: JsonCounts, limits: JsonLimits) -> bool:
-    """Whether a body with such counts at most can be parsed in one go."""
+    """Whether a body with at most these counts can be parsed in one call."""
     return _fits(most, limits) and most.members + most.values <= _SHORT_VALUES
 
 
@@ -188,8 +187,8 @@ def _fits(counts: JsonCounts, limits: JsonLimits) -> bool:
 
 
 def _weight(body: bytes, counts: JsonCounts) -> int:
-    """Memory of a parsed body, estimated: texts take as much as in the body, or with other characters than ASCII up to
-    four times as much, about twice as a rule."""
+    """Estimated memory of a parsed body. Texts take as much as in the body; with characters beyond ASCII up to four
+    times as much, usually twice."""
     texts = len(body) if body.isascii() else 2 * len(body)
     return texts + _VALUE_BYTES * (counts.values + counts.members) + _CONTAINER_BYTES * counts.containers
 
@@ -223,12 +222,12 @@ def _parsed_in_portions(body: bytes, limits: JsonLimits, hold: Callable[[int], N
 
 
 def _too_much(kind: str, limits: JsonLimits, where: str, fix: str, param: str | None = None) -> BadRequest:
-    """The answer to a text that exceeds a limit."""
+    """The error for JSON that exceeds a limit."""
     if kind == "depth":
         return _too_deep(limits.depth)
     if kind == "text":
         return BadRequest(
-            f"{where} holds a string that takes more than {MOST_TEXT_BYTES} bytes of memory. One character beyond"
+            f"{where} holds a string that takes more than {MAX_TEXT_BYTES} bytes of memory. One character beyond"
             " U+FFFF, such as an emoji, makes every character of its string take four: send the text in several parts.",
             param=param,
             code="text_too_long",
@@ -242,7 +241,7 @@ def _too_much(kind: str, limits: JsonLimits, where: str, fix: str, param: str | 
 
 
 def _unreadable(body: bytes, text: str, max_depth: int) -> Portioned[BadRequest]:
-    """The answer to a body that is not JSON; ``text`` says why."""
+    """The error for a body that is not JSON; ``text`` is the parser's message."""
     if not body:
         return BadRequest("The body is empty; it must be a JSON object.", code="invalid_json")
     if "depth limit" in text:
@@ -319,10 +318,10 @@ def _check_messages(fields: dict[str, Any], limits: JsonLimits) -> Portioned[Non
 
 
 class _ArgumentsCheck:
-    """Counts what the arguments of all tool calls hold: JSON in strings, which is parsed as well, here and in engines.
+    """Counts the values in the arguments of all tool calls: JSON in strings, which gateway and engines parse.
 
     Args:
-        limits: What all of them may hold together; how deep they are nested does not matter here.
+        limits: Limits of all arguments together; the depth is not checked here.
     """
 
     def __init__(self, limits: JsonLimits) -> None:
@@ -331,7 +330,7 @@ class _ArgumentsCheck:
         self._looked_at = 0
 
     def check(self, message: int, calls: Any) -> Portioned[None]:
-        """Refuse the calls of a message if their arguments hold too much."""
+        """Refuse a message whose tool call arguments exceed the limits."""
         for number, call in enumerate(calls if isinstance(calls, list) else ()):
             function = call.get("function") if isinstance(call, dict) else None
             arguments = function.get("arguments") if isinstance(function, dict) else None
@@ -357,7 +356,7 @@ class _ArgumentsCheck:
             try:
                 counts = (yield from scanned(text, left)).counts
             except InvalidJson:
-                return  # engines take it for no arguments
+                return  # engines treat it as no arguments
         self._left = left._replace(
             containers=left.containers - counts.containers,
             members=left.members - counts.members,
@@ -377,9 +376,9 @@ def _check_prompt(fields: dict[str, Any]) -> Portioned[None]:
         )
     if prompt is not None and not isinstance(prompt, (str, list)):
         raise _wrong_type("prompt", "a string, a list of strings, or token ids")
-    if isinstance(prompt, list) and len(prompt) > _MOST_PROMPTS and not (yield from _are_ids(prompt)):
+    if isinstance(prompt, list) and len(prompt) > _MAX_PROMPTS and not (yield from _are_ids(prompt)):
         raise BadRequest(
-            f"`prompt` holds more than {_MOST_PROMPTS} prompts. Send them in several requests.",
+            f"`prompt` holds more than {_MAX_PROMPTS} prompts. Send them in several requests.",
             param="prompt",
             code="too_many_prompts",
         )

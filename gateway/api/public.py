@@ -26,10 +26,10 @@ _log = structlog.get_logger("gateway.api")
 
 
 class GenerationService(Protocol):
-    """What answers generation requests."""
+    """Answers generation requests."""
 
     async def serve(self, request: ChatRequest, sink: Sink, grant: Grant, trace: Trace | None) -> None:
-        """Answer one request that was admitted, or raise the ``GatewayError`` the client should be told."""
+        """Answer one admitted request, or raise the ``GatewayError`` to send to the client."""
         ...
 
 
@@ -37,17 +37,17 @@ class PublicApp:
     """The ASGI application of the public port.
 
     Args:
-        service: What answers generation requests.
-        gate: Who may ask, and how much.
-        catalog: What is served, for ``/v1/models`` and ``/readyz``.
-        observers: Whom to tell of requests that did not get as far as the service.
-        tracer: Who is told of requests on their way; None if nobody is.
+        service: Answers generation requests.
+        gate: Authenticates clients and enforces their limits.
+        catalog: The served models, for ``/v1/models`` and ``/readyz``.
+        observers: Get requests that were refused before the service.
+        tracer: Begins traces; None if tracing is off.
         cors: Which web pages may use the port.
         max_body_bytes: Largest body accepted.
-        max_sequences: Most sequences that one request may ask for.
-        limits: What a body may hold.
-        held: Bounds the memory that requests take.
-        turns: Where large bodies are parsed.
+        max_sequences: Maximum sequences of one request.
+        limits: Limits of a body's size and depth.
+        held: Limits the memory of requests.
+        turns: Runs the parsing of large bodies.
     """
 
     def __init__(
@@ -94,12 +94,12 @@ class PublicApp:
             await self.routes(scope, receive, send)
 
     def interrupt(self) -> None:
-        """The gateway has to stop: end every answer that is still open, in the API's own way."""
+        """Shutdown: end every open answer with an error in the API's format."""
         for sink in list(self._open):
             sink.interrupt()
 
     async def _preflight(self, scope: Scope, send: Send) -> None:
-        """Say whether a web page may send a request; needs no key, because browsers send none along."""
+        """Answer a CORS preflight. Needs no key, because browsers send none with it."""
         try:
             allowed = self.cors.preflight(scope["headers"])
         except GatewayError as error:
@@ -122,12 +122,12 @@ class PublicApp:
         try:
             grant = self._gate.admit(headers, peer, time.time(), time.monotonic())
             if trace is not None:
-                trace.lap("admission")
+                trace.end_stage("admission")
             _check_media(named, headers)
             share = self._held.share(grant.caller.tenant.id)
             request = await self._receive(scope, receive, endpoint, request_id=request_id, grant=grant, share=share)
             if trace is not None:
-                trace.lap("parse")
+                trace.end_stage("parse")
             sink = ClientSink(receive, send)
             self._open.add(sink)
             await self._service.serve(request, sink, grant, trace)
@@ -168,7 +168,7 @@ class PublicApp:
         grant: Grant,
         share: Share,
     ) -> ChatRequest:
-        """Read and parse a body, which ``share`` holds from when it arrives."""
+        """Read and parse a body, and account its memory in ``share``."""
         named = dict(scope["headers"])
         declared = declared_length(named.get(b"content-length", b""))
         body = await read_body(receive, declared, self._max_body_bytes, share.add)
@@ -206,9 +206,9 @@ def _check_media(named: dict[bytes, bytes], headers: Sequence[tuple[bytes, bytes
     declared = named.get(b"content-type", b"").decode("latin-1")
     kind = declared.partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        told = f"not {declared[:100]!r}" if declared else "and the header is missing"
+        found = f"not {declared[:100]!r}" if declared else "and the header is missing"
         raise UnsupportedMediaType(
-            f"The body must be sent with `content-type: application/json`, {told}.", code="unsupported_media_type"
+            f"The body must be sent with `content-type: application/json`, {found}.", code="unsupported_media_type"
         )
     if b"content-encoding" not in named:
         return

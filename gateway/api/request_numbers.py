@@ -1,4 +1,4 @@
-"""Limits of the numbers in a body that the gateway itself reckons with."""
+"""Limits of the numbers in a body that the gateway itself computes with."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _SIZES = ("max_tokens", "max_completion_tokens", "min_tokens", "truncate_prompt_
 
 
 def check_numbers(endpoint: Endpoint, fields: Mapping[str, Any], max_sequences: int) -> None:
-    """Refuse numbers that no engine can do anything with.
+    """Refuse numbers that no engine accepts.
 
     Raises:
         BadRequest: a number does not fit into 64 bits, or the request asks for more sequences than it may.

@@ -33,14 +33,14 @@ _log = structlog.get_logger("gateway.api")
 
 @dataclass(frozen=True, slots=True)
 class ServedCatalog:
-    """What is served.
+    """The served models and their state.
 
     Attributes:
         models: Ids of the models.
-        card: The engine's entry of a model, or None while no replica has told it.
+        card: The engine's entry of a model; None until a replica has reported it.
         ready: Whether a model has a replica that is up.
-        started_at: Unix seconds, for cards made here.
-        public: Whether anybody may see which models there are, as long as nobody has to say who they are.
+        started_at: Unix seconds, for entries made by the gateway.
+        public: Whether the models are listed without a key: in open mode.
         stopping: Whether the gateway is about to take no more requests.
     """
 
@@ -56,9 +56,9 @@ def build_routes(catalog: ServedCatalog, gate: Gate, observers: Sequence[Observe
     """The FastAPI application.
 
     Args:
-        catalog: What is served.
-        gate: Who may see it.
-        observers: Whom to tell of those who may not.
+        catalog: The served models.
+        gate: Authenticates clients.
+        observers: Get refused requests.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
 
@@ -67,7 +67,7 @@ def build_routes(catalog: ServedCatalog, gate: Gate, observers: Sequence[Observe
         try:
             caller = gate.identify(request.scope["headers"], peer, time.time())
         except GatewayError as error:
-            # The path as it is served: the one in the request may name a model of the client's invention.
+            # The path of the route: the request's path may contain any text as a model id.
             refusal = Refusal(_request_id(request), _MODELS, error.status, error.code, peer, error.caller)
             for observer in observers:
                 observer.on_refused(refusal)
@@ -116,7 +116,7 @@ def build_routes(catalog: ServedCatalog, gate: Gate, observers: Sequence[Observe
         )
 
     for endpoint in Endpoint:
-        # A POST never gets here. The route makes every other method a 405 that names POST.
+        # POST is handled before. The route answers every other method with a 405 that names POST.
         app.add_api_route(str(endpoint), _answered_elsewhere, methods=["POST"])
 
     serve_head(app)
@@ -129,7 +129,7 @@ async def _answered_elsewhere() -> Response:
 
 
 def _add_problem_handlers(app: FastAPI, observers: Sequence[Observer]) -> None:
-    """Answer every failure in the OpenAI error shape; paths and methods that are not served are counted and logged."""
+    """Answer every failure in the OpenAI error format; count and log paths and methods that are not served."""
 
     def _refuse(request: Request, error: GatewayError, extra: Mapping[str, str] | None = None) -> Response:
         refusal = refused_path(request.scope, error, _request_id(request))
@@ -143,14 +143,14 @@ def _add_problem_handlers(app: FastAPI, observers: Sequence[Observer]) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        # The header names the methods; without it this is a path that is not served.
+        # The header lists the methods; without it the path is not served.
         if error.status_code == 405:
             allowed = allowed_methods(error)
-            told = f"{_method(request.scope)} is not allowed here; use {allowed}."
-            return _refuse(request, MethodNotAllowed(told, code="method_not_allowed"), {"allow": allowed})
+            message = f"{_method(request.scope)} is not allowed here; use {allowed}."
+            return _refuse(request, MethodNotAllowed(message, code="method_not_allowed"), {"allow": allowed})
         if error.status_code == 404:
-            told = f"{_method(request.scope)} {shown_path(request.scope['path'])} is not served here. Use {_SERVED}."
-            return _refuse(request, NotFound(told, code="unknown_path"))
+            message = f"{_method(request.scope)} {shown_path(request.scope['path'])} is not served here. Use {_SERVED}."
+            return _refuse(request, NotFound(message, code="unknown_path"))
         raise error
 
     @app.exception_handler(Exception)
@@ -168,19 +168,19 @@ def refused_path(scope: MutableMapping[str, Any], error: GatewayError, request_i
 
 
 def _method(scope: MutableMapping[str, Any]) -> str:
-    """The method, which the HTTP parser takes from a list of its own; anything else is not shown."""
+    """The method, one of the HTTP parser's list."""
     return scope["method"] if scope["method"] in _METHODS_SHOWN else "OTHER"
 
 
 def request_id_of(header: bytes) -> RequestId:
-    """The client's ``x-request-id``, or a new one if it sent none that can be used."""
+    """The client's ``x-request-id``, or a new id if it sent none or an invalid one."""
     given = header.decode("latin-1")
-    usable = _REQUEST_ID.fullmatch(given) and not looks_like_key(given)  # ids stand in every log, the engine's too
+    usable = _REQUEST_ID.fullmatch(given) and not looks_like_key(given)  # the id appears in logs, the engine's included
     return RequestId(given if usable else secrets.token_hex(16))
 
 
 def _request_id(request: Request) -> RequestId:
-    """One id for whatever is told of a request, the answer and the logs alike."""
+    """The request's id, the same in the answer, logs and traces."""
     if not hasattr(request.state, "request_id"):
         request.state.request_id = request_id_of(request.headers.get("x-request-id", "").encode("latin-1"))
     request_id: RequestId = request.state.request_id

@@ -10,7 +10,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
-from gateway.config.redis_address import RedisAddress, RedisKind
+from gateway.config.state_settings import RedisAddress, RedisKind
 
 Client = Redis | RedisCluster
 

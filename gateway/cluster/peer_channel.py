@@ -19,7 +19,7 @@ from redis.asyncio.client import PubSub
 from gateway.cluster.connect import RedisConnections
 from gateway.cluster.redis_health import BACKEND, PAUSE_SECONDS, RedisHealth, is_ending
 from gateway.cluster.seal import Seal
-from gateway.config.redis_address import read_address
+from gateway.config.state_settings import read_address
 from gateway.core.ports import Replicated
 from gateway.tasks import TaskGroupOwner
 
@@ -171,7 +171,7 @@ class PeerChannel:
     def _encode_part(self, name: str, part: Replicated, now: float, *, everything: bool) -> bytes | None:
         """The payload of a part; None if it fails, so that the other parts and the heartbeat are still sent."""
         try:
-            return part.tell(now, everything=everything)
+            return part.encode_changes(now, everything=everything)
         except Exception:  # noqa: BLE001 - the part sends its full state again in a second
             self._on_error(BACKEND)
             if name not in self._logged_encode:
@@ -255,7 +255,7 @@ class PeerChannel:
         if part is None:
             return
         try:
-            part.heard(peer, payload, now)
+            part.receive(peer, payload, now)
         except Exception as error:  # noqa: BLE001 - perhaps of another version; other parts may still work
             self._on_error(BACKEND)
             if part_name not in self._logged_decode:

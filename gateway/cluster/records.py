@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from gateway.cluster.connect import RedisConnections
 from gateway.cluster.redis_health import BACKEND, RedisHealth
 from gateway.cluster.seal import Seal
-from gateway.config.redis_address import read_address
+from gateway.config.state_settings import read_address
 
 _THERE = "there"
 """Field that exists as long as the hash was not deleted."""

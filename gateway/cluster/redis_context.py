@@ -16,7 +16,7 @@ from gateway.cluster.connect import RedisConnections
 from gateway.cluster.redis_health import BACKEND, RedisHealth, is_ending
 from gateway.cluster.seal import Seal
 from gateway.cluster.writes import BackgroundWrites, PendingWrites, name_of
-from gateway.config.redis_address import read_address
+from gateway.config.state_settings import read_address
 from gateway.tasks import TaskGroupOwner
 
 _MAX_KEYS = 512

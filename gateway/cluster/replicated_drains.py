@@ -18,7 +18,7 @@ class ReplicatedDrains:
         self._drains = drains
         self._last_sent: list[DrainOrder] = []
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - no clock needed
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - no clock needed
         """See ``Replicated``."""
         orders = list(self._drains.orders())
         if orders == self._last_sent and not (everything and orders):
@@ -26,7 +26,7 @@ class ReplicatedDrains:
         self._last_sent = orders
         return msgspec.msgpack.encode(orders)
 
-    def heard(self, peer: str, message: bytes, now: float) -> None:  # noqa: ARG002
+    def receive(self, peer: str, message: bytes, now: float) -> None:  # noqa: ARG002
         """See ``Replicated``."""
         for order in _decoder.decode(message):
             self._drains.apply_order(order)

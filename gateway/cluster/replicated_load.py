@@ -27,7 +27,7 @@ class ReplicatedLoads:
         self._freed = freed
         self._last_sent: _Loads = []
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - no clock needed
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - no clock needed
         """See ``Replicated``."""
         loads = list(self._own())
         if loads == self._last_sent and not everything:
@@ -35,7 +35,7 @@ class ReplicatedLoads:
         self._last_sent = loads
         return msgspec.msgpack.encode(loads)
 
-    def heard(self, peer: str, message: bytes, now: float) -> None:  # noqa: ARG002
+    def receive(self, peer: str, message: bytes, now: float) -> None:  # noqa: ARG002
         """See ``Replicated``."""
         loads = {(name, rank): PeerLoad(*load) for name, rank, *load in _decoder.decode(message)}
         freed = set()

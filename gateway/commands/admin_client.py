@@ -1,4 +1,4 @@
-"""What the commands that talk to a running gateway have in common: its address, the token, and how failures are told.
+"""The client of commands that call a running gateway's admin port: address, token, and error messages.
 
 ``with AdminClient.from_arguments(args) as admin: admin.post("spaces/reset", {...})``. The token comes from a file or
 from the environment, never from the command line, where every user of the machine could read it in the process list.
@@ -26,11 +26,11 @@ _ANSWER_SECONDS = 60.0
 
 
 class AdminProblem(Exception):
-    """The gateway did not do what it was asked to.
+    """A call of the admin API failed.
 
     Attributes:
-        message: One line for the person at the terminal.
-        exit_code: What the command should end with.
+        message: One line for the terminal.
+        exit_code: The command's exit code.
     """
 
     exit_code = 1
@@ -46,7 +46,7 @@ class AdminRefused(AdminProblem):
     Attributes:
         status: HTTP status.
         code: The error's code; None without one.
-        param: Which part of the request is at fault; None if that is not said.
+        param: The field at fault; None if the error names none.
     """
 
     def __init__(self, status: int, message: str, code: str | None, param: str | None) -> None:
@@ -57,7 +57,7 @@ class AdminRefused(AdminProblem):
 
 
 class AdminNotReachable(AdminProblem):
-    """No gateway's admin port answers there, or what was given to reach it cannot be used."""
+    """No admin port answers at the URL, or URL or token are unusable."""
 
     exit_code = 2
 
@@ -81,8 +81,8 @@ class AdminClient:
 
     Args:
         url: The admin port's base URL.
-        token: Bearer token; None where none is asked for.
-        transport: Takes the requests instead of the network.
+        token: Bearer token; None without one.
+        transport: Replaces the network in tests.
 
     Raises:
         AdminNotReachable: it is no usable URL.
@@ -91,7 +91,7 @@ class AdminClient:
     def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None = None) -> None:
         self.url = _base_url(url)
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        # The environment's proxies and .netrc are left out: they would be handed the token, or replace it.
+        # Ignore proxies and .netrc of the environment: they would get the token, or replace it.
         self._http = httpx.Client(
             base_url=f"{self.url}/admin/api/",
             headers=headers,
@@ -103,7 +103,7 @@ class AdminClient:
 
     @classmethod
     def from_arguments(cls, args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Self:
-        """From what ``add_admin_arguments`` declared.
+        """A client from the arguments that ``add_admin_arguments`` declares.
 
         Raises:
             AdminNotReachable: the URL or the token cannot be used.
@@ -140,14 +140,14 @@ class AdminClient:
                 " its admin port (server.admin_host and server.admin_port)?"
             ) from error
         try:
-            told = answer.json()
+            document = answer.json()
         except ValueError:
-            told = None
-        if not isinstance(told, dict):
+            document = None
+        if not isinstance(document, dict):
             raise self._is_something_else(f"it answered {answer.status_code}, and not in JSON")
         if answer.is_success:
-            return told
-        problem = told.get("error")
+            return document
+        problem = document.get("error")
         if not isinstance(problem, dict) or not isinstance(problem.get("message"), str):
             raise self._is_something_else(f"it answered {answer.status_code} without saying why")
         code, param = problem.get("code"), problem.get("param")

@@ -37,9 +37,9 @@ from gateway.tokenize.local import LocalEncoder
 _DONE = 0
 _BAD_USAGE = 2
 _BUILT_IN = "builtin:demo"
-_MOST_BYTES = 256 * 1024 * 1024
+_MAX_BYTES = 256 * 1024 * 1024
 _NO_MODEL = "any"
-"""Stands for the model of a body that names none."""
+"""The model of a body that names none."""
 
 DESCRIPTION = """\
 Show what canonicalization does to a request: every rule's changes in their order, the tokens of
@@ -58,11 +58,11 @@ exit code: 0 shown, 2 bad usage, or FILE is no request"""
 
 
 class _Unusable(Exception):
-    """What somebody has to mend first."""
+    """A problem that prevents the trial; the message says how to fix it."""
 
 
 class _Rules(NamedTuple):
-    """By what the requests are changed, and how their tokens are counted."""
+    """The rules and the encoder of a trial."""
 
     settings: CanonSettings
     caller: Caller
@@ -112,9 +112,9 @@ def run(args: argparse.Namespace) -> int:
     except _Unusable as problem:
         print(problem, file=sys.stderr)
         return _BAD_USAGE
-    told = json.dumps(as_json(tried)) + "\n" if args.json else _report(tried)
+    text = json.dumps(as_json(tried)) + "\n" if args.json else _report(tried)
     try:
-        sys.stdout.write(told)
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:  # as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _report(tried: Tried) -> str:
-    """The report for people, in colours where it goes to a terminal."""
+    """The text report, coloured on a terminal."""
     console = Console(highlight=False)
     with console.capture() as report:
         for line, style in as_lines(tried):
@@ -169,9 +169,9 @@ def _bodies(file: str) -> list[tuple[str, dict[str, Any]]]:
     name = "standard input" if file == "-" else file
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as source:
-            content = source.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise _Unusable(f"{name}: larger than {_MOST_BYTES:,} bytes, the most that is read (take some of it)")
+            content = source.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise _Unusable(f"{name}: larger than {_MAX_BYTES:,} bytes, the most that is read (take some of it)")
         text = content.decode("utf-8-sig")
     except OSError as error:
         raise _Unusable(f"{name}: cannot be read: {error.strerror}") from None
@@ -231,9 +231,9 @@ def _model(settings: Settings, wanted: Any) -> ModelSettings:
         return settings.models[0]
     found = next((model for model in settings.models if model.id == wanted), None)
     if found is None:
-        told = "the request names no model" if wanted is None else f"the configuration has no model {wanted!r}"
+        problem = "the request names no model" if wanted is None else f"the configuration has no model {wanted!r}"
         known = ", ".join(model.id for model in settings.models)
-        raise _Unusable(f"prefix-gateway canon: {told}: choose with --model one of {known}")
+        raise _Unusable(f"prefix-gateway canon: {problem}: choose with --model one of {known}")
     return found
 
 
@@ -278,7 +278,7 @@ def _request(place: str, body: dict[str, Any], rules: _Rules, model: str | None)
 
 
 def _encoder(model: ModelSettings | None) -> tuple[LocalEncoder | None, str, list[str]]:
-    """What counts the tokens, its name, and what is to be said of that."""
+    """The encoder that counts tokens, its name, and notes for the report."""
     if model is None:
         note = (
             f"Tokens are counted with the built-in tokenizer ({_BUILT_IN}), and all rules have their default settings;"

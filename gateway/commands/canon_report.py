@@ -1,4 +1,4 @@
-"""What ``prefix-gateway canon`` shows: the report for people, and the same as one JSON document."""
+"""The report of ``prefix-gateway canon``: as text, and as a JSON document."""
 
 import difflib
 import json
@@ -17,25 +17,25 @@ _BOLD, _DIM, _OLD, _NEW = "bold", "dim", "red", "green"
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 _CHARS = re.compile(r"\\u[0-9a-f]{4}|\\.|.", re.DOTALL)
 _PART_SHOWN = 200
-"""Characters of a content part that is no text: pictures have megabytes."""
+"""Shown characters of a content part that is not text: images have megabytes."""
 
 Line = tuple[str, str]
-"""A line of the report and its style, as rich names styles; empty for none."""
+"""A line of the report and its style in the syntax of ``rich``; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What was tried, and how.
+    """The input and the results of a trial.
 
     Attributes:
         file: Where the requests come from.
-        model: Whose rules; empty if nobody says.
-        tenant: Likewise.
-        tokenizer: What counted the tokens; empty if nothing did.
+        model: Model whose rules are tried; may be empty.
+        tenant: Tenant whose rules are tried; may be empty.
+        tokenizer: The tokenizer that counted the tokens; empty without one.
         modes: Modes in the configuration; None without one.
-        rules: Those that were tried.
-        notes: What has to be known to read the figures.
-        turns: What came of each request.
+        rules: The rules that were tried.
+        notes: Notes on the figures.
+        turns: The result for each request.
     """
 
     file: str
@@ -49,7 +49,7 @@ class Tried:
 
 
 def as_json(tried: Tried) -> dict[str, Any]:
-    """All of it, JSON-ready."""
+    """The report, JSON-ready."""
     return {
         "file": tried.file,
         "model": tried.model or None,
@@ -96,9 +96,9 @@ def _step(step: TrialStep, modes: Mapping[RuleName, RuleMode] | None) -> dict[st
 
 
 def as_lines(tried: Tried) -> Iterator[Line]:
-    """The report for people."""
-    told = [tried.file, f"model {shown(tried.model)}" if tried.model else "", f"tenant {tried.tenant}"]
-    yield ", ".join(filter(None, told)), _BOLD
+    """The report as lines of text."""
+    heading = [tried.file, f"model {shown(tried.model)}" if tried.model else "", f"tenant {tried.tenant}"]
+    yield ", ".join(filter(None, heading)), _BOLD
     for note in tried.notes:
         yield from _wrapped(note, _DIM)
     left = [rule for rule in RuleName if rule not in tried.rules]
@@ -148,7 +148,7 @@ def _step_lines(step: TrialStep, modes: Mapping[RuleName, RuleMode] | None) -> I
 
 
 def _pieces(edit: Edit) -> Iterator[Line]:
-    """What stood there and what takes its place: texts as JSON strings, line by line; anything else as what differs."""
+    """The old and the new value: texts as JSON strings, line by line; other values as their differences."""
     if isinstance(edit.before, str) and isinstance(edit.after, str):
         # Composed and decomposed letters look alike.
         ascii_only = edit.rule is RuleName.UNICODE
@@ -176,7 +176,7 @@ def _quoted(text: str, *, ascii_only: bool) -> Iterator[str]:
 
 
 def _cut(text: str, width: int) -> Iterator[str]:
-    """A text in pieces that fit, no escape sequence torn apart."""
+    """Split a text into pieces that fit, but no escape sequence."""
     line = ""
     for char in _CHARS.findall(text):
         if len(line) + len(char) > width:
@@ -225,7 +225,7 @@ def _text(text: str) -> Iterator[Line]:
 
 
 def _table(turns: Sequence[Turn]) -> Iterator[Line]:
-    """What every prompt shares with the one before: as they came beside as they would go on."""
+    """Common prefix of each prompt with the one before, without and with the rules."""
     came = [(turn.same_before, turn.tokens_before) for turn in turns]
     goes_on = [(turn.same_after, turn.tokens_after) for turn in turns]
     yield "Tokens that are those of the turn before, from the first one on", _BOLD
@@ -239,7 +239,7 @@ def _table(turns: Sequence[Turn]) -> Iterator[Line]:
 
 
 def _new(sides: Sequence[tuple[int | None, int | None]]) -> str:
-    """How many tokens of all turns had to be computed."""
+    """Computed tokens of all turns."""
     if any(tokens is None for _, tokens in sides):
         return "not counted"
     return f"{sum((tokens or 0) - (same or 0) for same, tokens in sides):,} tokens in all turns"
@@ -269,7 +269,7 @@ def _wrapped(text: str, style: str = "", indent: str = "") -> Iterator[Line]:
 
 
 def shown(text: str) -> str:
-    """A text in which nothing is invisible or does anything to a terminal."""
+    """A text with invisible characters and terminal sequences escaped."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _code(char) for char in text)

@@ -1,4 +1,4 @@
-"""Tries canonicalization out on the turns of a conversation, rule by rule, as ``prefix-gateway canon`` shows it."""
+"""Applies canonicalization rules to the turns of a conversation one by one, for ``prefix-gateway canon``."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,11 +16,12 @@ from gateway.explain.reference.overlap import TOKEN_BYTES, common_tokens
 from gateway.tokenize.local import LocalEncoder
 
 HINTS = "hints"
-"""Stands in a rule's place for what other vendors' clients say to their caches, taken out as configured."""
+"""Name, in place of a rule's, of the removal of other vendors' cache hints."""
 
 _MEMORY_BYTES = 64 * 1024 * 1024
-_MOST_ENCODED = 2_000_000
-"""Tokens that may be encoded to work out the effect of each edit of a rule: each takes encoding the whole prompt."""
+_MAX_ENCODED = 2_000_000
+"""Limit of tokens that are encoded to measure the effect of a rule's single edits: each edit encodes the whole
+prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,10 @@ class TrialStep:
 
     Attributes:
         rule: Its name, or ``HINTS``.
-        edits: What it changed.
-        effects: By how many tokens each edit makes the prompt longer; None where that is not known.
-        tokens_before: Tokens of the prompt as the rule found it; None where they cannot be counted.
-        tokens_after: And as it left it.
+        edits: Its edits.
+        effects: Change of the prompt's length in tokens by each edit; None if unknown.
+        tokens_before: Tokens of the prompt before the rule; None without a tokenizer.
+        tokens_after: Tokens of the prompt after the rule.
     """
 
     rule: str
@@ -44,16 +45,17 @@ class TrialStep:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What became of one request.
+    """The result for one request.
 
     Attributes:
-        fields: The request as it would go on.
-        steps: What was changed, in order; rules that changed nothing are left out.
-        tokens_before: Tokens of the prompt as it came; None where they cannot be counted.
-        tokens_after: And as it would go on.
-        same_before: Tokens from the first on that are those of the turn before, both as they came; None for the first.
-        same_after: And both as they would go on.
-        context_lost: Whether blocks of earlier turns would have been put back, but were not known.
+        fields: The changed request.
+        steps: Results of the rules that changed it, in order.
+        tokens_before: Tokens of the original prompt; None without a tokenizer.
+        tokens_after: Tokens of the changed prompt.
+        same_before: Common prefix of the original prompts of this turn and the one before, in tokens; None for the
+            first turn.
+        same_after: Common prefix of the changed prompts.
+        context_lost: Whether blocks of earlier turns could not be restored.
         cut_messages: Messages left out of a conversation that became too long.
     """
 
@@ -72,9 +74,9 @@ class Trial:
 
     Args:
         rules: All rules.
-        names: Those to be tried.
-        settings: What the rules were built from.
-        encoder: Counts tokens; None if nobody can.
+        names: The rules to try.
+        settings: The settings of the rules.
+        encoder: Counts tokens; None without a tokenizer.
         now: Unix seconds, for all turns.
         context_limit: Most tokens of prompt and answer the model takes; 0 if unknown.
     """
@@ -135,7 +137,7 @@ class Trial:
     def _effects(
         self, endpoint: Endpoint, fields: Fields, edits: Sequence[Edit], tokens: int | None
     ) -> list[int | None]:
-        if tokens is None or tokens * len(edits) > _MOST_ENCODED:
+        if tokens is None or tokens * len(edits) > _MAX_ENCODED:
             return [None] * len(edits)
         counts = [_tokens(self._ids(endpoint, applied(fields, edits[:n]))) for n in range(len(edits) + 1)]
         return [None if before is None or after is None else after - before for before, after in pairwise(counts)]

@@ -1,4 +1,4 @@
-"""``prefix-gateway key``: make an API key or an admin token, and what stands for it in the configuration."""
+"""``prefix-gateway key``: makes an API key or an admin token, and its entry for the configuration."""
 
 import argparse
 import json

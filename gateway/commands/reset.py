@@ -1,4 +1,4 @@
-"""``prefix-gateway reset``: end the lives of prefix spaces, so that nothing cached for them is ever used again."""
+"""``prefix-gateway reset``: ends the epochs of prefix spaces, so that their cached blocks become unreachable."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from gateway.commands.admin_client import (
 _DONE = 0
 _NOT_DONE = 1
 _USAGE = 2
-_MOST_SHOWN = 50
+_MAX_SHOWN = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,10 +70,10 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"reset": len(ended), "spaces": ended}))
         return _DONE
     print(f"{len(ended)} prefix {'space' if len(ended) == 1 else 'spaces'} reset")
-    for space in ended[:_MOST_SHOWN]:
+    for space in ended[:_MAX_SHOWN]:
         print("  " + "  ".join(f"{name}={_plain(value)}" for name, value in space.items() if value))
-    if len(ended) > _MOST_SHOWN:
-        print(f"  and {len(ended) - _MOST_SHOWN} more (--json lists all)")
+    if len(ended) > _MAX_SHOWN:
+        print(f"  and {len(ended) - _MAX_SHOWN} more (--json lists all)")
     return _DONE
 
 

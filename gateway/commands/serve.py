@@ -1,4 +1,4 @@
-"""``prefix-gateway serve``."""
+"""``prefix-gateway serve``: runs the gateway."""
 
 import argparse
 import signal
@@ -9,10 +9,10 @@ from types import FrameType
 from gateway.core.errors import ConfigInvalid
 from gateway.server.forced_end import ForcedEnd, end_process
 
-_MOST_WORKERS = 64
+_MAX_WORKERS = 64
 
 _START_ENDS_SECONDS = 1.0
-"""How long the end of a gateway that is still starting may take."""
+"""Seconds that the end of a gateway that is still starting may take."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    # In a container it has process id 1, and is not ended by what it has no handler for.
+    # Process 1 of a container ignores signals without a handler.
     signal.signal(signal.SIGTERM, _end_before_it_serves)
     from gateway.config.settings import load_settings
     from gateway.telemetry import configure_logs
@@ -74,12 +74,12 @@ class _Ended(SystemExit):
 
 
 def _end_before_it_serves(number: int, _frame: FrameType | None) -> None:
-    """Until the process serves, there is nothing to be brought to an end; a serving one replaces this handler."""
+    """Exit at once: nothing is served yet. The serving process replaces this handler."""
     ForcedEnd(_START_ENDS_SECONDS, 128 + number)
     raise _Ended(128 + number)
 
 
 def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST_WORKERS):
-        raise argparse.ArgumentTypeError(f"expected a number from 1 to {_MOST_WORKERS}, got {text!r}")
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_WORKERS):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to {_MAX_WORKERS}, got {text!r}")
     return int(text)

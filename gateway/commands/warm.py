@@ -1,4 +1,4 @@
-"""``prefix-gateway warm FILE``: have a running gateway put declared prefixes into the engines' caches."""
+"""``prefix-gateway warm FILE``: has a running gateway send declared prefixes to the engines."""
 
 import argparse
 import json
@@ -28,10 +28,10 @@ _INTERRUPTED = 130
 
 _LOOK_SECONDS = 0.5
 _LINE_SECONDS = 5.0
-"""Between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress without a terminal."""
 
 _LOST_LOOKS = 3
-"""Looks in a row that may find nobody before the last one; then the gateway counts as gone."""
+"""Consecutive failed polls after which the gateway counts as gone."""
 
 _IN_PREFIX = re.compile(r"prefixes\[(\d+)\](.*)", re.DOTALL)
 _PART = re.compile(r"\[(\d+)\]|\.([^.\[]+)")
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Watch:
-    """Follows a job to its end."""
+    """Follows a job until it ends."""
 
     def __init__(self, admin: AdminClient, file: PrefixFile, job: Mapping[str, Any], *, as_json: bool) -> None:
         self._admin = admin
@@ -112,12 +112,12 @@ class _Watch:
             self._finish(f"Not watched any more; the job goes on: {self._where()}")
             return _INTERRUPTED
         except AdminRefused as refused:
-            told = (
+            reason = (
                 "the gateway does not know the job any more: it was restarted"
                 if refused.status == 404
                 else str(refused)
             )
-            self._finish(f"{told}. Not everything may have been sent.")
+            self._finish(f"{reason}. Not everything may have been sent.")
             return _SOME_FAILED
         except AdminNotReachable as problem:
             self._finish(f"{problem.message} The job went on as long as the gateway did: {self._where()}")
@@ -164,7 +164,7 @@ class _Watch:
         )
 
     def _finish(self, message: str) -> None:
-        """End the progress, tell what there is to tell, and print the job where that was asked for."""
+        """End the progress, print the message, and print the job if requested."""
         if self._terminal and self._told is not None:
             print("\r\x1b[K", end="", file=sys.stderr)
         if message:
@@ -182,7 +182,7 @@ def _refused(message: str) -> int:
 
 
 def _worded(refused: AdminRefused, file: PrefixFile) -> str:
-    """What the gateway does not like, at its place in the file if it is there."""
+    """The gateway's error, with its line in the file if it is there."""
     message = refused.message.removeprefix(f"{refused.param}: ")
     found = _IN_PREFIX.fullmatch(refused.param or "")
     if found is None:

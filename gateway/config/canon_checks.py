@@ -1,18 +1,18 @@
-"""Mistakes in the settings of canonicalization that no single entry shows."""
+"""Checks of canonicalization settings across entries."""
 
 from collections.abc import Collection, Iterator, Sequence
 
 from gateway.config.canon_settings import CanonSettings
 
 Mistake = tuple[tuple[str | int, ...], str]
-"""Where it stands, from the top of the file, and what is wrong with its fix."""
+"""Location from the top of the file, and the problem with its fix."""
 
 
 def canon_mistakes(canon: CanonSettings, models: Collection[str]) -> Iterator[Mistake]:
-    """What is wrong with the entries together, or with what stands elsewhere in the file.
+    """Mistakes in the combination of entries, or with other parts of the file.
 
     Args:
-        canon: The file's, each entry valid by itself.
+        canon: The settings, each entry valid on its own.
         models: Ids of all models.
     """
     suffix = canon.dynamic_suffix

@@ -64,8 +64,8 @@ class OwnPatternSettings(BaseModel):
     `^` and `$` match at every line. A text in which it takes too long is left as it is."""
 
     replacement: str = ""
-    """What takes its place, as it stands here; empty takes it out. Unlike all other rules this one loses text: what it
-    finds is not told to the model any more."""
+    """The literal replacement; empty removes the match. Unlike all other rules this one loses text: the model does not
+    see the match any more."""
 
     roles: tuple[Literal["system", "developer", "user", "tool"], ...] = ("system", "developer")
     """In whose messages it is searched."""
@@ -87,8 +87,8 @@ class SlotSettings(BaseModel):
 
     varies: Literal["conversation", "request"] = "conversation"
     """Whether it is the same in all turns of a conversation (a customer's name) or another one in every request (a
-    ticket number that counts up). What belongs to a conversation is put back only where it is the same: nobody finds
-    another customer's name in an earlier turn."""
+    ticket number that counts up). A value of a conversation is restored only where it is the same, so that no
+    earlier turn gets another customer's name."""
 
     models: tuple[str, ...] = ()
     """For which models; empty for all."""
@@ -157,12 +157,12 @@ class HistoryTrimSettings(BaseModel):
 
     step: float = Field(default=0.3, ge=0.05, le=0.8)
     """Share of it that goes at a time: the front stays where it is until as much has come again. Too small: every few
-    turns the whole prompt is computed anew; too large: more is forgotten than needs be."""
+    turns the whole prompt is computed again; too large: more is forgotten than needs be."""
 
 
 class CanonSettings(BaseModel):
-    """Prompts changed so that what repeats stands in front of what varies. Each rule is `off`, `observe` (nothing is
-    changed; what it would save is worked out beside the gateway and shown) or `apply`. A tenant's modes
+    """Changes to prompts that put repeated text in front of varying text. Each rule is `off`, `observe` (nothing is
+    changed; what it would save is computed by the explain worker and shown) or `apply`. A tenant's modes
     (`tenants[].canon`) go before a route's, those before a model's (`models[].canon`), and those before `rules`."""
 
     model_config = _STRICT
@@ -188,16 +188,16 @@ class CanonSettings(BaseModel):
     """Patterns of your own: the rule `pattern`."""
 
     prompt_cache_key: Literal["pass", "strip"] = "pass"
-    """What becomes of OpenAI's `prompt_cache_key`. Requests with the same one go to the same replica where nothing else
+    """The use of OpenAI's `prompt_cache_key`. Requests with the same one go to the same replica where nothing else
     decides, as with `x-session-id`. `pass`: the engine gets it, too; `strip`: it does not."""
 
     cache_control: Literal["pass", "strip"] = "pass"
-    """What becomes of Anthropic's `cache_control` in messages, content parts and tools. `strip` takes it out: some chat
-    templates print tools as they come, and a mark that moves from turn to turn is then a difference."""
+    """The treatment of Anthropic's `cache_control` in messages, content parts and tools. `strip` takes it out: some
+    chat templates print tools as they come, and a mark that moves from turn to turn is then a difference."""
 
     billing_header: Literal["pass", "strip"] = "pass"
-    """What becomes of lines such as `x-anthropic-billing-header: ...` that coding assistants put in front of the system
-    prompt, with another value in every request. `strip` takes them out; where they pass, `dynamic-suffix` moves
+    """The treatment of lines such as `x-anthropic-billing-header: ...` that coding assistants put in front of the
+    system prompt, with another value in every request. `strip` takes them out; where they pass, `dynamic-suffix` moves
     them."""
 
     memory_mib: int = Field(default=64, ge=1, le=65536)

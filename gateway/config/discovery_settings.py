@@ -9,10 +9,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, f
 from gateway.config.replica_settings import event_source, header_secret, region_name, replay_source
 
 ZONE = "zone"
-"""Value of ``template.region`` that stands for the zone that Kubernetes tells of each replica."""
+"""Value of ``template.region``: the zone that Kubernetes reports for each replica."""
 
 HOST = "{host}"
-"""What stands for the replica's host in ``template.events`` and ``template.replay``."""
+"""Placeholder for the replica's host in ``template.events`` and ``template.replay``."""
 
 _STRICT = ConfigDict(
     frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
@@ -141,8 +141,8 @@ class FileSettings(BaseModel):
     model_config = _STRICT
 
     path: Path
-    """The file: YAML with a list as in `replicas`, variables and secret files included. Write it anew beside its place
-    and move it there, so that nobody reads half of it. A relative path starts at the working directory."""
+    """The file: YAML with a list as in `replicas`, variables and secret files included. Write a new file beside it
+    and move it there, so that it is never read half-written. A relative path starts at the working directory."""
 
 
 class TemplateSettings(BaseModel):
@@ -154,13 +154,13 @@ class TemplateSettings(BaseModel):
     """As in `replicas`."""
 
     region: str = ""
-    """As in `replicas`; `zone` stands for the zone that Kubernetes tells of a pod's node."""
+    """As in `replicas`; `zone` is replaced by the zone of the pod's node in Kubernetes."""
 
     events: str = "auto"
-    """As in `replicas`; in an address, `{host}` stands for the replica's: `tcp://{host}:5557`."""
+    """As in `replicas`; in an address, `{host}` is replaced by the replica's: `tcp://{host}:5557`."""
 
     replay: str | None = None
-    """As in `replicas`; in an address, `{host}` stands for the replica's."""
+    """As in `replicas`; in an address, `{host}` is replaced by the replica's."""
 
     @field_validator("api_key")
     @classmethod
@@ -205,7 +205,7 @@ class DiscoverSettings(BaseModel):
 
     empty_after_seconds: float = Field(default=30, ge=0)
     """How long a source has to say that there is no replica (any more) until that is believed. Too small: a name server
-    or a service that is being set up anew takes everything away; too large: requests to replicas that are all gone fail
+    or a service that is being set up again removes all replicas; too large: requests to replicas that are all gone fail
     one by one and not at once."""
 
     @property

@@ -1,10 +1,10 @@
-"""Settings of the explanation of tokens that were computed again."""
+"""Settings of explanations: why prompt tokens were computed again."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class ExplainSettings(BaseModel):
-    """Why prompt tokens had to be computed again: worked out in a process of its own beside the gateway."""
+    """Why prompt tokens had to be computed again; computed by the explain worker, a process beside the gateway."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
@@ -27,14 +27,14 @@ class ExplainSettings(BaseModel):
 
     reference_mib: int = Field(default=128, ge=1, le=65_536)
     """MiB of earlier prompts, text and token ids, that later ones are compared with. They are in the memory of the
-    explaining process only. Too small: conversations whose turns are far apart find nothing to be compared with, and
-    what changed in them is not told."""
+    explain worker only. Too small: conversations whose turns are far apart find nothing to be compared with, and
+    their changes are not reported."""
 
     reference_ttl_seconds: float = Field(default=3600, gt=0)
     """Seconds after which an earlier prompt is forgotten, text and tokens."""
 
     seen_blocks: int = Field(default=1_000_000, ge=1000, le=100_000_000)
-    """Cache blocks remembered as computed before, so that what was evicted or lost can be told from what is new; 48
+    """Cache blocks remembered as computed before, so that evicted or lost blocks can be distinguished from new ones; 48
     to 96 bytes each. Too small: tokens that were evicted long ago count as new."""
 
     gpu_hour_price: float | None = Field(default=None, ge=0)

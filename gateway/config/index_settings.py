@@ -1,4 +1,4 @@
-"""Settings of the index: what is believed to be in which replica's cache."""
+"""Settings of the prefix index: the expected content of the replicas' caches."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,12 +16,13 @@ class IndexSettings(BaseModel):
     spreads, and every replica computes the same prefix."""
 
     default_blocks: int = Field(default=16384, ge=1)
-    """Cache capacity of a replica in blocks, until its metrics tell the real one. 16384 blocks of 16 tokens take 32 GiB
-    with Llama 3.1 8B. Too small: prefixes are forgotten that the replica still holds; too large: warm answers are
+    """Cache capacity of a replica in blocks, until its metrics report the real one. 16384 blocks of 16 tokens take 32
+    GiB with Llama 3.1 8B. Too small: prefixes are forgotten that the replica still holds; too large: warm answers are
     promised that do not come, until answers correct it."""
 
     default_block_size: int = Field(default=16, ge=1)
-    """Tokens per cache block, until the replica's metrics tell the real one. 16 is vLLM's default on GPUs. Too small or
+    """Tokens per cache block, until the replica's metrics report the real one. 16 is vLLM's default on GPUs. Too small
+    or
     too large: the predicted cached tokens are off by up to a block."""
 
     max_reply_bytes: int = Field(default=262144, ge=0)
@@ -30,7 +31,7 @@ class IndexSettings(BaseModel):
     longer reply is predicted to be colder than it is. 0 keeps none."""
 
     cpu_worth: float = Field(default=0.8, ge=0, le=1)
-    """What a cached token in the engine's CPU memory is worth against one in the GPU's, where KV events tell of such: 1
+    """Value of a cached token in the engine's CPU memory relative to one in the GPU's, if KV events report it: 1
     minus the time to fetch it, as a share of the time to compute it. Too small: prefixes are computed elsewhere that
     could have been fetched; too large: fetching is taken for nothing."""
 

@@ -1,4 +1,4 @@
-"""Settings of the ingest: KV events from the engines."""
+"""Settings of the KV event feeds of the engines."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,12 +12,12 @@ class IngestSettings(BaseModel):
 
     silent_after_seconds: float = Field(default=5, gt=0)
     """Seconds after which a replica whose events should come and do not (no connection to its event socket, or requests
-    computed and nothing told) is reported and its cache is predicted instead. Too small: an engine that is busy with a
+    computed and no events) is reported and its cache is predicted instead. Too small: an engine that is busy with a
     very long prompt is reported; too large: wrong predictions go unnoticed."""
 
     replay_timeout_seconds: float = Field(default=3, gt=0)
     """Seconds without a message after which a replay of past events counts as failed. Engines answer from a buffer in
-    milliseconds. Too small: a busy engine's history is given up, and what it holds has to be learned anew."""
+    milliseconds. Too small: a busy engine's history is given up, and its holdings have to be learned again."""
 
     probe_seconds: float = Field(default=5, gt=0)
     """Seconds without events after which the engine is asked whether any were missed (one small message, where it has a
@@ -26,5 +26,6 @@ class IngestSettings(BaseModel):
 
     max_batch_mib: int = Field(default=16, ge=1, le=1024)
     """Largest event batch that is taken from a replica, in MiB. A scheduler step of an engine makes some KiB, and a few
-    MiB where it evicts a lot. A larger batch breaks the connection, and what the replica's events have told is learned
-    anew. Too small: replicas with huge steps are never followed; too large: a broken engine can fill the memory."""
+    MiB where it evicts a lot. A larger batch breaks the connection, and the blocks known from the replica's events are
+    learned again. Too small: replicas with huge steps are never followed; too large: a broken engine can fill the
+    memory."""

@@ -8,7 +8,7 @@ ANYBODY = "*"
 """Id of the entry for all tenants that have none of their own; among a key's scopes, any scope."""
 
 DEFAULT_TENANT = "default"
-"""Id of the tenant of every request where nobody has to say who they are."""
+"""Id of the tenant of all requests in open mode."""
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _SHOWN_CHARS = 20
@@ -23,7 +23,7 @@ def check_name(text: str) -> str:
     """The text itself.
 
     Raises:
-        ValueError: It is no name.
+        ValueError: It is not a valid name.
     """
     if not is_name(text):
         raise ValueError("expected a name of 1 to 64 characters out of A-Z a-z 0-9 . _ : -")
@@ -36,7 +36,7 @@ def check_name_or_any(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """A stranger's text, quoted and escaped, for an error's message.
+    """A client's text, quoted and escaped, for an error message.
 
     Short enough that a key, sent where a name is expected, cannot be put together from it.
     """

@@ -1,4 +1,4 @@
-r"""Regular expressions of the operator's, searched by RE2: the time grows with the text, whatever the pattern.
+r"""Regular expressions from the configuration, searched by RE2 in time linear in the text for any pattern.
 
 The syntax is RE2's (https://github.com/google/re2/wiki/Syntax), which is most of Python's without look-around and
 back-references; ``^`` and ``$`` match at every line. As in Python, and other than in RE2, ``\d``, ``\w`` and ``\s``
@@ -19,15 +19,15 @@ from typing import NamedTuple
 import re2
 
 _MAX_MEMORY_BYTES = 8 * 1024 * 1024
-"""For each pattern; a larger one is refused."""
+"""Memory limit of each pattern; a larger one is refused."""
 
 _REACH_BYTES = 64 * 1024
-"""What stands this far behind a match has no say in how long it is."""
+"""Characters this far behind a match do not affect its length."""
 
 _WINDOW_BYTES = 2 * _REACH_BYTES
 _SECONDS = 0.1
 _SECONDS_PER_MIB = 1.0
-_MOST_SECONDS = 5.0
+_MAX_SECONDS = 5.0
 """CPU time for a text. RE2 takes 3 ms a MiB, and a second or more where it has to fall back."""
 
 _DIGIT, _WORD = r"\p{Nd}", r"\p{L}\p{N}_"
@@ -92,7 +92,7 @@ class OwnRegex:
         cpu_seconds: CPU time that the calling thread has taken.
 
     Raises:
-        ValueError: it is none, or one that is not offered; the message says why.
+        ValueError: it is invalid or unsupported; the message says why.
     """
 
     def __init__(self, regex: str, cpu_seconds: Callable[[], float] = time.thread_time) -> None:
@@ -121,7 +121,7 @@ class OwnRegex:
             TooSlow: it takes too long. What was found until then is not all.
         """
         data = text.encode("utf-8", "surrogatepass")
-        until = self._cpu_seconds() + min(_SECONDS + _SECONDS_PER_MIB * len(data) / 2**20, _MOST_SECONDS)
+        until = self._cpu_seconds() + min(_SECONDS + _SECONDS_PER_MIB * len(data) / 2**20, _MAX_SECONDS)
         characters = _Characters(data, ascii_only=len(data) == len(text))
         for match in self._matches(data, until):
             start = characters.at(match.start())

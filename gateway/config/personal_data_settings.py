@@ -52,20 +52,21 @@ class PatternSettings(BaseModel):
 
 class PersonalDataSettings(BaseModel):
     """Personal data in the leading messages of prompts (those before the first one of the user), which many requests
-    may share: what is looked for, and what becomes of it. It is told by kind and position, never by its text."""
+    may share: which kinds are searched, and what is done with them. Findings are reported by kind and position, never
+        by text."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
     )
 
     mode: Literal["off", "report", "mask", "block"] = "report"
-    """What becomes of it, unless `tenants[].personal_data` says otherwise. `off`: it is not looked for. `report`: it is
-    counted and shown, after the answer, and the request goes on as it came. `mask`: reported, and replaced by its kind
-    in brackets (`[email]`) before the request goes on. `block`: reported, and the request is refused with 400 and code
-    `personal_data_in_prefix`. Looked at is the text of the messages before the first one with the role `user` (content,
-    name, reasoning, refusal); tools, tool calls, `documents`, template arguments and media are not. The prompt of
-    `/v1/completions` is reported only, also with `mask` and `block`: it holds the user's own words. If the search
-    itself fails, a request that should be masked or blocked is answered with 500 and does not go on."""
+    """The action on findings, unless `tenants[].personal_data` says otherwise. `off`: it is not looked for. `report`:
+    it is counted and shown, after the answer, and the request is sent unchanged. `mask`: reported, and replaced by its
+    kind in brackets (`[email]`) before the request is sent. `block`: reported, and the request is refused with 400 and
+    code `personal_data_in_prefix`. Looked at is the text of the messages before the first one with the role `user`
+    (content, name, reasoning, refusal); tools, tool calls, `documents`, template arguments and media are not. The
+    prompt of `/v1/completions` is reported only, also with `mask` and `block`: it holds the user's own words. If the
+    search itself fails, a request that should be masked or blocked is answered with 500 and does not go on."""
 
     kinds: tuple[BuiltInKind, ...] = (
         "email",
@@ -85,7 +86,7 @@ class PersonalDataSettings(BaseModel):
 
     shared_by: int = Field(default=3, ge=1, le=100)
     """Conversations whose prompts must begin with the same text, up to the end of what was found, before it counts as
-    standing in a shared prefix. A conversation is told by `x-session-id`, else by everything up to its first user
+    standing in a shared prefix. A conversation is identified by `x-session-id`, else by everything up to its first user
     message. Too small: what one user has in two windows is called shared; too large: a rare shared prompt is not."""
 
     max_characters: int = Field(default=500_000, ge=1000)

@@ -1,4 +1,4 @@
-"""Settings of the relay: connections to the replicas, their health, and what happens when they fail."""
+"""Settings of the proxy (`relay`): connections to the replicas, their health, and what happens when they fail."""
 
 from pydantic import BaseModel, ConfigDict, Field
 

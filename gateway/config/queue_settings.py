@@ -1,4 +1,4 @@
-"""Settings of the queue: what waits in the gateway for a replica that has time."""
+"""Settings of the queue: requests that wait in the gateway while all replicas are busy."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -19,7 +19,7 @@ class QueueSettings(BaseModel):
     max_requests: int = Field(default=1000, ge=1, le=10_000)
     """Most requests that wait for one model. One more, and the newest of the tenant with the most waiting, measured by
     its `share`, is answered with 429. Their bodies are held in memory. Too small: short peaks are refused that could
-    have been served; too large: requests wait that nobody wants answered any more."""
+    have been served; too large: requests wait whose clients have given up."""
 
     max_seconds: float = Field(default=60, ge=0, le=3600)
     """Longest time that a request waits; then it is answered with 429. 0: none waits, all are sent at once, and the

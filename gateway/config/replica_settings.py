@@ -1,4 +1,4 @@
-"""Settings of one replica, wherever they come from."""
+"""Settings of one replica, from the file or from discovery."""
 
 import re
 from typing import Any
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 
 class ReplicaSettings(BaseModel):
-    """One engine process that serves the model. A plain URL stands for a replica with nothing but a `url`."""
+    """One engine process that serves the model. A plain URL is short for a replica with only a `url`."""
 
     model_config = _STRICT
 
@@ -42,11 +42,11 @@ class ReplicaSettings(BaseModel):
     the two says so."""
 
     events: str = "auto"
-    """Where the engine publishes its KV events, by which the gateway knows what its cache holds. `auto` asks the engine
-    (`GET /kv_event_sources` of vLLM, `GET /server_info` of SGLang), and connects to TCP ports of the host in `url`
-    only; an address such as `tcp://vllm-0:5557` is for engines that do not tell, or that publish on another host; `off`
-    predicts the cache from what was sent. With data parallelism, give the address of rank 0: rank r publishes on the
-    port plus r."""
+    """Where the engine publishes its KV events, from which the gateway learns what its cache holds. `auto` asks the
+    engine (`GET /kv_event_sources` of vLLM, `GET /server_info` of SGLang), and connects to TCP ports of the host in
+    `url` only; an address such as `tcp://vllm-0:5557` is for engines that do not tell, or that publish on another host;
+    `off` predicts the cache from what was sent. With data parallelism, give the address of rank 0: rank r publishes on
+    the port plus r."""
 
     replay: str | None = None
     """Where past KV events can be asked for, such as `tcp://vllm-0:5657`. Only beside an address in `events`; with

@@ -1,4 +1,4 @@
-"""Settings of the HTTP front: where the gateway listens, and what it accepts."""
+"""Settings of the HTTP server: where the gateway listens, and the limits of requests."""
 
 import ipaddress
 import re
@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, fi
 
 from gateway.core.api_keys import hash_key, parse_expiry, parse_hash
 from gateway.core.json_portions import JsonLimits
-from gateway.core.numbers import MOST_SEQUENCES
+from gateway.core.numbers import MAX_SEQUENCES
 
-_MOST_CONTAINERS = 100_000
+_MAX_CONTAINERS = 100_000
 """Objects and lists in a body. A long conversation with tools has some thousands; 16 MiB could hold millions."""
 
 ANY_ORIGIN = "*"
-"""The entry of ``server.cors_origins`` that stands for every origin."""
+"""The entry of ``server.cors_origins`` for every origin."""
 
 _TOKEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _TAKEN_ID = "admin_token"
@@ -42,7 +42,7 @@ class AdminTokenSettings(BaseModel):
 
     hash: SecretStr
     """Hash of the token, `sha256:` and 64 hex digits, as `prefix-gateway key --admin` prints it beside the token. The
-    token itself stands nowhere in the configuration, so that reading the file lets nobody in."""
+    configuration never holds the token itself, so reading the file gives no access."""
 
     role: Literal["read", "operate"] = "read"
     """What it may do. `read`: look at everything (metrics, replicas, spaces, configuration), as a dashboard needs;
@@ -51,7 +51,7 @@ class AdminTokenSettings(BaseModel):
     expires: str | None = None
     """When the token stops being valid: a date (`2027-01-31`, the last day on which it is valid, in UTC) or a time
     (`2027-01-31T12:00:00Z`, in UTC if it names no zone). Null: never. Too near: dashboards go dark before they have the
-    next token; too far or never: a token that got lost stays of use to whoever found it."""
+    next token; too far or never: a lost token stays valid for its finder."""
 
     @model_validator(mode="before")
     @classmethod
@@ -136,7 +136,7 @@ class ServerSettings(BaseModel):
     (scheme, host, and the port if it is not the scheme's own), or `*` alone for every page. Empty: none; browsers then
     block such requests, and other clients notice nothing. Pages authenticate with a key that they send themselves:
     cookies are never allowed. Where no keys are configured, every page of a listed origin, and with `*` every page that
-    somebody on this network opens, can use the models."""
+    is opened on this network, can use the models."""
 
     max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1, le=1024**3)
     """Largest request body, in bytes; a larger one is answered with 413. 16 MiB holds a prompt of a million tokens, and
@@ -151,7 +151,7 @@ class ServerSettings(BaseModel):
     """Deepest nesting of a request body, in levels; a deeper one is answered with 400. Real requests stay below 20,
     tool schemas included. Too small: requests with nested tool schemas are refused."""
 
-    max_sequences: int = Field(default=MOST_SEQUENCES, ge=1, le=MOST_SEQUENCES)
+    max_sequences: int = Field(default=MAX_SEQUENCES, ge=1, le=MAX_SEQUENCES)
     """Sequences that one request may ask for: its choices (`n`, `best_of`) times its prompts; more are answered with
     400. 16384 is vLLM's own limit of `n`. An engine computes each of them as a request of its own, in front of those
     that come later. Too small: batches of prompts and large `n` are refused; too large: one request can hold up a
@@ -206,7 +206,7 @@ class ServerSettings(BaseModel):
     @property
     def json_limits(self) -> JsonLimits:
         """What a request body may hold."""
-        return JsonLimits(self.max_json_depth, _MOST_CONTAINERS, self.max_json_members, self.max_json_values)
+        return JsonLimits(self.max_json_depth, _MAX_CONTAINERS, self.max_json_members, self.max_json_values)
 
     @field_validator("host", "admin_host")
     @classmethod

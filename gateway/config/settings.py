@@ -1,4 +1,4 @@
-"""All settings of the gateway: the rooms' own, and the models with their replicas."""
+"""All settings of the gateway: one section per package, and the models with their replicas."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -143,10 +143,10 @@ class Settings(BaseModel):
     """The models, one at least."""
 
     admission: AdmissionSettings = AdmissionSettings()
-    """Who is let in."""
+    """Authentication of clients."""
 
     tenants: tuple[TenantSettings, ...] = ()
-    """Whose requests are kept apart, with their keys and limits. Empty: everybody is tenant `default`."""
+    """The tenants, with their keys and limits. Empty: all requests belong to tenant `default`."""
 
     spaces: SpacesSettings = SpacesSettings()
     """Who shares cached prefixes with whom, and for how long."""
@@ -155,7 +155,7 @@ class Settings(BaseModel):
     """Personal data in the leading messages of prompts."""
 
     canon: CanonSettings = CanonSettings()
-    """What repeats in prompts, put in front of what varies."""
+    """Canonicalization of prompts."""
 
     explain: ExplainSettings = ExplainSettings()
     """Why prompt tokens were computed again."""
@@ -167,7 +167,7 @@ class Settings(BaseModel):
     """OpenTelemetry traces."""
 
     warm: WarmSettings = WarmSettings()
-    """Caches that are filled before they are needed."""
+    """Declared prefixes that are sent to replicas before clients need them."""
 
     encode: EncodeSettings = EncodeSettings()
     """How prompts become tokens."""
@@ -182,7 +182,7 @@ class Settings(BaseModel):
     """Which replica gets a request."""
 
     queue: QueueSettings = QueueSettings()
-    """What waits in the gateway while no replica has time for it."""
+    """Requests that wait in the gateway while all replicas are busy."""
 
     relay: RelaySettings = RelaySettings()
     """Connections to the replicas, and their health."""
@@ -239,7 +239,7 @@ class Settings(BaseModel):
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has to say who they are."""
+        """Whether the gateway is in open mode: clients need not authenticate."""
         return is_open(self.tenants, self.admission)
 
     def _mistakes(self) -> Iterator[Mistake]:
@@ -282,14 +282,20 @@ class Settings(BaseModel):
 
 
 def load_settings(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
-    """Read and validate the configuration file. Args: path: The YAML file. Mistakes name it as it is given here.
-    environ: Where ``${NAME}`` is looked up. Raises: ConfigInvalid: With every mistake in the file, each with its line
-    and key."""
+    """Read and validate the configuration file.
+
+    Args:
+        path: The YAML file. Mistakes name it as it is given here.
+        environ: Where ``${NAME}`` is looked up.
+
+    Raises:
+        ConfigInvalid: With every mistake in the file, each with its line and key.
+    """
     return read_config(path, Settings, environ)
 
 
 def _repeated_names(models: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Model ids, replica URLs and replica ids that stand in the file before. What is malformed is passed over here."""
+    """Duplicate model ids, replica URLs and replica ids. Malformed entries are skipped."""
     first_model: dict[str, int] = {}
     first_url: dict[tuple[str, str], str] = {}
     first_id: dict[str, str] = {}

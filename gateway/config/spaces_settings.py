@@ -21,33 +21,33 @@ class SpacesSettings(BaseModel):
     )
 
     isolation: Literal["tenant", "group", "none"] | None = None
-    """`tenant`: every tenant has its own prefixes. `group`: tenants of the same `group` share them. `none`: everybody
-    shares, which is for a single trusted tenant: whoever sends a prompt can tell by the time it takes whether somebody
-    else sent its beginning before. Null: `tenant` where tenants are told apart (by keys or by a trusted proxy), else
-    `none`."""
+    """`tenant`: every tenant has its own prefixes. `group`: tenants of the same `group` share them. `none`: all
+    requests share them, for a single trusted tenant: a client can measure by timing whether another client has sent
+    the beginning of a prompt before. Null: `tenant` where tenants are distinguished (by keys or by a trusted proxy),
+    else `none`."""
 
     secret: SecretStr | None = None
     """What the engines' salts are made with; required with isolation, 16 characters at least. Another secret makes all
-    cached prefixes unreachable; whoever has it and reaches an engine directly can find out what is cached there. Make
-    one with `openssl rand -hex 32`."""
+    cached prefixes unreachable; with the secret and direct access to an engine, one can find out what is cached there.
+    Make one with `openssl rand -hex 32`."""
 
     idle_ttl_seconds: float = Field(default=3600, gt=0)
     """An isolated space that is not used for so long ends: nothing cached in it is reused afterwards. An hour covers
     the pauses of conversations. Too small: prefixes are computed again after every pause; too large: what a tenant sent
-    stays reusable (by that tenant alone) for longer than anybody expects. A tenant may have its own."""
+    stays reusable (by that tenant alone) for longer than expected. A tenant may have its own."""
 
     max_age_seconds: float = Field(default=86400, gt=0)
     """An isolated space ends at this age, however busy. A day bounds how long anything may be reused. Too small: busy
     tenants pay for their prefixes again and again. A tenant may have its own."""
 
     file: Path | None = None
-    """Where the lives of spaces are kept, so that a restart of the gateway does not end them all. One gateway writes
-    it; it holds names and numbers, no text of prompts. Null: every isolated space begins anew with the gateway, and
-    without isolation a reset is forgotten by a restart. The folder has to be there."""
+    """File with the epochs of spaces, so that a restart of the gateway does not end them all. One gateway writes
+    it; it holds names and numbers, no text of prompts. Null: every isolated space begins a new epoch with the gateway,
+    and without isolation a reset is forgotten by a restart. The folder has to be there."""
 
     max_spaces: int = Field(default=10_000, ge=1)
-    """Spaces alive at the same time; for a further one, whoever has most loses the one unused for longest. Each takes
-    about a kilobyte. Too small: prefixes turn cold that are still in use."""
+    """Spaces alive at the same time; a further one ends the space unused for longest of the owner with the most. Each
+    takes about a kilobyte. Too small: prefixes turn cold that are still in use."""
 
     @field_validator("secret")
     @classmethod

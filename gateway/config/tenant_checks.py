@@ -1,4 +1,4 @@
-"""Mistakes in the configuration that no single entry shows."""
+"""Checks of tenants and admission across entries."""
 
 from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
@@ -7,7 +7,7 @@ from gateway.config.names import ANYBODY, DEFAULT_TENANT
 from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, is_open
 
 Mistake = tuple[tuple[str | int, ...], str]
-"""Where it stands, from the top of the file, and what is wrong with its fix. Never a key or a hash."""
+"""Location from the top of the file, and the problem with its fix. Never a key or a hash."""
 
 
 def mistakes(
@@ -20,14 +20,14 @@ def mistakes(
     models: Collection[str],
     regions: Collection[str] | None,
 ) -> Iterator[Mistake]:
-    """What is wrong with the entries together, or with what stands elsewhere in the file.
+    """Mistakes in the combination of entries, or with other parts of the file.
 
     Args:
-        tenants: The file's, each valid by itself.
-        admission: The file's, valid by itself.
+        tenants: The tenants, each valid on its own.
+        admission: The admission settings, valid on their own.
         public_host: Where the public port listens.
         is_loopback: Whether only this machine reaches that address.
-        forward_authorization: Whether clients' ``authorization`` headers travel on to the engines.
+        forward_authorization: Whether clients' ``authorization`` headers are passed to the engines.
         models: Ids of all models.
         regions: Regions of all replicas; None if they are only known when the replicas are found.
     """
@@ -99,11 +99,14 @@ def _open_doors(
     if not is_open(tenants, admission):
         if admission.open:
             cause = "there are trusted proxies" if admission.trusted_proxies else "tenants have keys"
-            yield ("admission", "open"), f"cannot be true where {cause}: nobody gets in without (remove one of the two)"
+            yield (
+                ("admission", "open"),
+                f"cannot be true where {cause}: clients have to authenticate (remove one of the two)",
+            )
     elif not admission.open and not is_loopback:
         yield (
             ("server", "host"),
-            f"other machines may reach server.host {public_host}, and nobody has to show a key (give tenants keys, "
+            f"other machines may reach server.host {public_host}, and no key is required (give tenants keys, "
             "made with `prefix-gateway key`; or, to serve everybody, set admission.open: true)",
         )
 

@@ -1,4 +1,4 @@
-"""Settings of the admission: who may ask, and how much."""
+"""Settings of tenants and admission: keys, limits, trusted proxies."""
 
 import re
 from collections.abc import Iterable
@@ -33,13 +33,13 @@ _PLAIN_WORD = re.compile(r"[A-Za-z_-]{1,20}")
 
 
 class KeySettings(BaseModel):
-    """One API key of a tenant: its hash, and what it may do. Plain text stands for a key with nothing but a `hash`."""
+    """One API key of a tenant: its hash, and what it may do. Plain text is short for a key with only a `hash`."""
 
     model_config = _STRICT
 
     hash: SecretStr
-    """Hash of the key, `sha256:` and 64 hex digits, as `prefix-gateway key` prints it beside the key. The key itself
-    stands nowhere in the configuration, so that reading the file lets nobody in. Required; each hash may stand in the
+    """Hash of the key, `sha256:` and 64 hex digits, as `prefix-gateway key` prints it beside the key. The configuration
+    never holds the key itself, so reading the file gives no access. Required; each hash may stand in the
     file once."""
 
     id: str = Field(default=None, validate_default=True)
@@ -49,7 +49,7 @@ class KeySettings(BaseModel):
     expires: str | None = None
     """When the key stops being valid: a date (`2027-01-31`, the last day on which it is valid, in UTC) or a time
     (`2027-01-31T12:00:00Z`, in UTC if it names no zone). Null: never. Too near: clients are refused before they have
-    the next key; too far or never: a key that got lost stays of use to whoever found it."""
+    the next key; too far or never: a lost key stays valid for its finder."""
 
     models: tuple[str, ...] | None = None
     """Ids of the models that requests with this key may use, out of those the tenant may use. Null: all of those."""
@@ -59,7 +59,7 @@ class KeySettings(BaseModel):
     different scopes share no cached prefix. Empty: none."""
 
     scopes: tuple[Annotated[str, AfterValidator(check_name_or_any)], ...] = ()
-    """Further scopes that requests may ask for with `x-cache-scope`; `*` stands for any. Empty: only `scope`."""
+    """Further scopes that requests may ask for with `x-cache-scope`; `*` is any. Empty: only `scope`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -127,20 +127,20 @@ class KeySettings(BaseModel):
 
 
 class TenantSettings(BaseModel):
-    """A customer, a team, an application: whoever shares cached prefixes only with itself or its group, and has limits
-    of its own."""
+    """A customer, team or application, which shares cached prefixes only with itself or its group, and has limits of
+    its own."""
 
     model_config = _STRICT
 
     id: str
     """Name of the tenant in logs, metrics and the admin API, 1 to 64 characters out of `A-Z a-z 0-9 . _ : -`. Each may
     stand in the file once. `default` is the tenant of every request where no keys and no trusted proxies are
-    configured; `*` stands for every tenant that a trusted proxy names and that has no entry of its own, with limits
+    configured; `*` is every tenant that a trusted proxy names and that has no entry of its own, with limits
     for each of them; without that entry they are refused."""
 
     group: str = ""
     """Tenants that trust each other have the same group, and with `spaces.isolation: group` they share cached prefixes.
-    Empty: it shares with nobody. Whoever shares can tell by timing what the others sent."""
+    Empty: it shares with no other tenant. Tenants that share can detect by timing what the others sent."""
 
     keys: tuple[KeySettings, ...] = ()
     """The tenant's API keys: a list of hashes or of mappings. Several, so that a key can be replaced without a moment
@@ -165,20 +165,20 @@ class TenantSettings(BaseModel):
     prompt_tokens_per_minute: int | None = Field(default=None, ge=1)
     """Most prompt tokens in any minute, cached ones included; more are answered with 429. Null: no limit. A prompt that
     is longer than this is never taken, so too small: long prompts are refused for good; too large: a few very long
-    prompts hold up everybody."""
+    prompts delay all others."""
 
     share: float = Field(default=1, ge=0.001, le=1000)
     """Its weight when requests have to wait for replicas (see `queue`): a tenant with 2 has twice as many prompt tokens
-    computed in the same time as one with 1, as long as both wait. While nobody waits it means nothing. Too large: the
-    others wait; too small: it does."""
+    computed in the same time as one with 1, as long as both wait. While no request waits it has no effect. Too large:
+    the others wait; too small: it does."""
 
     priority: bool = False
     """Whether its requests may carry `priority`, by which engines that schedule by priority put them in front of all
-    others, whatever `share` says. Without it such requests are refused, unless `spaces.isolation` is `none`. True only
+    others, for any `share`. Without it such requests are refused, unless `spaces.isolation` is `none`. True only
     for tenants that may delay everyone else."""
 
     personal_data: Literal["off", "report", "mask", "block"] | None = None
-    """What becomes of personal data found in the leading messages of its requests. Null: `personal_data.mode`."""
+    """The action on personal data found in the leading messages of its requests. Null: `personal_data.mode`."""
 
     canon: Annotated[RuleModes, BeforeValidator(read_modes)] = {}
     """Modes of canonicalization rules for its requests; they go before those of `canon` and of the model. A rule that
@@ -224,24 +224,24 @@ class TenantSettings(BaseModel):
 
 
 class AdmissionSettings(BaseModel):
-    """Who is let in. Without keys and trusted proxies, everybody is tenant `default`."""
+    """Authentication of clients. Without keys and trusted proxies, all requests belong to tenant `default`."""
 
     model_config = _STRICT
 
     open: bool = False
     """Whether the gateway serves everybody on an address that other machines may reach (`server.host`) although no
-    tenant has keys. False: it does not start there without keys or trusted proxies, so that nobody opens it to the
+    tenant has keys. False: it does not start there without keys or trusted proxies, so that it is not opened to the
     network by accident. On loopback it is not needed; beside keys it is refused, because it would not hold."""
 
     tenant_header: str = "x-tenant-id"
-    """Request header by which a trusted proxy names the tenant. A request that carries it and comes from anybody else
-    is refused, in every mode: nobody may believe to be isolated who is not."""
+    """Request header by which a trusted proxy names the tenant. A request that carries it and comes from another
+    address is refused, in every mode, because its client would wrongly expect isolation."""
 
     trusted_proxies: tuple[Annotated[str, AfterValidator(check_network)], ...] = ()
     """Addresses or networks (`10.0.0.7`, `10.0.0.0/8`, `fd00::/8`) of proxies that have checked who asks and say so in
     `tenant_header`, and for which scope in `x-cache-scope`. They have to remove both headers from what their own
-    clients send. The address of the connection counts, never `x-forwarded-for`. Empty: none. Too wide: whoever has an
-    address in it can be any tenant."""
+    clients send. The address of the connection counts, never `x-forwarded-for`. Empty: none. Too wide: any client
+    with an address in it can act as any tenant."""
 
     @field_validator("tenant_header")
     @classmethod
@@ -254,7 +254,7 @@ class AdmissionSettings(BaseModel):
 
 
 def is_open(tenants: Iterable[TenantSettings], admission: AdmissionSettings) -> bool:
-    """Whether nobody has to say who they are: there is no key, and no proxy that could name a tenant."""
+    """Whether clients need not authenticate: there is no key, and no trusted proxy."""
     return not admission.trusted_proxies and not any(tenant.keys for tenant in tenants)
 
 

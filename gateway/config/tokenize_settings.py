@@ -1,4 +1,4 @@
-"""Settings of encoding: from a request's text to token ids."""
+"""Settings of tokenization: how a request's text becomes token ids."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,13 +28,13 @@ class EncodeSettings(BaseModel):
 
     segment_cache_mib: int = Field(default=64, ge=1)
     """Memory for the tokens of text seen before (messages, system prompts), in MiB. A token takes four bytes, so 64
-    hold the text of thousands of conversations. Too small: long conversations are encoded anew on every turn, which
+    hold the text of thousands of conversations. Too small: long conversations are encoded again on every turn, which
     costs CPU and never correctness. Not used where tenants are kept apart (`spaces.isolation`): the time that a prompt
     takes would tell that another tenant had sent the same text."""
 
     engine_timeout_seconds: float = Field(default=2.0, gt=0)
     """Seconds that one call for the engine's own tokens may take, where there is no local tokenizer. The client's
-    request waits for twice as long at most, whatever is asked, so it is short. A request with more than 16 prompts asks
+    request waits for twice as long at most, so it is short. A request with more than 16 prompts asks
     only for all at once (`.../render`); where the engine does not offer that, it is routed by its text. Too small: a
     busy engine's requests are routed by their text instead of their tokens."""
 

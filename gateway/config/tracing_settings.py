@@ -1,7 +1,4 @@
-"""Settings of traces.
-
-Whether OpenTelemetry is there.
-"""
+"""Settings of traces, and whether the OpenTelemetry packages are installed."""
 
 import re
 from importlib.util import find_spec
@@ -30,7 +27,7 @@ _HEADER_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 class TracingSettings(BaseModel):
-    """OpenTelemetry traces: a span per request, and one per room below it; sent by OTLP over HTTP. Without any text of
+    """OpenTelemetry traces: a span per request, and one per stage below it; sent by OTLP over HTTP. Without any text of
     prompts, and without keys. Requests never wait for it: what cannot be sent is left out and counted. Needs the extra
     `tracing`."""
 
@@ -86,7 +83,7 @@ class TracingSettings(BaseModel):
 
 
 def _header_value(name: str, value: Any) -> SecretStr:
-    """The value, or what stands in the file it names. Mistakes do not quote it."""
+    """The value, or the content of the file that it names. Errors do not quote it."""
     if isinstance(value, SecretStr):
         return value
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Which connections come from proxies that may say who asks."""
+"""Addresses of the trusted proxies, which name the tenant of a request."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _SHOWN_CHARS = 60
 
 
 class TrustedProxies:
-    """The proxies' addresses.
+    """The set of the proxies' addresses.
 
     Args:
         networks: Addresses and networks, as ``check_network`` takes them.
@@ -38,7 +38,7 @@ def _look_up(networks: Iterable[Network], peer: str) -> bool:
         address = ipaddress.ip_address(peer)
     except ValueError:
         return False
-    # What listens on IPv6 for both sees its IPv4 peers so.
+    # A dual-stack socket sees IPv4 peers in this form.
     mapped = getattr(address, "ipv4_mapped", None)
     return any((mapped or address) in network for network in networks)
 
@@ -47,7 +47,7 @@ def check_network(text: str) -> str:
     """The text itself, if it is an address or a network.
 
     Raises:
-        ValueError: It is neither, or it is everybody.
+        ValueError: It is neither, or it covers all addresses.
     """
     if _network(text).prefixlen == 0:
         raise ValueError(f"{text} is everybody, who could then be any tenant (name the proxies' own networks)")

@@ -1,11 +1,11 @@
-"""Settings of warming: which prefixes are put into a cache before requests need them."""
+"""Settings of warm-up: declared prefixes that are sent to replicas before clients need them."""
 
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 SLOWEST = 0.001
-"""Least requests a second: one in about a quarter of an hour."""
+"""Minimum requests per second: one in about a quarter of an hour."""
 
 
 class WarmSettings(BaseModel):
@@ -18,7 +18,7 @@ class WarmSettings(BaseModel):
     file: Path | None = None
     """File with declared prefixes (YAML, JSON or JSON lines; `config/prefixes.yaml` shows the form). A replica that
     joins, returns, or starts again with an empty cache gets those of its model before it takes its share of the
-    requests. Read at start and on reload. Null: nothing is sent by itself. A relative path starts at the working
+    requests. Read at start and on reload. Null: nothing is sent without an order. A relative path starts at the working
     directory."""
 
     requests_per_second: float = Field(default=2, ge=SLOWEST)

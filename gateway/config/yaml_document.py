@@ -1,8 +1,8 @@
-"""From a file to YAML nodes.
+"""Reads a file into YAML nodes.
 
 Plain scalars are read by the core schema of YAML 1.2, not by YAML 1.1 as PyYAML does it: ``off`` and ``yes`` are text,
-``1e3`` is a number, ``010`` is ten, and ``2024-01-01`` is no date. What ``off`` means is left to the setting that gets
-it.
+``1e3`` is a number, ``010`` is ten, and ``2024-01-01`` is no date. The type of a setting decides what ``off``
+means.
 """
 
 import re
@@ -30,18 +30,18 @@ _SCALARS = (
     ),
 )
 SCALAR_TAGS = frozenset({TEXT_TAG, *(tag for tag, _, _ in _SCALARS)})
-MOST_BYTES = 4 * 1024 * 1024
+MAX_BYTES = 4 * 1024 * 1024
 """Largest YAML file that is read: a configuration with ten thousand tenants. PyYAML needs about 0.1 ms for each value,
 and is slower the deeper they are nested."""
 
-_MOST_NODES = 100_000
-MOST_DEEP = 64
+_MAX_NODES = 100_000
+MAX_DEEP = 64
 
 _SMALLEST = 'models: [{id: NAME, replicas: ["http://HOST:8000"]}]'
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's, with the scalars of YAML 1.2 and with limits."""
+    """PyYAML's loader with the scalars of YAML 1.2 and with limits."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  PyYAML's own, replaced
 
@@ -57,10 +57,10 @@ class _Loader(yaml.SafeLoader):
         """
         self._nodes += 1
         too_much = ""
-        if self._nodes > _MOST_NODES:
-            too_much = f"more than {_MOST_NODES:,} values"
-        elif self._depth > MOST_DEEP:
-            too_much = f"nested deeper than {MOST_DEEP} levels"
+        if self._nodes > _MAX_NODES:
+            too_much = f"more than {_MAX_NODES:,} values"
+        elif self._depth > MAX_DEEP:
+            too_much = f"nested deeper than {MAX_DEEP} levels"
         if too_much:
             raise yaml.MarkedYAMLError(problem=too_much, problem_mark=self.peek_event().start_mark)  # type: ignore[no-untyped-call]
         self._depth += 1
@@ -92,12 +92,12 @@ def read_document(path: Path) -> yaml.MappingNode:
     return node
 
 
-def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
-    """What a file holds.
+def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
+    """The text of a file.
 
     Args:
         path: The file.
-        most_bytes: Largest that is read.
+        most_bytes: Maximum size.
 
     Raises:
         ConfigInvalid: It cannot be read, is too large, or is not UTF-8.

@@ -1,6 +1,6 @@
-"""From YAML nodes to plain values, with the line of each, variables replaced and secrets read from their files.
+"""Converts YAML nodes to plain values with their lines, replaces variables and reads secrets from files.
 
-The model's types steer what cannot be told from the YAML alone: ``off`` is False only where a boolean is expected, a
+The settings' types decide what YAML leaves open: ``off`` is False only where a boolean is expected, a
 variable's text becomes a number only where one is expected, and ``file:`` is followed only where a secret is expected.
 """
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from gateway.config.yaml_document import MOST_DEEP, SCALAR_TAGS, TEXT_TAG, plain_tag, scalar_value
+from gateway.config.yaml_document import MAX_DEEP, SCALAR_TAGS, TEXT_TAG, plain_tag, scalar_value
 
 Location = tuple[str | int, ...]
 """Keys and list positions from the top of the file to a value."""
@@ -24,13 +24,13 @@ _VARIABLE = re.compile(r"(\$\$\{)|\$\{(?:([A-Za-z_][A-Za-z0-9_]*+)(?::-((?:[^}$]
 _SWITCH_WORDS = {"on": True, "yes": True, "off": False, "no": False}
 FILE_PREFIX = "file:"
 _BROKEN = object()
-_MOST_VALUES = 100_000
-_MOST_CHARACTERS = 10_000_000
-_MOST_SECRET_BYTES = 64 * 1024
+_MAX_VALUES = 100_000
+_MAX_CHARACTERS = 10_000_000
+_MAX_SECRET_BYTES = 64 * 1024
 
 
 class _TooMuch(Exception):
-    """The document stands for more than is read of it."""
+    """The document expands to more values than are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class TreeReader:
         self._values = self._characters = 0
 
     def read(self, document: yaml.MappingNode, model: type[BaseModel]) -> Any:
-        """The document's values. What cannot be read is left out (in lists: None) and stands in ``problems``.
+        """The document's values. Unreadable values are left out (in lists: None) and reported in ``problems``.
 
-        Aliases are written out, so a small file may stand for very much: beyond some limits nothing more is read, and
-        the values are empty.
+        Aliases are expanded, so a small file may expand to very much: beyond some limits reading stops, and the values
+        are empty.
         """
         try:
             return self._value(document, model, ())
@@ -82,7 +82,7 @@ class TreeReader:
         return any(location[:length] in self._broken for length in range(len(location) + 1))
 
     def stand_in(self, location: Location) -> str | None:
-        """What to show in place of a value that must not be shown; None if it may be."""
+        """The replacement to show for a secret value; None if the value may be shown."""
         for length in range(len(location), 0, -1):
             if location[:length] in self._private:
                 return self._private[location[:length]]
@@ -115,12 +115,12 @@ class TreeReader:
         self._values += 1
         self._characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
         aliases = " with its aliases written out (`&` and `*`; use fewer)"
-        if self._values > _MOST_VALUES:
-            too_much = f"the file stands for more than {_MOST_VALUES:,} values{aliases}"
-        elif self._characters > _MOST_CHARACTERS:
-            too_much = f"the file stands for more than {_MOST_CHARACTERS:,} characters{aliases}"
-        elif len(location) > MOST_DEEP:
-            too_much = f"nested deeper than {MOST_DEEP} levels"
+        if self._values > _MAX_VALUES:
+            too_much = f"the file stands for more than {_MAX_VALUES:,} values{aliases}"
+        elif self._characters > _MAX_CHARACTERS:
+            too_much = f"the file stands for more than {_MAX_CHARACTERS:,} characters{aliases}"
+        elif len(location) > MAX_DEEP:
+            too_much = f"nested deeper than {MAX_DEEP} levels"
         else:
             return
         self._break(node, location[:1], too_much)  # deeper ones may stand anywhere in the file
@@ -192,7 +192,7 @@ class TreeReader:
             value = self._environ.get(name)
             if value is None and default is None:
                 mistakes.append(f"variable {name} is not set (set it, or give a default: ${{{name}:-default}})")
-            # As in a shell, `:-` stands in for a variable that is set to nothing, too.
+            # As in a shell, `:-` also replaces an empty variable.
             return (value or default or "") if default is not None else (value or "")
 
         text = _VARIABLE.sub(replace, node.value)
@@ -208,13 +208,13 @@ class TreeReader:
         path = Path(text.removeprefix(FILE_PREFIX))
         try:
             with path.open("rb") as file:
-                content = file.read(_MOST_SECRET_BYTES + 1)
+                content = file.read(_MAX_SECRET_BYTES + 1)
             secret = content.decode().removesuffix("\n").removesuffix("\r")
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             return self._break(node, location, f"secret file {path} cannot be read: {reason}")
-        if len(content) > _MOST_SECRET_BYTES:
-            return self._break(node, location, f"secret file {path} is larger than {_MOST_SECRET_BYTES:,} bytes")
+        if len(content) > _MAX_SECRET_BYTES:
+            return self._break(node, location, f"secret file {path} is larger than {_MAX_SECRET_BYTES:,} bytes")
         return secret or self._break(node, location, f"secret file {path} is empty")
 
     def _break(self, node: yaml.Node, location: Location, message: str) -> Any:
@@ -229,7 +229,7 @@ def _one_line(key: str) -> str:
 
 
 def member_type(container: Any, key: str) -> Any:
-    """Type that ``container`` wants for ``key``, without None; Any if it does not say."""
+    """Type of ``key`` in ``container``, without None; Any if it is undeclared."""
     if isinstance(container, type) and issubclass(container, BaseModel):
         field = container.model_fields.get(key)
         return Any if field is None else _plain_type(field.annotation)
@@ -237,7 +237,7 @@ def member_type(container: Any, key: str) -> Any:
 
 
 def item_type(container: Any) -> Any:
-    """Type that a list wants for its items; Any if it does not say."""
+    """Type of a list's items; Any if it is undeclared."""
     arguments = get_args(container)
     return _plain_type(arguments[0]) if get_origin(container) in {tuple, list} and arguments else Any
 

@@ -1,4 +1,5 @@
-"""What the rooms exchange: frozen values, errors and the protocols through which rooms see each other.
+"""Values, errors and protocols that all packages share.
 
-Nothing here does I/O or reads a clock, and nothing here imports another part of the gateway.
+Nothing here does I/O or reads a clock, and nothing here imports another package of the gateway. Start with ``request``,
+``prompt``, ``decision`` and ``outcome``: the values of a request in their order.
 """

@@ -1,7 +1,7 @@
-"""API keys and admin tokens: made here, known by their hashes only, found without telling anything by timing.
+"""API keys and admin tokens: generation, hashing, and lookup without timing leaks.
 
-A key is 256 random bits, so one SHA-256 is the right hash for it: there is nothing to guess that salting or a slow hash
-would protect, and a request is not held up. Whoever reads the configuration cannot get in with what stands there.
+A key is 256 random bits, so one SHA-256 is the right hash for it: it cannot be guessed, so a salt or a slow hash would
+protect nothing. The configuration holds hashes only, so reading it gives no access.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _LIKE_A_KEY = re.compile(r"(pgw(?:_admin)?)_[A-Za-z0-9_-]{20,}")
 _INVISIBLE = re.compile(r"[^\x21-\x7e]")
 _SHOWN_CHARS = 200
 _SCANNED_CHARS = 1024
-"""What is looked through for keys of a text that is cut to ``_SHOWN_CHARS``."""
+"""Characters of a text that are searched for keys before it is cut to ``_SHOWN_CHARS``."""
 _RANDOM_BYTES = 32
 _SCHEME = "sha256:"
 _SHORT_DIGITS = 8
@@ -37,15 +37,15 @@ def new_key(prefix: str = _PREFIX) -> str:
 
 
 def hash_key(key: str) -> str:
-    """What stands in the configuration in place of a key: ``sha256:`` and 64 hex digits."""
+    """The hash of a key, as written in the configuration: ``sha256:`` and 64 hex digits."""
     return _SCHEME + hashlib.sha256(key.encode()).hexdigest()
 
 
 def parse_hash(text: str) -> bytes:
-    """The 32 bytes of what ``hash_key`` gives.
+    """Parse the result of ``hash_key`` into 32 bytes.
 
     Raises:
-        ValueError: It is something else. The message does not quote it, because it may be the key itself.
+        ValueError: The text has another form. The message does not quote it, because it may be the key itself.
     """
     match = _HASH.fullmatch(text)
     if match is None:
@@ -57,12 +57,12 @@ def parse_hash(text: str) -> bytes:
 
 
 def short_id(digest: bytes) -> str:
-    """A name for a key that has none: the beginning of its hash, which gives nothing of the key away."""
+    """A name for a key without one: the beginning of its hash."""
     return _SCHEME + digest.hex()[:_SHORT_DIGITS]
 
 
 def parse_expiry(text: str) -> float:
-    """From when on a key is not valid any more, in Unix seconds.
+    """The expiry time of a key, in Unix seconds.
 
     Args:
         text: An ISO date, which is the last day in UTC on which the key is valid; or an ISO date and time, in UTC if it
@@ -94,9 +94,9 @@ def bearer(value: bytes | None) -> str | None:
 
 
 def redacted(text: str) -> str:
-    """A stranger's text for a log: what looks like one of our keys is cut down to its prefix.
+    """A client's text for a log: a key of this gateway is cut down to its prefix.
 
-    People send keys where something else belongs: as a request's id, in a path.
+    Clients send keys in wrong places: as a request id, in a path.
     """
     return _LIKE_A_KEY.sub(r"\1_…", text) if _PREFIX in text else text
 
@@ -112,21 +112,20 @@ def shown_path(path: str) -> str:
 
 
 def looks_like_key(text: str) -> bool:
-    """Whether a key of ours seems to stand in a text."""
+    """Whether a text seems to contain a key of this gateway."""
     return _PREFIX in text and _LIKE_A_KEY.search(text) is not None
 
 
 class KeyRing(Generic[T]):
-    """Finds what belongs to a presented key. Immutable.
+    """Maps a presented key to its entry. Immutable.
 
-    Neither is every key compared in turn, whose cost would grow with their number, nor is the hash itself looked up: a
-    dictionary compares bytes until they differ, and whoever can compute hashes could read a stored one off the time
-    that takes, piece by piece. What is looked up is a MAC of the hash under a random secret of this process (keyed
-    BLAKE2b, which takes less time than HMAC), of which nobody outside can know or choose a single bit; the hash itself
-    is then compared in constant time.
+    Comparing every key would cost time in proportion to their number. Looking the hash up in a dictionary would leak it
+    by timing, because a dictionary compares bytes until they differ, and clients can compute hashes. So the dictionary
+    is keyed by a MAC of the hash under a random secret of this process (keyed BLAKE2b, which is faster than HMAC),
+    which clients can neither know nor choose; the hash itself is then compared in constant time.
 
     Args:
-        entries: From a key's hash, as ``parse_hash`` gives it, to what belongs to the key.
+        entries: The entry of each key, by the hash that ``parse_hash`` returns.
     """
 
     def __init__(self, entries: Mapping[bytes, T]) -> None:
@@ -137,7 +136,7 @@ class KeyRing(Generic[T]):
         return len(self._entries)
 
     def find(self, presented: str) -> T | None:
-        """What belongs to a key; None if the key is not valid, whatever it is."""
+        """The entry of a key; None if the key is unknown, with any text."""
         if len(presented) > _LONGEST_KEY or not presented.isascii():
             return None
         digest = hashlib.sha256(presented.encode("ascii")).digest()

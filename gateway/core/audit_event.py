@@ -1,4 +1,4 @@
-"""What the audit log is made of."""
+"""Events of the audit log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """Somebody did something, or was not allowed to. Never holds text of a prompt or a key.
+    """An action, or a refused one. Never holds text of a prompt or a key.
 
     Attributes:
-        event: What, such as ``spaces_reset`` or ``admin_refused``.
-        by: Who: id of a key or of an admin token; empty for the gateway itself or somebody unknown.
-        tenant: On behalf of which tenant; empty for none.
-        details: Whatever else belongs to it, JSON-ready.
+        event: Its name, such as ``spaces_reset`` or ``admin_refused``.
+        by: Id of a key or of an admin token; empty for the gateway itself or an unknown client.
+        tenant: Id of the tenant concerned; empty for none.
+        details: Further fields, JSON-ready.
     """
 
     event: str

@@ -11,8 +11,8 @@ class BlockChain:
     """Chained hashes of the full blocks of one prompt.
 
     Attributes:
-        hashes: ``hashes[i]`` stands for the first ``(i + 1) * block_size`` tokens. Empty for a prompt below one block.
-        block_size: Tokens per block, as the engine has it.
+        hashes: ``hashes[i]`` identifies the first ``(i + 1) * block_size`` tokens. Empty for a prompt below one block.
+        block_size: Tokens per block.
         tokens: Length of the whole prompt in tokens, the partial last block included.
     """
 
@@ -22,7 +22,7 @@ class BlockChain:
 
     @property
     def reusable_blocks(self) -> int:
-        """Most blocks an engine can take from its cache: the last token is always computed anew."""
+        """Maximum number of blocks that can be cached: engines always compute the last token."""
         return min(len(self.hashes), (self.tokens - 1) // self.block_size) if self.tokens else 0
 
 
@@ -30,7 +30,7 @@ _SMALLEST_BLOCK = 16
 
 
 def chain_block_size(engine_block_size: int) -> int:
-    """Tokens per block of the chains that stand for prompts at an engine with blocks of a size.
+    """Tokens per block of the chains for an engine with this block size.
 
     The engine's own size, except for engines that cache by very small pages (SGLang's default page is one token):
     coarser blocks lose at most 15 tokens of a prediction and cost a sixteenth of the time.

@@ -1,4 +1,4 @@
-"""What canonicalization may do to a prompt, and what it did."""
+"""Canonicalization rules, their modes, and what they did to a request."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -26,25 +26,25 @@ class RuleName(StrEnum):
 
 
 class RuleMode(StrEnum):
-    """What is done with a rule."""
+    """The mode of a rule."""
 
     OFF = "off"
-    """Nothing."""
+    """The rule is off."""
     OBSERVE = "observe"
-    """Nothing is changed; what the rule would have saved is worked out beside the gateway."""
+    """Nothing is changed; the explain worker computes what the rule would have saved."""
     APPLY = "apply"
-    """Prompts are changed by it."""
+    """The rule changes prompts."""
 
 
 RuleModes = dict[RuleName, RuleMode]
-"""Modes of some rules."""
+"""Modes, by rule."""
 
 
 def read_modes(value: Any) -> Any:
-    """Modes as they stand in a file, such as ``{"dynamic-suffix": "apply"}``.
+    """Parse modes, such as ``{"dynamic-suffix": "apply"}``.
 
     Raises:
-        ValueError: there is no such rule or mode; the message says what there is.
+        ValueError: unknown rule or mode; the message lists the known ones.
     """
     if not isinstance(value, Mapping):
         raise ValueError("expected a mapping of rules to modes, such as {dynamic-suffix: apply}")
@@ -63,7 +63,7 @@ def _choice(choices: type[_E], value: Any, what: str) -> _E:
 
 
 ALL_RULES = "all"
-"""Stands for all observed rules together, where rules are told of: two faults in one prompt hide each other's cost."""
+"""Name for all observed rules together in reports: two faults in one prompt hide each other's cost."""
 
 
 class RuleOutcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -71,10 +71,11 @@ class RuleOutcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         rule: Name of the rule, or ``ALL_RULES``.
-        mode: ``observe``: with it, against the request as it was sent; ``apply``: as it was sent, against without it.
-        edits: How many places it changes.
-        saved_tokens: Prompt tokens that were computed before, and would not be reused without the rule.
-        lost_tokens: Tokens that would be reused without the rule only. One of the two is 0.
+        mode: ``observe``: the request with the rule is compared with the request as sent; ``apply``: the request as
+            sent is compared with the request without the rule.
+        edits: Number of edits.
+        saved_tokens: Prompt tokens that are reused only with the rule.
+        lost_tokens: Prompt tokens that are reused only without the rule. One of the two is 0.
     """
 
     rule: str
@@ -90,12 +91,12 @@ class EditShown(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         rule: Name of the rule.
         mode: Whether it was made or only observed.
-        what: What was done, as a code: see the rule.
-        path: Where, in the API's dotted form: ``messages[0].content``.
-        said: The same for people, in one sentence. Holds no text of the prompt but names of tools and keys.
-        tokens: By how many tokens it makes the prompt longer (negative: shorter); None if nobody can tell.
-        before: The text that was there, masked; empty for what is no text.
-        after: The text in its place, masked; likewise.
+        what: Kind of the edit, as a code: see the rule.
+        path: Its place, in the API's dotted form: ``messages[0].content``.
+        said: Description in one sentence. Holds no text of the prompt but names of tools and keys.
+        tokens: Change of the prompt's length in tokens (negative: shorter); None without a tokenizer.
+        before: The old text, masked; empty if the value is not text.
+        after: The new text, masked; empty if the value is not text.
     """
 
     rule: str
@@ -109,14 +110,14 @@ class EditShown(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Canonicalized(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What canonicalization has to do with a request that was answered, as it is handed over to be explained.
+    """The part of a request record about canonicalization.
 
     Attributes:
         modes: Mode of every rule for this request, in the order of ``RuleName``.
-        asked: The body as the client sent it, JSON, if it was changed; empty if it was not, or is not to be looked at.
-        context_lost: Whether blocks that stood in earlier turns of the conversation could not be put back, because
-            nobody remembers them.
-        owner: Whose context blocks may be put back into it: the tenant, and what else keeps conversations apart.
+        asked: The client's body, JSON; empty if it was not changed, or if the record holds no text.
+        context_lost: Whether blocks of earlier turns of the conversation could not be restored, because they are not
+            stored any more.
+        owner: Key of the context blocks that may be restored: tenant and conversation.
     """
 
     modes: tuple[RuleMode, ...] = ()

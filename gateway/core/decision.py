@@ -1,4 +1,4 @@
-"""Where a request goes, and why."""
+"""The placement decision: the chosen target and all candidates with their costs."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,14 +37,14 @@ def is_warm(tokens: int, prompt_tokens: int) -> bool:
 
 
 def decision_kind(held: int, most: int, prompt_tokens: int, *, retried: bool, blind: bool) -> DecisionKind:
-    """The one definition of the decision's word.
+    """The kind of a decision.
 
     Args:
         held: Prompt tokens that the chosen target holds.
-        most: The most that any candidate holds.
+        most: Maximum that any candidate holds.
         prompt_tokens: Length of the prompt.
         retried: The first choice could not be reached.
-        blind: The tokens are stand-ins.
+        blind: The prompt was not tokenized, or not looked up.
     """
     if blind:
         return DecisionKind.BLIND
@@ -59,11 +59,11 @@ def decision_kind(held: int, most: int, prompt_tokens: int, *, retried: bool, bl
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One target a request could have gone to, with every term of its cost.
+    """One candidate target, with every term of its cost.
 
     Attributes:
         target: The replica and its rank.
-        held_tokens: Prompt tokens it is believed to hold, on whatever medium.
+        held_tokens: Prompt tokens it is expected to hold, on any medium.
         queue_seconds: Prefill in flight there, plus the wait for a decode slot.
         prefill_seconds: Prefill of the tokens it does not hold, and fetching those that lie on a slower medium.
         cost_seconds: What the policy compares.
@@ -78,12 +78,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The target chosen, and all it was chosen from.
+    """The chosen target, and all candidates.
 
     Attributes:
-        target: Where the request goes.
+        target: The chosen target.
         kind: The decision in one word.
-        held_tokens: Prompt tokens the chosen target is believed to hold.
+        held_tokens: Prompt tokens that the chosen target is expected to hold.
         policy: Name of the placement policy.
         candidates: Every routable target, the chosen one among them.
         queue_seconds: As the chosen one's candidate has it.

@@ -1,4 +1,4 @@
-"""What is known of an engine replica."""
+"""Facts about an engine, from its metrics."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,8 +20,8 @@ class RankFacts:
         blocks: KV-cache blocks it can use for requests.
         running: Requests being computed.
         waiting: Requests queued in the engine.
-        cache_use: Share of the KV cache in use by running requests, 0 to 1. What is cached and idle counts as free, so
-            this does not tell warmth.
+        cache_use: Share of the KV cache in use by running requests, 0 to 1. Idle cached blocks count as free, so
+            this does not measure warmth.
     """
 
     rank: int

@@ -1,6 +1,6 @@
-"""The gateway's own failures: one exception type per way a client is answered.
+"""The gateway's own errors: one exception type per kind of HTTP error.
 
-``api/problems.py`` turns them into the OpenAI error body; nothing else does.
+``api/error_responses.py`` turns them into the OpenAI error body.
 """
 
 import math
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from gateway.core.tenant import Caller
 
 _LONGEST_RETRY_AFTER = 3600
-"""Seconds; nobody knows what will be after that."""
+"""Upper bound of ``retry-after`` in seconds: no estimate reaches further."""
 
 
 class GatewayError(Exception):
-    """A request the gateway answers itself.
+    """An error that the gateway sends as the answer to a request.
 
     Attributes:
         message: One sentence for the person who reads the client's log: what is wrong and how to fix it.
@@ -23,7 +23,7 @@ class GatewayError(Exception):
         type: The error body's ``type``.
         retry_after_seconds: Sent as ``retry-after`` where waiting helps.
         headers: Further headers of the answer, names in lower case.
-        caller: On whose behalf the refused request came, where that is known; set by who refuses.
+        caller: The caller of the refused request, if known; set where it is refused.
     """
 
     status = 500
@@ -54,14 +54,14 @@ class BadRequest(GatewayError):
 
 
 class Unauthorized(GatewayError):
-    """Who asks cannot be told: no key, or one that is not valid."""
+    """Not authenticated: no key, or an invalid one."""
 
     status = 401
     type = "invalid_request_error"
 
 
 class Forbidden(GatewayError):
-    """Who asks is known, and may not do this."""
+    """Authenticated, but not allowed."""
 
     status = 403
     type = "permission_error"
@@ -180,7 +180,7 @@ class ShuttingDown(GatewayError):
 
 
 class ClientGone(Exception):
-    """The client closed its connection; there is nobody left to answer."""
+    """The client closed its connection."""
 
 
 class TokenizerUnavailable(Exception):
@@ -188,7 +188,7 @@ class TokenizerUnavailable(Exception):
 
 
 class ConfigInvalid(Exception):
-    """The configuration cannot be used. ``problems`` holds one line for each mistake, already formatted."""
+    """The configuration is invalid. ``problems`` holds one formatted line per mistake."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))

@@ -1,7 +1,7 @@
-"""What is needed to explain a request, and what comes of it.
+"""Request records, which explanations are made from, and their results.
 
-These values cross a process boundary, so they are ``msgspec`` structs of plain parts: the explanation runs beside the
-gateway, never in a request's way.
+These values cross a process boundary, so they are ``msgspec`` structs of plain types: the explain worker is a process
+of its own.
 """
 
 from enum import StrEnum
@@ -13,7 +13,7 @@ from gateway.core.reasons import Reason
 
 
 class ReplicaPrefix(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A target and what it was believed to hold of a request when that was placed.
+    """A target and the prefix that it was expected to hold when the request was placed.
 
     Attributes:
         replica: The replica.
@@ -106,13 +106,13 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
         predicted_tokens: Held by the chosen replica, as predicted.
         cached_tokens: As the engine reports; None if it reports nothing that counts.
         completion_tokens: Generated tokens; None if unknown.
-        replica: Where it went.
+        replica: The replica that answered.
         rank: Its rank.
         decision: As ``Decision.kind``.
         policy: As ``Decision.policy``.
         holders: Every target of the model, the chosen one and those that were no candidates among them.
-        bypasses_cache: Whether the engine computes it anew whatever it holds.
-        is_blind: Whether it was placed without knowing who holds it.
+        bypasses_cache: Whether the engine computes it without using its cache.
+        is_blind: Whether it was placed without a lookup in the index.
         template_tells_time: Whether the chat template itself prints the time.
         tools_first: Whether the chat template prints tools before the system message.
         status: HTTP status the client got.
@@ -123,10 +123,10 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
         failed_attempts: As in ``Settlement``.
         prefill_seconds_per_token: At the chosen replica, as learned.
         sent_after_seconds: From its arrival until it was sent to the replica that answered.
-        stages: Of those, seconds spent in each room, by room.
+        stages: Of those, seconds by stage.
         warming: Whether it was sent to fill a cache, and not by a client.
         canonical: What canonicalization did to it. ``body`` and ``parts`` are as it was sent on; without modes, nothing
-            is to be told of rules.
+            is reported about rules.
     """
 
     request_id: str
@@ -172,12 +172,12 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CacheHistory(StrEnum):
-    """Something that happened to what was cached."""
+    """Kinds of events that change caches."""
 
     RESTARTED = "restarted"
     """A replica came back as another process, or its cache was emptied."""
     LEFT = "left"
-    """A replica is gone: down, and its cache not to be counted on; or not configured any more."""
+    """A replica went down, or was removed."""
     RETURNED = "returned"
     """A replica that was down is up again."""
     LIFE_ENDED = "life_ended"
@@ -185,7 +185,7 @@ class CacheHistory(StrEnum):
 
 
 class CacheEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event of the past.
+    """An event that changed a cache.
 
     Attributes:
         what: Its kind.
@@ -201,13 +201,13 @@ class CacheEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Attribution(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Tokens that were missed for one reason.
+    """Missed tokens with one reason.
 
     Attributes:
         reason: Why.
         tokens: How many.
-        is_confirmed: Whether the engine's report bears it out; else it is what the gateway predicted.
-        note: What in particular, a few words; empty if there is nothing to add. Holds no text of the prompt.
+        is_confirmed: Whether the engine's report confirms it; else it is the gateway's prediction.
+        note: Details in a few words; may be empty. Holds no text of the prompt.
     """
 
     reason: Reason
@@ -220,8 +220,8 @@ class Difference(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The first difference between a request and its reference.
 
     Attributes:
-        reason: What it is classified as: one of the reasons below ``Rung.REUSABLE``.
-        detail: What in particular, as a code: see ``settle.difference``.
+        reason: Its class: one of the reasons below ``Rung.REUSABLE``.
+        detail: Details, as a code: see ``explain.diff``.
         path: Where, as a path into the body: ``messages[0].content``, ``tools[2].function.description``.
         message: Number of the message from 0; None if it is none.
         role: The message's role; empty if it is none.
@@ -245,14 +245,14 @@ class Difference(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ReferenceShown(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a request was compared with.
+    """The earlier request that a request was compared with.
 
     Attributes:
         request_id: Of the earlier request.
         at: When that was over.
         source: Its client family.
         chosen_by: ``session``, ``conversation``, ``skeleton`` or ``similar``.
-        equal_tokens: How many tokens from the first on are the same.
+        equal_tokens: Length of the common prefix in tokens.
     """
 
     request_id: str
@@ -263,12 +263,12 @@ class ReferenceShown(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class TokenWindows(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Token ids around the first differing one. As good as the text: to be shown masked only.
+    """Token ids around the first differing one. They reveal the text: to be shown masked only.
 
     Attributes:
         before: The reference's, little-endian u32.
         after: The request's, likewise.
-        first: How many in front are the same in both.
+        first: Number of equal ids in front.
     """
 
     before: bytes
@@ -277,17 +277,17 @@ class TokenWindows(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class VaryingSlot(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A place in the leading messages that had another value than in an earlier request, as a rule could find it.
+    """A value in the leading messages that differs from an earlier request, as a rule could find it.
 
     Attributes:
         regex: Finds it; the first group is the value. Holds only text that both requests have in common.
-        name: What it may be called: as the name of a slot in the configuration.
-        reason: What the difference was classified as.
+        name: A name for it in the configuration.
+        reason: The class of the difference.
         message: Number of the message.
         start: Where the value begins in the message's text.
         end: Where it ends.
-        is_kept: Whether this request is no case of it, but has the same value there as the turn before: so the value
-            belongs to the conversation. Nothing but the regex and the reason count then.
+        is_kept: Whether this request has the same value there as the turn before, so the value belongs to the
+            conversation. Only the regex and the reason are set then.
     """
 
     regex: str
@@ -300,23 +300,23 @@ class VaryingSlot(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where every prompt token of a request went.
+    """The explanation of a request: every prompt token is a hit or has a miss reason.
 
     Attributes:
-        prompt_tokens: All of them.
-        hits: Those that were not computed again.
-        hits_confirmed: Whether the engine reported that.
+        prompt_tokens: All prompt tokens.
+        hits: Tokens that were not computed again.
+        hits_confirmed: Whether the engine reported the hits.
         rungs: The ladder, in the order of ``Rung``; the last one is ``prompt_tokens``.
-        missed: The others, by reason; together with ``hits`` they are ``prompt_tokens``. Each reason at most once.
+        missed: Missed tokens by reason; together with ``hits`` they are ``prompt_tokens``. Each reason at most once.
         reference: What it was compared with; None if there was nothing.
         difference: The first difference; None if there is none, or nothing to compare with.
         turn: Number of the conversation's turn from 1: how many messages of the user it has. 0 if it is none.
-        was_skipped: Whether text and tokens were left out because the explanation was behind.
+        was_skipped: Whether text and tokens were not compared, because of overload.
         tokens: Token ids around the first differing one; None without a difference, or where ids cannot be compared.
-        canonical: What rules did, or would have done; only those that change anything.
+        canonical: Outcomes of the rules that change the request.
         edits: Their first edits.
-        observed: Whether it was worked out what rules save; without it, ``canonical`` has no saved and lost tokens.
-        slot: The place that makes the difference, where a rule could find it that is not there yet.
+        observed: Whether savings were computed; if not, ``canonical`` has no saved and lost tokens.
+        slot: The differing value, if a rule that is not configured yet could find it.
     """
 
     prompt_tokens: int

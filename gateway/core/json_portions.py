@@ -20,7 +20,7 @@ from gateway.core.portions import Portioned
 PORTION = 64 * 1024
 """Bytes of a portion. The most expensive ones (empty lists, names that differ) take orjson some 5 ms."""
 
-MOST_TEXT_BYTES = 32 * 1024 * 1024
+MAX_TEXT_BYTES = 32 * 1024 * 1024
 """Memory of one string. One character beyond U+FFFF makes every character of its string take four bytes, and a string
 of 64 MiB takes 70 ms to build in one uninterrupted step."""
 
@@ -56,7 +56,7 @@ class TooMuchJson(ValueError):
     """A document exceeds a limit.
 
     Attributes:
-        kind: The field of ``JsonLimits``, or ``text`` for ``MOST_TEXT_BYTES``.
+        kind: The field of ``JsonLimits``, or ``text`` for ``MAX_TEXT_BYTES``.
     """
 
     def __init__(self, kind: str) -> None:
@@ -90,7 +90,7 @@ def upper_bounds(document: bytes) -> JsonCounts:
 
 
 def parsed(document: bytes, limits: JsonLimits) -> Portioned[Any]:
-    """The value that a document stands for: ``scanned`` and ``built``."""
+    """Parse a document: ``scanned`` and ``built``."""
     structure = yield from scanned(document, limits)
     return (yield from built(document, structure))
 
@@ -175,14 +175,14 @@ def scanned(document: bytes, limits: JsonLimits) -> Portioned[Structure]:
 
 
 def built(document: bytes, structure: Structure) -> Portioned[Any]:
-    """The value that a document stands for, as orjson parses it, and as Python's parser where orjson refuses.
+    """Parse a scanned document with orjson, and pieces that orjson refuses with Python's parser.
 
     Args:
         document: The document.
         structure: Its structure.
 
     Raises:
-        TooMuchJson: one of its strings takes more than ``MOST_TEXT_BYTES``.
+        TooMuchJson: one of its strings takes more than ``MAX_TEXT_BYTES``.
         InvalidJson: it is not JSON.
     """
     return (yield from _Builder(document, structure).value(0, len(document)))
@@ -298,7 +298,7 @@ class _Builder:
             cut = self._cut(start, end)
             piece: str = self._loads(b'"' + self._document[start:cut] + b'"', start - 1)
             width = max(width, _width(piece))
-            if (len(text) + len(piece)) * width > MOST_TEXT_BYTES:
+            if (len(text) + len(piece)) * width > MAX_TEXT_BYTES:
                 raise TooMuchJson("text")
             text += piece  # in place: a string that only this name refers to grows where it is
             start = cut

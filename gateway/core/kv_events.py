@@ -1,4 +1,4 @@
-"""KV events: what an engine says about its cache, whichever engine and encoding it came from."""
+"""KV events: an engine's changes to its cache, independent of engine and encoding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,11 +56,11 @@ class BlockRemoved(NamedTuple):
 
 
 class AllBlocksCleared(NamedTuple):
-    """Nothing can be reused any more."""
+    """The whole cache was cleared."""
 
 
 UNREADABLE = "unreadable"
-"""Type of what stands for a whole batch that cannot be read."""
+"""Type of the event that replaces an unreadable batch."""
 
 _CHANGES = frozenset({"BlockStored", "BlockRemoved", "AllBlocksCleared", UNREADABLE})
 
@@ -89,7 +89,7 @@ class EventBatch(NamedTuple):
     Attributes:
         timestamp: Unix time at the engine.
         events: In their order.
-        rank: Data-parallel rank, if the batch tells.
+        rank: Data-parallel rank, if the batch names it.
     """
 
     timestamp: float
@@ -119,26 +119,26 @@ class EventSource:
 
 
 class FeedState(StrEnum):
-    """How far the events of one target can be trusted."""
+    """State of the event feed of one target."""
 
     OFF = "off"
     """There are none, by configuration or because the engine publishes none."""
     CONNECTING = "connecting"
-    """Not heard yet, or catching up after something was lost."""
+    """No events received yet, or catching up after a loss."""
     REBUILDING = "rebuilding"
-    """What they say is right and not all: the engine may hold more."""
+    """The events are correct but incomplete: the engine may hold more blocks."""
     LIVE = "live"
     """All that the engine holds is known; after a loss that could not be made good, all but one percent of it."""
     SILENT = "silent"
-    """They should come and do not."""
+    """Events are expected and do not arrive."""
 
 
 class IndexSource(StrEnum):
-    """What the belief about a replica's cache rests on."""
+    """Where the holdings of a replica come from."""
 
     EVENTS = "events"
     """The engine's KV events: exact."""
     PREDICTED = "predicted"
-    """What was sent there, corrected by the cached tokens that the engine reports."""
+    """Requests sent there, corrected by the cached tokens that the engine reports."""
     BLIND = "blind"
-    """What was sent there, and nothing confirms or corrects it."""
+    """Requests sent there, unconfirmed."""

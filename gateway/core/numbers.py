@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-MOST_SEQUENCES = 16_384
+MAX_SEQUENCES = 16_384
 """Sequences that a request may ask for, its choices times its prompts. It is vLLM's limit of ``n``
 (``VLLM_MAX_N_SEQUENCES``)."""
 
@@ -12,10 +12,10 @@ CHOICES = ("n", "best_of")
 """Fields that say how many sequences are computed for each prompt; the larger one counts."""
 
 _BEYOND = 2**64
-"""Stands for every larger number: no engine takes one."""
+"""Replaces every larger number: no engine accepts one."""
 
 _WHOLE = re.compile(r"\s*([+-]?)([0-9][0-9_]*)(?:\.0*)?\s*")
-_MOST_DIGITS = 19
+_MAX_DIGITS = 19
 
 
 def whole(value: object) -> int | None:
@@ -35,7 +35,7 @@ def _written(text: str) -> int | None:
     if found is None:
         return None
     digits = found[2].replace("_", "").lstrip("0")
-    size = int(digits or "0") if len(digits) <= _MOST_DIGITS else _BEYOND
+    size = int(digits or "0") if len(digits) <= _MAX_DIGITS else _BEYOND
     return -size if found[1] == "-" else size
 
 

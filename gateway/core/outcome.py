@@ -1,4 +1,4 @@
-"""What came of a request at a replica."""
+"""The outcome of one attempt at a replica."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ class Ending(StrEnum):
     """How a request at a replica ended."""
 
     COMPLETE = "complete"
-    """The answer reached the client whole, whatever its status."""
+    """The complete answer reached the client, with any status."""
     NOT_CONNECTED = "not_connected"
     """No connection to the replica: nothing was computed, another replica may take it."""
     BROKEN = "broken"
-    """The replica broke the connection, answered what is no answer, or went down while it was waited for."""
+    """The replica broke the connection, sent an invalid answer, or went down meanwhile."""
     TIMED_OUT = "timed_out"
     """The replica stayed silent too long."""
     EXPIRED = "expired"
-    """The time that the client or the configuration gives a request was over."""
+    """The timeout of the request expired, set by client or configuration."""
     INTERRUPTED = "interrupted"
     """The gateway is shutting down; the upstream request was aborted."""
     CLIENT_GONE = "client_gone"

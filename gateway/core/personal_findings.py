@@ -1,4 +1,4 @@
-"""Personal data found in prompts: what and where, never the text."""
+"""Personal data found in prompts: kind and position, never the text."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class PersonalFinding:
 
 @dataclass(frozen=True, slots=True)
 class FindingReport:
-    """What is known of findings at one place of the prompts of one prefix space.
+    """Findings at one place of the prompts of one prefix space.
 
     Attributes:
         finding: The place and the kind.

@@ -1,9 +1,23 @@
-"""A prompt as tokens."""
+"""A prompt as token ids, with the images and other media inside it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gateway.core.media import MediaItem
+
+@dataclass(frozen=True, slots=True)
+class MediaItem:
+    """One item, whose content is not in the token ids: these are placeholders.
+
+    Attributes:
+        offset: Position of its first placeholder in the prompt, in tokens.
+        length: Placeholders it takes.
+        identifier: The engine's hash of its content.
+    """
+
+    offset: int
+    length: int
+    identifier: str
+
 
 TOKEN_BYTES = 4
 """Token ids travel as little-endian unsigned 32-bit words: what the fast tokenizers return and what is hashed."""
@@ -19,7 +33,7 @@ class TokenSource(StrEnum):
     ENGINE_TOKENIZE = "engine_tokenize"
     """The engine's ``/tokenize``: nearly always exact."""
     TEXT = "text"
-    """No tokenizer at hand: words of the raw text stand in for tokens. Good enough to route by, not to count by."""
+    """No tokenizer: pieces of the raw text are used as tokens. Sufficient for routing, not for counting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +42,10 @@ class TokenizedPrompt:
 
     Attributes:
         parts: One entry per prompt, little-endian u32 ids. Chat has exactly one; ``/v1/completions`` may carry more.
-        source: Where they come from. With ``TEXT`` the ids are stand-ins.
+        source: Where they come from. With ``TEXT`` the ids are placeholders.
         media: The items inside each prompt, by offset; empty when no prompt has any.
-        variant: Not empty when the ids alone do not say what an engine would have cached, because they are stand-ins,
-            or hold media whose identity is not known: then they may be compared only within the same variant.
+        variant: Set if equal ids do not imply equal blocks in an engine, because they are placeholders or hold unknown
+            media: chains of different variants are never equal.
     """
 
     parts: tuple[bytes, ...]

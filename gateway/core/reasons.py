@@ -22,9 +22,9 @@ class Rung(StrEnum):
     CONFIRMED = "confirmed"
     """Not computed again, as the engine reports; as was predicted where it reports nothing. These are the hits."""
     CHOSEN = "chosen"
-    """Believed to be held by the replica that was chosen."""
+    """Expected to be held by the chosen replica."""
     ANYWHERE = "anywhere"
-    """Believed to be held by some replica."""
+    """Expected to be held by some replica."""
     SEEN_HERE = "seen_here"
     """Computed before in the request's prefix space."""
     SEEN = "seen"
@@ -32,7 +32,7 @@ class Rung(StrEnum):
     REFERENCE = "reference"
     """Equal to the reference request's, to the token. What is beyond ``seen`` does not fill a block."""
     REUSABLE = "reusable"
-    """As before, and what stands in the reference, too, behind the first difference."""
+    """As before, plus text behind the first difference that the reference contains, too."""
     PROMPT = "prompt"
     """All of it."""
 
@@ -77,16 +77,16 @@ class Reason(StrEnum):
 
 
 class Remedy(StrEnum):
-    """Who can do something about it."""
+    """Where a miss can be fixed."""
 
     APPLICATION = "application"
-    """Whoever writes the prompts."""
+    """The authors of the prompts."""
     GATEWAY = "gateway"
-    """Whoever configures the gateway."""
+    """The operator of the gateway."""
     CAPACITY = "capacity"
-    """Whoever pays for replicas and their memory."""
-    NOBODY = "nobody"
-    """It is how caches work, or what was meant."""
+    """The owner of the replicas: more memory or replicas."""
+    NONE = "nobody"
+    """Not fixable: inherent in caching, or intended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class ReasonText:
     rules: tuple[RuleName, ...] = ()
 
 
-_A, _G, _C, _N = Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY, Remedy.NOBODY
+_A, _G, _C, _N = Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY, Remedy.NONE
 
 REASONS: Mapping[Reason, ReasonText] = {
     Reason.STALE_INDEX: ReasonText(
@@ -130,7 +130,7 @@ REASONS: Mapping[Reason, ReasonText] = {
     Reason.CACHE_BYPASSED: ReasonText(
         Rung.CHOSEN,
         "Cache bypassed",
-        "The engine computes such a request anew whatever it holds: it asks for the prompt's log probabilities, or "
+        "The engine computes such a request without using its cache: it asks for the prompt's log probabilities, or "
         "prefix caching is off.",
         "Leave prompt_logprobs (echo with logprobs) out, or start the engine with prefix caching.",
         _A,
@@ -399,8 +399,10 @@ RUNGS: Mapping[Rung, RungText] = {
     Rung.CHOSEN: RungText("Not where expected", "The chosen replica should have held them, and did not."),
     Rung.ANYWHERE: RungText("On another replica", "Another replica held them, and the request did not go there."),
     Rung.SEEN_HERE: RungText("No longer cached", "They were computed before, and no replica holds them any more."),
-    Rung.SEEN: RungText("Kept apart", "They were computed before, for somebody who shares no cache with this request."),
+    Rung.SEEN: RungText(
+        "Kept apart", "They were computed before, in a prefix space that shares no cache with this request."
+    ),
     Rung.REFERENCE: RungText("Block rounding", "Equal to an earlier prompt, but not enough to fill a block."),
     Rung.REUSABLE: RungText("Prompt changed", "They stand in an earlier prompt, too, behind something that changed."),
-    Rung.PROMPT: RungText("New", "Nobody sent them before."),
+    Rung.PROMPT: RungText("New", "They were never sent before."),
 }

@@ -9,22 +9,22 @@ class ReplicaState(StrEnum):
     STARTING = "starting"
     """Not yet checked, its cache being filled, or just come up and given its share little by little."""
     READY = "ready"
-    """Gets its share."""
+    """Gets its share of requests."""
     SUSPECT = "suspect"
     """It failed a request, and has answered none since: others are preferred for a while, then one request at a time
     tries it."""
     EJECTED = "ejected"
     """Its health checks fail, or it failed requests again and again and gets none until its time is over."""
     DRAINING = "draining"
-    """Gets no more requests; those that it has end as they began."""
+    """Gets no new requests; those in flight are completed."""
 
 
 class DrainCause(StrEnum):
-    """Why a replica gets no more requests. As long as there is one of them it gets none."""
+    """Reasons of a drain. A replica with at least one of them gets no new requests."""
 
     CONFIGURATION = "configuration"
     """`drain: true` stands in its configuration."""
     OPERATOR = "operator"
-    """Somebody ordered it at the admin port."""
+    """An operator ordered it at the admin port."""
     LEAVING = "leaving"
-    """It is to go: it does not stand in the configuration any more, or its platform says that it ends."""
+    """It is being removed: not configured any more, or its platform is terminating it."""

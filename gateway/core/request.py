@@ -1,4 +1,4 @@
-"""A client's request: the bytes that came, and a parsed view over them."""
+"""A client's request: its body as bytes, and parsed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Endpoint(StrEnum):
 
 
 LONG_BODY_BYTES = 2 * 1024 * 1024
-"""Longer bodies are images rather than text: explanations do without them, and streams let go of them."""
+"""Longer bodies hold images rather than text: request records omit them, and streams free them."""
 
 _READ_LATER = frozenset(
     {
@@ -35,7 +35,7 @@ class ChatRequest:
     Attributes:
         endpoint: Which API was called.
         query: Query string as it came, without the question mark.
-        body: The body as it came. This, not ``fields``, is what travels on.
+        body: The body as it came. Engines get this, not ``fields``.
         fields: The body parsed; only to be read.
         headers: The client's headers in their order, names in lower case, values as they came.
         model: ``fields["model"]``.
@@ -44,7 +44,7 @@ class ChatRequest:
         request_id: The client's, or one the gateway made.
         session: ``x-session-id``, or None.
         received_at: Monotonic seconds when the body was complete.
-        caller: On whose behalf it comes.
+        caller: The authenticated caller.
         peer: Address it came from; empty if unknown.
         timeout_seconds: How long the client waits for the whole answer (``x-request-timeout``); None for not said.
         size: Bytes of the body as it came; also after ``drop_content``.
@@ -75,7 +75,7 @@ class ChatRequest:
             object.__setattr__(self, "size", len(self.body))
 
     def drop_content(self) -> int:
-        """Free what is not read any more once the client has got the first event of its answer.
+        """Free the members that are not read after the first event of the answer.
 
         These are the body, unless it is short enough to be explained, and most members of ``fields``.
 

@@ -1,4 +1,4 @@
-"""What is known of a request when it is over."""
+"""Settlements of answered requests, and refusals: the input of metrics and logs."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class Settlement:
         request_id: Its id.
         model: Model id.
         endpoint: Which API.
-        decision: Where it went and why; None if no replica could take it.
+        decision: The placement; None if no replica could take it.
         ending: How it ended; None without a replica.
         status: HTTP status the client got; 499 if the client left before any.
         failed_attempts: Replicas that it was sent to before, and that failed it.
@@ -34,9 +34,9 @@ class Settlement:
         saved_prefill_seconds: Prefill time the cached tokens would have taken, by the replica's learned rate.
         ttft_seconds: From the request's arrival to the first byte of a stream.
         seconds: From the request's arrival to the end of the answer.
-        stages: Seconds spent in each room on the request's path, by room.
+        stages: Seconds by stage.
         code: Code of the error by which the gateway refused it; None if it did not.
-        caller: On whose behalf it came.
+        caller: The authenticated caller.
         peer: Address it came from.
         space: Short name of its prefix space; empty if it did not get that far.
         warming: Whether it was sent to fill a cache, and not by a client.
@@ -78,7 +78,7 @@ OTHER_ENDPOINT = "other"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request the gateway answered itself before it was routed: it could not be understood, or the gateway failed.
+    """A request that the gateway refused before the flow: invalid, not allowed, or an internal error.
 
     Attributes:
         request_id: Its id.
@@ -86,7 +86,7 @@ class Refusal:
         status: HTTP status the client got.
         code: The error's code.
         peer: Address it came from.
-        caller: On whose behalf it came; None if that is not known.
+        caller: The authenticated caller; None if unknown.
         method: With ``OTHER_ENDPOINT``: the method.
         path: With ``OTHER_ENDPOINT``: the path, shortened and safe to show. Never a label value: clients choose it.
     """

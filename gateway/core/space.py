@@ -1,4 +1,4 @@
-"""Inside which two equal prefixes are the same cache blocks."""
+"""Prefix spaces: requests may reuse each other's cached prefixes only within one space."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class CacheSpace:
-    """Everything besides the tokens by which an engine tells cached blocks apart.
+    """Everything besides the tokens that separates cached blocks in an engine.
 
     Attributes:
         model_id: Id of the model, as clients name it.
@@ -23,7 +23,7 @@ class CacheSpace:
 
 
 class ModelVersion(NamedTuple):
-    """What a model is at present, as far as its prefixes are concerned; the attributes are as in ``PrefixSpace``.
+    """The version of a model, as far as prefixes depend on it; the attributes are as in ``PrefixSpace``.
 
     Attributes:
         model_id: Id of the model.
@@ -44,7 +44,7 @@ class ModelVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PrefixSpace:
-    """Inside which a prefix may be reused: by whom, for what, and for how long.
+    """A prefix space: tenant, model version and epoch.
 
     Attributes:
         model_id: Id of the model, as clients name it.
@@ -55,8 +55,8 @@ class PrefixSpace:
         adapter: Name of the LoRA adapter, empty for none.
         context_limit: Longest context of the model in tokens, as its engines tell; 0 if they do not.
         region: Regions the tenant is pinned to, sorted, with commas between; empty for none.
-        epoch: Which life of the space it is. Every life has a number that no life had before, so nothing of one that
-            ended can be reached again. 0: the life of a space without isolation that was never reset.
+        epoch: Number of the present epoch. Numbers are never reused, so blocks of an ended epoch are unreachable. 0: a
+            space without isolation that was never reset.
     """
 
     model_id: str
@@ -71,7 +71,7 @@ class PrefixSpace:
 
 
 class ResetCause(StrEnum):
-    """Why the life of a space ended."""
+    """Why an epoch ended."""
 
     MANUAL = "manual"
     """An operator asked for it."""
@@ -86,14 +86,14 @@ class ResetCause(StrEnum):
     CONFIGURATION = "configuration"
     """Spaces are kept apart in another way, or with another secret, than before."""
     CROWDED_OUT = "crowded_out"
-    """More spaces live than ``max_spaces``: of whoever has most, the one unused for longest made room."""
+    """More spaces than ``max_spaces``: the one unused for longest, of the owner with the most spaces, was ended."""
     MERGED = "merged"
-    """Two gateways had each begun the space on its own; both go on with the one that began later."""
+    """Two gateways had each begun an epoch; both continue with the later one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceSelection:
-    """Which spaces a reset is for. None: whatever it is.
+    """The spaces that a reset applies to. None: any value.
 
     Attributes:
         model: Id of a model.
@@ -110,13 +110,13 @@ class SpaceSelection:
 
 @dataclass(frozen=True, slots=True)
 class SpaceEnd:
-    """The life of a space ended.
+    """The end of an epoch.
 
     Attributes:
         space: The space, with the epoch that ended.
         id: Its short name.
         cause: Why.
-        by: Who asked for it (id of an admin token), empty where nobody did.
+        by: Id of the admin token that requested it, empty for none.
     """
 
     space: PrefixSpace
@@ -127,13 +127,13 @@ class SpaceEnd:
 
 @dataclass(frozen=True, slots=True)
 class SpaceGrant:
-    """A request's way into its space.
+    """The space of a request, and the salt to send.
 
     Attributes:
-        id: Short name of the space's present life, for logs and headers.
+        id: Short name of the present epoch, for logs and headers.
         salt: Value of ``cache_salt`` to send; None leaves the request without one.
         space: The space; None if it has none.
-        narrowed: Stands for the salt the client itself sent, and gives nothing of it away; empty for none.
+        narrowed: A hash of the client's own salt; empty for none.
     """
 
     id: str
@@ -143,4 +143,4 @@ class SpaceGrant:
 
 
 NO_SPACE = SpaceGrant("", None)
-"""Of a request that did not get as far."""
+"""For a request that failed earlier."""

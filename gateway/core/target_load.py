@@ -1,4 +1,4 @@
-"""What a target is busy with, and how fast it is."""
+"""The load of a target, and its rates."""
 
 from dataclasses import dataclass
 
@@ -28,9 +28,9 @@ class Load:
 
     Attributes:
         target: The replica and its rank.
-        prefill_tokens: Uncached prompt tokens in front of a new request: those this gateway sent there and that are not
-            yet computed, and an estimate of what others sent.
-        requests: Requests there that are not yet answered in full, whoever sent them.
+        prefill_tokens: Uncached prompt tokens in front of a new request: those in flight from this gateway, and an
+            estimate of those from others.
+        requests: Requests in flight there, from all senders.
         rates: How fast it is.
     """
 

@@ -1,4 +1,4 @@
-"""Who asks."""
+"""Tenants, and the callers of requests."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,29 +8,29 @@ from gateway.core.ids import TenantId
 
 
 class PersonalDataMode(StrEnum):
-    """What becomes of personal data found in the leading messages of a tenant's requests."""
+    """The action on personal data found in the leading messages of a tenant's requests."""
 
     OFF = "off"
     """It is not looked for."""
     REPORT = "report"
-    """It is counted and shown, by kind and position; the request goes on as it came."""
+    """It is counted and shown, by kind and position; the request is sent unchanged."""
     MASK = "mask"
-    """As ``report``, and what was found is replaced before the request goes on."""
+    """As ``report``, and findings are masked before the request is sent."""
     BLOCK = "block"
     """As ``report``, and the request is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A customer, a team, an application: whoever shares cached prefixes only with themselves or with their group.
+    """A customer, team or application, which shares cached prefixes only with itself or its group.
 
     Attributes:
         id: Its name.
         group: Tenants that trust each other have the same one; empty for none.
-        label: Value of the metrics' ``tenant`` label: the id, or one common value for tenants that stand in no
-            configuration, so that their number stays bounded.
-        regions: Where its requests may go; empty for everywhere.
-        personal_data: What becomes of personal data in its leading messages.
+        label: Value of the metrics' ``tenant`` label: the id, or one common value for all tenants that are not
+            configured, so that their number stays bounded.
+        regions: Regions its requests may be sent to; empty for all.
+        personal_data: Action on personal data in its leading messages.
         idle_ttl_seconds: Unused for so long, its prefix spaces end; None for the common value.
         max_age_seconds: At this age its prefix spaces end in any case; None for the common value.
         canon: Modes of canonicalization rules, where it has any of its own.
@@ -52,10 +52,10 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """On whose behalf a request comes, and what it may do.
+    """The authenticated sender of a request, and its permissions.
 
     Attributes:
-        tenant: Whose it is.
+        tenant: The tenant.
         key_id: Which of the tenant's keys it carried: a name that gives nothing of the key away. Empty without a key
             (open mode, a trusted proxy).
         scope: Which of the tenant's scopes (role, language, environment) it is for; empty for none.
@@ -73,4 +73,4 @@ class Caller:
 
 
 EVERYBODY = Caller(Tenant(TenantId("default")))
-"""The caller of every request where nobody has to say who they are."""
+"""The caller of every request in open mode."""

@@ -1,4 +1,4 @@
-"""One of several processes that have the public port of a gateway together."""
+"""The number and the files of one of several workers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlace:
-    """Which one it is, and where it finds what they have together.
+    """One worker: its number, and the folder that all workers share.
 
     Attributes:
         number: From 0.

@@ -6,7 +6,7 @@ vLLM 0.32, ``MultiModalFeatures`` in ``vllm/entrypoints/scale_out/token_in_token
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.core.media import MediaItem
+from gateway.core.prompt import MediaItem
 
 
 def parse_media(features: Any) -> tuple[MediaItem, ...] | None:

@@ -1,11 +1,11 @@
-"""The HTTP/1.1 client towards the replicas: small, on asyncio's own transports and the httptools parser.
+"""The HTTP/1.1 client for replicas, on asyncio transports and the httptools parser.
 
-Every request and every streamed chunk passes here, and a client that leaves must free its replica at once. Which
-libraries were tried, and what each lacks, is in docs/decisions/0002-upstream-http-client.md.
+Requests come in, responses go out piece by piece; a cancelled exchange closes its connection, so that the replica stops
+computing. Start with ``client.HttpClient``. Why no library is used: docs/decisions/0002-upstream-http-client.md.
 """
 
 from gateway.http_client.client import HttpClient, HttpExchange, Origin, Response
-from gateway.http_client.transport_errors import Broken, NotConnected, ResponseTooLarge, TransportError
+from gateway.http_client.connection import Broken, NotConnected, ResponseTooLarge, TransportError
 
 __all__ = [
     "Broken",

@@ -1,7 +1,4 @@
-"""Exchanges with replicas over kept connections.
-
-Where a replica listens.
-"""
+"""Exchanges with replicas over pooled connections."""
 
 import asyncio
 import ssl
@@ -13,8 +10,7 @@ from functools import cache
 from types import TracebackType
 from urllib.parse import urlsplit
 
-from gateway.http_client.connection import Connection
-from gateway.http_client.transport_errors import NotConnected, ResponseTooLarge, TransportError
+from gateway.http_client.connection import Connection, NotConnected, ResponseTooLarge, TransportError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +46,7 @@ class Origin:
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
-        """What asyncio wants for an encrypted connection."""
+        """The TLS context for asyncio; None for http."""
         return _default_context() if self.tls else None
 
 
@@ -63,11 +59,11 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 _IDLE_SECONDS = 4.0
 """Connections idle longer are not used again. Engines close theirs after 5 seconds (uvicorn's default, which vLLM and
-SGLang keep); a request sent at that moment would fail, and nobody could tell whether it had been computed."""
+SGLang keep); a request sent at that moment would fail, and it would be unknown whether it was computed."""
 
 
 class Response:
-    """An answer whose head has come.
+    """A response whose head was received.
 
     Attributes:
         status: HTTP status.
@@ -104,7 +100,7 @@ class HttpExchange:
         self._connection = connection
         try:
             connection.send(self._head, self._body)
-            self._body = b""  # what is not sent yet is held by the connection
+            self._body = b""  # the connection holds the unsent part
             await connection.wait_for_head()
         except BaseException:
             connection.abort()
@@ -130,11 +126,11 @@ class HttpClient:
         self._idle: dict[Origin, deque[tuple[float, Connection]]] = {}
 
     def request(self, method: str, origin: Origin, path: str, headers: Headers, body: bytes = b"") -> HttpExchange:
-        """An exchange, to be entered.
+        """An exchange, as an asynchronous context manager.
 
         Args:
             method: HTTP method.
-            origin: Where to.
+            origin: The replica's address.
             path: Path below the origin's.
             headers: All but ``host`` and ``content-length``. Their values must hold no line breaks.
             body: The whole body.
@@ -163,7 +159,7 @@ class HttpClient:
 
         Args:
             method: HTTP method.
-            origin: Where to.
+            origin: The replica's address.
             path: Path below the origin's.
             headers: As of ``request``.
             body: The whole body.
@@ -189,7 +185,7 @@ class HttpClient:
             raise TransportError(f"no answer within {timeout_seconds:g} seconds") from error
 
     def forget(self, origin: Origin) -> None:
-        """Close the idle connections to somewhere; nothing more is to be sent there."""
+        """Close the idle connections to an origin that is no longer used."""
         for _, connection in self._idle.pop(origin, ()):
             connection.abort()
 
@@ -230,12 +226,12 @@ class HttpClient:
             connection.abort()
             return
         now = time.monotonic()
-        # With a new one all are looked at: an exchange may have ended at one that was forgotten.
+        # Checks all origins: an exchange may have ended at one that was removed.
         self._close_unused([origin] if origin in self._idle else list(self._idle), now)
         self._idle.setdefault(origin, deque()).append((now, connection))
 
     def _close_unused(self, origins: Sequence[Origin], now: float) -> None:
-        """Let go of what is idle for too long: the next request would take the one that was used last."""
+        """Close connections that are idle for too long; the next request takes the one used last."""
         for origin in origins:
             connections = self._idle[origin]
             while connections and (connections[0][1].closed or now - connections[0][0] > _IDLE_SECONDS):

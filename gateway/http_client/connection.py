@@ -1,4 +1,4 @@
-"""One connection to a replica, with one exchange on it at a time."""
+"""One connection to a replica, with one exchange on it at a time, and its errors."""
 
 import asyncio
 import select
@@ -8,7 +8,22 @@ from typing import cast
 import httptools
 import structlog
 
-from gateway.http_client.transport_errors import Broken
+
+class TransportError(Exception):
+    """No complete answer was received."""
+
+
+class NotConnected(TransportError):
+    """No connection could be made; nothing was sent."""
+
+
+class Broken(TransportError):
+    """The connection broke, or the received bytes are not HTTP. The request may have been computed."""
+
+
+class ResponseTooLarge(TransportError):
+    """The body has more bytes than the caller accepts."""
+
 
 _HIGH_WATER = 256 * 1024
 """Bytes of a response body that are held before reading is paused, for a client that reads slowly."""
@@ -110,10 +125,10 @@ class Connection(asyncio.Protocol):
         self._transport.writelines((head, body) if body else (head,))
 
     async def wait_for_head(self) -> None:
-        """Wait until status and headers are there.
+        """Wait for status and headers.
 
         Raises:
-            Broken: they will not come.
+            Broken: the connection failed before.
         """
         while not self.status:
             if self._broken is not None:
@@ -162,14 +177,14 @@ class Connection(asyncio.Protocol):
 
     @property
     def stale(self) -> bool:
-        """Whether an idle connection has something to read: then the replica has closed it, and it is not yet noticed.
+        """Whether an idle connection has unread input: the replica has closed it, and asyncio has not reported it yet.
 
-        A request sent now would be lost, and it would look as if the replica had failed it.
+        A request sent now would be lost and count as a failure of the replica.
         """
         return bool(self._readable.poll(0))
 
     def abort(self) -> None:
-        """Close at once, whatever is under way: the replica notices and stops computing."""
+        """Close at once, also within an exchange: the replica notices and stops computing."""
         self.closed = True
         self._unparsed = _NOTHING
         if self._transport is not None:
@@ -194,12 +209,12 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
+        """The connection is established."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from asyncio's
         self._readable.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Bytes were received."""
         if self.complete or self._parser is None:
             if _IDLE_TIMEOUT not in data[:16]:
                 self._warn_of_surplus()
@@ -212,7 +227,7 @@ class Connection(asyncio.Protocol):
             self._parse()
 
     def _parse(self) -> None:
-        """Parse what was received, up to the limits for one turn of the event loop and for what is held."""
+        """Parse the received bytes, up to the limits for one turn of the event loop and for what is held."""
         before = len(self._pieces)
         while self._unparsed:
             if self.complete:
@@ -227,7 +242,7 @@ class Connection(asyncio.Protocol):
             self._go_on()
 
     def _feed(self, data: memoryview) -> None:
-        """Have bytes parsed; they fail the exchange if they are not HTTP, or too few of them are body."""
+        """Parse bytes; the exchange fails if they are not HTTP, or if the framing exceeds its limits."""
         assert self._parser is not None
         self._overhead += len(data)
         self._wire_bytes += len(data)
@@ -244,11 +259,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def _is_full(self) -> bool:
-        """Whether no more is parsed until the reader takes what is held."""
+        """Whether parsing pauses until the reader has taken the held pieces."""
         return self._held > _HIGH_WATER or len(self._pieces) >= _MAX_PIECES
 
     def _go_on(self) -> None:
-        """Read on as soon as what was received is parsed, and parse that as soon as it may be held."""
+        """Resume parsing and reading as far as the limits of held pieces allow."""
         wait = bool(self._unparsed) or self._is_full
         if wait is not self._paused:
             self._paused = wait
@@ -291,7 +306,7 @@ class Connection(asyncio.Protocol):
             self._fail("the replica closed the connection" if exc is None else f"the connection broke: {exc}")
 
     def _ends_with_the_connection(self) -> bool:
-        """Whether the answer's length was left open (RFC 9112, section 6.3)."""
+        """Whether the answer ends with the connection (RFC 9112, section 6.3)."""
         return not any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers)
 
     # httptools
@@ -307,7 +322,7 @@ class Connection(asyncio.Protocol):
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > _MAX_OVERHEAD:
             raise httptools.HttpParserError(f"its headers have more than {_MAX_OVERHEAD >> 10} KiB")
-        if not self.status:  # what comes later is a trailer
+        if not self.status:  # later headers are trailers
             self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:

@@ -162,7 +162,7 @@ class ReplicatedIndex:
 
     # Requests of peers
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - ended requests are not sent again
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - ended requests are not sent again
         """See ``Replicated``."""
         if not self._steps:
             return None
@@ -181,7 +181,7 @@ class ReplicatedIndex:
             ]
         )
 
-    def heard(self, peer: str, message: bytes, now: float) -> None:
+    def receive(self, peer: str, message: bytes, now: float) -> None:
         """See ``Replicated``."""
         requests = self._peer_requests.setdefault(peer, {})
         for step in _decoder.decode(message):

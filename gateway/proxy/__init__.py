@@ -1,4 +1,9 @@
-"""The fleet of replicas, and forwarding to them."""
+"""Forwarding of requests to replicas.
+
+A placed request comes in; the answer goes to a ``Sink``, an ``Outcome`` to the caller. Start with
+``forward.Forwarder``; ``response`` and ``sse`` check the answer, ``resume`` continues broken streams, ``retry_budget``
+limits retries.
+"""
 
 from gateway.proxy.forward import Forwarder
 from gateway.proxy.headers import asked_rank

@@ -1,9 +1,9 @@
-"""Which headers travel on."""
+"""Headers of requests to replicas and of answers to clients."""
 
 from collections.abc import Iterable, Sequence
 
 Headers = Iterable[tuple[bytes, bytes]]
-"""Names in lower case, values as they came."""
+"""Names in lower case, values unchanged."""
 
 # RFC 9110, section 7.6.1, and the older names that proxies still see.
 _HOP_BY_HOP = frozenset(
@@ -20,8 +20,8 @@ _HOP_BY_HOP = frozenset(
     }
 )
 
-# host and content-length belong to the connection; expect was answered by this server; the gateway reads the answer
-# (usage) and does not unpack it.
+# host and content-length belong to the connection; expect was answered by this server; without accept-encoding the
+# answer is uncompressed, because the gateway reads its usage.
 _REQUEST_DROPPED = _HOP_BY_HOP | {b"accept-encoding", b"content-length", b"expect", b"host", b"x-request-id"}
 
 # This server writes its own date and length.
@@ -32,14 +32,14 @@ _RESPONSE_DROPPED = _HOP_BY_HOP | {b"content-length", b"date"}
 _TRACE = frozenset({b"traceparent", b"tracestate"})
 
 _RANK = b"x-data-parallel-rank"
-"""By which vLLM and SGLang let a request choose the data-parallel rank that computes it."""
+"""vLLM and SGLang compute a request at the data-parallel rank that this header names."""
 
 _LONGEST_RANK = 9
 """Digits beyond which a number is no rank."""
 
 
 def asked_rank(headers: Headers) -> int | None:
-    """The data-parallel rank that a client asks for; None if for none, or for something that is no number."""
+    """The data-parallel rank that a client requests; None without the header or if it is not a number."""
     value = next((value for name, value in headers if name == _RANK), b"")
     return int(value) if value.isdigit() and len(value) <= _LONGEST_RANK else None
 
@@ -56,13 +56,12 @@ def upstream_headers(
     """Headers of the request to the replica.
 
     Args:
-        headers: The client's.
+        headers: The client's headers.
         request_id: Sent as ``x-request-id``, so that the engine's log names the same request.
-        authorization: The replica's own credential; goes before the client's.
-        rank: The data-parallel rank that has been chosen, None if there is nothing to choose; the client's own choice
-            goes before it.
-        trace: Go in place of the client's trace context; None if that travels on as it came.
-        forward_authorization: Whether the client's credential travels on when the replica has none of its own.
+        authorization: The replica's own credential; takes precedence over the client's.
+        rank: The chosen data-parallel rank, None for a replica with one rank; the client's choice takes precedence.
+        trace: Replaces the client's trace context; None passes that through.
+        forward_authorization: Whether the client's credential is passed to a replica without one of its own.
     """
     dropped = _REQUEST_DROPPED | _named_by_connection(headers)
     if authorization is not None or not forward_authorization:
@@ -83,7 +82,7 @@ def upstream_headers(
 def client_headers(headers: Headers, own: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Headers of the answer to the client: the replica's end-to-end headers, then the gateway's own.
 
-    The replica may not speak in the gateway's name: a header of the same name gives way.
+    A replica's header with the name of one of the gateway's is dropped.
     """
     dropped = _RESPONSE_DROPPED.union((name for name, _ in own), _named_by_connection(headers))
     return [header for header in headers if header[0] not in dropped] + list(own)

@@ -1,8 +1,8 @@
-"""The request body as it is sent to the replica: the client's bytes, with two members set:
+"""Makes the body that is sent to a replica: the client's bytes, with two members set,
 ``stream_options.include_usage`` and, where prefix spaces are isolated, ``cache_salt``.
 
-Only these members are changed. The body is not parsed and written again, because another spelling of a number, another
-key order or a lost duplicate key could change what the engine does.
+Only these members are changed. The body is not parsed and serialized again, because another spelling of a number,
+another key order or a lost duplicate key could change the engine's result.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _ASK = b'{"include_usage":true}'
 
 
 def engine_body(request: ChatRequest, salt: str | None) -> Portioned[bytes]:
-    """The body of a request as the replica gets it; the same for every attempt.
+    """The body to send to a replica; the same for every attempt.
 
     Args:
         request: The request.
@@ -32,9 +32,9 @@ def engine_body(request: ChatRequest, salt: str | None) -> Portioned[bytes]:
 
 
 def asking_for_usage(body: bytes, fields: Mapping[str, Any]) -> Portioned[bytes]:
-    """A streaming request's body, asking for the usage chunk.
+    """The body of a streaming request with the usage chunk requested.
 
-    Of several ``stream_options`` only the last is changed: it is the one that counts.
+    Of several ``stream_options`` only the last is changed: parsers take the last one.
 
     Args:
         body: A valid JSON object.

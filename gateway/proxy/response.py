@@ -1,4 +1,4 @@
-"""One answer on its way from a replica to the client: passed on, watched for whether it is whole, and ended."""
+"""Passes one answer from a replica to the client, checks that it is complete, and ends it."""
 
 import asyncio
 import re
@@ -25,17 +25,17 @@ _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
 """The last event of every stream."""
 
 _TAIL = 64
-"""Bytes of a stream's end that are looked through for it; behind it there may be a proxy's comment."""
+"""Bytes at the end of a stream that are searched for it; a proxy's comment may follow it."""
 
 _RETRY_AFTER = b"retry-after"
 
 _MAX_HELD_BYTES = 16 * 2**20
-"""A response that is not a stream is held up to this size until it is complete, so that another replica can be asked if
-it breaks off. A larger one is passed on as it arrives: computing it again elsewhere would give the same bytes. Sixty
+"""A response that is not a stream is held up to this size until it is complete, so that it can be retried if it breaks
+off. A larger one is passed on as it arrives: computing it again elsewhere would give the same bytes. Sixty
 choices of 30,000 tokens take 12 MiB; ``prompt_logprobs`` of a long prompt, or many embeddings, take more."""
 
 _PART_BYTES = 256 * 1024
-"""What was held goes out in parts of this size, so that a slow client shows that it takes them."""
+"""A held response is sent in parts of this size, so that progress of a slow client is visible."""
 
 _FILTERED_AT_ONCE = 4 * 1024
 """Bytes of a stream of very short lines that are filtered before other tasks run."""
@@ -66,15 +66,15 @@ _body_decoder = msgspec.json.Decoder(_Body)
 
 @dataclass(frozen=True, slots=True)
 class ForwardOptions:
-    """What goes with a request, and for how long.
+    """Body, headers and deadline of one attempt.
 
     Attributes:
-        body: Makes what is sent as the body: the request's with what the gateway sets in it.
+        body: Makes the body to send.
         own_headers: Headers the gateway adds to the answer.
         trace_headers: Sent in place of the client's ``traceparent`` and ``tracestate``; None leaves those.
-        deadline: When the client stops waiting, in the running loop's time (monotonic seconds).
-        retry_after_seconds: Told with an answer of 429 that does not say by itself when to come again.
-        begun: Whether the client has got the beginning already, from another replica.
+        deadline: When the request times out, in the running loop's time (monotonic seconds).
+        retry_after_seconds: Added to an answer of 429 without ``retry-after``.
+        begun: Whether the client has the beginning of the stream already, from another replica.
     """
 
     body: Callable[[], Awaitable[bytes]]
@@ -86,24 +86,24 @@ class ForwardOptions:
 
 
 class ResponseRelay:
-    """The state of one answer on its way.
+    """The state of one answer.
 
     Args:
-        sink: Where it goes.
-        terms: What goes with the request.
+        sink: Receives the answer.
+        options: Those of the attempt.
         on_first_byte: Called once when the first byte of a stream has come.
         on_taken: Called when the client has taken a part of a large body.
-        request: What is answered.
+        request: The request.
         max_answer_bytes: Answers up to this size are kept until the request is settled.
 
     Attributes:
-        problem: What was wrong with the replica or its answer, in words.
+        problem: Description of the replica's failure, for the log.
     """
 
     def __init__(
         self,
         sink: Sink,
-        terms: ForwardOptions,
+        options: ForwardOptions,
         on_first_byte: Callable[[], None],
         on_taken: Callable[[], None],
         request: ChatRequest,
@@ -113,7 +113,7 @@ class ResponseRelay:
     ) -> None:
         self.now = asyncio.get_running_loop().time
         self._sink = sink
-        self._terms = terms
+        self._options = options
         self._on_first_byte = on_first_byte
         self._on_taken = on_taken
         self._on_started = on_started
@@ -136,23 +136,23 @@ class ResponseRelay:
         self.problem = ""
 
     def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """The head of the answer is there.
+        """Process the head of the answer.
 
         Raises:
-            Broken: nobody can read what follows.
+            Broken: the body has an encoding that was not requested.
         """
         self._status = status
         content_type = next((value for name, value in headers if name == b"content-type"), b"")
         self._streamed = status == 200 and content_type.startswith(b"text/event-stream")
-        self._headers = client_headers(headers, self._terms.own_headers)
+        self._headers = client_headers(headers, self._options.own_headers)
         self._length = next((value for name, value in headers if name == b"content-length"), None)
         encoding = next((value for name, value in headers if name == b"content-encoding"), b"identity")
         if status == 200 and encoding.lower() not in (b"identity", b""):
-            # It was not asked for, and what a few bytes of it become may be without end.
+            # It was not requested, and a few bytes of it may decompress to any size.
             raise Broken(f"the answer is compressed (content-encoding: {encoding.decode('latin-1')[:40]})")
 
     async def piece(self, data: bytes) -> None:
-        """A piece of the body is there.
+        """Process a piece of the body.
 
         Raises:
             Broken: it cannot be a part of an answer.
@@ -176,7 +176,7 @@ class ResponseRelay:
             await asyncio.sleep(0)
 
     async def _filtered(self, data: bytes) -> None:
-        """Pass on what the filter leaves of a part of a stream."""
+        """Filter a part of a stream, and pass the result on."""
         if out := self._filter.feed(data):
             self._tail = out[-_TAIL:] if len(out) >= _TAIL else (self._tail + out)[-_TAIL:]
             await self._tell(out, more=True)
@@ -184,14 +184,14 @@ class ResponseRelay:
             raise Broken("something in the stream is no event")
 
     async def _pass_on(self) -> None:
-        """Send what is held of a large body, and all that follows it, to the client.
+        """Begin to send a large body to the client: the held part now, all further pieces as they arrive.
 
         Raises:
             Broken: it cannot be sent, because the client has events of a stream already, or because it is a failure
                 that another replica may make good.
         """
         if self._scan is None:
-            if self._terms.begun or self._status in _RETRIED:
+            if self._options.begun or self._status in _RETRIED:
                 raise Broken(f"the answer has more than {_MAX_HELD_BYTES >> 20} MiB")
             self._scan = UsageScan()
             if self._length is not None:
@@ -204,17 +204,17 @@ class ResponseRelay:
             self._on_taken()
 
     def ending_of_timeout(self, flight: InflightRequest, *, expired: bool) -> Ending:
-        """How an attempt ended whose time was over; ``expired``: that of the whole request."""
+        """The ending of an attempt that timed out; ``expired``: the request's deadline passed."""
         if flight.called_back:
             self.problem = "its health checks fail"
             return Ending.BROKEN
         if self._held_up:
-            # Not the replica is silent: its pieces cannot be passed on. Whoever reads so slowly is as good as gone.
+            # The replica sends, but the client does not read: treat a client that slow as disconnected.
             return Ending.CLIENT_GONE
         return Ending.EXPIRED if expired else Ending.TIMED_OUT
 
     async def end(self, ending: Ending, withhold: Callable[[Ending, int | None, bool], bool]) -> Ending:
-        """Nothing more will come. Returns how it really ended."""
+        """The replica's answer is over. Completes it for the client, and returns its final ending."""
         self._rest = self._filter.finish()
         if ending is Ending.COMPLETE:
             if not self._is_whole():
@@ -233,17 +233,17 @@ class ResponseRelay:
         elif self._streamed and ending is Ending.COMPLETE:
             await self._tell(self._rest, more=False)
         elif self._started:
-            # What stands behind the last whole event of a broken stream would swallow the error event.
+            # An incomplete event at the end of a broken stream would merge with the error event.
             await self._tell(broken_off(ending), more=False)
-        elif self._terms.begun:
-            # There is no other way left to tell it, not even a refusal.
+        elif self._options.begun:
+            # Status and headers are sent: an error event is the only way left to report the failure.
             await self._sink.write(broken_off(ending), more=False)
         elif ending is Ending.COMPLETE and self._status is not None:
             await self._tell_whole(self._status, bytes(self._body))
         return ending
 
     async def _tell(self, data: bytes, *, more: bool) -> None:
-        """Events, or a part of a large body, for the client."""
+        """Send events, or a part of a large body, to the client."""
         assert self._status is not None
         self._held_up = True
         if not self._started:
@@ -254,18 +254,19 @@ class ResponseRelay:
         self._held_up = False
 
     async def _tell_whole(self, status: int, body: bytes) -> None:
-        """An answer that is not a stream."""
+        """Send an answer that is not a stream."""
         self._started = True
         self._headers.append((b"content-length", str(len(body)).encode()))
         if status == HTTPStatus.TOO_MANY_REQUESTS and all(name != _RETRY_AFTER for name, _ in self._headers):
-            self._headers.append((_RETRY_AFTER, b"%d" % self._terms.retry_after_seconds))
+            self._headers.append((_RETRY_AFTER, b"%d" % self._options.retry_after_seconds))
         await self._sink.start(status, self._headers)
         await self._sink.write(body, more=False)
         if status == HTTPStatus.OK:
             self._answer = bytearray(body if len(body) <= self._room else b"")
 
     def _is_whole(self) -> bool:
-        """Whether an answer that HTTP calls complete is one: a stream has its last event, a body is a JSON object."""
+        """Whether an answer that is complete in HTTP is complete in content: last event of a stream, or a JSON
+        object."""
         if self._status != HTTPStatus.OK:
             return self._status is not None
         if self._streamed:
@@ -280,7 +281,7 @@ class ResponseRelay:
         return True
 
     def outcome(self, ending: Ending) -> Outcome:
-        """The attempt, told as a value."""
+        """The outcome of the attempt."""
         return Outcome(
             ending=ending,
             status=self._status,
@@ -320,7 +321,7 @@ _REPLICA_FAILED = ("The replica broke off", "replica_disconnected", UpstreamFail
 
 
 def broken_off(ending: Ending) -> bytes:
-    """The last events of a stream that was not finished: what happened, in the API's shape, then the end mark."""
+    """The last events of a stream that broke off: the error in the API's format, then the end mark."""
     reason, code, kind = _BROKEN_OFF.get(ending, _REPLICA_FAILED)
     error = {
         "message": f"{reason}; the answer is incomplete. Send the request again.",

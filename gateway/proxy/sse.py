@@ -1,8 +1,8 @@
-"""Server-sent events on their way to the client: read the usage, take its chunk out if only the gateway wanted it, and
-stop at what is no event.
+"""Filters server-sent events: reads the usage, removes its chunk if only the gateway requested it, and stops at invalid
+events.
 
-Events travel on in the pieces they came in, and whole. A piece that is more than one event of plain JSON, or less, is
-looked at more closely. Wire format: https://html.spec.whatwg.org/multipage/server-sent-events.html
+Pieces are passed on as they arrive, cut at event boundaries. A piece that is not exactly one event of plain JSON takes
+a slower path. Wire format: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 import itertools
@@ -18,29 +18,29 @@ from gateway.engines import parse_usage, payloads
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _END_BYTES = 4
 _HEAD = b"data: {"
-_LINE_FEED, _RETURN = b"\n\r"  # as numbers, which are found twice as fast
+_LINE_FEED, _RETURN = b"\n\r"  # as integers, which are found twice as fast
 _LONGEST_EVENT = 2**19
-"""An event that does not end within this is passed on unread."""
+"""A longer event is passed on without being parsed."""
 
 _MAX_LINES = 4096
-"""Lines of one event. Engines send one to three; each is looked at."""
+"""Maximum lines of one event. Engines send one to three; each is checked."""
 
 _OBJECT = msgspec.json.Decoder(msgspec.defstruct("_Object", ()))
-"""Checks an object without building it, in a third of the time."""
+"""Validates an object without building it, in a third of the time."""
 
 _LINE = re.compile(rb"(?:data|event|id|retry)?:|(?:data|event|id|retry)?$")
-"""How the lines of an event begin. Readers pass over others, so what stood there would be missing without a word."""
+"""Field names of an event. Clients ignore other lines silently, so their content would be lost."""
 
 
 class EventFilter:
-    """One stream.
+    """Filters one stream.
 
     Args:
-        keep_usage: Whether the client asked for the usage chunk.
+        keep_usage: Whether the client requested the usage chunk.
 
     Attributes:
-        usage: The last usage seen; None also if its counts cannot be right.
-        garbled: Whether something came that is no event; nothing from there on is passed on.
+        usage: The last usage seen; None also if its counts are impossible.
+        garbled: Whether an invalid event was received; nothing from there on is passed on.
     """
 
     def __init__(self, *, keep_usage: bool) -> None:
@@ -52,7 +52,7 @@ class EventFilter:
         self.garbled = False
 
     def feed(self, data: bytes) -> bytes:
-        """A piece of the stream; returns what goes to the client now."""
+        """Process a piece of the stream; returns the bytes to send to the client."""
         if self.garbled:
             return b""
         if not self._pending and _is_plain(data):
@@ -62,7 +62,7 @@ class EventFilter:
             for event in self._take_events(data):
                 if self._unread or _is_plain(event) or self._read(event):
                     kept.append(event)
-                self._unread = False  # the end of one that was too long is not an event of its own
+                self._unread = False  # the end of an overlong event is not an event of its own
         except ValueError:
             self.garbled = True
             self._pending = bytearray()
@@ -72,13 +72,12 @@ class EventFilter:
         return b"".join(kept)
 
     def finish(self) -> bytes:
-        """What is left when the stream has ended inside an event."""
+        """The incomplete event at the end of the stream."""
         rest, self._pending = bytes(self._pending), bytearray()
         return rest
 
     def _take_events(self, data: bytes) -> list[bytes]:
-        """The whole events of what is held and a new piece. Each byte is searched twice at most, however small the
-        pieces are."""
+        """The complete events of the held bytes and a new piece. Each byte is searched twice at most."""
         self._has_returns = self._has_returns or b"\r" in data
         if self._pending:
             start = max(len(self._pending) - _END_BYTES + 1, 0)
@@ -91,13 +90,13 @@ class EventFilter:
         return events
 
     def _ends_behind(self, start: int) -> bool:
-        """Whether an event ends in what is held from ``start`` on."""
+        """Whether an event ends in the held bytes from ``start`` on."""
         if self._has_returns:
             return _END.search(self._pending, start) is not None
         return self._pending.find(b"\n\n", start) >= 0
 
     def _read(self, event: bytes) -> bool:
-        """Take note of an event's usage; False if the event is to be left out. Raises ValueError if it is none."""
+        """Record an event's usage; False if the event is to be removed. Raises ValueError if it is invalid."""
         if event.count(b"\n") + event.count(b"\r") > _MAX_LINES:
             raise ValueError(f"more than {_MAX_LINES} lines")
         if not all(_LINE.match(line) for line in event.splitlines()):
@@ -113,7 +112,7 @@ class EventFilter:
 
 
 def _divided(data: bytes) -> tuple[list[bytes], bytes]:
-    """The whole events, and the beginning of the next one."""
+    """Split into the complete events and the beginning of the next one."""
     if b"\r" not in data:
         *bodies, rest = data.split(b"\n\n")
         return [body + b"\n\n" for body in bodies], rest
@@ -122,7 +121,7 @@ def _divided(data: bytes) -> tuple[list[bytes], bytes]:
 
 
 def _is_plain(data: bytes) -> bool:
-    """Whether a piece is one whole event of JSON with nothing to read in it, as most are."""
+    """Whether a piece is one complete JSON event without usage, as most are."""
     if not data.startswith(_HEAD) or not data.endswith(b"}\n\n") or b'"usage"' in data:
         return False
     if _LINE_FEED in data[:-2] or _RETURN in data:

@@ -1,4 +1,4 @@
-"""Find the usage in a response that is too large to be parsed as a whole."""
+"""Finds the usage in a response that is too large to be parsed."""
 
 import json
 
@@ -8,11 +8,11 @@ from gateway.engines import parse_usage
 _KEY = b'"usage"'
 _BACKSLASH = b"\\"
 _WINDOW = 4096
-"""Bytes within which the member has to stand; an engine's has about 200."""
+"""Maximum size of the member; an engine's has about 200 bytes."""
 
 _SCANNED_AT_ONCE = 64 * 1024
 _MAX_TRIES = 16
-"""Places that are looked at in so many bytes: ``"usage"`` may also be a token of a prompt with log probabilities."""
+"""Occurrences that are checked per response: ``"usage"`` may also be a token of a prompt with log probabilities."""
 
 _decoder = json.JSONDecoder()
 
@@ -29,14 +29,14 @@ class UsageScan:
         self._usage: Usage | None = None
 
     def feed(self, data: bytes) -> None:
-        """The next piece."""
+        """Scan the next piece."""
         self._held += data
         if len(self._held) >= _SCANNED_AT_ONCE:
             self._scan()
             del self._held[:-_WINDOW]
 
     def finish(self) -> Usage | None:
-        """The usage of the text, if it was found."""
+        """The usage; None if it was not found."""
         self._scan()
         self._held.clear()
         return self._usage
@@ -54,7 +54,7 @@ class UsageScan:
 
 
 def _usage_after(text: bytes) -> Usage | None:
-    """The usage whose member's name stands in front of this text; None if it is none, or not complete."""
+    """Parse the value behind the member's name; None if it is not a complete usage object."""
     value = text.lstrip()
     if not value.startswith(b":"):
         return None

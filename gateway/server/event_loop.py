@@ -1,9 +1,8 @@
-"""The event loop: uvloop with name lookups, and blocking calls, that hold up neither each other nor the end.
+"""The event loop: uvloop with name lookups and blocking calls in daemon threads.
 
-uvloop's own lookups share four threads of libuv with each other. A lookup there cannot be given up: while a name server
-does not answer, the lookups of a few replicas keep all others waiting, those of every new attempt pile up behind them,
-and closing the loop waits for all of them. Python's default executor is waited for at the end as well. Here both run in
-daemon threads, of which nothing is left once the process ends.
+uvloop's own lookups share four threads of libuv. A lookup there cannot be cancelled: while a name server does not
+answer, the lookups of a few replicas block all others, new attempts queue up behind them, and closing the loop waits
+for all of them. The exit also waits for Python's default executor. Daemon threads end with the process.
 """
 
 import asyncio
@@ -18,8 +17,8 @@ import uvloop
 
 from gateway.tasks import in_daemon_thread
 
-_MOST_LOOKUPS = 64
-"""Lookups under way at the same time; further ones wait for one to end. Equal ones share one."""
+_MAX_LOOKUPS = 64
+"""Maximum concurrent lookups; further ones wait. Equal ones share one."""
 
 Found = list[tuple[Any, ...]]
 """As ``socket.getaddrinfo`` returns it."""
@@ -34,7 +33,7 @@ class _Lookup:
 
 
 class NameLookups:
-    """Looks names up in threads of its own."""
+    """Resolves names in its own threads."""
 
     def __init__(self) -> None:
         self._lookups: OrderedDict[tuple[Any, ...], _Lookup] = OrderedDict()
@@ -58,7 +57,7 @@ class NameLookups:
                 self._lookups.pop(question, None)
 
     def _start_next(self) -> None:
-        if self._running >= _MOST_LOOKUPS:
+        if self._running >= _MAX_LOOKUPS:
             return
         question = next((question for question, lookup in self._lookups.items() if not lookup.runs), None)
         if question is not None:

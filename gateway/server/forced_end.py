@@ -1,4 +1,4 @@
-"""The last moments of a process, which nothing may draw out."""
+"""Ends a process without waiting for threads, at once or after a timeout."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ _log = structlog.get_logger("gateway.server.forced_end")
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process at once, after all that is worth waiting for.
+    """End the process at once.
 
     The interpreter's own end joins every thread of every executor, and libuv's joins the threads of its own: one that
     waits for a disk, a name server, or a template that never ends would keep the process from ending.
@@ -24,10 +24,10 @@ def end_process(code: int) -> NoReturn:
 
 
 class ForcedEnd:
-    """Ends the process if it has not ended in time. For what no other limit covers.
+    """A watchdog: ends the process if it has not ended in time.
 
     Args:
-        seconds: When, from now on.
+        seconds: Timeout from now on.
         code: Exit code.
     """
 
@@ -39,7 +39,7 @@ class ForcedEnd:
         self._timer.start()
 
     def cancel(self) -> None:
-        """It has come to its end by itself."""
+        """Cancel: the process ends normally."""
         self._timer.cancel()
 
     def _end(self) -> None:

@@ -1,7 +1,7 @@
-"""Clients that have ended their side of a connection: whether they still wait for their answer, or have left.
+"""Half-closed connections: detects whether the client still waits for its answer or has disconnected.
 
-The end of what a client sends (a TCP FIN) looks the same for both before the answer begins. A client that has left is
-recognized by its system's reply to anything that is sent to it: a reset. So interim answers (``100 Continue``, which
+The end of what a client sends (a TCP FIN) looks the same for both before the answer begins. A disconnected client is
+recognized by the reset with which its system answers any data. So interim answers (``100 Continue``, which
 every HTTP/1.1 client has to pass over) are sent at growing intervals as long as nothing else has been. Some clients
 take only a few of them; after these, TCP's keepalive finds out, in about a minute.
 """
@@ -14,15 +14,15 @@ from collections.abc import Callable
 _LOOK_SECONDS = 0.1
 _PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FIRST_PAUSE_SECONDS = 1.0
-_MOST_PROBES = 4
-"""Go's client gives up at the sixth interim answer."""
+_MAX_PROBES = 4
+"""Maximum interim answers: Go's client fails at the sixth."""
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """Seconds of silence before the first probe, seconds between probes, and probes without a reply."""
 
 
 class HalfClosed:
-    """Watches one connection whose client sends nothing more, and aborts it once the client has left.
+    """Watches one half-closed connection, and aborts it when the client has disconnected.
 
     Args:
         transport: The connection.
@@ -41,12 +41,12 @@ class HalfClosed:
             if hasattr(socket, name):  # not on every system
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self._poll = select.poll()
-        self._poll.register(sock.fileno(), 0)  # errors and hang-ups are always told
+        self._poll.register(sock.fileno(), 0)  # errors and hang-ups are always reported
         self._timer: asyncio.TimerHandle | None = None
         self._look()
 
     def stop(self) -> None:
-        """The connection is gone."""
+        """The connection is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -58,7 +58,7 @@ class HalfClosed:
             self._transport.abort()
             return
         now = self._loop.time()
-        if self._probes < _MOST_PROBES and now >= self._probe_at and self._may_probe():
+        if self._probes < _MAX_PROBES and now >= self._probe_at and self._may_probe():
             self._transport.write(_PROBE)
             self._probe_at = now + _FIRST_PAUSE_SECONDS * 2**self._probes
             self._probes += 1

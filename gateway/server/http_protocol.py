@@ -1,11 +1,11 @@
-"""HTTP/1.1 in, with limits on what a request may send besides its body, and on the time it may take to arrive.
+"""The HTTP/1.1 protocol of the server, with limits on headers, framing and the time in which a request must arrive.
 
-uvicorn's parser keeps every header for as long as they come, so that one connection could fill the memory; it waits for
-the rest of a request for ever; and what is not HTTP it answers in plain text. Here all of these are refused in the
-API's own shape, and the connection ends.
+uvicorn's parser keeps any number of headers, so that one connection could fill the memory; it waits for the rest of a
+request without a timeout; and it answers invalid HTTP in plain text. Here all of these are refused in the API's error
+format, and the connection is closed.
 
-What is limited are the bytes since a request's head began or since the last piece of its body. So the limit holds for
-the request line and the headers, and behind a chunked body for trailers and whatever else is no body. A request that
+The limit applies to the bytes since the beginning of a request's head or since the last piece of its body: to the
+request line, the headers, chunk framing and trailers. A request that
 comes in one read costs a counter; only one that is split or large is added up.
 
 A request's time runs from its first byte to its last, and a connection's from when it was made to its first byte. It
@@ -49,7 +49,10 @@ _STATUS_LINES = {
 
 
 def limited_protocol(
-    max_header_bytes: int, receive_seconds: float = 60.0, room: FileLimits | None = None, cors: Cors | None = None
+    max_header_bytes: int,
+    receive_seconds: float = 60.0,
+    file_limits: FileLimits | None = None,
+    cors: Cors | None = None,
 ) -> type[HttpToolsProtocol]:
     """A protocol class for ``uvicorn.Config(http=...)``.
 
@@ -58,20 +61,20 @@ def limited_protocol(
             not HTTP with 400; either ends the connection.
         receive_seconds: In which a request has to arrive. A later one is answered with 408, which ends the connection;
             one on which nothing came at all is closed.
-        room: How many files may be open for one more connection to be served; None: any number.
-        cors: Which web pages may read the answers given here; None: no page.
+        file_limits: Limits of open files for new connections; None: no limit.
+        cors: Allowed origins of web pages; None: no page.
     """
     limits = {
         "max_header_bytes": max_header_bytes,
         "receive_seconds": receive_seconds,
-        "room": room or FileLimits.endless(),
+        "file_limits": file_limits or FileLimits.endless(),
         "cors": cors or Cors(()),
     }
     return type("LimitedProtocol", (_LimitedProtocol,), limits)
 
 
 class _PipelineFlow(FlowControl):
-    """Reads no more as long as requests of the connection wait for their turn.
+    """Pauses reading while pipelined requests of the connection wait.
 
     Each may resume the reading when its turn comes; a client that sends faster than it is answered could otherwise have
     any number of them waiting.
@@ -96,7 +99,7 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     max_header_bytes: int
     receive_seconds: float
-    room: FileLimits
+    file_limits: FileLimits
     cors: Cors
 
     _framing_bytes = 0
@@ -107,9 +110,9 @@ class _LimitedProtocol(HttpToolsProtocol):
     _began = False
     """Whether a request began in the present read."""
     _silent = True
-    """Whether nothing has come yet."""
+    """Whether nothing was received yet."""
     _timer: asyncio.TimerHandle | None = None
-    """Runs while something is missing that should have come."""
+    """Timer of the missing part of a request."""
     _suspect = False
     """Whether the present read may end a head that is too large: it is larger than the limit, or not the first."""
     _body: list[bytes]
@@ -122,28 +125,28 @@ class _LimitedProtocol(HttpToolsProtocol):
     _piece = memoryview(b"")
     """What the parser reads now; empty between reads, so that idle connections hold none."""
     _half_closed: HalfClosed | None = None
-    """Watches a client that sends nothing more and waits for its answers."""
+    """Watches a half-closed connection."""
     _problem: GatewayError | None = None
-    """Why the connection is refused; nothing that comes after it is looked at."""
+    """The error of a refused connection; later bytes are ignored."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """The connection stands."""
+        """The connection is established."""
         super().connection_made(transport)
         self._body = []
         self.flow = _PipelineFlow(transport, self.pipeline)
         # A new file has the lowest number that is free, so this is how many are open.
         files: int = transport.get_extra_info("socket").fileno()
-        if files < self.room.served:
+        if files < self.file_limits.served:
             self._wait_for_more(self.receive_seconds)
             return
         self._problem = TooManyConnections()
-        if files < self.room.refused:
+        if files < self.file_limits.refused:
             self._refuse(self._problem)
         else:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection is closed."""
         self._stop_waiting()
         if self._half_closed is not None:
             self._half_closed.stop()
@@ -173,7 +176,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         return not self.pipeline and not self.cycle.response_started
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came in."""
+        """Bytes were received."""
         if self._problem is not None:
             return
         self._silent = self._began = False
@@ -198,7 +201,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._stop_waiting()
 
     def _parse(self, data: bytes) -> None:
-        """Have the parser read what came in."""
+        """Parse the received bytes."""
         self._unread = [memoryview(data)]
         while self._unread and self._problem is None:
             self._piece = self._unread.pop()
@@ -243,8 +246,8 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._in_head, self._in_body = False, True
         self._chunks = self._body_bytes = 0
         self._framing_bytes = 0
-        # The parser tells trailers as headers. They come after everything was decided by the headers, and may not join
-        # them.
+        # The parser reports trailers as headers. They come after everything was decided by the headers, and may not
+        # join them.
         self.headers = []
 
     def on_body(self, body: bytes) -> None:
@@ -305,7 +308,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _give_up(self, due: float) -> None:
-        """What should have come has not."""
+        """The request or its rest did not arrive in time."""
         self._timer = None
         if self._problem is not None or self.transport.is_closing():
             return
@@ -318,11 +321,11 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._refuse(self._problem)
 
     def _held_up(self) -> bool:
-        """Whether the client waits for the gateway, and not the other way round."""
+        """Whether the client waits for an answer."""
         return self.flow.read_paused or bool(self.pipeline)
 
     def _refuse(self, problem: GatewayError) -> None:
-        """Say why, and end the connection; where other answers are still due on it, end it with the last of them."""
+        """Send the error and close the connection; if other answers are still due on it, after the last of them."""
         self._stop_waiting()
         _log.info("connection_refused", code=problem.code, peer=self.client[0] if self.client else "")
         self._unset_keepalive_if_required()
@@ -332,7 +335,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             if not due or cycle.response_started or self.pipeline:
                 self.transport.close()
                 return
-            # The answer is given here: whoever is about to answer is told that nobody listens.
+            # The error is sent here: report a disconnect to the application's task.
             cycle.disconnected = True
             cycle.message_event.set()
         elif due:

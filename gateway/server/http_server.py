@@ -1,11 +1,19 @@
-"""A server of one port, and the socket it listens at."""
+"""The server of one port, its socket, and the limit for clients that do not read.
+
+A closed connection stays open until its client has read all data, which it may never do: ``SlowClients`` aborts it.
+"""
 
 import asyncio
 import contextlib
+import fcntl
 import math
 import socket
-from typing import Any
+import struct
+import termios
+from collections.abc import Iterable
+from typing import Any, Protocol
 
+import structlog
 import uvicorn
 
 from gateway.api.cors import Cors
@@ -13,14 +21,13 @@ from gateway.config.settings import Settings
 from gateway.core.errors import ConfigInvalid
 from gateway.server.http_protocol import limited_protocol
 from gateway.server.open_files import FileLimits, open_files
-from gateway.server.slow_clients import SlowClients
 
 _LAST_WORDS_SECONDS = 1
-"""After the grace period: time for the last words of open answers, before their connections are cut."""
+"""Seconds after the grace period in which open answers send their error, before their connections are closed."""
 
 _TICKS_A_SECOND = 10
 _LOOK_SECONDS = 5
-"""How often it is looked for clients that do not read."""
+"""Interval of the check for clients that do not read."""
 
 
 class HttpServer(uvicorn.Server):
@@ -29,9 +36,9 @@ class HttpServer(uvicorn.Server):
     Args:
         app: The application.
         settings: The configuration.
-        uds: Path of the Unix socket to listen at. Who asks there passes on what others have asked, and says who they
-            are. None: it listens at the sockets that ``serve`` gets.
-        cors: Which web pages may read what the HTTP layer answers itself; None: no page.
+        uds: Path of the Unix socket to listen at; its clients are proxies that name the real client. None: it listens
+            at the sockets that ``serve`` gets.
+        cors: Allowed origins for errors of the HTTP layer; None: no page.
     """
 
     def __init__(self, app: Any, settings: Settings, uds: str | None = None, cors: Cors | None = None) -> None:
@@ -75,7 +82,7 @@ class HttpServer(uvicorn.Server):
             serving: The task in which it serves.
 
         Raises:
-            Exception: why it does not.
+            Exception: the server failed to start.
         """
         listening = asyncio.get_running_loop().create_task(self._listening.wait())
         either: list[asyncio.Future[Any]] = [serving, listening]
@@ -85,7 +92,7 @@ class HttpServer(uvicorn.Server):
             await serving
 
     def leave(self) -> None:
-        """From now on, have every connection end with its next answer, so that its client opens the next elsewhere."""
+        """Close every connection after its next answer, so that clients reconnect to another gateway."""
         ends = (b"connection", b"close")
         self.config.encoded_headers.append(ends)
         self.server_state.default_headers = [*self.server_state.default_headers, ends]
@@ -95,7 +102,7 @@ class HttpServer(uvicorn.Server):
                 cycle.keep_alive = False
 
     def cut_stalled(self) -> None:
-        """Cut connections whose client does not read what is there for it: the server cannot end before they do."""
+        """Abort connections whose client does not read: the server could not stop before."""
         for connection in list(self.server_state.connections):
             if connection.transport.get_write_buffer_size():
                 connection.transport.abort()
@@ -116,7 +123,7 @@ def bound(key: str, host: str, port: int, *, shared: bool = False) -> socket.soc
         shared: Whether other processes of this user may listen at the same port; connections are spread over them.
 
     Raises:
-        ConfigInvalid: it cannot be had.
+        ConfigInvalid: the address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, asyncio turns Nagle's algorithm off, which would hold small answers back for 40 ms.
@@ -139,3 +146,59 @@ def url_of(sock: socket.socket) -> str:
     """The URL of a bound socket."""
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+_LINGER_SECONDS = 10.0
+"""Seconds without progress after which a closed connection is aborted."""
+
+_log = structlog.get_logger("gateway.api")
+
+
+class OpenConnection(Protocol):
+    """A connection."""
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """Its transport."""
+        ...
+
+
+class SlowClients:
+    """Aborts closed connections whose clients do not read."""
+
+    def __init__(self) -> None:
+        self._left: dict[OpenConnection, tuple[int, float]] = {}
+
+    def look(self, connections: Iterable[OpenConnection], now: float) -> None:
+        """Check all connections; to be called regularly.
+
+        Args:
+            connections: The server's connections.
+            now: Monotonic seconds.
+        """
+        left: dict[OpenConnection, tuple[int, float]] = {}
+        for connection in connections:
+            transport = connection.transport
+            if not transport.is_closing():
+                continue
+            size = _not_taken(transport)
+            before, since = self._left.get(connection, (size + 1, now))
+            if size < before:
+                since = now
+            if now - since >= _LINGER_SECONDS:
+                _log.info("connection_cut", bytes_left=size)
+                transport.abort()
+            else:
+                left[connection] = size, since
+        self._left = left
+
+
+def _not_taken(transport: asyncio.Transport) -> int:
+    """Bytes that the client has not read: those buffered here and, where the system reports them, those in its
+    buffers."""
+    size = transport.get_write_buffer_size()
+    with contextlib.suppress(OSError, AttributeError):
+        sock = transport.get_extra_info("socket")
+        (sent,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))
+        size += sent
+    return size

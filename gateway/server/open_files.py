@@ -1,4 +1,4 @@
-"""How many files, and so connections, a process may have open, and how many of them are for clients."""
+"""Limits of open files: how many connections of clients a process accepts."""
 
 import contextlib
 import math
@@ -6,16 +6,16 @@ import resource
 from dataclasses import dataclass
 
 _MOST = 2**20
-"""What is asked for at most: some systems allow a thousand times that, and programs walk through all that may be."""
+"""Upper bound of the requested limit: some systems allow a thousand times more, and programs iterate over all."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """Up to how many open files a new connection is served. What is left is for the connections to replicas.
+    """Numbers of open files up to which new connections are accepted. The rest is reserved for connections to replicas.
 
     Attributes:
-        served: Up to so many it is served.
-        refused: Up to so many it is told that there is no room; beyond that it is cut off.
+        served: Up to this number a new connection is served.
+        refused: Up to this number it gets an error; beyond, it is closed.
     """
 
     served: float
@@ -23,7 +23,7 @@ class FileLimits:
 
     @classmethod
     def of(cls, open_files: float) -> "FileLimits":
-        """That of a process that may have so many files open."""
+        """The limits of a process that may have this number of open files."""
         return cls(open_files * 3 // 4, open_files * 7 // 8)
 
     @classmethod
@@ -37,11 +37,11 @@ def raise_open_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # macOS has another limit, which it does not tell
+        with contextlib.suppress(ValueError, OSError):  # macOS has another limit, which it does not report
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def open_files() -> float:
-    """How many files this process may have open."""
+    """This process's limit of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return math.inf if soft == resource.RLIM_INFINITY else soft

@@ -1,4 +1,4 @@
-"""A changed configuration, taken over while the gateway serves as far as that goes."""
+"""Reloads the configuration, and applies those changes that need no restart."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,14 +9,13 @@ import structlog
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.config.config_file import named_files
-from gateway.config.file_stamp import Stamp, file_stamp
+from gateway.config.config_file import Stamp, file_stamp, named_files
 from gateway.config.settings import ModelSettings, Settings, load_settings
 from gateway.core.errors import ConfigInvalid
 from gateway.tasks import TaskGroupOwner
 
 _LOOK_SECONDS = 2.0
-"""Time between two looks at the files."""
+"""Interval of the check for changed files."""
 
 _log = structlog.get_logger("gateway.server.reload")
 
@@ -42,13 +41,13 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.ji
 
 
 class Reloader:
-    """Reads the configuration again when it is asked to, or when a file changed that it was made from.
+    """Reads the configuration again on request, or when one of its files changed.
 
     Args:
         config: The file.
-        settings: What it held at the start.
-        take_over: Goes by other settings from now on.
-        refused: Told of every time that nothing was taken over.
+        settings: The settings at the start.
+        take_over: Applies changed settings.
+        refused: Called when a changed configuration is refused.
     """
 
     def __init__(
@@ -62,21 +61,21 @@ class Reloader:
         self._settings = settings
         self._take_over = take_over
         self._refused = refused
-        # Now, and not once the gateway is ready: what changes until then is noticed as well.
+        # Taken at construction, so that changes during the start are noticed.
         self._seen = watched(config, settings)
         self._asked = asyncio.Event()
         self._tasks = TaskGroupOwner()
 
     def ask(self) -> None:
-        """Have it read again now."""
+        """Read the configuration again now."""
         self._asked.set()
 
     def start(self) -> None:
-        """Begin to look at the files."""
+        """Begin to watch the files."""
         self._tasks.spawn(self._run(), name="reload")
 
     async def stop(self) -> None:
-        """End looking."""
+        """Stop watching."""
         await self._tasks.cancel()
 
     async def _run(self) -> None:
@@ -113,7 +112,7 @@ class Reloader:
 
 
 def merged(running: Settings, new: Settings) -> tuple[Settings, list[str]]:
-    """What the gateway can go by from now on: the new settings where they can be taken over, else the running ones.
+    """The settings to apply: new values of keys that can change while serving, running values of all others.
 
     Returns:
         The settings, and the keys that differ and need a restart.

@@ -1,10 +1,10 @@
-"""Runs a gateway: both ports in one event loop, until it is told to end.
+"""Runs a gateway: both ports in one event loop, until a signal ends it.
 
-SIGHUP, or a change of a file that the configuration was made from, has the configuration read again.
+SIGHUP, or a change of one of its files, reloads the configuration.
 
-The end comes in steps. First ``/readyz`` says that there soon will be no gateway here, while requests are still taken,
-so that load balancers send theirs elsewhere (``server.drain_seconds``). Then no more are taken, and what is being
-answered gets ``server.shutdown_grace_seconds``. What is left then is ended with an error.
+Shutdown has three steps. First ``/readyz`` fails while requests are still accepted, so that load balancers send theirs
+to other gateways (``server.drain_seconds``). Then no more requests are accepted, and those in flight have
+``server.shutdown_grace_seconds`` to complete. The rest is ended with an error.
 """
 
 import asyncio
@@ -35,17 +35,17 @@ from gateway.server.reload import Reloader
 _log = structlog.get_logger("gateway.server.run")
 
 _STALLED_SECONDS = 1.0
-"""How long whoever listens at the admin port may take to read its last words."""
+"""Seconds that clients of the admin port's event stream have to read its end."""
 
 _FEW_FILES = 16_384
-"""A limit of open files below this is told at the start."""
+"""A lower limit of open files is logged at the start."""
 
 _AGAIN_SECONDS = 0.2
 """Requests that came in while the port was being closed are ended that much later."""
 
 _FORCED_SECONDS = 3.0
-"""After the grace period: the process ends then, whatever is left to be done. Each step before has a limit of its own,
-and together they take less than two seconds."""
+"""Seconds after the grace period until the process is ended by force. The steps before have limits of their own, less
+than two seconds together."""
 
 _SWITCH_SECONDS = 0.001
 """After which the event loop gets the interpreter lock from a thread that computes. Every call to the system gives it
@@ -54,18 +54,18 @@ up to 50 ms and more."""
 
 
 class ServeOptions:
-    """What a serving process is told.
+    """Signals and orders to a serving process.
 
     Args:
-        reload: Has the configuration read again.
-        drain: Drains a replica, or does so no more, as an operator ordered.
+        reload: Reloads the configuration.
+        drain: Begins or ends the drain of a replica.
 
     Attributes:
         reload: The same.
         drain: The same.
-        ending: Set when it is to end.
-        hurry: Set when it is to end without waiting for open answers.
-        drains: Whether it is to go on taking requests for ``server.drain_seconds``.
+        ending: Set at shutdown.
+        hurry: Set to end without waiting for open answers.
+        drains: Whether requests are accepted for ``server.drain_seconds`` after the signal.
     """
 
     def __init__(self, reload: Callable[[], None], drain: Callable[[DrainOrder], None]) -> None:
@@ -76,25 +76,25 @@ class ServeOptions:
         self.drains = False
 
     def end(self, *, drain: bool) -> None:
-        """End; if it is ending already, nothing changes."""
+        """Begin the shutdown. Idempotent."""
         if not self.ending.is_set():
             self.drains = drain
             self.ending.set()
 
     def end_now(self) -> None:
-        """End, and wait for nobody."""
+        """End without waiting for open answers."""
         self.hurry.set()
         self.ending.set()
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a process has that serves together with others.
+    """The resources of one of several workers.
 
     Attributes:
-        place: Which one it is. The admin port is somebody else's, who passes on at ``place.admin_at`` what is asked.
+        place: Its number and files. The supervisor has the admin port, and forwards requests to ``place.admin_at``.
         public: The public socket, bound.
-        listen: Called in the event loop with the orders to fill: they do not come by signals.
+        listen: Called in the event loop with the object that takes orders, which replace signals.
     """
 
     place: WorkerPlace
@@ -108,13 +108,13 @@ def serve(
     ready: Callable[[str, str], None] | None = None,
     part: Part | None = None,
 ) -> None:
-    """Serve until told to end: by SIGTERM, or by SIGINT, which skips ``drain_seconds``; a second one ends it now.
+    """Serve until SIGTERM, or SIGINT, which skips ``drain_seconds``; a second one ends it now.
 
     Args:
         settings: The configuration.
         config: The file it came from; read again when it changes, and on SIGHUP.
         ready: Called with the public and the admin URL once both ports accept connections.
-        part: How it serves together with other processes; None: it is alone.
+        part: Its resources as one of several workers; None: it is the only process.
 
     Raises:
         ConfigInvalid: a port is taken or an address is not this machine's.
@@ -212,7 +212,7 @@ def _listen_to_signals(orders: ServeOptions) -> None:
 
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, lambda: signalled(drain=True))
-    # Ctrl-C: whoever sits in front of it wants it to end, and there is no load balancer to wait for.
+    # Ctrl-C: an operator at a terminal, without a load balancer to wait for.
     loop.add_signal_handler(signal.SIGINT, lambda: signalled(drain=False))
     loop.add_signal_handler(signal.SIGHUP, orders.reload)
 
@@ -225,7 +225,7 @@ async def _set_within(event: asyncio.Event, seconds: float) -> None:
 
 
 def _relax_garbage_collection() -> None:
-    """Spare every request its share of walking over what start-up built (tokenizers, templates, libraries).
+    """Exclude the objects of the start-up (tokenizers, templates, libraries) from garbage collection.
 
     Requests make a few hundred short-lived objects each and hardly any cycles, so with Python's default thresholds the
     collector would run for every other request and find nothing.
@@ -236,7 +236,7 @@ def _relax_garbage_collection() -> None:
 
 
 def log_ready(settings: Settings, public: str, admin: str) -> None:
-    """Say where it can be reached."""
+    """Log the addresses."""
     _log.info(
         "gateway_ready",
         public=public,

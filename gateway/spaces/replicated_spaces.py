@@ -123,7 +123,7 @@ class ReplicatedSpaces:
 
     # Shared
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:
         """See ``Replicated``."""
         self._collect()
         outgoing = SpacesMessage()
@@ -140,7 +140,7 @@ class ReplicatedSpaces:
         self._begun, self._fresh, self._raised, self._updates = [], [], [], []
         return msgspec.msgpack.encode(outgoing) if outgoing != SpacesMessage() else None
 
-    def heard(self, peer: str, data: bytes, now: float) -> None:  # noqa: ARG002
+    def receive(self, peer: str, data: bytes, now: float) -> None:  # noqa: ARG002
         """See ``Replicated``."""
         message, wall = _message_decoder.decode(data), self._wall()
         for update in message.updates:

@@ -124,7 +124,7 @@ def _worth_advice(missed: Sequence[Attribution]) -> list[Reason]:
     ranked = sorted((each for each in missed if each.tokens), key=lambda each: -each.tokens)
     least = sum(each.tokens for each in ranked) * _LEAST_SHARE
     return [
-        each.reason for each in ranked if each.tokens >= least and REASONS[each.reason].remedy is not Remedy.NOBODY
+        each.reason for each in ranked if each.tokens >= least and REASONS[each.reason].remedy is not Remedy.NONE
     ] or [each.reason for each in ranked[:1]]
 
 

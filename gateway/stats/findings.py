@@ -195,7 +195,7 @@ def _cause(key: StatsKey, missed: Attribution, difference: Difference | None) ->
             path, line = _INDEX.sub("[…]", path), 0
         said = difference.said or REASONS[reason].meaning
         return CostKey(key, reason, difference.detail, path[:_LONGEST_PATH], line), said[:_LONGEST_SAID]
-    if REASONS[reason].remedy is Remedy.NOBODY:
+    if REASONS[reason].remedy is Remedy.NONE:
         return None
     return CostKey(key, reason, "", "", 0), (missed.note or REASONS[reason].meaning)[:_LONGEST_SAID]
 

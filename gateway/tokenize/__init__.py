@@ -1,4 +1,8 @@
-"""Prompt text to token ids: chat template, tokenizer, and what to do where there is none."""
+"""Prompts to token ids.
+
+A ``ChatRequest`` comes in; a ``TokenizedPrompt`` goes out: from the local tokenizer and chat template, else from the
+engine, else estimated from the text. Start with ``encoder.Encoder``; ``block_hashes`` makes block chains of token ids.
+"""
 
 from gateway.tokenize.encoder import Encoder
 from gateway.tokenize.load_tokenizer import load_local

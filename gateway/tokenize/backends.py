@@ -1,8 +1,8 @@
 """Tokenizer backends: text in, little-endian u32 token ids out.
 
-The reference is whatever the engine uses (Hugging Face tokenizers, tiktoken). fastokens encodes the same vocabularies
-many times faster and remembers segments it has seen, but it is another implementation, so it has to prove itself on a
-corpus before it is used.
+The reference is the library that the engine uses (Hugging Face tokenizers, tiktoken). fastokens encodes the same
+vocabularies many times faster and caches segments, but it is another implementation, so it is used only if it encodes a
+corpus equally.
 """
 
 from array import array
@@ -31,7 +31,7 @@ def pack(ids: Sequence[int]) -> bytes:
 
 
 class HuggingFaceTokens:
-    """The tokenizers library. ``encode_batch`` rather than ``encode``: it gives up the interpreter lock meanwhile."""
+    """The tokenizers library. ``encode_batch`` rather than ``encode``: it releases the interpreter lock."""
 
     name = "tokenizers"
 
@@ -45,7 +45,7 @@ class HuggingFaceTokens:
 
 
 class FastTokens:
-    """fastokens with its segment cache: text between special tokens that was seen before is not encoded again."""
+    """fastokens with its segment cache: text between special tokens is encoded once."""
 
     name = "fastokens"
 

@@ -1,11 +1,11 @@
 """Chained block hashes: ``h0 = xxh3_64(space)``, ``h(i) = xxh3_64(h(i-1) + tokens of block i + what else is in it)``.
 
-Hashes are little-endian u64, tokens little-endian u32. A hash stands for everything up to the end of its block, so two
+Hashes are little-endian u64, tokens little-endian u32. A hash identifies everything up to the end of its block, so two
 chains that share ``h(i)`` share the whole prefix. The hash only steers routing; the engine decides with its own, so a
 collision can cost time and never leak anything.
 
-A block's extras are what else makes the engine tell it from one with the same tokens: the images whose placeholders it
-holds. Requests and the engines' events lead to the same chain, or they would never find each other.
+A block's extras are the rest of its identity in the engine: the images whose placeholders it holds. Chains of requests
+and chains from the engines' events must be equal.
 """
 
 import dataclasses
@@ -18,9 +18,8 @@ from xxhash import xxh3_64_intdigest
 
 from gateway.core.block_chain import BlockChain
 from gateway.core.ids import BlockHash, ModelId
-from gateway.core.media import MediaItem
 from gateway.core.portions import Portioned, finished
-from gateway.core.prompt import TOKEN_BYTES
+from gateway.core.prompt import TOKEN_BYTES, MediaItem
 from gateway.core.space import CacheSpace
 from gateway.engines import media_extra
 
@@ -49,13 +48,13 @@ def space_root(space: CacheSpace) -> int:
 
 
 class ChainHasher:
-    """Hashes prompts, remembering runs of blocks: the beginning of most prompts was hashed a moment ago.
+    """Hashes prompts, and caches runs of blocks: the beginning of most prompts was hashed recently.
 
     It is a ``BlockHasher`` as well: for blocks that engines describe.
     """
 
     def __init__(self) -> None:
-        # Two generations: when the young one is full it becomes the old one, and what is still in use moves back.
+        # Two generations: when the young one is full it becomes the old one, and entries in use move back.
         self._young: dict[tuple[int, bytes], list[BlockHash]] = {}
         self._old: dict[tuple[int, bytes], list[BlockHash]] = {}
         self._roots: dict[tuple[str, str, str, str], int] = {}
@@ -66,7 +65,7 @@ class ChainHasher:
         known = self._roots.get(key)
         if known is None:
             if len(self._roots) >= _MEMO_ROOTS:
-                self._roots.clear()  # salts may be without number; the few in use are soon back
+                self._roots.clear()  # the number of salts is unbounded; those in use are soon cached again
             known = self._roots[key] = space_root(CacheSpace(model, adapter, salt, variant))
         return known
 
@@ -152,7 +151,7 @@ def _hash_run(previous: int, part: bytes, block: int) -> list[BlockHash]:
 
 
 def _extras(media: Sequence[MediaItem], block_size: int) -> Iterator[bytes | None]:
-    """What the items add to the identity of one block after the other."""
+    """The extras of each block, in order."""
     ahead = deque(media)
     reaching: list[MediaItem] = []
     for start in itertools.count(0, block_size):

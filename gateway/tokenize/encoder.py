@@ -1,15 +1,11 @@
-"""From a request to its token ids: by the local tokenizer, else the engine's, else stand-ins made of the text.
+"""Encodes requests: with the local tokenizer, else the engine's, else as placeholder tokens made of the text.
 
-Stand-in tokens for prompts that nothing can tokenize: four bytes of text each, about the length of a real token.
+Placeholder tokens are four bytes of text each, about the length of a real token. Two prompts with the same beginning
+get the same placeholders up to there, which is sufficient for routing. They are never counted as tokens of the model.
 
-Two prompts that begin with the same text get the same stand-ins up to there, which is all that routing needs. They are
-never counted as tokens of the model.
-
-Whether a prompt is small enough for the steps from its text to its tokens.
-
-Some of these steps are single calls that hold the interpreter lock until they are done: rendering with minijinja,
-writing tools as JSON, parsing a call's arguments, handing the text to the tokenizer. Within these bounds each of them
-takes some 10 ms at most.
+Prompts are checked for size before they are encoded. Some steps are single calls that hold the interpreter lock until
+they are done: rendering with minijinja, writing tools as JSON, parsing a call's arguments, handing the text to the
+tokenizer. Within these bounds each of them takes some 10 ms at most.
 """
 
 import sys
@@ -28,11 +24,11 @@ from gateway.tokenize.json_text import written
 from gateway.tokenize.local import LocalEncoder
 from gateway.tokenize.media_prompts import TEXT_PARTS
 
-MOST_TEXT_BYTES = 4 * 1024 * 1024
+MAX_TEXT_BYTES = 4 * 1024 * 1024
 """Characters of a prompt's texts together, or bytes where they take more than one: about a million tokens."""
 
-MOST_PIECES = 20_000
-"""Messages, parts, tools and everything in them, and values in the arguments of tool calls."""
+MAX_PIECES = 20_000
+"""Messages, parts, tools and their members, and values in the arguments of tool calls."""
 
 _STRUCTURE = "[{:,"
 
@@ -63,14 +59,14 @@ def check_size(endpoint: Endpoint, fields: Mapping[str, Any]) -> None:
 
 
 class _Size:
-    """Of what was added."""
+    """Size of the added values."""
 
     def __init__(self) -> None:
         self._pieces = 0
         self._bytes = 0
 
     def add(self, value: Any) -> None:
-        """Add a value and all that is in it."""
+        """Add a value with all its members."""
         waiting = [value]
         while waiting:
             value = waiting.pop()
@@ -83,9 +79,9 @@ class _Size:
                 waiting += value.values()
             elif isinstance(value, list):
                 waiting += value
-            if self._pieces + len(waiting) > MOST_PIECES:
+            if self._pieces + len(waiting) > MAX_PIECES:
                 raise PromptTooLarge("the prompt has too many messages, parts or values")
-            if self._bytes > MOST_TEXT_BYTES:
+            if self._bytes > MAX_TEXT_BYTES:
                 raise PromptTooLarge("the text of the prompt is too long")
 
 
@@ -97,12 +93,12 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-MOST_BYTES = 4 * 1024 * 1024
-"""Of a stand-in prompt: a million tokens. What is longer is cut; prompts that long seldom differ only behind that."""
+MAX_BYTES = 4 * 1024 * 1024
+"""Bytes of a placeholder prompt: a million tokens. Longer ones are cut, and rarely differ only behind that."""
 
 
 def stand_in(endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-    """One stand-in prompt per prompt of the request."""
+    """One placeholder prompt per prompt of the request."""
     if endpoint is Endpoint.CHAT:
         # Tools first: nearly every template renders them before the conversation.
         return (_padded(_joined([fields.get("tools"), *_as_list(fields.get("messages"))])),)
@@ -113,26 +109,26 @@ def stand_in(endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]
 
 
 def _joined(pieces: Sequence[Any]) -> bytes:
-    """As many of the pieces as fit."""
+    """Join the pieces up to the maximum length."""
     texts: list[bytes] = []
     size = 0
     for piece in pieces:
         texts.append(_written(piece))
         size += len(texts[-1]) + 1
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             break
-    return b"\n".join(texts)[:MOST_BYTES]
+    return b"\n".join(texts)[:MAX_BYTES]
 
 
 def _written(value: Any) -> bytes:
-    return written(_shortened(value))[:MOST_BYTES]
+    return written(_shortened(value))[:MAX_BYTES]
 
 
 def _shortened(value: Any) -> Any:
     """A prompt, or a message with its content, without what would be cut off in any case."""
     if isinstance(value, str):
         # Other characters than ASCII take up to four bytes.
-        return value[: MOST_BYTES if value.isascii() else MOST_BYTES // 4]
+        return value[: MAX_BYTES if value.isascii() else MAX_BYTES // 4]
     if isinstance(value, dict) and isinstance(content := value.get("content"), str):
         return value | {"content": _shortened(content)}
     return value
@@ -172,11 +168,10 @@ class Encoder:
         self._inline_bytes = inline_bytes
 
     async def encode(self, request: ChatRequest) -> TokenizedPrompt:
-        """Token ids of a request; the last resort is a stand-in made of the text itself.
+        """Token ids of a request, or placeholders if it cannot be encoded.
 
         Raises:
-            Overloaded: its text is long, and too many of the tenant's long texts wait for a thread. Stand-ins would
-                spare the thread, but not the work behind it.
+            Overloaded: its text is long, and too many of the tenant's long texts wait for a thread.
         """
         try:
             is_small = len(request.body) <= _SMALL_BYTES

@@ -1,4 +1,4 @@
-"""Ask the engine itself for the token ids of a request.
+"""Gets the token ids of a request from the engine.
 
 vLLM has two ways: ``…/render`` returns the ids exactly as it will use them, but only when started with
 ``--enable-scale-out`` (403 otherwise); ``/tokenize`` is always there and ignores a few template arguments.
@@ -30,9 +30,9 @@ _TOKENIZE_CHAT_FIELDS = (
 )
 _RETRY_AFTER_SECONDS = 60.0
 
-_MOST_PROMPTS = 16
-"""Prompts of one request that are tokenized by a call each. More get stand-ins: their calls would delay the request for
-longer than a good placement saves, and load the engine with work beside its own."""
+_MAX_PROMPTS = 16
+"""Prompts of one request that are tokenized by a call each. More prompts get placeholder tokens: the
+calls would delay the request for longer than a good placement saves, and load the engine."""
 
 _PATIENCE = 2
 """All calls for one request take at most this many times the timeout of one, so that a replica that does not answer
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class EngineTokenizer:
-    """Token ids from the engine, by the best endpoint it has.
+    """Token ids from the best endpoint that the engine has.
 
     An endpoint the engine refuses to have (403, 404, 405) is not asked again for a minute; an engine that does not
     answer is asked again with the next request.
@@ -105,8 +105,8 @@ class EngineTokenizer:
         prompts = prompt if isinstance(prompt, list) else [prompt]
         if not prompts or not all(isinstance(item, str) for item in prompts):
             raise EngineUnavailable("only text can be tokenized by the engine")
-        if len(prompts) > _MOST_PROMPTS:
-            raise EngineUnavailable(f"more than {_MOST_PROMPTS} prompts, each of which would be a call")
+        if len(prompts) > _MAX_PROMPTS:
+            raise EngineUnavailable(f"more than {_MAX_PROMPTS} prompts, each of which would be a call")
         return tuple(
             [
                 _tokenized(await self._ask(request, "/tokenize", written({"model": self._model, "prompt": item})))
@@ -124,7 +124,7 @@ class EngineTokenizer:
             raise EngineUnavailable(f"{path} answered something that is not JSON") from error
 
     async def _work(self, request: ChatRequest, size: int, function: Callable[[], T]) -> T:
-        """What a function returns, called in a thread if what it works on has many bytes."""
+        """Call a function, in a thread if its input is large."""
         if size <= _SHORT_BYTES:
             return function()
         return await self._threads.run(request.caller.tenant, size, function)
@@ -134,8 +134,8 @@ def _rendered(answer: Any, variant: str) -> TokenizedPrompt:
     """Chat renders to one object, completions to a list with one object per prompt.
 
     Args:
-        answer: The engine's.
-        variant: What tells the prompt's media apart if the answer does not say where they are.
+        answer: The engine's answer.
+        variant: Digest of the media, if the answer does not locate them.
     """
     items = answer if isinstance(answer, list) else [answer]
     if not items:

@@ -1,4 +1,4 @@
-"""Parsed JSON as bytes again."""
+"""Serializes parsed JSON, with integers of any size."""
 
 import json
 import math
@@ -11,7 +11,7 @@ _MAX_BITS = 425
 
 
 def written(value: Any) -> bytes:
-    """A value as JSON, also where it holds what orjson cannot write: integers beyond 64 bits."""
+    """A value as JSON, also with integers beyond 64 bits, which orjson cannot write."""
     try:
         return orjson.dumps(value)
     except TypeError:

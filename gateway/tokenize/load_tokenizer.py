@@ -1,4 +1,4 @@
-"""Find a model's tokenizer and chat template, and prove the fast implementations on them.
+"""Loads a model's tokenizer and chat template, and verifies the fast implementations against the reference.
 
 Names a configuration may use:
 
@@ -66,7 +66,7 @@ def load_local(
         chat_template: Jinja text to use in place of the model's own (vLLM's ``--chat-template``).
         template_arguments: Default template variables (vLLM's ``--default-chat-template-kwargs``).
         content_format: What the template wants as content; None detects it.
-        cache_mib: Memory for text segments that were seen before; 0 for none.
+        cache_mib: Memory of the segment cache in MiB; 0 for none.
 
     Raises:
         TokenizerUnavailable: it cannot be loaded; the message says why.
@@ -108,7 +108,7 @@ def load_local(
 
 
 class _Source:
-    """What a loader found."""
+    """The result of a loader."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ def _transformers(name: str, cache_mib: int) -> _Source:
     from transformers import AutoTokenizer
 
     for library in ("transformers", "huggingface_hub"):
-        # Both print to stderr on their own; what they have to say belongs into the one log.
+        # Both print to stderr on their own; their messages belong into the log.
         logger = logging.getLogger(library)
         logger.handlers.clear()
         logger.propagate = True
@@ -192,7 +192,7 @@ def _fastest(reference: TokenBackend, tokenizer_json: str, cache_mib: int) -> To
     try:
         candidate = FastTokens(tokenizer_json, cache_mib)
         return candidate if proves_equal(candidate, reference, corpus.TEXTS) else reference
-    except Exception:  # noqa: BLE001 - a native library that cannot serve this model in whatever way is simply not used
+    except Exception:  # noqa: BLE001 - on any failure of the native library the reference is used
         return reference
 
 
@@ -218,7 +218,7 @@ def _tiktoken(name: str) -> _Source:
 
 
 def _added_tokens(folder: Path) -> dict[str, int]:
-    """Special tokens that stand beside a file of ranks, in the model's ``tokenizer_config.json``."""
+    """Special tokens next to a file of ranks, in the model's ``tokenizer_config.json``."""
     config = folder / "tokenizer_config.json"
     if not config.is_file():
         return {}

@@ -1,4 +1,4 @@
-"""A model's own tokenizer and chat template, in this process."""
+"""The local encoder: a model's tokenizer and chat template in this process."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ class LocalEncoder:
     Attributes:
         tokenizer_id: Hash of the tokenizer.
         template_hash: Hash of the chat templates and their default arguments; empty without a template.
-        tells_time: Whether the chat template prints the time.
+        tells_time: Whether the chat template prints the current time.
         tools_first: Whether it prints tools in front of the system message.
     """
 
@@ -111,7 +111,7 @@ class LocalEncoder:
 
 
 def _packed(ids: Any) -> bytes:
-    """Token ids of a prompt, in steps: a call for a million of them would hold the interpreter lock for long."""
+    """Token ids of a prompt, in steps: one call for a million tokens would hold the interpreter lock for long."""
     if not isinstance(ids, list) or not ids:
         raise TokenizerUnavailable("prompt is neither text nor token ids")
     packed = bytearray()

@@ -1,4 +1,4 @@
-"""Prompts with images and the like, when the engine does not say what stands where in the tokens."""
+"""Digests of the media in a prompt, for engines that do not report their place in the tokens."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,6 +1,6 @@
-"""What a faster tokenizer or template renderer has to get right before it is trusted with a model.
+"""The corpus on which a faster tokenizer or template renderer must equal the reference before it is used.
 
-Texts and conversations of the kinds that tell implementations apart: scripts, digits, white space, marks that combine,
+Texts and conversations on which implementations differ: scripts, digits, white space, marks that combine,
 look-alikes of special tokens, values that print differently in other languages than Python.
 """
 
@@ -137,7 +137,7 @@ _CONVERSATIONS: tuple[tuple[list[dict[str, Any]], bool], ...] = (
 def conversations(
     content_format: ContentFormat,
 ) -> Sequence[tuple[list[Message], list[dict[str, Any]] | None, dict[str, Any]]]:
-    """Conversations as a template sees them: messages, tools, arguments; each with and without generation prompt."""
+    """Conversations as input of a template: messages, tools, arguments; each with and without generation prompt."""
     return [
         (
             conversation(messages, content_format),

@@ -1,4 +1,4 @@
-"""How long a prompt is, at a glance: before anything is done with its text."""
+"""A lower bound of a prompt's tokens, before it is encoded."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,14 +7,14 @@ from gateway.core.portions import Portioned
 from gateway.core.request import Endpoint
 
 _CHARACTERS_PER_TOKEN = 16
-"""More than in any ordinary text (prose has four to five, source code with deep indentation up to ten), so that what is
-estimated is less than what is counted later."""
+"""Characters per token, more than in ordinary text (prose has four to five, deeply indented source code up to ten), so
+that the estimate is a lower bound."""
 
 _PART_TEXTS = ("text", "refusal", "thinking")
 
 
 _AT_ONCE = 4096
-"""Messages, parts and prompts of a portion."""
+"""Messages, parts and prompts per portion."""
 
 
 def characters(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int]:
@@ -28,7 +28,7 @@ def characters(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int]:
 
 
 def least_tokens(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int]:
-    """Prompt tokens that a request has at least."""
+    """Lower bound of a request's prompt tokens."""
     tokens = (yield from characters(endpoint, fields)) // _CHARACTERS_PER_TOKEN
     if endpoint is not Endpoint.CHAT:
         tokens += _ids(fields.get("prompt"))
@@ -37,7 +37,7 @@ def least_tokens(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int
 
 
 def _texts(endpoint: Endpoint, fields: Mapping[str, Any]) -> Iterator[str]:
-    """The texts, and an empty one for each part that has none: so each step of the caller is a short one."""
+    """The texts, and an empty one for each part without text, so that each step of the caller is short."""
     if endpoint is not Endpoint.CHAT:
         prompt = fields.get("prompt")
         prompts = prompt if isinstance(prompt, list) else [prompt]

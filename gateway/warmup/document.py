@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import yaml
 
 from gateway.config.yaml_document import (
-    MOST_BYTES,
-    MOST_DEEP,
+    MAX_BYTES,
+    MAX_DEEP,
     SCALAR_TAGS,
     TEXT_TAG,
     compose,
@@ -86,7 +86,7 @@ def read_prefixes(path: Path) -> PrefixFile:
         ConfigInvalid: the file cannot be read or parsed, is empty, or has malformed prefixes: one line for each.
     """
     read = {".json": _json_list, ".jsonl": _json_lines, ".ndjson": _json_lines}.get(path.suffix.lower())
-    text = read_text(path, _MAX_JSON_BYTES if read is not None else MOST_BYTES)
+    text = read_text(path, _MAX_JSON_BYTES if read is not None else MAX_BYTES)
     try:
         values, lines = read(text) if read is not None else _yaml_list(compose(path, text))
     except _ParseError as error:
@@ -133,8 +133,8 @@ class _YamlValues:
             raise _ParseError(
                 line, f"more than {_MAX_VALUES:,} values (are there aliases inside of aliases?)", location
             )
-        if len(location) > MOST_DEEP:
-            raise _ParseError(line, f"nested deeper than {MOST_DEEP} levels", location[:2])
+        if len(location) > MAX_DEPTH:
+            raise _ParseError(line, f"nested deeper than {MAX_DEPTH} levels", location[:2])
         if id(node) in self._open:
             raise _ParseError(line, "an alias that refers to itself (write the value out)", location)
         self._open.add(id(node))

@@ -98,7 +98,7 @@ def test_an_entry_for_tenants_of_a_proxy_needs_a_proxy(others):
 def test_open_beside_what_closes_the_door_is_a_mistake():
     ((location, message),) = found([{"id": "a", "keys": [ONE]}], open=True)
     assert location == ("admission", "open")
-    assert message.startswith("cannot be true where tenants have keys: nobody gets in without")
+    assert message.startswith("cannot be true where tenants have keys: clients have to authenticate")
     ((location, message),) = found([], open=True, trusted_proxies=["10.0.0.7"])
     assert location == ("admission", "open")
     assert message.startswith("cannot be true where there are trusted proxies")
@@ -108,7 +108,7 @@ def test_nobody_opens_the_gateway_to_the_network_by_accident():
     ((location, message),) = found([], host="0.0.0.0")
     assert location == ("server", "host")
     assert message == (
-        "other machines may reach server.host 0.0.0.0, and nobody has to show a key (give tenants keys, made with "
+        "other machines may reach server.host 0.0.0.0, and no key is required (give tenants keys, made with "
         "`prefix-gateway key`; or, to serve everybody, set admission.open: true)"
     )
     assert found([{"id": "default"}], host="gw.internal")[0][0] == ("server", "host")

@@ -156,7 +156,7 @@ def test_no_call_of_a_parser_gets_more_than_a_portion(monkeypatch):
 
 
 def test_a_string_whose_characters_would_take_four_bytes_each_is_bounded():
-    text = "a" * (json_portions.MOST_TEXT_BYTES // 4)
+    text = "a" * (json_portions.MAX_TEXT_BYTES // 4)
     assert finished(parsed(orjson.dumps([text]), UNLIMITED)) == [text]
     with pytest.raises(TooMuchJson) as told:
         finished(parsed(orjson.dumps([text + "😀"]), UNLIMITED))

@@ -64,9 +64,9 @@ class Side:
         return self.spaces.reset(SpaceSelection(tenant=name, **selection), MANUAL, self.wall, tenant=given)
 
     def hear(self, other, *, everything=False):
-        told = other.shared.tell(other.now, everything=everything)
+        told = other.shared.encode_changes(other.now, everything=everything)
         if told is not None:
-            self.shared.heard("peer", told, self.now)
+            self.shared.receive("peer", told, self.now)
 
     async def read(self):
         await self.shared._sync()
@@ -101,15 +101,15 @@ def test_of_two_lives_the_later_is_kept_by_both(book, ahead):
 def test_what_ended_is_not_taken_for_alive_again(book):
     ours, theirs = Side(book), Side(book)
     salt = ours.salt()
-    told = ours.shared.tell(0.0, everything=True)
-    theirs.shared.heard("peer", told, 0.0)
+    told = ours.shared.encode_changes(0.0, everything=True)
+    theirs.shared.receive("peer", told, 0.0)
     theirs.now += 601  # its maximum age
     theirs.spaces.expire(theirs.wall)
-    theirs.shared.heard("peer", told, 0.0)
+    theirs.shared.receive("peer", told, 0.0)
     assert theirs.salt() != salt
     third = Side(book)
     third.now += 601
-    third.shared.heard("peer", told, 0.0)
+    third.shared.receive("peer", told, 0.0)
     assert third.salt() != salt
 
 
@@ -160,7 +160,7 @@ async def test_a_reset_reaches_who_could_not_hear_it(book):
     theirs.hear(ours)
     assert theirs.salt() == salt
     ours.reset()
-    ours.shared.tell(0.0, everything=False)  # lost
+    ours.shared.encode_changes(0.0, everything=False)  # lost
     assert await ours.shared.write()
     theirs.shared.missed("peer", 0.0)
     await theirs.read()
@@ -176,7 +176,7 @@ async def test_one_that_knows_nothing_yet_does_not_bring_back_what_was_reset(boo
     cut_off.salt()
     ours.now += 1
     ours.reset()
-    ours.shared.tell(0.0, everything=False)
+    ours.shared.encode_changes(0.0, everything=False)
     ours.hear(cut_off, everything=True)
     cut_off.spaces.changes.begun.extend(cut_off.spaces.lives)
     ours.hear(cut_off)
@@ -337,7 +337,7 @@ def test_an_update_of_a_model_is_told_with_what_it_ends(book):
 @pytest.mark.parametrize("told", [b"", b"x", msgspec.msgpack.encode([[["m"]]])])
 def test_what_no_gateway_tells_is_refused(book, told):
     with pytest.raises((msgspec.MsgspecError, ValueError)):
-        Side(book).shared.heard("peer", told, 0.0)
+        Side(book).shared.receive("peer", told, 0.0)
 
 
 ACTS = st.lists(
@@ -364,19 +364,19 @@ def test_no_salt_that_was_reset_is_used_by_who_knows_of_it_and_all_agree_in_the_
             for each in sides:
                 each.now += 0.5
         else:
-            told = side.shared.tell(side.now, everything=act == "hear")
+            told = side.shared.encode_changes(side.now, everything=act == "hear")
             for other in sides:
                 if other is not side and act == "hear" and told is not None:
-                    other.shared.heard(str(who), told, other.now)
+                    other.shared.receive(str(who), told, other.now)
     for _ in range(4):
         for side in sides:
             for name in "ab":
                 side.salt(name)
             side.spaces.changes.begun.extend(side.spaces.lives)  # as written down, and read by all
-            told = side.shared.tell(side.now, everything=True)
+            told = side.shared.encode_changes(side.now, everything=True)
             for other in sides:
                 if other is not side:
-                    other.shared.heard("peer", told, other.now)
+                    other.shared.receive("peer", told, other.now)
     for name in "ab":
         assert len({side.salt(name) for side in sides}) == 1
     for who, side in enumerate(sides):

@@ -38,23 +38,23 @@ def answered_trip(*stages):
     )
 
 
-def told(trip):
+def told(context):
     settled = settlement(
-        trip.request,
-        trip.prompt,
-        trip.decision,
-        trip.outcome,
+        context.request,
+        context.prompt,
+        context.decision,
+        context.outcome,
         rates=RATES,
         status=200,
         failed_attempts=0,
         failures=(),
-        dispatched_at=trip.dispatched_at,
+        dispatched_at=context.dispatched_at,
         now=11.5,
-        stages=tuple(trip.stages),
+        stages=tuple(context.stages),
         space="",
         code=None,
     )
-    return finished(trip, settled, with_text=False)
+    return finished(context, settled, with_text=False)
 
 
 def test_how_long_it_took_until_the_request_was_sent_and_where():

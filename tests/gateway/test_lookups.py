@@ -70,7 +70,7 @@ async def test_names_that_hang_do_not_hold_up_another_one(names, port):
 
 
 async def test_equal_lookups_share_a_thread_and_those_given_up_are_not_begun(names, port, monkeypatch):
-    monkeypatch.setattr(event_loop, "_MOST_LOOKUPS", 4)
+    monkeypatch.setattr(event_loop, "_MAX_LOOKUPS", 4)
     names.answers |= {"hangs-0": ["127.0.0.1"], "good": ["127.0.0.1"]}
     first = [asyncio.create_task(connect("hangs-0", port)) for _ in range(50)]
     others = [asyncio.create_task(connect(f"hangs-{number % 10}", port)) for number in range(1, 50)]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from gateway.core.media import MediaItem
+from gateway.core.prompt import MediaItem
 from gateway.core.space import CacheSpace
 from gateway.engines import media_extra
 from gateway.tokenize.block_hashes import ChainHasher, space_root

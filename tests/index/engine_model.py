@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
-from gateway.core.media import MediaItem
+from gateway.core.prompt import MediaItem
 from gateway.engines import media_extra
 
 

@@ -9,7 +9,7 @@ from index.engine_model import Engine, Prompt
 from index.event_index import TARGET, depth, digest, event_index
 
 from gateway.core.kv_events import BlockRemoved, BlockStored
-from gateway.core.media import MediaItem
+from gateway.core.prompt import MediaItem
 
 SIZE = 16
 

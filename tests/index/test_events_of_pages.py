@@ -10,7 +10,7 @@ from index.event_index import TARGET, depth, event_index
 
 from gateway.core.block_chain import chain_block_size
 from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
-from gateway.core.media import MediaItem
+from gateway.core.prompt import MediaItem
 from gateway.engines import media_extra
 
 

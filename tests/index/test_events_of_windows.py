@@ -10,7 +10,7 @@ from index.engine_model import Prompt, packed
 from index.event_index import TARGET, Blocks, depth, event_index
 
 from gateway.core.kv_events import BlockRemoved, BlockStored
-from gateway.core.media import MediaItem
+from gateway.core.prompt import MediaItem
 from gateway.engines import media_extra
 
 WINDOW = 2

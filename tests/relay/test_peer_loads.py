@@ -21,8 +21,8 @@ def shared(of, freed=lambda model: None):
 
 
 def tell(ours, theirs, name="peer", **options):
-    told = shared(ours).tell(NOW, everything=True)
-    shared(theirs, **options).heard(name, told, NOW)
+    told = shared(ours).encode_changes(NOW, everything=True)
+    shared(theirs, **options).receive(name, told, NOW)
 
 
 def requests(of, name="a"):
@@ -48,9 +48,9 @@ def test_nothing_is_told_twice_unless_all_is_asked_for():
     ours = fleet("a")
     loads = shared(ours)
     ours.find("a").dispatch(0, 10)
-    assert loads.tell(NOW, everything=False) is not None
-    assert loads.tell(NOW, everything=False) is None
-    assert loads.tell(NOW, everything=True) is not None
+    assert loads.encode_changes(NOW, everything=False) is not None
+    assert loads.encode_changes(NOW, everything=False) is None
+    assert loads.encode_changes(NOW, everything=True) is not None
 
 
 def test_replicas_that_are_not_known_here_are_passed_over():
@@ -155,7 +155,7 @@ def test_who_waits_here_hears_when_another_has_less_to_do_there():
 @pytest.mark.parametrize("told", [b"", b"\x93", b"\x91\xa1x"])
 def test_what_no_gateway_tells_is_refused(told):
     with pytest.raises(Exception, match=r".+"):
-        shared(fleet("a")).heard("peer", told, NOW)
+        shared(fleet("a")).receive("peer", told, NOW)
 
 
 @given(

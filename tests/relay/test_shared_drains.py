@@ -28,9 +28,9 @@ class Desk:
         return self.drains.drain(name, on=on)
 
     def tells(self, other, everything=True):
-        told = self.shared.tell(NOW, everything=everything)
+        told = self.shared.encode_changes(NOW, everything=everything)
         if told is not None:
-            other.shared.heard("peer", told, NOW)
+            other.shared.receive("peer", told, NOW)
 
     @property
     def draining(self):
@@ -76,7 +76,7 @@ def test_what_one_has_still_to_hear_does_not_undo_what_it_was_ordered_since():
 def test_one_that_starts_later_hears_what_is_in_force():
     one, late = Desk(), Desk()
     one.drain("b")
-    one.shared.tell(NOW, everything=False)
+    one.shared.encode_changes(NOW, everything=False)
     one.tells(late)
     assert late.draining == "b"
     # And goes on to when the other one ends.
@@ -87,11 +87,11 @@ def test_one_that_starts_later_hears_what_is_in_force():
 
 def test_nothing_is_told_without_orders_nor_twice_unless_all_is_asked_for():
     one = Desk()
-    assert one.shared.tell(NOW, everything=True) is None
+    assert one.shared.encode_changes(NOW, everything=True) is None
     one.drain("a")
-    assert one.shared.tell(NOW, everything=False) is not None
-    assert one.shared.tell(NOW, everything=False) is None
-    assert one.shared.tell(NOW, everything=True) is not None
+    assert one.shared.encode_changes(NOW, everything=False) is not None
+    assert one.shared.encode_changes(NOW, everything=False) is None
+    assert one.shared.encode_changes(NOW, everything=True) is not None
 
 
 def test_what_the_configuration_says_is_not_told_and_stays():
@@ -129,7 +129,7 @@ def test_a_replica_that_left_and_came_back_is_told_of_no_more():
 def test_what_is_no_order_changes_nothing(told):
     one = Desk()
     with pytest.raises(msgspec.MsgspecError):
-        one.shared.heard("peer", told, NOW)
+        one.shared.receive("peer", told, NOW)
     assert one.draining == ""
 
 

@@ -6,7 +6,7 @@ from pieces import HEAD, Client, Letters, asking, chunks, event, opening, said, 
 from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.request import Endpoint
 from gateway.proxy.resume import ResumableStream
-from gateway.proxy.resume.sent_text import read_told
+from gateway.proxy.resume.sent_text import read_sent_text
 
 DONE = b"data: [DONE]\n\n"
 
@@ -337,7 +337,7 @@ async def test_too_long_to_be_kept():
 
 
 def test_what_was_told_is_read_from_any_pieces():
-    told = read_told(opening() + said("a") + said("") + said("b", "length"))
+    told = read_sent_text(opening() + said("a") + said("") + said("b", "length"))
     assert told is not None
     assert (told.text, told.chunks, told.finish_reason, told.head) == ("ab", 3, "length", HEAD)
-    assert read_told(b"") is None
+    assert read_sent_text(b"") is None

@@ -19,12 +19,12 @@ class Ear:
     def says(self, what: bytes) -> None:
         self._next.append(what)
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:
         if self._next:
             return self._next.pop(0)
         return self._always if everything else None
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:
+    def receive(self, peer: str, told: bytes, now: float) -> None:
         if self._raises:
             raise ValueError(told)
         self.heard_all.append(told)

@@ -9,7 +9,7 @@ from gateway.tasks import TaskGroupOwner
 
 
 async def test_all_end_also_those_that_swallow_a_cancellation(monkeypatch):
-    monkeypatch.setattr(tasks, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(tasks, "_CANCEL_AGAIN_SECONDS", 0.01)
     swallowed = []
 
     async def deaf() -> None:

@@ -3,8 +3,7 @@
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gateway.config.redis_address import RedisAddress, RedisKind, read_address
-from gateway.config.state_settings import State
+from gateway.config.state_settings import RedisAddress, RedisKind, State, read_address
 
 
 class File(BaseModel):

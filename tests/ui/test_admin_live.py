@@ -11,7 +11,7 @@ from admin_port import OPERATOR, PLAIN, READER, TOKENS, AdminPort, Token, proble
 from served_port import Journal, ServedPort, eventually
 
 from gateway.admin import AdminAccess, LiveFeed
-from gateway.admin.live_feed import MOST_LISTENERS, SHOWN_ROWS
+from gateway.admin.live_feed import MAX_LISTENERS, SHOWN_ROWS
 from gateway.core.errors import GatewayError, NotFound
 
 LIVE = "/admin/api/live"
@@ -161,7 +161,7 @@ async def still(value):
 
 async def test_there_is_a_bound_on_listeners_and_places_become_free(served, journal):
     async with contextlib.AsyncExitStack() as stack:
-        listeners = [await stack.enter_async_context(served.listen()) for _ in range(MOST_LISTENERS - 1)]
+        listeners = [await stack.enter_async_context(served.listen()) for _ in range(MAX_LISTENERS - 1)]
         async with served.listen():
             answer = await served.http.get(LIVE)
             assert "GET /admin/api/requests" in problem(answer, 503, "too_many_listeners")

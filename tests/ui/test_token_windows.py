@@ -5,7 +5,7 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admin.token_diff import tokens_shown
+from gateway.admin.explained import tokens_shown
 from gateway.core.errors import BadRequest, NotFound
 from gateway.tokenize import load_local
 

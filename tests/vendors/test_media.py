@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.core.media import MediaItem
+from gateway.core.prompt import MediaItem
 from gateway.engines import parse_media
 
 

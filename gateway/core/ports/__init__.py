@@ -1,4 +1,4 @@
-"""The protocols through which rooms see each other, by what they are about."""
+"""Protocols between packages of the same layer, grouped by subject."""
 
 from gateway.core.ports.canonicalization import (
     Canonicalizes,

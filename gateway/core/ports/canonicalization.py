@@ -1,4 +1,4 @@
-"""What is done to a prompt before it goes on."""
+"""Changes to a prompt before it is encoded: masking of personal data, canonicalization."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,18 +17,18 @@ class Screen(Protocol):
     """Looks for personal data in prompts."""
 
     async def inspect(self, request: ChatRequest) -> ChatRequest:
-        """The request as it may go on: itself, or with what was found masked.
+        """The request itself, or a copy with the findings masked.
 
-        Looks only where the tenant's mode needs it before the request goes on (``mask``, ``block``).
+        Searches only in the modes that need the result before the request is sent (``mask``, ``block``).
 
         Raises:
             BadRequest: the tenant's mode is ``block``, and something was found.
-            Overloaded: its text is long, and too many of the tenant's long texts wait to be read.
+            Overloaded: its text is long, and too many of the tenant's long texts wait to be searched.
         """
         ...
 
     def answered(self, request: ChatRequest, space: str) -> None:
-        """The request was answered: count what is found in it. Returns at once; the work is done later.
+        """Count the findings in an answered request. Returns at once; the search runs later.
 
         Args:
             request: The request as the client sent it, before anything was masked.
@@ -37,7 +37,7 @@ class Screen(Protocol):
         ...
 
     def reports(self, space: str) -> Sequence[FindingReport]:
-        """What was found in the prompts of a space, most frequent first."""
+        """Findings in the prompts of a space, most frequent first."""
         ...
 
 
@@ -46,25 +46,25 @@ class CanonicalRequest:
     """A request after canonicalization.
 
     Attributes:
-        request: As it goes on; the very object that was given if nothing was changed.
-        told: What is handed over to be explained.
+        request: The changed request; the given object itself if nothing was changed.
+        record: The part of the request record about canonicalization.
         edits: How many places each applied rule changed.
         cut_messages: Messages left out of a conversation that became too long.
-        affinity: Requests of one go to one replica where nothing else decides; None if the client says nothing.
+        affinity: Requests of one affinity are placed at one replica if their costs are equal; None without a hint.
     """
 
     request: ChatRequest
-    told: Canonicalized
+    record: Canonicalized
     edits: Mapping[RuleName, int] = field(default_factory=dict)
     cut_messages: int = 0
     affinity: str | None = None
 
 
 class Canonicalizes(Protocol):
-    """Puts what repeats in prompts in front of what varies, where that is configured."""
+    """Applies the configured canonicalization rules."""
 
     async def canonical(self, request: ChatRequest) -> CanonicalRequest:
-        """The request as it may go on. Never fails: what cannot be canonicalized goes on as it came.
+        """The canonicalized request. Never fails: what cannot be canonicalized stays unchanged.
 
         Raises:
             Overloaded: its text is long, and too many of the tenant's long texts wait to be read.
@@ -73,48 +73,47 @@ class Canonicalizes(Protocol):
 
 
 class LongTexts(Protocol):
-    """Threads for work on long texts. Tenants take turns, by the bytes they bring; see ``queue.threads``."""
+    """Threads for work on long texts, shared between tenants fairly by bytes; see ``routing.fair_threads``."""
 
     async def run(self, tenant: Tenant, size: int, function: Callable[..., T], *arguments: object) -> T:
-        """Call a function in a thread, when it is the tenant's turn. Cancelled before that, it is never called.
+        """Call a function in a thread when it is the tenant's turn. If cancelled before, it is never called.
 
         Args:
-            tenant: On whose behalf.
+            tenant: The tenant of the request.
             size: Bytes, or characters, of the text it works on.
             function: The function; must be safe to call in a thread.
-            arguments: What it is called with.
+            arguments: Its arguments.
 
         Raises:
-            Overloaded: too much waits, most of it of this tenant.
+            Overloaded: too much work waits, most of it of this tenant.
         """
         ...
 
 
 class ContextStore(Protocol):
-    """Context blocks of conversations, for several gateways. Must not raise; nobody waits for it longer than it takes
-    to answer without them."""
+    """Context blocks of conversations, shared by several gateways. Must not raise; has a short timeout."""
 
     async def fetch(self, keys: Sequence[bytes]) -> Mapping[bytes, str]:
-        """Those that are there; empty also if the store cannot be reached in time."""
+        """The blocks that exist; empty also if the store cannot be reached in time."""
         ...
 
     def keep(self, blocks: Mapping[bytes, str]) -> None:
-        """Keep some, later. Returns at once."""
+        """Store blocks in the background. Returns at once."""
         ...
 
 
 class ModelTexts(Protocol):
-    """What is known of models' texts."""
+    """Token counts and context limits of models."""
 
     def token_counter(self, model: ModelId, tenant: str) -> Callable[[str], int] | None:
-        """Counts a text's tokens; None where no tokenizer in this process can. Safe to use from several threads.
+        """A thread-safe function that counts a text's tokens; None without a tokenizer in this process.
 
         Args:
-            model: Whose tokens.
-            tenant: For whom: counts that are remembered are remembered for one tenant alone.
+            model: The model.
+            tenant: The tenant; counts are cached per tenant.
         """
         ...
 
     def context_limit(self, model: ModelId) -> int:
-        """Most tokens of prompt and answer it takes; 0 if unknown."""
+        """Maximum tokens of prompt and answer together; 0 if unknown."""
         ...

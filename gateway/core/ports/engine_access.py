@@ -1,4 +1,4 @@
-"""Calls to the engines, and what is learned of them."""
+"""Auxiliary calls to engines, and the rates learned from them."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ class EngineUnavailable(Exception):
     """No replica of a model could answer an auxiliary call.
 
     Attributes:
-        status: The engine's HTTP status where it gave one (403 and 404 mean: this endpoint will not appear by itself).
+        status: The engine's HTTP status, if it answered (403 and 404: the endpoint does not exist there).
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -19,7 +19,7 @@ class EngineUnavailable(Exception):
 
 
 class EngineCaller(Protocol):
-    """Auxiliary calls to whichever replica of a model answers."""
+    """Auxiliary calls to any replica of a model."""
 
     async def ask(
         self, model: ModelId, path: str, body: bytes, timeout_seconds: float, regions: frozenset[str] = frozenset()
@@ -27,11 +27,11 @@ class EngineCaller(Protocol):
         """POST a JSON body to ``path`` of one routable replica and return the body of its 200 answer.
 
         Args:
-            model: Whose replicas.
-            path: Path of the engine.
+            model: The model.
+            path: Path at the engine.
             body: A JSON document.
             timeout_seconds: Limit for the whole call.
-            regions: Only replicas there are asked; empty for all.
+            regions: Only replicas in these regions are called; empty for all.
 
         Raises:
             EngineUnavailable: no replica is up, none answered in time, or the answer was not 200.
@@ -40,7 +40,7 @@ class EngineCaller(Protocol):
 
 
 class EngineReader(Protocol):
-    """What an engine says about itself."""
+    """Reads pages of one engine."""
 
     async def read(self, replica: ReplicaId, path: str, timeout_seconds: float) -> bytes:
         """GET ``path`` of one replica and return the body of its 200 answer.
@@ -52,15 +52,15 @@ class EngineReader(Protocol):
 
 
 class RateLearner(Protocol):
-    """How fast one replica is, learned from its answers."""
+    """Learns the rates of one replica from its answers."""
 
     @property
     def rates(self) -> Rates:
-        """The present belief."""
+        """The present estimate."""
         ...
 
     def observe_first_token(self, prefill_tokens: int, seconds: float) -> None:
-        """A first token came ``seconds`` after dispatch, ``prefill_tokens`` having been prefilled meanwhile."""
+        """A first token arrived ``seconds`` after dispatch; ``prefill_tokens`` were prefilled meanwhile."""
         ...
 
     def observe_decode(self, completion_tokens: int, seconds: float) -> None:

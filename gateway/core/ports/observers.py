@@ -1,4 +1,4 @@
-"""Those who want to know what happened."""
+"""Observers: get events for metrics, logs, the audit log and statistics. None may raise or wait."""
 
 from typing import Protocol
 
@@ -14,10 +14,10 @@ from gateway.core.tenant import Tenant
 
 
 class EventObserver(Protocol):
-    """Somebody who counts KV events. Must not raise and must not wait."""
+    """Gets KV events. Must not raise and must not wait."""
 
     def on_kv_events(self, replica: ReplicaId, kind: str, count: int) -> None:
-        """Events of a kind (``stored``, ``removed``, ``cleared``, ``unknown``) came in."""
+        """Events of a kind (``stored``, ``removed``, ``cleared``, ``unknown``) were received."""
         ...
 
     def on_kv_gap(self, replica: ReplicaId) -> None:
@@ -26,60 +26,60 @@ class EventObserver(Protocol):
 
 
 class Observer(Protocol):
-    """Somebody who wants to know of finished requests. Must not raise and must not wait."""
+    """Gets finished requests. Must not raise and must not wait."""
 
     def on_settled(self, settlement: Settlement) -> None:
         """A request is over."""
         ...
 
     def on_refused(self, refusal: Refusal) -> None:
-        """A request was answered before it got anywhere."""
+        """A request was refused before the flow."""
         ...
 
 
 class PersonalDataObserver(Protocol):
-    """Somebody who wants to know of personal data found. Must not raise and must not wait."""
+    """Gets findings of personal data. Must not raise and must not wait."""
 
     def on_personal_data(
         self, request: ChatRequest, space: str, finding: PersonalFinding, *, shared: bool, new: bool
     ) -> None:
-        """Something was found in one more request.
+        """A finding in one more request.
 
         Args:
-            request: In which.
+            request: The request.
             space: Short name of its prefix space.
-            finding: What and where.
-            shared: Whether it stands in a part that prompts of several conversations have in common.
-            new: Whether this was not yet so, or not known, the last time.
+            finding: Kind and position.
+            shared: Whether it is in a part that prompts of several conversations share.
+            new: Whether it is reported for the first time, or was not shared before.
         """
         ...
 
     def on_personal_data_skipped(self, tenant: Tenant) -> None:
-        """A request was not searched, or not all of it: there was too much to do, or too much text."""
+        """A request was not searched completely, because of overload or its length."""
         ...
 
 
 class SpaceObserver(Protocol):
-    """Somebody who wants to know of lives of prefix spaces that end. Must not raise and must not wait."""
+    """Gets epochs of prefix spaces that end. Must not raise and must not wait."""
 
     def on_space_end(self, end: SpaceEnd) -> None:
-        """A space was reset, or its time was over."""
+        """An epoch ended, by a reset or by its age."""
         ...
 
 
 class QueueObserver(Protocol):
-    """Somebody who wants to know of requests that wait in the gateway. Must not raise and must not wait."""
+    """Gets the state of the queue. Must not raise and must not wait."""
 
     def on_queue_length(self, model: ModelId, requests: int) -> None:
-        """So many wait now."""
+        """The number of waiting requests changed."""
         ...
 
     def on_queued(self, model: ModelId, seconds: float) -> None:
-        """One has waited, whatever became of it."""
+        """A request left the queue after so many seconds."""
         ...
 
     def on_shed(self, model: ModelId, tenant: Tenant, reason: str) -> None:
-        """One was refused: ``full`` (too many waited) or ``too_long`` (it waited too long)."""
+        """A request was refused: ``full`` (too many waited) or ``too_long`` (it waited too long)."""
         ...
 
 
@@ -92,14 +92,14 @@ class Auditor(Protocol):
 
 
 class ExplainObserver(Protocol):
-    """Somebody who counts what explanations say. Must not raise and must not wait."""
+    """Gets the results of explanations. Must not raise and must not wait."""
 
     def on_missed(self, model: str, tenant: str, reason: Reason, tokens: int) -> None:
-        """Tokens were computed again; ``tenant`` is a label's value."""
+        """Tokens were computed again; ``tenant`` is a label value."""
         ...
 
     def on_explain_skipped(self, count: int) -> None:
-        """Requests were counted without looking at their text, because the explanation was behind."""
+        """Requests were counted without a comparison of their text, because of overload."""
         ...
 
     def on_canonical(self, rule: str, mode: RuleMode, edits: int, saved: int, lost: int) -> None:
@@ -107,9 +107,9 @@ class ExplainObserver(Protocol):
 
         Args:
             rule: As in ``RuleOutcome``.
-            mode: Likewise.
-            edits: How many places.
-            saved: Prompt tokens that were, or would be, reused by that.
-            lost: Those that were, or would be, computed again by that.
+            mode: As in ``RuleOutcome``.
+            edits: Number of edits.
+            saved: Prompt tokens that were, or would be, reused because of it.
+            lost: Prompt tokens that were, or would be, computed again because of it.
         """
         ...

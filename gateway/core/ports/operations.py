@@ -1,4 +1,4 @@
-"""Where operators ask and order, and what explains requests."""
+"""Protocols behind the admin port: orders of operators, and explanations of requests."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
@@ -8,19 +8,18 @@ from gateway.core.space import SpaceEnd, SpaceSelection
 
 
 class SpaceDesk(Protocol):
-    """Where operators look at prefix spaces and end their lives."""
+    """Lists and resets prefix spaces."""
 
     def shown(self) -> Iterable[Mapping[str, object]]:
-        """Every living space, then the last that ended, JSON-ready and made one by one; as in
-        ``GET /admin/api/spaces``."""
+        """All spaces, then the last ended epochs, JSON-ready and made one by one; as in ``GET /admin/api/spaces``."""
         ...
 
     async def reset(self, selection: SpaceSelection, by: str) -> Sequence[SpaceEnd]:
-        """End the lives of all spaces of a selection. Returns when no later start of the gateway can undo it.
+        """End the epochs of all spaces of a selection. Returns when a restart of the gateway cannot undo it.
 
         Args:
-            selection: Which.
-            by: Who asks: id of an admin token, empty without one.
+            selection: Which spaces.
+            by: Id of the admin token, empty without one.
 
         Raises:
             BadRequest: it names a model or a tenant that does not exist.
@@ -29,14 +28,14 @@ class SpaceDesk(Protocol):
 
 
 class FleetDesk(Protocol):
-    """Where operators take replicas out of use, and back."""
+    """Drains replicas."""
 
     def drain(self, replica: str, *, on: bool) -> Mapping[str, object]:
-        """Have a replica drained, or take that back; returns how it then is, JSON-ready.
+        """Begin or end the drain of a replica; returns its new state, JSON-ready.
 
         Args:
             replica: Its id.
-            on: Whether it is to get no more requests.
+            on: Whether to drain it.
 
         Raises:
             NotFound: there is no such replica.
@@ -45,31 +44,31 @@ class FleetDesk(Protocol):
 
 
 class WarmDesk(Protocol):
-    """Where operators have caches filled."""
+    """Runs warm-up jobs."""
 
     def start(self, order: Mapping[str, object], by: str) -> Mapping[str, object]:
         """Begin to send declared prefixes; returns the job as ``job`` does.
 
         Args:
             order: The parsed body of ``POST /admin/api/warm``.
-            by: Who asks: id of an admin token, empty without one.
+            by: Id of the admin token, empty without one.
 
         Raises:
-            BadRequest: the order is wrong; message and param say where.
+            BadRequest: the order is invalid; message and param name the field.
         """
         ...
 
     def job(self, job: str) -> Mapping[str, object] | None:
-        """How far a job is, JSON-ready; None if there is no such."""
+        """The progress of a job, JSON-ready; None if it does not exist."""
         ...
 
     async def overview(self) -> Mapping[str, object]:
-        """What the configuration declares and the last jobs, JSON-ready; as in ``GET /admin/api/warm``."""
+        """The declared prefixes and the last jobs, JSON-ready; as in ``GET /admin/api/warm``."""
         ...
 
 
 class Explains(Protocol):
-    """Somebody who explains requests, later and elsewhere. Must not raise and must not wait."""
+    """Explains requests asynchronously in another process. Must not raise and must not wait."""
 
     @property
     def wants_text(self) -> bool:
@@ -81,12 +80,12 @@ class Explains(Protocol):
         ...
 
     def happened(self, event: CacheEvent) -> None:
-        """Something happened to what is cached."""
+        """An event that changed a cache, such as a restart."""
         ...
 
 
 class ExplainDesk(Protocol):
-    """Where operators ask why tokens were computed again."""
+    """Answers questions about why tokens were computed again."""
 
     async def ask(self, question: str, arguments: Mapping[str, str]) -> bytes:
         """The answer as a JSON document.

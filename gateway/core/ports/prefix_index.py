@@ -1,4 +1,4 @@
-"""Who holds which prefix."""
+"""The prefix index: which target holds which blocks."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ class Lease(Protocol):
 
     @property
     def held_tokens(self) -> int:
-        """Prompt tokens the index believed cached there at dispatch: the prediction."""
+        """Prompt tokens expected to be cached there at dispatch: the prediction."""
         ...
 
 
 class Holding(NamedTuple):
-    """What a target is believed to hold of a request.
+    """Prompt tokens of a request that a target is expected to hold.
 
     Attributes:
         tokens: Prompt tokens it need not compute.
-        worth: The same, with tokens on a slower medium counted for less, because fetching them takes time.
+        worth: The same, with tokens on a slower medium weighted less, because fetching them takes time.
     """
 
     tokens: int
@@ -32,12 +32,12 @@ class Holding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """What the index knows of one target, for people to look at.
+    """The index's state of one target, for the admin port.
 
     Attributes:
-        source: What the belief rests on at present.
-        blocks: Blocks believed held.
-        digest: A number that two gateways share when the same events left them the same holdings; None without events.
+        source: Where the holdings come from: events or predictions.
+        blocks: Blocks expected to be held.
+        digest: Equal in two gateways with equal holdings from events; None without events.
     """
 
     source: IndexSource
@@ -46,24 +46,24 @@ class IndexState:
 
 
 class PrefixIndex(Protocol):
-    """Who holds which prefix. Synchronous, without I/O; ``now`` is monotonic seconds."""
+    """Which target holds which blocks. Synchronous, without I/O; ``now`` is monotonic seconds."""
 
     def holdings(self, chains: Sequence[BlockChain], targets: Sequence[Target], now: float) -> list[Holding]:
-        """What each target is believed to hold of a request, summed over its prompts. An unknown target: nothing.
+        """Holdings of each target, summed over the prompts of a request; zero for an unknown target.
 
         Args:
             chains: One per prompt, all with the targets' block size.
-            targets: Whom to look at.
+            targets: The candidates.
             now: Monotonic seconds.
         """
         ...
 
     def begin(self, chains: Sequence[BlockChain], target: Target, now: float) -> Lease:
-        """A request was sent to a target: believe in its blocks for a short while, so that a burst stays together."""
+        """A request was sent to a target: expect its blocks there for a short time, so that a burst stays together."""
         ...
 
     def computed(self, lease: Lease) -> None:
-        """The target has begun to answer, so the prompt's blocks are in its cache."""
+        """The target began to answer: the prompt's blocks are in its cache."""
         ...
 
     def complete(self, lease: Lease, cached_tokens: int | None, filled: Iterable[BlockChain], now: float) -> None:
@@ -73,35 +73,35 @@ class PrefixIndex(Protocol):
             lease: What ``begin`` returned; not to be used again.
             cached_tokens: What the engine reported as reused; None if it reports nothing. Less than the prediction
                 means that older blocks are gone too.
-            filled: What the request left in the engine's cache, one chain per choice: ``tokens`` counts all that was
-                computed, the hashes may end before where the generated tokens are not known.
+            filled: The blocks that the request left in the engine's cache, one chain per choice: ``tokens`` counts all
+                computed tokens; the hashes end earlier if the generated tokens are unknown.
             now: Monotonic seconds.
         """
         ...
 
     def abandon(self, lease: Lease) -> None:
-        """The request was never computed: forget what only it had brought."""
+        """The request was not computed: remove the blocks that only it was expected to bring."""
         ...
 
     def set_capacity(self, target: Target, blocks: int | None, *, caching: bool = True) -> None:
-        """What the engine can hold; None if it does not say. With ``caching`` off the target holds nothing."""
+        """Set the target's capacity; None if unknown. With ``caching`` off the target holds nothing."""
         ...
 
     def remove(self, target: Target) -> None:
-        """Forget a target that left or restarted."""
+        """Remove the holdings of a target that left or restarted."""
         ...
 
     def block_size(self, target: Target) -> int | None:
-        """Tokens per block of the chains a target is known by, if its events have told; else its metrics do."""
+        """Tokens per block according to the target's events; None without events."""
         ...
 
     def state(self, target: Target) -> IndexState:
-        """What is known of one target."""
+        """The state of one target."""
         ...
 
 
 class PrefixUse(NamedTuple):
-    """A request that used a prefix, for people to recognize the prefix by.
+    """A request that used a prefix; shown with the prefix at the admin port.
 
     Attributes:
         model: Id of the model.
@@ -117,14 +117,14 @@ class PrefixUse(NamedTuple):
 
 
 class PrefixUses(Protocol):
-    """Somebody who follows which prefixes requests have in common. Synchronous, without I/O."""
+    """Counts which prefixes requests share. Synchronous, without I/O."""
 
     def note(self, chain: BlockChain, reused_tokens: int, use: PrefixUse, now: float) -> None:
         """A request was answered.
 
         Args:
             chain: Its prompt.
-            reused_tokens: Prompt tokens that were not computed again: where it parts from those before it.
+            reused_tokens: Prompt tokens that were cached: the length of the prefix shared with earlier prompts.
             use: The request.
             now: Unix seconds.
         """
@@ -135,35 +135,35 @@ class EventIndex(Protocol):
     """The part of the index that KV events feed. Synchronous, without I/O."""
 
     def apply(self, target: Target, event: KvEvent) -> None:
-        """Take over one event. Events of a target have to come in the engine's order. Never raises for odd events."""
+        """Apply one event. A target's events have to be in the engine's order. Never raises for invalid events."""
         ...
 
     def advance(self, target: Target) -> bool:
-        """Do a portion of the work that ``apply`` has left over; returns whether there is more.
+        """Do a portion of the work that ``apply`` deferred; returns whether there is more.
 
-        ``apply`` does a bounded part of what one event can cause (a block that thousands waited for, the last block of
-        a chain whose others are gone). It finishes what is left before the next event, so call this until it is done.
+        ``apply`` does a bounded part of the work that one event causes (a block that thousands waited for, the last
+        block of a chain). The next ``apply`` would finish the rest at once, so call this until it returns False.
         """
         ...
 
     def clear(self, target: Target) -> None:
-        """Forget what events have told about a target."""
+        """Remove the holdings of a target that come from events."""
         ...
 
     def set_feed(self, target: Target, state: FeedState) -> None:
-        """How far the events of a target can be trusted from now on."""
+        """Set the state of a target's event feed."""
         ...
 
     def is_complete(self, target: Target) -> bool:
-        """Whether what events have told accounts for the target's whole cache, even if some of them were missed."""
+        """Whether the events cover the target's whole cache, even if some of them were missed."""
         ...
 
     def is_impossible(self, target: Target) -> bool:
-        """Whether events have told of more than the target's cache has room for."""
+        """Whether the blocks from events exceed the capacity of the target's cache."""
         ...
 
     def tidy(self) -> None:
-        """Do some of the cleaning up that was put off. Called about twice a second."""
+        """Do a part of the deferred cleaning up. Called about twice a second."""
         ...
 
 
@@ -171,7 +171,7 @@ class BlockHasher(Protocol):
     """Chain hashes of blocks that an engine describes."""
 
     def root(self, model: ModelId, adapter: str, salt: str) -> int:
-        """Where the chain of a prompt begins."""
+        """The root hash of a prompt's chain."""
         ...
 
     def extend(

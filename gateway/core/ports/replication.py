@@ -1,59 +1,59 @@
-"""What several gateways in front of the same engines tell each other."""
+"""State that several gateways in front of the same engines exchange."""
 
 from collections.abc import Mapping
 from typing import Protocol
 
 
 class Replicated(Protocol):
-    """A part of the gateway that tells its peers something, and hears the same from them.
+    """A component that sends state to its peers, and receives theirs.
 
     A peer is another gateway; its name is that of one process. Synchronous, without I/O; ``now`` is monotonic seconds.
     """
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:
-        """What peers should know; None if nothing has changed.
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:
+        """The message for all peers; None if nothing has changed.
 
         Args:
             now: Monotonic seconds.
-            everything: Tell all there is, also what was told before: somebody may not have heard it.
+            everything: Send the full state, not only changes: a peer may have missed earlier messages.
         """
         ...
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:
-        """A peer told something.
+    def receive(self, peer: str, message: bytes, now: float) -> None:
+        """Process a message from a peer.
 
         Raises:
-            Exception: it is nothing that ``tell`` gave. Nothing else is lost by that.
+            Exception: the message is invalid; it is ignored.
         """
         ...
 
     def missed(self, peer: str, now: float) -> None:
-        """Something that a peer told was lost, or the peer is not heard any more."""
+        """Messages of a peer were lost, or the peer no longer sends."""
         ...
 
     def gone(self, peer: str, now: float) -> None:
-        """A peer is not heard any more. Also called after ``missed``."""
+        """A peer no longer sends. Also called after ``missed``."""
         ...
 
 
 class SharedRecords(Protocol):
-    """Some named values that several gateways keep together, and that outlive them."""
+    """Named values in a store that several gateways share."""
 
     async def read(self) -> Mapping[str, bytes]:
-        """All of them.
+        """All values.
 
         Raises:
-            Exception: they cannot be read now.
+            Exception: the store cannot be read now.
         """
         ...
 
     async def write(self, changes: Mapping[str, bytes | None]) -> bool:
-        """Write some; None removes one.
+        """Write values; None removes one.
 
         Returns:
-            Whether what was written before is still there.
+            Whether earlier values are still there.
 
         Raises:
-            Exception: they cannot be written now.
+            Exception: the store cannot be written now.
         """
         ...

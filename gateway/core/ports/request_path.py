@@ -1,4 +1,4 @@
-"""What goes along with a request: who it is admitted for, where its answer goes, what it is traced by."""
+"""Protocols along the path of a request: admission, the answer's sink, tracing."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -32,25 +32,25 @@ class Sink(Protocol):
 
 
 class Trace(Protocol):
-    """One request, as it is told to whoever collects traces. Must not raise and must not wait.
+    """The trace of one request. Must not raise and must not wait.
 
-    Its clock runs from ``Tracer.begin``: a room begins where the one before ended.
+    Its clock runs from ``Tracer.begin``: a stage begins where the one before ended.
     """
 
-    def lap(self, room: str) -> None:
-        """The request leaves a room."""
+    def end_stage(self, stage: str) -> None:
+        """A stage of the request ended."""
         ...
 
     def resume(self) -> None:
-        """What went before belongs to no room."""
+        """The time since the last stage belongs to no stage."""
         ...
 
     def relay(self, decision: Decision, host: str, port: int) -> Sequence[tuple[bytes, bytes]] | None:
         """An attempt at a replica begins.
 
         Returns:
-            Headers that go to the replica in place of the client's ``traceparent`` and ``tracestate``; None leaves
-            those as they came.
+            Headers that replace the client's ``traceparent`` and ``tracestate`` at the replica; None leaves those
+            unchanged.
         """
         ...
 
@@ -59,23 +59,23 @@ class Trace(Protocol):
         ...
 
     def settled(self, settlement: Settlement) -> None:
-        """The request is over, and this is what is known of it."""
+        """The request is over; ``settlement`` describes it."""
         ...
 
     def refused(self, refusal: Refusal) -> None:
-        """The request was answered before it got anywhere."""
+        """The request was refused before the flow."""
         ...
 
     def end(self) -> None:
-        """Nothing more will come, whether or not the request was answered. Call once."""
+        """End the trace, whether or not the request was answered. Call once."""
         ...
 
 
 class Tracer(Protocol):
-    """Tells requests to whoever collects traces. Must not raise and must not wait."""
+    """Begins traces of requests. Must not raise and must not wait."""
 
     def begin(self, headers: Sequence[tuple[bytes, bytes]]) -> Trace:
-        """A request has come.
+        """Begin the trace of a request.
 
         Args:
             headers: Its headers, names in lower case.
@@ -84,27 +84,27 @@ class Tracer(Protocol):
 
 
 class Grant(Protocol):
-    """What a request was admitted with: who asks, and its share of the tenant's limits."""
+    """The admission of a request: its caller, and its share of the tenant's limits."""
 
     @property
     def caller(self) -> Caller:
-        """On whose behalf it comes."""
+        """The authenticated caller."""
         ...
 
     def charge(self, prompt_tokens: int, now: float) -> None:
-        """Count the prompt's tokens against the tenant's limit, in place of what was charged for it before.
+        """Count the prompt's tokens against the tenant's limit, replacing an earlier charge.
 
         Args:
-            prompt_tokens: How many; an estimate before they are counted, and where there is no tokenizer.
+            prompt_tokens: Their number; an estimate before encoding and without a tokenizer.
             now: Monotonic seconds.
 
         Raises:
-            RateLimited: they do not fit; nothing is counted for the request any more.
+            RateLimited: they exceed the limit; nothing is counted for the request any more.
         """
         ...
 
     def correct(self, prompt_tokens: int) -> None:
-        """The engine counted the prompt's tokens; 0 if it never computed them. Call at most once."""
+        """Replace the charge by the engine's token count; 0 if it never computed them. Call at most once."""
         ...
 
     def headers(self, now: float) -> Sequence[tuple[bytes, bytes]]:
@@ -112,15 +112,15 @@ class Grant(Protocol):
         ...
 
     def release(self) -> None:
-        """The request is over, however it ended. May be repeated."""
+        """The request is over. Idempotent."""
         ...
 
 
 class Gate(Protocol):
-    """Decides who may ask, and how much. Synchronous, without I/O."""
+    """Authenticates clients and enforces their limits. Synchronous, without I/O."""
 
     def identify(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float) -> Caller:
-        """Who asks; counts against no limit.
+        """Authenticate a request without counting it against a limit.
 
         Args:
             headers: The request's, names in lower case.
@@ -128,19 +128,19 @@ class Gate(Protocol):
             wall: Unix seconds.
 
         Raises:
-            Unauthorized, Forbidden, BadRequest: what the client should be told.
+            Unauthorized, Forbidden, BadRequest: the error to send to the client.
         """
         ...
 
     def admit(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float, now: float) -> Grant:
-        """As ``identify``, and takes a request's share of the tenant's limits; ``now`` is monotonic seconds.
+        """As ``identify``, and count the request against the tenant's limits; ``now`` is monotonic seconds.
 
         Raises:
-            Unauthorized, Forbidden, BadRequest: what the client should be told.
+            Unauthorized, Forbidden, BadRequest: the error to send to the client.
             RateLimited: the tenant has no request left.
         """
         ...
 
     def tenant(self, tenant: str) -> Tenant | None:
-        """The tenant of a name; None if there is none."""
+        """The tenant with this id; None if there is none."""
         ...

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from gateway.config.config_file import named_files, read_list
-from gateway.config.file_stamp import Stamp, file_stamp
+from gateway.config.config_file import Stamp, file_stamp, named_files, read_list
 from gateway.config.replica_settings import ReplicaSettings
 from gateway.core.errors import ConfigInvalid
 from gateway.discovery.discovered import DiscoveredReplica, SourceFailed

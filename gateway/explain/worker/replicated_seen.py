@@ -36,7 +36,7 @@ class ReplicatedSeen:
         self._bytes += len(told)
         self._trim()
 
-    def tell(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
         """See ``Replicated``."""
         if everything:
             self._waiting.extendleft(reversed(self._told))
@@ -47,7 +47,7 @@ class ReplicatedSeen:
         self._bytes = 0
         return msgspec.msgpack.encode(self._told) if self._told else None
 
-    def heard(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002 - who tells does not matter
+    def receive(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002 - who tells does not matter
         """See ``Replicated``."""
         self._hear(_decoder.decode(told))
 

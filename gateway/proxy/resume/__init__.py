@@ -1,8 +1,8 @@
-"""A stream whose replica dies in the middle goes on at another one, and its client sees one unbroken stream.
+"""Continues a stream at another replica after its replica failed; the client sees one unbroken stream.
 
-The text that the client has got goes to another replica as the beginning of the answer. What that one adds is told
-under the first one's name. Everything here works on events that have already gone through the stream's filter: whole
-ones.
+The text that the client has got is sent to another replica as the beginning of the answer (``continued``). The events
+of that replica are rewritten to match the first one's (``joined_stream``). Start with
+``resumable_stream.ResumableStream``; its input are complete events that have passed the stream's filter.
 """
 
 from gateway.proxy.resume.continued import is_resumable

@@ -1,9 +1,8 @@
-"""The body that asks another replica to go on: the client's bytes, with the text that was sent put behind its prompt.
+"""Makes the body that has another replica continue a stream: the client's body with the sent text behind its prompt.
 
-As elsewhere, only what has to change is touched. vLLM continues an assistant's message with ``continue_final_message``
-(and without ``add_generation_prompt``); a completion's prompt just becomes longer.
-
-Which requests another replica can go on with.
+Only the members that have to change are changed. vLLM continues an assistant's message with ``continue_final_message``
+(and without ``add_generation_prompt``); a completion's prompt just becomes longer. ``is_resumable`` says which requests
+can be continued.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,16 +17,16 @@ from gateway.core.request import ChatRequest, Endpoint
 
 _MORE_THAN_TEXT = frozenset(
     {
-        # What the answer holds besides text, or what forces its form from its first token on.
+        # The answer holds more than text, or its form is constrained from the first token on.
         *("tools", "functions", "logprobs", "top_logprobs", "prompt_logprobs", "echo", "structured_outputs"),
         *("regex", "ebnf", "json_schema", "audio", "use_beam_search"),
-        # What stands behind the answer, or replaces or cuts the prompt that the text is to be put behind.
+        # Text behind the answer, or another prompt than the one that the text is put behind.
         *("suffix", "truncate_prompt_tokens", "kv_transfer_params", "prompt_embeds", "input_ids"),
-        # The engine then does not hold back what may be the beginning of a stop text: one could span the seam.
+        # The engine then does not hold back a possible beginning of a stop text, which could span the seam.
         "include_stop_str_in_output",
     }
 )
-_MOST_BODY_BYTES = 1024 * 1024
+_MAX_BODY_BYTES = 1024 * 1024
 """To continue a stream its prompt is tokenized once more, between two events of other streams, and the body of a stream
 that may be continued is held until its end."""
 
@@ -35,9 +34,9 @@ _GUIDED = "guided_"
 
 
 def is_resumable(request: ChatRequest) -> bool:
-    """Whether a request asks for one stream of plain text, and for nothing that is another thing when continued."""
+    """Whether a request asks for one stream of plain text, without options that a continuation would change."""
     fields = request.fields
-    if not request.stream or request.warms is not None or request.size > _MOST_BODY_BYTES:
+    if not request.stream or request.warms is not None or request.size > _MAX_BODY_BYTES:
         return False
     if any(_is_set(value) for name, value in fields.items() if name in _MORE_THAN_TEXT or name.startswith(_GUIDED)):
         return False
@@ -61,14 +60,14 @@ def single_prompt(fields: Mapping[str, Any]) -> str | list[int] | None:
 
 
 def _has_open_end(fields: Mapping[str, Any]) -> bool:
-    """Whether text can be put behind a conversation: a new answer, or the last message that is to be continued."""
+    """Whether text can be put behind a conversation: behind a new answer, or behind a last message to continue."""
     messages = fields.get("messages")
     if not isinstance(messages, list) or not messages:
         return False
     if fields.get("continue_final_message") is True:
         last = messages[-1]
         return isinstance(last, dict) and last.get("role") == "assistant" and isinstance(last.get("content"), str)
-    # Without the turn's beginning the model writes something else than an assistant's message.
+    # Without the header of a turn the model does not write an assistant's message.
     return fields.get("add_generation_prompt") is not False
 
 
@@ -84,10 +83,10 @@ _SPACE = b" \t\r\n"
 
 
 def tokens_left(request: ChatRequest, spent: int) -> int | None:
-    """How many tokens the answer may still have; None for as many as fit the model.
+    """Tokens that the answer may still have; None: up to the model's context limit.
 
     Args:
-        request: The client's.
+        request: The client's request.
         spent: Tokens that the client has got.
     """
     fields = request.fields
@@ -98,13 +97,13 @@ def tokens_left(request: ChatRequest, spent: int) -> int | None:
 
 
 def continued_body(request: ChatRequest, text: str, ids: Sequence[int] | None, spent: int) -> bytes | None:
-    """The body; None if it cannot be made.
+    """The body of a continuation; None if it cannot be made.
 
     Args:
-        request: The client's, one that ``is_resumable``.
-        text: What its client has got; not empty.
-        ids: The text's tokens, needed behind a prompt of tokens; None if they are not known.
-        spent: How many tokens these are.
+        request: The client's request, which ``is_resumable``.
+        text: The text that the client has got; not empty.
+        ids: Token ids of the text, needed behind a prompt of token ids; None if unknown.
+        spent: Number of these tokens.
     """
     body = request.body
     if request.endpoint is Endpoint.CHAT:
@@ -119,7 +118,7 @@ def continued_body(request: ChatRequest, text: str, ids: Sequence[int] | None, s
 
 
 def continued_chat(request: ChatRequest, text: str) -> Mapping[str, Any]:
-    """What the body of a chat says, as far as the prompt's tokens depend on it."""
+    """The members of a chat body on which the prompt's tokens depend."""
     messages = list(request.fields["messages"])
     before = messages.pop()["content"] if request.fields.get("continue_final_message") is True else ""
     longer = [*messages, {"role": "assistant", "content": before + text}]
@@ -127,7 +126,7 @@ def continued_chat(request: ChatRequest, text: str) -> Mapping[str, Any]:
 
 
 def _with_message(body: bytes, fields: Mapping[str, Any], text: str) -> bytes:
-    """The text as the beginning of a last message, or behind the one that the client wants continued."""
+    """The messages with the text as a last message, or behind the one that the client has continued."""
     messages = fields["messages"]
     if fields.get("continue_final_message") is True:
         longer = orjson.dumps(messages[-1]["content"] + text)
@@ -138,7 +137,7 @@ def _with_message(body: bytes, fields: Mapping[str, Any], text: str) -> bytes:
 
 
 def _members_left(request: ChatRequest, spent: int) -> dict[str, bytes]:
-    """The members that are different in the body of the rest, and their values."""
+    """The members that the continuation changes, with their values."""
     fields = request.fields
     limits = {name: whole(fields.get(name)) for name in (*_LIMITS, "min_tokens")}
     members = {name: b"%d" % max(limit - spent, 0) for name, limit in limits.items() if limit is not None}
@@ -159,5 +158,5 @@ def _behind_prompt(body: bytes, fields: Mapping[str, Any], more: bytes) -> bytes
 
 
 def _json_text(text: str) -> bytes:
-    """A text as it stands between the quotes of a JSON string."""
+    """A text, escaped for a JSON string, without the quotes."""
     return orjson.dumps(text)[1:-1]

@@ -1,4 +1,4 @@
-"""What another replica adds to a stream, told as the first one would have told it."""
+"""Rewrites the events of a continuation to match the stream that the client has."""
 
 import re
 from collections.abc import Iterator
@@ -17,29 +17,29 @@ class JoinedStream:
     """Rewrites the events of one continuation.
 
     Args:
-        told: What the client had got before.
-        spent: How many tokens that was.
-        prompt_tokens: Tokens of the client's prompt; None if only the engine knows.
+        sent: The part of the stream that the client has got.
+        spent: Number of its tokens.
+        prompt_tokens: Tokens of the client's prompt; None if unknown.
         dropped: Text that the continuation may begin with although the client has it: white space at the text's end,
             where the chat template strips it.
 
     Attributes:
-        spoilt: Whether something came that is no plain text: nothing from there on is passed on.
+        spoilt: Whether an event was not plain text; nothing from there on is passed on.
     """
 
-    def __init__(self, told: SentText, spent: int, prompt_tokens: int | None, dropped: str) -> None:
-        self._told = told
+    def __init__(self, sent: SentText, spent: int, prompt_tokens: int | None, dropped: str) -> None:
+        self._sent = sent
         self._spent = spent
         self._prompt_tokens = prompt_tokens
         self._dropped = dropped
         self.spoilt = False
 
     def feed(self, events: bytes) -> bytes:
-        """So many whole events; returns what goes to the client."""
+        """Rewrite complete events; returns the bytes to send to the client."""
         return b"".join(map(self._event, _divided(events)))
 
     def usage(self, usage: Usage) -> Usage:
-        """The whole answer's usage, out of the continuation's."""
+        """The whole answer's usage, from the continuation's."""
         prompt = self._prompt_tokens
         if prompt is None:
             prompt = max(usage.prompt_tokens - self._spent, 0)
@@ -63,14 +63,14 @@ class JoinedStream:
             return b""
         for name in HEAD:
             chunk.pop(name, None)
-        chunk = {**self._told.head, **chunk}
+        chunk = {**self._sent.head, **chunk}
         chunk.pop("prompt_token_ids", None)
         if (usage := parse_usage(chunk.get("usage"))) is not None:
             chunk["usage"] = _written(chunk["usage"], self.usage(usage))
         return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
     def _takes(self, choice: Any) -> bool:
-        """Make a choice of the continuation one of the answer; False if there is nothing in it to tell."""
+        """Rewrite a choice of the continuation; False if it adds nothing."""
         text = text_of(choice)
         if text is None:
             self.spoilt = True
@@ -97,12 +97,12 @@ class JoinedStream:
 
 
 def written_usage(usage: Usage) -> dict[str, Any]:
-    """As the engines write it."""
+    """A chunk as an event, in the engines' format."""
     return _written({}, usage)
 
 
 def _written(before: dict[str, Any], usage: Usage) -> dict[str, Any]:
-    """An engine's usage with other counts; what else it tells stays."""
+    """An engine's usage with other counts and the same details."""
     after = before | {
         "prompt_tokens": usage.prompt_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,

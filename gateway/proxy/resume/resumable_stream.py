@@ -1,4 +1,4 @@
-"""One client's stream, which may come from several replicas in turn."""
+"""One client's stream, which several replicas may produce one after the other."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -16,19 +16,19 @@ from gateway.http_client import Broken
 from gateway.proxy.response import broken_off
 from gateway.proxy.resume.continued import continued_body, continued_chat, tokens_left
 from gateway.proxy.resume.joined_stream import JoinedStream, written_usage
-from gateway.proxy.resume.sent_text import SentText, is_failure, read_told
+from gateway.proxy.resume.sent_text import SentText, is_failure, read_sent_text
 
-_MOST_BYTES = 4 * 2**20
-"""Longest stream, in bytes of its events, that is kept to go on from; at about 250 bytes a token it holds 16,000."""
+_MAX_BYTES = 4 * 2**20
+"""Maximum bytes of events that are kept for a continuation; at about 250 bytes per token these are 16,000 tokens."""
 
 _MAX_FAILURE_BYTES = 64 * 1024
-"""What an engine sends from its own error event on is held back up to this size; more ends the attempt."""
+"""Bytes from an engine's own error event on that are held back; more end the attempt."""
 
 _DONE = b"data: [DONE]\n\n"
 
 
 class Tokenizer(Protocol):
-    """A model's own tokenizer."""
+    """A model's tokenizer, as far as it is needed here."""
 
     def encode(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         """Token ids of a request's prompts. Raises TokenizerUnavailable."""
@@ -40,19 +40,19 @@ class Tokenizer(Protocol):
 
 
 class ResumableStream:
-    """A ``Sink`` in front of the client's that knows what the client has got, and so can go on from there.
+    """A ``Sink`` in front of the client's that records the sent events, so that another replica can continue.
 
     Args:
-        request: What is answered; it ``is_resumable``.
-        sink: The client's.
-        tokenizer: The model's; None where it is not in this process.
-        prompt_tokens: Tokens of the prompt; None if only the engine knows.
+        request: The request; it ``is_resumable``.
+        sink: The client's sink.
+        tokenizer: The model's tokenizer; None without one in this process.
+        prompt_tokens: Tokens of the prompt; None if unknown.
 
     Attributes:
-        request: What is sent to the next replica.
+        request: The request to send to the next replica.
         begun: Whether the client has got anything.
         resumed: How many times the stream was continued at another replica.
-        began_at: When the request was sent to the replica with which the answer began, in monotonic seconds.
+        began_at: Dispatch time of the attempt that began the answer, in monotonic seconds.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ResumableStream:
         self._prompt_tokens = prompt_tokens
         self._head: tuple[int, Sequence[tuple[bytes, bytes]]] = (int(HTTPStatus.OK), ())
         self._record = bytearray()
-        self._room = _MOST_BYTES
+        self._room = _MAX_BYTES
         self._writing = False
         self._failure = b""
         self._next: JoinedStream | None = None
@@ -112,7 +112,7 @@ class ResumableStream:
             self.begun = True
             await self._sink.start(*self._head)
         await self._sink.write(data, more=more)
-        # Only now: a wait for the client that was broken off has sent nothing.
+        # Recorded afterwards: a cancelled write has sent nothing.
         self._writing = False
         self._room -= len(data)
         if self._room < 0:
@@ -121,7 +121,7 @@ class ResumableStream:
             self._record += data
 
     def attempt(self, at: float) -> None:
-        """The next attempt begins, ``at`` monotonic seconds."""
+        """Begin an attempt, ``at`` monotonic seconds."""
         self._failure = b""
         if self.begun:
             self.resumed += 1
@@ -130,14 +130,14 @@ class ResumableStream:
             self.began_at = at
 
     def ended(self, ending: Ending, *, started: bool) -> tuple[Ending, bool]:
-        """How an attempt really ended, and whether the client got anything of it.
+        """The real ending of an attempt, and whether the client got anything of it.
 
-        An engine that says itself that it failed may do so in perfect order, and before it said anything else.
+        An engine may report its failure in a well-formed stream, even as the first event.
         """
         return Ending.BROKEN if self._failure and ending is Ending.COMPLETE else ending, started and self.begun
 
     def note(self, outcome: Outcome) -> Outcome:
-        """An attempt is over; returns what came of it."""
+        """Record the end of an attempt; returns its corrected outcome."""
         ending, started = self.ended(outcome.ending, started=outcome.started)
         if self._ttft_seconds is None:
             self._ttft_seconds = outcome.ttft_seconds if started else None
@@ -145,46 +145,46 @@ class ResumableStream:
 
     @property
     def pieced(self) -> bool:
-        """Whether the answer was not ended, or not all given, by the replica with which it began."""
+        """Whether more than the first replica contributed to the answer."""
         return self.resumed > 0 or self._closed
 
     def can_go_on(self) -> bool:
-        """The replica has failed in the middle of the stream: whether another one can go on with it.
+        """Whether another replica can continue the stream after its replica failed.
 
-        If so, ``request`` is what to ask it. If nothing is left to ask for, the stream ends well by itself: what the
-        forwarder then writes to it is replaced.
+        If so, ``request`` is the request to send. If only the end of the answer is missing, the stream is completed
+        here: the forwarder's error event is replaced.
         """
         if self._writing or (self._seam is not None and self._seam.spoilt):
             return False
-        told = read_told(bytes(self._record))
-        if told is None:
+        sent = read_sent_text(bytes(self._record))
+        if sent is None:
             return False
-        ids = self._ids(told)
-        spent = self._spent(told, ids)
+        ids = self._ids(sent)
+        spent = self._spent(sent, ids)
         left = tokens_left(self._asked, spent)
-        if told.finish_reason is not None or (left is not None and left <= 0):
-            self._closing = self._ending(told, spent)
+        if sent.finish_reason is not None or (left is not None and left <= 0):
+            self._closing = self._ending(sent, spent)
             return False
-        if not told.text:
+        if not sent.text:
             self.request = self._asked
-        elif (body := continued_body(self._asked, told.text, ids, spent)) is None:
+        elif (body := continued_body(self._asked, sent.text, ids, spent)) is None:
             return False
         else:
             self.request = dataclasses.replace(self._asked, body=body)
-        dropped = self._dropped(told.text)
+        dropped = self._dropped(sent.text)
         if dropped is None:
             return False
-        self._next = JoinedStream(told, spent if told.text else 0, self._prompt_tokens, dropped)
+        self._next = JoinedStream(sent, spent if sent.text else 0, self._prompt_tokens, dropped)
         return True
 
     def outcome(self, outcome: Outcome) -> Outcome:
-        """What came of the request, out of what came of its last attempt."""
+        """The outcome of the request, from the outcome of its last attempt."""
         if self._closing is not None and self._closed:
             ending, usage = Ending.COMPLETE, self._closing[1]
         elif (seam := self._seam or self._next) is None:
             return outcome
         else:
-            # An answer that is no stream, a refusal for example, went to nobody: the client has an error event.
+            # An answer that is not a stream, such as a refusal, was not sent: the client has an error event.
             whole = outcome.ending is Ending.COMPLETE and outcome.started and not seam.spoilt
             failed = outcome.ending in (Ending.COMPLETE, Ending.NOT_CONNECTED) and not whole
             ending = Ending.BROKEN if failed else outcome.ending
@@ -200,27 +200,27 @@ class ResumableStream:
             streamed=True,
         )
 
-    def _ids(self, told: SentText) -> Sequence[int] | None:
-        """The tokens of the text: as the stream told them, else as the model's tokenizer reads it."""
-        if told.token_ids is not None:
-            return told.token_ids
-        return None if self._tokenizer is None else memoryview(self._tokenizer.encode_text(told.text)).cast("I")
+    def _ids(self, sent: SentText) -> Sequence[int] | None:
+        """Token ids of the text: from the stream, else from the model's tokenizer."""
+        if sent.token_ids is not None:
+            return sent.token_ids
+        return None if self._tokenizer is None else memoryview(self._tokenizer.encode_text(sent.text)).cast("I")
 
-    def _spent(self, told: SentText, ids: Sequence[int] | None) -> int:
-        """How many tokens the client has got."""
-        if told.usage is not None:
-            return told.usage.completion_tokens
+    def _spent(self, sent: SentText, ids: Sequence[int] | None) -> int:
+        """Number of tokens that the client has got."""
+        if sent.usage is not None:
+            return sent.usage.completion_tokens
         if ids is None:
-            return told.chunks
-        # What ends a turn is a token without text.
-        ended = told.finish_reason == "stop" and not told.stop_text and told.token_ids is None
+            return sent.chunks
+        # The end-of-turn token has no text.
+        ended = sent.finish_reason == "stop" and not sent.stop_text and sent.token_ids is None
         return len(ids) + ended
 
     def _dropped(self, text: str) -> str | None:
         """The white space at the text's end, if the chat template does not print it there.
 
-        None: the template prints something else before the text than what the answer began behind, such as the
-        thoughts that it takes an answer to have. The other replica would go on with another answer.
+        None: the template prints something else in front of the text than the prompt ended with, such as an empty
+        reasoning section. Another replica would then continue a different prompt.
         """
         tokenizer = self._tokenizer
         if not text or self._asked.endpoint is not Endpoint.CHAT or tokenizer is None:
@@ -234,25 +234,26 @@ class ResumableStream:
             return ""
         if self._prompt_tokens is not None:
             behind = _tokens(*continued) - self._prompt_tokens
-            # Where the prompt ends and the text begins, two tokens may be one; some templates strip it in front, too.
+            # A token may span the end of the prompt and the beginning of the text; some templates strip it in front,
+            # too.
             found = {_tokens(tokenizer.encode_text(each)) for each in (plain, plain.lstrip())}
             if all(abs(count - behind) > 1 for count in found):
                 return None
         return text[len(plain) :]
 
-    def _ending(self, told: SentText, spent: int) -> tuple[bytes, Usage | None]:
-        """The last events of an answer to which nothing is missing but its end, and its usage as far as it is known."""
-        usage = told.usage
+    def _ending(self, sent: SentText, spent: int) -> tuple[bytes, Usage | None]:
+        """The last events of an answer that misses only its end, and its usage as far as it is known."""
+        usage = sent.usage
         if usage is None and self._prompt_tokens is not None:
             usage = Usage(self._prompt_tokens, spent, None)
-        head = dict(told.head)
+        head = dict(sent.head)
         chat = self._asked.endpoint is Endpoint.CHAT
         head["object"] = "chat.completion.chunk" if chat else "text_completion"
         events: list[dict[str, Any]] = []
-        if told.finish_reason is None:
+        if sent.finish_reason is None:
             piece: dict[str, Any] = {"delta": {}} if chat else {"text": ""}
             events.append({**head, "choices": [{"index": 0, **piece, "logprobs": None, "finish_reason": "length"}]})
-        if self._asked.usage_wanted and usage is not None and not told.usage_ends:
+        if self._asked.usage_wanted and usage is not None and not sent.usage_ends:
             events.append({**head, "choices": [], "usage": written_usage(usage)})
         return b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in events) + _DONE, usage
 

@@ -1,4 +1,4 @@
-"""What a client has got of a stream, read out of the events that it was sent."""
+"""Parses the events that were sent to a client into the text that it has got."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from gateway.core.outcome import Usage
 from gateway.engines import parse_usage, payloads
 
 HEAD = ("id", "created", "model", "system_fingerprint")
-"""What all chunks of a stream have in common."""
+"""Members that all chunks of a stream share."""
 
 MORE_THAN_TEXT = ("tool_calls", "function_call", "reasoning", "reasoning_content", "refusal", "audio")
-"""Parts of a message, and of a piece of it, that are no plain text."""
+"""Members of a message or delta that are not plain text."""
 
 _SERVER_ERROR = 500
 _MAX_TOKEN_ID = 2**32 - 1
@@ -24,12 +24,11 @@ class SentText:
     """The part of a stream that a client has got.
 
     Attributes:
-        head: What its chunks have in common, as far as they have it.
+        head: The members that all its chunks share.
         text: The text.
-        chunks: How many chunks said something of the answer, the first one of a chat left out: engines send one a
-            token.
-        token_ids: The ids of the text's tokens; None if the stream does not tell them.
-        usage: The last usage that was told; None if none was.
+        chunks: Chunks with a part of the answer, without the first one of a chat: engines send one per token.
+        token_ids: The text's token ids; None if the stream does not include them.
+        usage: The last usage that was sent; None without one.
         usage_ends: Whether that was the last chunk's, with which a stream ends.
         finish_reason: Why the answer ended; None if it has not.
         stop_text: Whether it ended at one of the request's stop texts or tokens.
@@ -45,8 +44,8 @@ class SentText:
     stop_text: bool
 
 
-def read_told(events: bytes) -> SentText | None:
-    """What so many whole events say; None where there is more in them than one plain text."""
+def read_sent_text(events: bytes) -> SentText | None:
+    """Parse complete events; None if they hold more than one plain text."""
     head: dict[str, Any] | None = None
     texts: list[str] = []
     ids: list[int] | None = []
@@ -102,7 +101,7 @@ def _is_token_id(value: object) -> bool:
 
 
 def is_failure(events: bytes) -> bool:
-    """Whether an engine says that it failed: it can do so although the process that answers still lives."""
+    """Whether an event is an engine's error report: the engine may fail while its API process lives on."""
     if b'"error"' not in events:
         return False
     for payload in payloads(events):
@@ -117,7 +116,7 @@ def is_failure(events: bytes) -> bool:
 
 
 def text_of(choice: Any) -> str | None:
-    """What a chunk's choice adds to the text; None if it says anything else."""
+    """The text that a chunk's choice adds; None if it holds anything else."""
     if not isinstance(choice, dict) or choice.get("index", 0) != 0 or choice.get("logprobs"):
         return None
     if "delta" not in choice:
@@ -130,6 +129,6 @@ def text_of(choice: Any) -> str | None:
 
 
 def is_opening(choice: Mapping[str, Any]) -> bool:
-    """Whether a chat's choice only says whose message it is."""
+    """Whether a chat's choice holds only the role."""
     delta = choice.get("delta") or {}
     return "role" in delta and not delta.get("content") and choice.get("finish_reason") is None

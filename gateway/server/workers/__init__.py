@@ -1,9 +1,9 @@
 """Several processes that serve as one gateway.
 
-Each of them is a whole gateway, and they take the connections of the public port together. ``supervisor`` keeps them
-running (each is a ``crew`` member), ``worker`` is what they run, and ``line`` what the two say to each other. ``admin``
-is the admin port: it asks one worker or all of them (``upstream``), and puts together what they say (``documents``,
-``metrics``).
+Each worker is a whole gateway; the system spreads the connections of the public port over them. Start with
+``worker_supervisor``, which runs the workers (``worker_process``); ``worker_main`` is their program, and
+``worker_messages`` the messages between the two. ``admin_port`` forwards requests to workers (``worker_client``) and
+merges their answers (``merged_documents``, ``merged_metrics``).
 
-Nothing is imported here: the workers need little of it.
+Nothing is imported here: the workers need only a part of it.
 """

@@ -1,9 +1,9 @@
-"""The admin port of several workers: each question goes to one of them, or to all, and comes back as one answer.
+"""The admin port of several workers: forwards each request to one worker or to all, and merges their answers.
 
-Who may ask is for the workers to say. The first one is asked alone: what it refuses, the others are not asked, and no
-refusal is written down twice. What is about all workers anyway (explanations: one process makes them for all) is its
-answer; what each of them knows a part of is put together. Who looks does not wait long for a worker that hangs, which
-is soon replaced: another one is asked first, and what it would have added is left out. Orders wait for it.
+Workers authenticate. The first one is asked alone: if it refuses, the others are not asked, so a refusal is audited
+once. Its answer is used where it is valid for all workers (explanations: one process makes them for all); partial
+answers of all workers are merged. A hanging worker delays a page only briefly: another worker is asked first, and its
+part is left out. Orders wait for it.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _ORDER_BYTES = 1024 * 1024
 """Largest order that goes to all workers; more would not be taken by any of them."""
 
 _PATIENCE_SECONDS = 3.0
-"""How long a worker may take for what each of them knows a part of. Prometheus waits for ten seconds in all."""
+"""Seconds that a worker has for its part of a merged answer. Prometheus waits for ten seconds in all."""
 
 _PEER_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
 
@@ -56,8 +56,7 @@ class AdminPort:
 
     Args:
         workers: All of them.
-        on_drain: Told that a replica is to get no more requests by order of an operator (or that this is over), and so
-            of what a worker that is started later has to know.
+        on_drain: Called with each drain order of an operator, to repeat it to workers that start later.
     """
 
     def __init__(self, workers: Sequence[WorkerClient], on_drain: Callable[[str, bool], None]) -> None:
@@ -75,7 +74,7 @@ class AdminPort:
         }
 
     def lost(self, worker: int) -> None:
-        """A worker was lost; what it had counted stays counted."""
+        """A worker was lost; its counters are kept."""
         self._pages.lost(worker)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,8 +104,8 @@ class AdminPort:
         if first.status != 200:
             return first
         answers = [first, *(await _gathered(others, asked, body)).values()]
-        told = [orjson.loads(answer.body) for answer in answers if answer.status == 200]
-        whole = orjson.dumps(merge(told, scope["query_string"].decode("latin-1")))
+        documents = [orjson.loads(answer.body) for answer in answers if answer.status == 200]
+        whole = orjson.dumps(merge(documents, scope["query_string"].decode("latin-1")))
         return WorkerResponse(200, _without_length(first.headers), whole)
 
     async def _metrics(self, asked: WorkerRequest) -> WorkerResponse:
@@ -199,7 +198,7 @@ async def _relay(response: httpx.Response, receive: Receive, send: Send) -> None
 
 
 async def _soonest(workers: Sequence[WorkerClient], asked: WorkerRequest) -> tuple[WorkerClient, WorkerResponse]:
-    """The first worker, unless it takes long: then the next one is asked as well, and whoever answers first counts."""
+    """The first worker; if it is slow, the next one as well, and the first answer is used."""
     left, asking = list(workers), dict[asyncio.Task[WorkerResponse], WorkerClient]()
     try:
         while left or asking:
@@ -222,7 +221,7 @@ async def _soonest(workers: Sequence[WorkerClient], asked: WorkerRequest) -> tup
 async def _gathered(
     workers: Sequence[WorkerClient], asked: WorkerRequest, body: bytes
 ) -> dict[WorkerClient, WorkerResponse]:
-    """What the workers answer that do so in time."""
+    """The answers of the workers that answer in time."""
 
     async def ask(worker: WorkerClient) -> WorkerResponse:
         try:

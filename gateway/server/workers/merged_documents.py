@@ -1,4 +1,4 @@
-"""What several workers answer at the admin port as one answer. Pure: documents in, a document out."""
+"""Merges the admin documents of several workers into one. Pure: documents in, a document out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,15 +14,15 @@ _BAD_STATES = [str(state) for state in ReplicaState]
 def replicas(answers: Sequence[Document]) -> dict[str, Any]:
     """``GET /admin/api/replicas``: what is in flight is summed, and a state is the worst that any worker sees.
 
-    What each of them believes or has learned for itself (``index``, ``events``, ``learned``) is the first one's.
+    The state that each worker has learned for itself (``index``, ``events``, ``learned``) is that of the first one.
     """
     return {"replicas": [_replica(rows) for rows in _by_id(answers, "replicas")]}
 
 
 def prefixes(answers: Sequence[Document], limit: int) -> dict[str, Any]:
-    """``GET /admin/api/prefixes``: requests are summed; a replica holds the most that any worker believes."""
+    """``GET /admin/api/prefixes``: requests are summed; a replica's holding is the maximum of all workers."""
     found = [_prefix(rows) for rows in _by_id(answers, "prefixes")]
-    # Each has put its own in order, by more than stands there: a prefix comes as early as anywhere.
+    # Each document is sorted, by more than its fields: a prefix keeps its best position.
     rank: dict[str, int] = {}
     for answer in answers:
         for place, row in enumerate(answer["prefixes"]):

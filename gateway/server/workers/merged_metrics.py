@@ -1,7 +1,7 @@
-"""The metrics pages of all workers as one.
+"""Merges the metrics pages of all workers into one.
 
-Counters and histograms are summed, and never fall: what a worker had counted when its page was last asked for goes on
-counting after it was lost. Gauges are summed where each worker has a share of something (requests in flight), and else
+Counters and histograms are summed, and never fall: the last known counters of a lost worker are kept. Gauges are summed
+where each worker has a share of something (requests in flight), and else
 are what stands out: see ``GAUGES``.
 """
 
@@ -31,7 +31,7 @@ GAUGES: Mapping[str, Callable[[Iterable[float]], float]] = {
 """How the values of several workers become one. A gauge that does not stand here is the largest."""
 
 _RESTARTS = "gateway_worker_restarts"
-"""What no worker counts itself."""
+"""Metrics that no worker counts itself."""
 
 _UP_GAUGE = "gateway_replica_up"
 _REPLICA_LABEL = "replica"
@@ -80,8 +80,8 @@ class MergedPages:
         """One page, and its content type.
 
         Args:
-            pages: By worker; one that did not answer is missing, and counts with what it said before.
-            accept: The ``accept`` header of whoever wants it.
+            pages: By worker; one that did not answer is missing, and counts with its last page.
+            accept: The ``accept`` header of the request.
         """
         families: dict[str, _Family] = {}
         for worker, page in pages.items():
@@ -100,7 +100,7 @@ class MergedPages:
         return encode(_Registry([_finished(family) for family in families.values()])), content_type
 
     def _forget_replicas(self, families: Mapping[str, _Family]) -> None:
-        """What was counted for replicas that no worker has any more is told no more, as with a single process."""
+        """Drop the series of replicas that no worker has any more, as a single process does."""
         up = families.get(_UP_GAUGE)
         if up is None:
             return

@@ -1,4 +1,4 @@
-"""One worker's own admin application, asked over its Unix socket."""
+"""HTTP client for one worker's admin application, over its Unix socket."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import httpx
 
 _CONNECT_SECONDS = 2.0
 _ANSWER_SECONDS = 30.0
-"""Some questions wait for others: those to the process that explains, for 10 seconds."""
+"""Timeout in seconds: requests to the explain worker may wait for 10 seconds."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -24,7 +24,7 @@ class WorkerUnreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WorkerRequest:
-    """A question as it came.
+    """A request to the admin port.
 
     Attributes:
         method: Its method.
@@ -81,7 +81,7 @@ class WorkerClient:
         self.is_there = False
 
     async def close(self) -> None:
-        """Ask it nothing more."""
+        """Send no more requests."""
         if self._client is not None:
             await self._client.aclose()
 

@@ -1,8 +1,8 @@
-"""What one worker runs: ``python -m gateway.server.workers.worker_main FD``, started by the supervisor.
+"""The program of one worker: ``python -m gateway.server.workers.worker_main FD``, started by the supervisor.
 
-It obeys the supervisor, and not the terminal: whoever ends everything at once must not have it end twice, the second
-time without waiting for open answers. SIGTERM alone ends it as the supervisor would; another one then takes its place.
-When the supervisor is gone, it ends, too.
+It ignores SIGINT: Ctrl-C reaches the whole process group, and a second order to end would not wait for open answers.
+SIGTERM ends it as an order of the supervisor does; the supervisor then starts another one. When the supervisor is gone,
+it ends, too.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from gateway.server.forced_end import end_process
-from gateway.server.workers.worker_messages import WorkerMessageSplitter, message, read_told
+from gateway.server.workers.worker_messages import WorkerMessageSplitter, message, read_worker_start
 
 
 def main() -> int:
@@ -28,15 +28,15 @@ def main() -> int:
 
 
 def _work(line: socket.socket) -> int:
-    told = read_told(line)
+    start = read_worker_start(line)
     from gateway.core.errors import ConfigInvalid
     from gateway.fleet.drains import DrainOrder
     from gateway.server.http_server import bound
     from gateway.server.run import Part, ServeOptions, serve
     from gateway.telemetry import configure_logs
 
-    settings, server = told.settings, told.settings.server
-    configure_logs(settings.log.format, settings.log.level, told.place.number)
+    settings, server = start.settings, start.settings.server
+    configure_logs(settings.log.format, settings.log.level, start.place.number)
 
     def say(**members: Any) -> None:
         # A few bytes: they fit. If the supervisor is gone, the end of the line says so as well.
@@ -78,8 +78,8 @@ def _work(line: socket.socket) -> int:
         loop.add_signal_handler(signal.SIGTERM, lambda: orders.end(drain=True))
 
     try:
-        public = bound("server.port", server.host, told.port, shared=True)
-        serve(settings, told.config, lambda _public, _admin: say(ready=True), Part(told.place, public, listen))
+        public = bound("server.port", server.host, start.port, shared=True)
+        serve(settings, start.config, lambda _public, _admin: say(ready=True), Part(start.place, public, listen))
     except ConfigInvalid as invalid:
         say(problems=list(invalid.problems))
         return 2

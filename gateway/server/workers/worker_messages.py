@@ -1,10 +1,10 @@
-"""What the supervisor and a worker say to each other, over a socket pair.
+"""Messages between the supervisor and a worker, over a socket pair.
 
 The first message to a worker is its ``WorkerStart`` (pickled: both run the same code, and only they have an end of the
 connection). After that each message is a JSON object on a line of its own. To the worker: ``{"do": "end",
 "drain": true}``, ``{"do": "now"}``, ``{"do": "reload"}``, ``{"do": "drain", "order": ["r0", true, 1e9]}``
 (``DrainOrder``), ``{"do": "ping"}``. From the worker: ``{"ready": true}``, or ``{"problems": [...]}`` if the
-configuration cannot be used, and ``{"pong": true}``. An end that is closed tells that its owner has ended.
+configuration cannot be used, and ``{"pong": true}``. A closed end means that its process has ended.
 """
 
 import pickle
@@ -25,10 +25,10 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class WorkerStart:
-    """What a worker goes by.
+    """The configuration of a worker.
 
     Attributes:
-        settings: The configuration in force. It is not read from the file again: that may hold a mistake by now.
+        settings: The configuration in force. Not read from the file again, which may be invalid by now.
         config: The file it came from.
         place: Which worker it is.
         port: The public port.
@@ -40,31 +40,31 @@ class WorkerStart:
     port: int
 
 
-def pack_told(told: WorkerStart) -> bytes:
-    """As it is sent."""
-    content = pickle.dumps(told)
+def encode_worker_start(start: WorkerStart) -> bytes:
+    """Encode the first message to a worker."""
+    content = pickle.dumps(start)
     return _LENGTH.pack(len(content)) + content
 
 
-def read_told(line: socket.socket) -> WorkerStart:
-    """Wait for it, and take it in.
+def read_worker_start(line: socket.socket) -> WorkerStart:
+    """Read the first message; blocks.
 
     Raises:
         EOFError: the supervisor is gone.
     """
     (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size))
-    told = pickle.loads(_exactly(line, length))  # noqa: S301 - from the process that started this one
-    assert isinstance(told, WorkerStart)
-    return told
+    start = pickle.loads(_exactly(line, length))  # noqa: S301 - from the process that started this one
+    assert isinstance(start, WorkerStart)
+    return start
 
 
 def message(**members: Any) -> bytes:
-    """A message as it is sent."""
+    """Encode a message."""
     return orjson.dumps(members) + b"\n"
 
 
 class WorkerMessageSplitter:
-    """Cuts what comes in into messages.
+    """Splits received bytes into messages.
 
     Args:
         take: Called with each of them.
@@ -75,7 +75,7 @@ class WorkerMessageSplitter:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Bytes came in."""
+        """Bytes were received."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._take(orjson.loads(line))

@@ -1,4 +1,4 @@
-"""One worker, as the supervisor sees it: started, told, heard, and started again when it is lost."""
+"""One worker process: starts it, exchanges messages with it, and restarts it when it is lost."""
 
 import asyncio
 import contextlib
@@ -11,25 +11,26 @@ from typing import Any, Protocol
 
 import structlog
 
-from gateway.server.workers.worker_messages import WorkerMessageSplitter, WorkerStart, message, pack_told
+from gateway.server.workers.worker_messages import WorkerMessageSplitter, WorkerStart, encode_worker_start, message
 
 COMMAND = (sys.executable, "-m", "gateway.server.workers.worker_main")
 
 _LAST_WORDS_SECONDS = 1.0
-"""How long what it said last may take to get here once it has ended."""
+"""Seconds to wait for the last messages of a worker that has ended."""
 
-_MOST_UNANSWERED = 8
-"""They are counted, rather than the time taken, so that a pause of the whole machine is not held against a worker."""
+_MAX_UNANSWERED = 8
+"""Unanswered pings after which a worker is ended. Counted instead of timed: a pause of the whole machine must not
+count."""
 
 _LATE = 2
-"""So many unanswered, and others are asked first."""
+"""Unanswered pings after which other workers are preferred."""
 
 _log = structlog.get_logger("gateway.server.workers")
 
 
 @dataclass(frozen=True, slots=True)
 class RestartDelays:
-    """How long to wait before a worker is started again.
+    """Delays before a worker is restarted.
 
     Attributes:
         first: Seconds, the first time.
@@ -41,7 +42,7 @@ class RestartDelays:
 
 
 class WorkerHost(Protocol):
-    """Whom it belongs to."""
+    """The owner of workers: gets their events."""
 
     def on_ready(self, member: "WorkerProcess") -> None:
         """It has begun to serve."""
@@ -61,9 +62,9 @@ class WorkerProcess:
 
     Args:
         number: Which, from 0.
-        told: What it is to go by, each time that it is started.
-        host: Whom it belongs to.
-        pauses: How long to wait before it is started again.
+        start_message: Makes its configuration, at every start.
+        host: Gets its events.
+        pauses: Delays before restarts.
 
     Attributes:
         number: The same.
@@ -73,13 +74,17 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, number: int, told: Callable[[int], WorkerStart], host: WorkerHost, pauses: RestartDelays = RestartDelays()
+        self,
+        number: int,
+        start_message: Callable[[int], WorkerStart],
+        host: WorkerHost,
+        pauses: RestartDelays = RestartDelays(),
     ) -> None:
         self.number = number
         self.lives = 0
         self.serves = False
         self.has_served = False
-        self._told = told
+        self._start_message = start_message
         self._host = host
         self._pauses = pauses
         self._problems: list[str] = []
@@ -89,7 +94,7 @@ class WorkerProcess:
         self._transport: asyncio.Transport | None = None
 
     async def keep(self) -> None:
-        """Have it run until it is told to end."""
+        """Run and restart it until ``end`` is called."""
         pause, loop = self._pauses.first, asyncio.get_running_loop()
         while not self._ending.is_set():
             began = loop.time()
@@ -126,7 +131,7 @@ class WorkerProcess:
             self._transport.write(message(**members))
 
     def end(self, *, drain: bool) -> None:
-        """Have it end, and not be started again. If it does not serve yet, it ends at once."""
+        """End it without a restart. If it does not serve yet, it ends at once."""
         self._ending.set()
         if self.serves:
             self.say(do="end", drain=drain)
@@ -137,7 +142,7 @@ class WorkerProcess:
         """See whether it still reacts, and end it if it has not for several looks. To be called every few seconds."""
         if not self.serves:
             return
-        if self._unanswered >= _MOST_UNANSWERED:
+        if self._unanswered >= _MAX_UNANSWERED:
             _log.error("worker_hangs", number=self.number, looks=self._unanswered, instead="it is killed and replaced")
             self.kill()
             return
@@ -145,7 +150,7 @@ class WorkerProcess:
         self.say(do="ping")
 
     def kill(self) -> None:
-        """End it without its doing."""
+        """Kill it."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -175,7 +180,7 @@ class WorkerProcess:
             return f"it cannot be started: {error.strerror or type(error).__name__}"
         if self._ending.is_set():
             self.kill()
-        self._transport.write(pack_told(self._told(self.number)))
+        self._transport.write(encode_worker_start(self._start_message(self.number)))
         try:
             code = await self._process.wait()
             await asyncio.wait([line.closed], timeout=_LAST_WORDS_SECONDS)

@@ -1,4 +1,4 @@
-"""Keeps the workers running, and answers for them at the admin port."""
+"""The supervisor: runs the workers, and serves the admin port for all of them."""
 
 import asyncio
 import contextlib
@@ -13,12 +13,12 @@ from typing import Any
 
 import structlog
 
+from gateway.component_options import configure_explain, explain_front
 from gateway.config.settings import Settings
 from gateway.core.canonical import RuleMode
 from gateway.core.errors import ConfigInvalid, GatewayError
 from gateway.core.reasons import Reason
 from gateway.core.worker_place import WorkerPlace
-from gateway.explain_options import configure_explain, explain_front
 from gateway.fleet.drains import DrainOrder
 from gateway.server.event_loop import Loop
 from gateway.server.http_server import HttpServer, bound, url_of
@@ -31,17 +31,16 @@ from gateway.server.workers.worker_process import WorkerProcess
 from gateway.tasks import TaskGroupOwner
 
 _PATIENCE_SECONDS = 3.5
-"""At the end, beyond the time that open answers get; then whoever is still there is killed."""
+"""Seconds after the grace period; workers that are still running then are killed."""
 _LOOK_SECONDS = 2.0
-"""How often it is looked whether the workers, and the process that explains, still react."""
+"""Interval of the liveness check of the workers and the explain worker."""
 
-_MOST_DRAINS = 1000
-"""Orders that are remembered for workers that are started later. Replicas come and go, and nobody takes back an order
-for one that has gone."""
+_MAX_DRAINS = 1000
+"""Maximum drain orders that are kept for workers that start later: orders for removed replicas are never revoked."""
 
 _LONGEST_SOCKET = 107
 """Bytes of the path of a Unix socket, on Linux."""
-_MOST_DIGITS = 99
+_MAX_DIGITS = 99
 
 _log = structlog.get_logger("gateway.server.workers")
 
@@ -70,7 +69,7 @@ def supervise(settings: Settings, config: Path, workers: int, ready: Callable[[s
 
 
 class _Supervisor:
-    """One run of it. As the workers' ``Host``, it is told what becomes of them."""
+    """One run of the supervisor. As the workers' ``WorkerHost``, it gets their events."""
 
     def __init__(self, settings: Settings, config: Path, workers: int, public: socket.socket, folder: Path) -> None:
         self._settings = settings
@@ -88,7 +87,7 @@ class _Supervisor:
         self._tasks = TaskGroupOwner()
 
     def _warn(self) -> None:
-        """Say what several workers do not have together as they are configured."""
+        """Log which limits and files several workers do not share."""
         if self._settings.isolation != "none" and self._settings.state is None:
             _log.warning(
                 "spaces_not_shared",
@@ -103,7 +102,7 @@ class _Supervisor:
 
         def reload() -> None:
             reloader.ask()
-            self._tell_all(do="reload")
+            self._send_all(do="reload")
 
         self._warn()
         loop.add_signal_handler(signal.SIGTERM, lambda: self._end(drain=True))
@@ -179,14 +178,14 @@ class _Supervisor:
 
     def _end(self, *, drain: bool) -> None:
         if self._ending:
-            self._tell_all(do="now")  # asked twice
+            self._send_all(do="now")  # asked twice
             return
         self._ending = True
         for member in self._crew:
             member.end(drain=drain)
         self._over.set()
 
-    def _tell_all(self, **members: object) -> None:
+    def _send_all(self, **members: object) -> None:
         for member in self._crew:
             if member.serves:
                 member.say(**members)
@@ -202,15 +201,15 @@ class _Supervisor:
         await configure_explain(self._explain, settings)
 
     def _take_drain(self, replica: str, drained: bool) -> None:
-        """Have it hold for workers that are started later, and for those that did not hear of it: one that has just
-        begun to serve, one that was too busy to answer."""
+        """Keep a drain order for workers that start later, and send it to those that may have missed it: just started,
+        or too busy to answer."""
         order = DrainOrder(replica, drained, time.time())
         self._drains.pop(replica, None)
-        if drained:  # nobody begins with a replica that drains
+        if drained:  # a drain is off by default
             self._drains[replica] = order
-        if len(self._drains) > _MOST_DRAINS:
+        if len(self._drains) > _MAX_DRAINS:
             del self._drains[next(iter(self._drains))]
-        self._tell_all(do="drain", order=list(order))
+        self._send_all(do="drain", order=list(order))
 
     async def _look(self) -> None:
         while True:
@@ -218,7 +217,7 @@ class _Supervisor:
             for member, upstream in zip(self._crew, self._upstreams, strict=True):
                 member.look()
                 upstream.reacts = member.reacts
-            # Any answer will do. That it does not come is seen by whoever keeps the process.
+            # Any answer is sufficient. A missing one is detected by the owner of the process.
             with contextlib.suppress(GatewayError):
                 await self._explain.ask("request", {"id": ""})
 
@@ -257,19 +256,22 @@ def _folder() -> Iterator[Path]:
         raise _no_folder(f"none can be written ({error.strerror or error})") from error
     with made as name:
         folder = Path(name)
-        if len(os.fsencode(WorkerPlace(_MOST_DIGITS, folder).admin_at)) > _LONGEST_SOCKET:
+        if len(os.fsencode(WorkerPlace(_MAX_DIGITS, folder).admin_at)) > _LONGEST_SOCKET:
             raise _no_folder(f"the name of {folder} is too long for sockets in it")
         yield folder
 
 
 def _no_folder(why: str) -> ConfigInvalid:
-    told = f"server.workers: several need a folder for temporary files, and {why}. Name a short one that can be written"
-    return ConfigInvalid([f"{told} in the environment variable TMPDIR."])
+    problem = (
+        f"server.workers: several need a folder for temporary files, and {why}. Name a short one that can be written"
+    )
+    return ConfigInvalid([f"{problem} in the environment variable TMPDIR."])
 
 
 @contextlib.contextmanager
 def _listening(folder: Path) -> Iterator[socket.socket]:
-    """Where the workers connect to the process that explains. It listens before that runs, and while it is replaced."""
+    """The socket at which workers connect to the explain worker; it listens before that runs, and while it is
+    replaced."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
         door.bind(str(WorkerPlace(0, folder).explain_at))
         door.listen()

@@ -200,7 +200,7 @@ class RequestTrace:
         self._call: Span | None = None
         self._ending = ""
 
-    def lap(self, room: str) -> None:
+    def end_stage(self, room: str) -> None:
         """See ``Trace``."""
         now = self._now()
         self._stages.append(Span(room, self._stage_began, now))
@@ -289,7 +289,7 @@ class Unrecorded:
     def __init__(self, headers: Sequence[Header] | None) -> None:
         self._headers = headers
 
-    def lap(self, room: str) -> None:
+    def end_stage(self, room: str) -> None:
         """See ``Trace``."""
 
     def resume(self) -> None:

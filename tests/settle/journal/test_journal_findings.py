@@ -106,7 +106,7 @@ def test_what_nobody_can_mend_is_no_finding():
     for number, reason in enumerate(Reason):
         journal.add(finished(f"r{number}"), explanation(0, {reason: 100}), 1)
     found = {each["reason"] for window in ("1h",) for each in ask(journal, "summary", window=window)["findings"]}
-    mendable = {reason for reason, text in REASONS.items() if text.remedy is not Remedy.NOBODY}
+    mendable = {reason for reason, text in REASONS.items() if text.remedy is not Remedy.NONE}
     assert found <= mendable
     assert len(found) == 20
 

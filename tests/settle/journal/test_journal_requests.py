@@ -277,7 +277,7 @@ def test_a_trifle_gets_no_advice():
 
 def test_the_advice_is_on_the_screen_however_much_there_is_to_say():
     wordy = "a long story " * 30
-    reasons = [reason for reason in Reason if REASONS[reason].remedy is not Remedy.NOBODY][:9]
+    reasons = [reason for reason in Reason if REASONS[reason].remedy is not Remedy.NONE][:9]
     missed = tuple(Attribution(reason, 100, True, wordy) for reason in reasons)
     rungs = explanation(0, dict.fromkeys(reasons, 100)).rungs
     differing = difference(before=wordy, after=wordy, said=wordy)
