@@ -1,7 +1,4 @@
-"""Everything that is known of one request, JSON-ready.
-
-A request explained to a person who reads it in a terminal: a few lines of text.
-"""
+"""One explained request in full, JSON-ready, and as lines of text for a terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
@@ -17,20 +14,20 @@ from gateway.stats.phrases import COMPARED_BY, EVIDENCE, PREDICTED_HITS, RUNGS, 
 from gateway.stats.stats_limits import ComputePrice
 
 LINES = 25
-"""Most lines."""
+"""Maximum number of lines."""
 WIDTH = 110
-"""Most characters of a line."""
+"""Maximum characters per line."""
 
-_REASONS_TOLD = 7
+_REASONS_SHOWN = 7
 _ADVICES = 2
 _LEAST_SHARE = 0.05
-"""Of the missed tokens, below which there is no advice."""
+"""Share of the missed tokens below which a reason gets no advice."""
 _LONGEST = 2 * WIDTH - 20
 _NAME = 60
 
 
-def told(entry: RequestEntry, price: ComputePrice) -> list[str]:
-    """The lines: what was reused, what not and why, where the first difference is, what to do."""
+def explanation_lines(entry: RequestEntry, price: ComputePrice) -> list[str]:
+    """The request as text: hits, misses with reasons, the first difference, advice."""
     lines = [*_head(entry), *_missed(entry, price), *_compared(entry), *_advice(entry)]
     return [line[:WIDTH] for line in lines[:LINES]]
 
@@ -83,11 +80,11 @@ def _missed(entry: RequestEntry, price: ComputePrice) -> Iterator[str]:
     money = price.of(gpu_seconds)
     costs = f"{gpu_seconds:.3g} GPU seconds" + ("" if money is None else f", {money:.2g} {price.currency}")
     yield from _lines(f"{tokens:,} were computed again ({costs}):")
-    for each in missed[:_REASONS_TOLD]:
+    for each in missed[:_REASONS_SHOWN]:
         note = f": {each.note}" if each.note else ""
         marked = "" if each.is_confirmed else ", predicted"
-        yield from _lines(f"{each.tokens:>9,}  {REASONS[each.reason].title} ({each.reason}{marked}){note}", most=1)
-    if rest := missed[_REASONS_TOLD:]:
+        yield from _lines(f"{each.tokens:>9,}  {REASONS[each.reason].title} ({each.reason}{marked}){note}", limit=1)
+    if rest := missed[_REASONS_SHOWN:]:
         yield f"{sum(each.tokens for each in rest):>9,}  for {len(rest)} more reasons: see `missed`"
 
 
@@ -95,7 +92,7 @@ def _compared(entry: RequestEntry) -> Iterator[str]:
     explanation = entry.explanation
     reference, difference = explanation.reference, explanation.difference
     if explanation.was_skipped:
-        yield "The explanation was behind, so the text was not looked at."
+        yield "The explain worker was behind, so the text was not compared."
     if reference is not None:
         yield from _lines(
             f"Compared with {_name(reference.request_id)} ({COMPARED_BY.get(reference.chosen_by, 'an earlier one')}, "
@@ -110,9 +107,9 @@ def _compared(entry: RequestEntry) -> Iterator[str]:
     kind = f"{difference.reason}, {difference.detail}" if difference.detail else difference.reason
     yield from _lines(f"First difference: {place} ({kind}). {difference.said}", indent=2)
     if difference.before:
-        yield from _lines(f"  before: {difference.before}", most=1)
+        yield from _lines(f"  before: {difference.before}", limit=1)
     if difference.after:
-        yield from _lines(f"  now:    {difference.after}", most=1)
+        yield from _lines(f"  now:    {difference.after}", limit=1)
 
 
 def _advice(entry: RequestEntry) -> Iterator[str]:
@@ -128,12 +125,12 @@ def _worth_advice(missed: Sequence[Attribution]) -> list[Reason]:
     ] or [each.reason for each in ranked[:1]]
 
 
-def _lines(text: str, indent: int = 0, most: int = 2) -> list[str]:
-    """The text on a few lines, all but the first indented; what does not fit is left out."""
+def _lines(text: str, indent: int = 0, limit: int = 2) -> list[str]:
+    """The text wrapped to at most ``limit`` lines, all but the first indented; the rest is cut."""
     text = one_line(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
     return wrap(
         text, WIDTH, subsequent_indent=" " * indent, replace_whitespace=False, drop_whitespace=True,
-        break_on_hyphens=False, max_lines=most, placeholder=" …",
+        break_on_hyphens=False, max_lines=limit, placeholder=" …",
     )  # fmt: skip
 
 
@@ -146,10 +143,10 @@ def _share(part: int, whole: int) -> str:
 
 
 def request_shown(entry: RequestEntry, price: ComputePrice) -> dict[str, object]:
-    """The request, with ``told`` first: that is all a person has to read."""
+    """The request as JSON; its first field holds the text for people."""
     finished, explanation = entry.finished, entry.explanation
     return {
-        "told": told(entry, price),
+        "told": explanation_lines(entry, price),
         "id": finished.request_id,
         "at": finished.at,
         "time": iso_time(finished.at),

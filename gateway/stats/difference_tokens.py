@@ -1,4 +1,4 @@
-"""The token ids around a request's first difference: for the gateway, which decodes and masks them."""
+"""The token ids around a request's first difference; the gateway decodes and masks them."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from gateway.stats.entries import RequestEntry
 
 
 def tokens_shown(entry: RequestEntry | None) -> Mapping[str, object] | None:
-    """Both windows, JSON-ready; None if there are none."""
+    """The token ids around the first difference, JSON-ready, for the gateway to decode and mask; None without any."""
     if entry is None or entry.explanation.tokens is None or entry.explanation.reference is None:
         return None
     window = entry.explanation.tokens

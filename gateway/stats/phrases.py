@@ -1,4 +1,4 @@
-"""What things are called when a person reads them."""
+"""Phrases for text that people read."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from gateway.core.reasons import Rung
 
 EVIDENCE: Mapping[bool, str] = {True: "confirmed", False: "predicted"}
-"""Of hits and reasons, by whether the engine's report bears them out."""
+"""Evidence of hits and reasons, by whether the engine reported its hits."""
 
 COMPARED_BY: Mapping[str, str] = {
     "session": "the same session",
@@ -14,7 +14,7 @@ COMPARED_BY: Mapping[str, str] = {
     "skeleton": "the same prompt template",
     "similar": "a similar prompt",
 }
-"""Why a request was compared with another one."""
+"""What a request has in common with the one it is compared with, by ``ReferenceShown.chosen_by``."""
 
 RUNGS: Mapping[Rung, str] = {
     Rung.CONFIRMED: "not computed again, as the engine reports",
@@ -23,13 +23,13 @@ RUNGS: Mapping[Rung, str] = {
     Rung.SEEN_HERE: "computed before in this prefix space",
     Rung.SEEN: "computed before in any prefix space",
     Rung.REFERENCE: "equal to the earlier request it is compared with, from the first token on",
-    Rung.REUSABLE: "as before, and what stands in the earlier request behind the first difference",
+    Rung.REUSABLE: "as before, plus what the earlier request contains after the first difference",
     Rung.PROMPT: "the whole prompt",
 }
-"""What a rung of the ladder is."""
+"""Meaning of each rung of the ladder."""
 
 PREDICTED_HITS = "not computed again, as predicted: the engine reports nothing"
-"""What the first rung is where the engine does not report."""
+"""Meaning of the first rung if the engine reports no hits."""
 
 
 def iso_time(at: float) -> str:
@@ -38,12 +38,12 @@ def iso_time(at: float) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text without line ends and control characters, so that it stays on a line of a terminal."""
+    """Text without line ends and control characters, for one line of a terminal."""
     return "".join(letter if letter.isprintable() else "⏎" if letter == "\n" else " " for letter in text)
 
 
 def ago(seconds: float) -> str:
-    """How long something is past."""
+    """A duration as text."""
     if seconds < 120:
         return f"{max(seconds, 0):.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -1,4 +1,4 @@
-"""The tables of reasons and rungs, JSON-ready, so that a page needs no other source for its texts."""
+"""The catalog of reasons and rungs with their texts, JSON-ready."""
 
 from gateway.core.reasons import REASONS, RUNGS, Rung
 

@@ -1,6 +1,6 @@
-"""The figures of one request, or of a few that were only added up.
+"""Rows: the columns of one request, or of requests of which only sums are known.
 
-In every row, and so in every sum of rows, prompt tokens are hits plus the tokens of all reasons.
+In every row, and so in every sum of rows, prompt tokens equal hits plus the tokens of all reasons.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _RULES = {rule: number for number, rule in enumerate(columns.RULES)}
 
 
 def row_of(finished: RequestRecord, explanation: Explanation, gpus: float) -> Row:
-    """One request's figures."""
+    """The row of one explained request."""
     row = _counted(
         explanation.prompt_tokens,
         explanation.hits,
@@ -51,10 +51,10 @@ def row_of(finished: RequestRecord, explanation: Explanation, gpus: float) -> Ro
     return row
 
 
-def row_left_out(
+def row_of_skipped(
     requests: int, prompt_tokens: int, hits: int, per_token: float, *, gpus: float, confirmed: bool
 ) -> Row:
-    """The figures of requests of which only sums are known: what was missed is not classified."""
+    """The row of requests of which only sums are known: their missed tokens count as unclassified."""
     cut = columns.RUNGS.index(REASONS[Reason.UNCLASSIFIED].rung)
     rungs = [hits] * cut + [prompt_tokens] * (len(columns.RUNGS) - cut)
     missed = [(Reason.UNCLASSIFIED, prompt_tokens - hits)]
@@ -64,7 +64,7 @@ def row_left_out(
 
 
 def add_to(row: Row, more: Row) -> None:
-    """Count another row's requests, too."""
+    """Add another row in place."""
     for column, figure in more.items():
         row[column] = row.get(column, 0) + figure
 

@@ -1,4 +1,4 @@
-"""What requests add up to, read from a row of figures."""
+"""Sums over requests, read from a row of columns."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ class Totals:
     """Sums over requests. Prompt tokens are hits plus the tokens of all reasons.
 
     Args:
-        figures: One for each column, or for those that series need: then only requests, hits and tokens can be read.
+        figures: One value per column, or only the columns of series (then only requests, hits and tokens can be read).
     """
 
     __slots__ = ("_figures",)
@@ -24,32 +24,32 @@ class Totals:
 
     @property
     def requests(self) -> int:
-        """How many."""
+        """Number of requests."""
         return self._count(columns.REQUESTS)
 
     @property
     def skipped(self) -> int:
-        """Of those, how many were explained without their text."""
+        """Number of requests explained without their text."""
         return self._count(columns.SKIPPED)
 
     @property
     def prompt_tokens(self) -> int:
-        """Of all."""
+        """Prompt tokens of all requests."""
         return self._count(columns.PROMPT_TOKENS)
 
     @property
     def confirmed(self) -> int:
-        """Hits that engines reported."""
+        """Hit tokens reported by engines."""
         return self._count(columns.CONFIRMED)
 
     @property
     def predicted(self) -> int:
-        """Hits of requests for which the engine reported nothing."""
+        """Predicted hit tokens of requests whose engine reports none."""
         return self._count(columns.PREDICTED)
 
     @property
     def hits(self) -> int:
-        """Prompt tokens that were not computed again."""
+        """Prompt tokens that needed no prefill."""
         return self.confirmed + self.predicted
 
     @property
@@ -65,7 +65,7 @@ class Totals:
 
     @property
     def missed(self) -> Mapping[Reason, tuple[int, float]]:
-        """Tokens and GPU seconds, likewise."""
+        """Tokens and GPU seconds by reason; only reasons that have tokens."""
         return {
             reason: (tokens, self._figures[columns.LOST_GPU_SECONDS + _NUMBERS[reason]])
             for reason, tokens in self.missed_tokens.items()
@@ -73,32 +73,32 @@ class Totals:
 
     @property
     def saved_seconds(self) -> float:
-        """Prefill that hits made unnecessary."""
+        """Prefill seconds saved by hits."""
         return self._figures[columns.SAVED_SECONDS]
 
     @property
     def saved_gpu_seconds(self) -> float:
-        """The same times the GPUs of a replica."""
+        """GPU seconds saved by hits: prefill seconds times the GPUs of a replica."""
         return self._figures[columns.SAVED_GPU_SECONDS]
 
     @property
     def lost_seconds(self) -> float:
-        """Prefill of what was missed."""
+        """Prefill seconds of missed tokens."""
         return self._figures[columns.LOST_SECONDS]
 
     @property
     def lost_gpu_seconds(self) -> float:
-        """GPU seconds of all reasons."""
+        """GPU seconds of prefill of missed tokens, over all reasons."""
         return sum(self._figures[columns.LOST_GPU_SECONDS : columns.LOST_GPU_SECONDS + len(columns.REASONS)])
 
     @property
     def cold(self) -> Bins:
-        """Times to first token of requests of which less than half was reused."""
+        """Times to first token of requests with less than half of their prompt reused."""
         return self._bins(columns.COLD)
 
     @property
     def warm(self) -> Bins:
-        """Those of requests of which at least half was."""
+        """Times to first token of requests with at least half of their prompt reused."""
         return self._bins(columns.WARM)
 
     @property
@@ -112,12 +112,12 @@ class Totals:
 
     @property
     def observed(self) -> tuple[int, int]:
-        """Requests for which it was worked out what rules save, and their prompt tokens."""
+        """Number of requests on which rules were evaluated, and their prompt tokens."""
         return self._count(columns.OBSERVED), self._count(columns.OBSERVED_TOKENS)
 
     @property
     def rules(self) -> Mapping[tuple[str, RuleMode], tuple[int, int, int]]:
-        """By rule and mode: requests it changes, tokens saved, tokens lost; only those that have any."""
+        """By rule and mode: requests changed, tokens saved, tokens lost; without rows of zeros."""
         found = {
             rule: (
                 self._count(columns.CHANGED_BY_RULE + number),
@@ -130,12 +130,12 @@ class Totals:
 
     @property
     def gpu_seconds_per_token(self) -> float:
-        """What computing a prompt token takes, on an average."""
+        """Mean GPU seconds of prefill per prompt token."""
         spent = self.saved_gpu_seconds + self.lost_gpu_seconds
         return spent / self.prompt_tokens if self.prompt_tokens else 0.0
 
     def tokens_of(self, *reasons: Reason) -> int:
-        """Tokens missed for any of some reasons."""
+        """Tokens missed for the given reasons."""
         return sum(self._count(columns.MISSED + _NUMBERS[reason]) for reason in reasons)
 
     def _count(self, column: int) -> int:

@@ -94,7 +94,7 @@ class ExplainParts:
 
     def write_down_left_out(self, left_out: SkippedTotals, gpus: float) -> None:
         """See ``WorkerParts``."""
-        self._journal.add_left_out(
+        self._journal.add_skipped(
             at=left_out.at,
             model=left_out.model,
             tenant=left_out.tenant,
