@@ -10,9 +10,8 @@ from gateway.stats.columns import SECTIONS, SERIES, Row
 from gateway.stats.frames import PackedRows, RowTable
 from gateway.stats.label_limiter import OTHER, StatsKey
 from gateway.stats.query_arguments import Part, Selection
-from gateway.stats.row import add_to
 from gateway.stats.time_buckets import COUNTS, Resolution, TimeBuckets, covering_buckets
-from gateway.stats.totals import Totals
+from gateway.stats.totals import Totals, add_to
 
 _MAX_KEYS = 1000
 """Maximum number of keys in one sum. More occur only if clients keep changing their names."""
@@ -80,7 +79,7 @@ class Counters:
         return self._rings[selection.window.ring].ring.first_start(now, selection.window.seconds)
 
     def sums(self, selection: Selection, now: float, sections: int = len(SECTIONS)) -> SelectionTotals:
-        """The sums of a selection. Beyond ``_MAX_KEYS``, the keys found in the covering_buckets buckets are summed as ``OTHER``.
+        """The sums of a selection. Beyond ``_MAX_KEYS``, the rarest keys are summed as ``OTHER``.
 
         Args:
             selection: Window and filters.

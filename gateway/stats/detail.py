@@ -1,17 +1,62 @@
-"""One explained request in full, JSON-ready, and as lines of text for a terminal."""
+"""One explained request: in full as JSON, as lines of text for a terminal, and the token ids of its difference."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from textwrap import wrap
 
 import msgspec
 
 from gateway.core.explanation import Attribution, Difference, Explanation, ReferenceShown, ReplicaPrefix, RequestRecord
+from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Remedy, Rung
 from gateway.stats.canonicalization_totals import request_rules
 from gateway.stats.entries import RequestEntry
 from gateway.stats.figures import seconds
-from gateway.stats.phrases import COMPARED_BY, EVIDENCE, PREDICTED_HITS, RUNGS, ago, iso_time, one_line
 from gateway.stats.stats_limits import ComputePrice
+
+EVIDENCE: Mapping[bool, str] = {True: "confirmed", False: "predicted"}
+"""Evidence of hits and reasons, by whether the engine reported its hits."""
+
+COMPARED_BY: Mapping[str, str] = {
+    "session": "the same session",
+    "conversation": "the same conversation",
+    "skeleton": "the same prompt template",
+    "similar": "a similar prompt",
+}
+"""What a request has in common with the one it is compared with, by ``ReferenceShown.chosen_by``."""
+
+RUNGS: Mapping[Rung, str] = {
+    Rung.CONFIRMED: "not computed again, as the engine reports",
+    Rung.CHOSEN: "believed to be held by the replica that was chosen",
+    Rung.ANYWHERE: "believed to be held by some replica",
+    Rung.SEEN_HERE: "computed before in this prefix space",
+    Rung.SEEN: "computed before in any prefix space",
+    Rung.REFERENCE: "equal to the earlier request it is compared with, from the first token on",
+    Rung.REUSABLE: "as before, plus what the earlier request contains after the first difference",
+    Rung.PROMPT: "the whole prompt",
+}
+"""Meaning of each rung of the ladder."""
+
+PREDICTED_HITS = "not computed again, as predicted: the engine reports nothing"
+"""Meaning of the first rung if the engine reports no hits."""
+
+
+def iso_time(at: float) -> str:
+    """Unix seconds as a UTC time to the millisecond."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def one_line(text: str) -> str:
+    """Text without line ends and control characters, for one line of a terminal."""
+    return "".join(letter if letter.isprintable() else "⏎" if letter == "\n" else " " for letter in text)
+
+
+def ago(seconds: float) -> str:
+    """A duration as text."""
+    if seconds < 120:
+        return f"{max(seconds, 0):.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
 
 LINES = 25
 """Maximum number of lines."""
@@ -253,3 +298,21 @@ def _decision(finished: RequestRecord) -> dict[str, object]:
             for holder in sorted(finished.holders, key=lambda each: (bool(each.barred), each.cost_seconds))
         ],
     }
+
+
+def tokens_shown(entry: RequestEntry | None) -> Mapping[str, object] | None:
+    """The token ids around the first difference, JSON-ready, for the gateway to decode and mask; None without any."""
+    if entry is None or entry.explanation.tokens is None or entry.explanation.reference is None:
+        return None
+    window = entry.explanation.tokens
+    return {
+        "model": entry.finished.model,
+        "equal_tokens": entry.explanation.reference.equal_tokens,
+        "before": _ids(window.before),
+        "after": _ids(window.after),
+        "first": window.first,
+    }
+
+
+def _ids(packed: bytes) -> list[int]:
+    return [int.from_bytes(packed[at : at + TOKEN_BYTES], "little") for at in range(0, len(packed), TOKEN_BYTES)]

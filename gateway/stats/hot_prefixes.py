@@ -110,7 +110,11 @@ class HotPrefixes:
         """See ``PrefixUses``."""
         hashes, blocks = chain.hashes, len(chain.hashes)
         place = min(reused_tokens // chain.block_size, blocks)
-        if 0 < place <= _MAX_BLOCKS and hashes[place - 1] not in self._nodes and self._diverged_before(hashes[place - 1]):
+        if (
+            0 < place <= _MAX_BLOCKS
+            and hashes[place - 1] not in self._nodes
+            and self._diverged_before(hashes[place - 1])
+        ):
             self._track(hashes, place, chain.block_size, now)
         node = self._root
         while node.depth < blocks:
@@ -179,8 +183,10 @@ class HotPrefixes:
         self._nodes[node.hashes[-1]] = node
 
     def _prune(self, now: float) -> None:
-        """Drop the quarter of the prefixes that represents the fewest tokens: in one go, because ranking reads them all.
-        A node with several children stays."""
+        """Drop the quarter of the prefixes that represents the fewest tokens, in one go because ranking reads them all.
+
+        A node with several children stays.
+        """
         loose = [node for node in self._nodes.values() if len(node.children) < 2]
         for node in heapq.nsmallest(max(self._most // 4, 2), loose, key=lambda p: self._heat(p, now)):
             parent = node.parent
@@ -220,4 +226,4 @@ class HotPrefixes:
 def _common(tracked: "array[int]", hashes: Sequence[BlockHash], known: int, limit: int) -> int:
     """Number of blocks a tracked prefix and a chain have in common, of the first ``limit``; at least ``known``."""
     # Chained hashes agree up to one boundary, which bisection finds.
-    return bisect_decay(range(limit), True, lo=known, key=lambda i: tracked[i] != hashes[i])
+    return bisect_left(range(limit), True, lo=known, key=lambda i: tracked[i] != hashes[i])

@@ -9,13 +9,11 @@ import orjson
 from gateway.core.errors import NotFound
 from gateway.core.explanation import Explanation, RequestRecord
 from gateway.stats.counters import Counters
-from gateway.stats.detail import request_shown
-from gateway.stats.difference_tokens import tokens_shown
+from gateway.stats.detail import EVIDENCE, iso_time, request_shown, tokens_shown
 from gateway.stats.entries import RequestEntries, RequestEntry
 from gateway.stats.findings import TopCauses
 from gateway.stats.label_limiter import LabelLimiter
 from gateway.stats.peer_totals import PeerTotals, encode_totals
-from gateway.stats.phrases import EVIDENCE, iso_time
 from gateway.stats.query_arguments import (
     PARTS,
     read_gateways,
@@ -25,11 +23,11 @@ from gateway.stats.query_arguments import (
     read_reason,
     read_selection,
 )
-from gateway.stats.row import row_of_skipped, row_of
 from gateway.stats.series import series_shown
 from gateway.stats.stats_limits import ComputePrice, StatsLimits
 from gateway.stats.suggestions import Suggestions
 from gateway.stats.summary import summary_shown
+from gateway.stats.totals import row_of, row_of_skipped
 
 
 def requests_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[str, object]:
@@ -251,8 +249,8 @@ class Stats:
         entry = self._entries.get(request_id)
         if entry is None:
             raise NotFound(
-                f"There is no request {request_id[:_SHOWN_CHARS]!r}: only the last ones are kept, and a request appears "
-                "here a moment after its answer. GET /admin/api/requests lists them.",
+                f"There is no request {request_id[:_SHOWN_CHARS]!r}: only the last ones are kept, and a request "
+                "appears here a moment after its answer. GET /admin/api/requests lists them.",
                 code="unknown_request",
             )
         return orjson.dumps(request_shown(entry, self._price), option=orjson.OPT_INDENT_2)

@@ -27,8 +27,8 @@ class LabelLimiter:
     A key stays while it is used at least once an hour, so a flood of new names does not evict existing keys. Beyond the
     bounds, sources are replaced by ``OTHER`` first, then tenants, then template versions, then models: clients choose
     the first, while versions and models are the operator's, and few. A new template version would double the keys for
-    an hour; so at the bound it evicts a key of an older version that was not used for a minute. Versions that serve side
-    by side are keys of their own.
+    an hour; so at the bound it evicts a key of an older version that was not used for a minute. Versions in use at the
+    same time have keys of their own.
 
     Args:
         limits: The bounds. Including keys with ``OTHER`` there are at most twice as many.

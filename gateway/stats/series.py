@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.core.reasons import Reason
+from gateway.core.reasons import REASONS as REASON_TEXTS
+from gateway.core.reasons import RUNGS, Reason, Rung
 from gateway.stats.columns import CONFIRMED, MISSED, PREDICTED, PROMPT_TOKENS, REASONS, SERIES
 from gateway.stats.counters import Counters
 from gateway.stats.label_limiter import OTHER, StatsKey
 from gateway.stats.query_arguments import Part, Selection
-from gateway.stats.reason_catalog import catalog, rungs
 from gateway.stats.totals import Totals
 
 _GROUPS = 7
@@ -100,3 +100,24 @@ def _group(prompt_tokens: int, hits: int, missed: int) -> Mapping[str, int]:
 
 def _missed(cell: Totals, only: Reason | None) -> int:
     return cell.prompt_tokens - cell.hits if only is None else cell.tokens_of(only)
+
+
+def catalog() -> list[dict[str, object]]:
+    """Every reason, in the order of the ladder."""
+    return [
+        {
+            "code": reason,
+            "title": text.title,
+            "meaning": text.meaning,
+            "advice": text.advice,
+            "rung": text.rung,
+            "remedy": text.remedy,
+            "rules": text.rules,
+        }
+        for reason, text in REASON_TEXTS.items()
+    ]
+
+
+def rungs() -> list[dict[str, object]]:
+    """Every rung, in the order of the ladder."""
+    return [{"rung": rung, "title": RUNGS[rung].title, "meaning": RUNGS[rung].meaning} for rung in Rung]

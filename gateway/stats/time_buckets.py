@@ -2,8 +2,8 @@
 
 Every value is counted in all rings. The ring of a window's resolution defines where the window begins: with the first
 bucket that began less than a window ago, so a window is at most one step shorter than its name; the seconds it covers
-are part of each answer. A series reads that ring only. A sum uses buckets of coarser rings where a whole one fits, so it
-adds up dozens of buckets instead of hundreds.
+are part of each answer. A series reads that ring only. A sum uses buckets of coarser rings where a whole one fits, so
+it adds up dozens of buckets instead of hundreds.
 """
 
 from collections.abc import Callable, Iterator, Sequence
