@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from gateway.explain.diff.masking import masked
+from gateway.explain.diff.difference_text import masked
 
 Decode = Callable[[list[int]], str]
 """From token ids to their text."""

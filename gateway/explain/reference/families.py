@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from gateway.core.explanation import Difference, ReplyChoice
 from gateway.core.reasons import Reason
-from gateway.explain.diff.opening import questions_in_front
+from gateway.explain.diff.given import questions_in_front
 from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText
 from gateway.explain.reference.family_variants import FamilyVariants, Matching, Variant, VariantCounts, likeness_of
 from gateway.explain.reference.frame import Frames

@@ -29,7 +29,7 @@ from gateway.core.explanation import Explanation, RequestRecord, VaryingSlot
 from gateway.core.json_edit import Path
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.core.request import Endpoint
-from gateway.explain.diff.masking import masked
+from gateway.explain.diff.difference_text import masked
 from gateway.explain.whatif.encoders import Encoders, Load, PromptEncoder, load_encoder
 from gateway.explain.whatif.forms import FORMS, RULES, SENT, TOGETHER, Form, Forms, number_of, parsed
 from gateway.explain.whatif.seen_forms import FormBlocks, SeenForms
