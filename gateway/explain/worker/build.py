@@ -82,7 +82,7 @@ class ExplainParts:
     def hear(self, elsewhere: PeerPrompts) -> None:
         """See ``WorkerParts``."""
         for told in elsewhere.told:
-            self._explainer.hear(told, elsewhere.at)
+            self._explainer.add_peer_prompts(told, elsewhere.at)
 
     def told(self) -> bytes:
         """See ``WorkerParts``."""
