@@ -25,7 +25,7 @@ class Ear:
     def __init__(self, gateway) -> None:
         self.heard: list[int] = []  # how many blocks each prompt has
         self._past = gateway.gateway._explain.past
-        self._hand_on, self._past._hear = self._past._hear, self._note
+        self._hand_on, self._past._receive = self._past._receive, self._note
 
     def _note(self, told) -> None:
         self.heard += [len(prompt.blocks()) for each in told for prompt in decode_seen(each).prompts]
