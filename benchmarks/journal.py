@@ -37,7 +37,7 @@ from gateway.explain.worker.process import run
 from gateway.stats import Stats
 from gateway.stats.columns import Row
 from gateway.stats.label_limiter import StatsKey
-from gateway.stats.row import add_to, row_of
+from gateway.stats.totals import add_to, row_of
 
 KEYS = [
     StatsKey(f"model-{model}", f"tenant-{tenant}", f"client-{source}", f"v{model}+d26abd2b6985")

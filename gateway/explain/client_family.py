@@ -1,4 +1,4 @@
-"""Which family of clients a request comes from."""
+"""Derives the client family of a request from its headers."""
 
 import re
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ _UNUSUAL = re.compile(rb"[^a-z0-9._+-]+")
 def client_family(headers: Sequence[tuple[bytes, bytes]]) -> str:
     """``x-client``, else the user agent's product (``mobile/2.1 (iOS)`` is ``mobile``), else ``unknown``.
 
-    In lower case, and of letters, digits and ``.``, ``_``, ``+``, ``-`` alone, so that it may stand anywhere. It is
-    whatever clients say: whoever counts by it has to bound how many there are.
+    In lower case, with only letters, digits and ``.``, ``_``, ``+``, ``-``, so it needs no escaping. Clients choose it:
+    code that counts by it must bound the number of families.
 
     Args:
         headers: The request's, names in lower case.

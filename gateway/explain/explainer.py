@@ -1,7 +1,7 @@
-"""Explains requests, one after the other: where every prompt token went. Pure; time is what the requests bring along.
+"""Explains requests: divides the prompt tokens of each into hits and missed tokens with reasons. Does no I/O.
 
-All lengths are in the gateway's own tokens until they become rungs. Where the engine counts others (no tokenizer at
-hand, a template that differs), they are scaled to the engine's count, which is the one that is explained.
+Lengths are in the gateway's tokens until they become rungs. If the engine counts differently (no tokenizer available,
+another template), they are scaled to the engine's count.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from gateway.explain.seen import LossCauses, PromptChains, Seen, SeenPrompts, Se
 from gateway.explain.seen.seen_prompts import changed
 from gateway.explain.slot_turns import SlotTurns
 
-_BARRED = {
+_EXCLUDED = {
     "": Reason.LOAD_BALANCED,
     "failed": Reason.FAILOVER,
     "unavailable": Reason.REPLICA_UNAVAILABLE,
@@ -41,23 +41,21 @@ _BARRED = {
 _NO_TEXT = PromptText(())
 
 _EQUAL_SHOWN = 16
-"""Tokens shown in front of the first differing one."""
+"""Tokens shown before the first differing one."""
 _DIFFERING_SHOWN = 24
 """Tokens shown from the first differing one on."""
-_CONTEXT_LOST = (
-    "Context blocks of earlier turns were not remembered any more, so the conversation's prompt changed once."
-)
+_CONTEXT_LOST = "The gateway no longer held context blocks of earlier turns, so the conversation's prompt changed once."
 
 
 class _Compared(NamedTuple):
-    """A request beside its reference, in the gateway's own tokens.
+    """A request compared with its reference, in the gateway's tokens.
 
     Attributes:
         found: The reference.
-        equal: Equal tokens from the first on.
-        behind: Tokens behind those, and behind what else was computed before, that stand in the reference, too.
-        difference: Why they are behind, and not among the first; None if there are none, or nothing is known of it.
-        tokens: Both around the first differing token; None where their tokens cannot be compared.
+        equal: Length of the common prefix.
+        behind: Later tokens, beyond all that was computed before, that also occur in the reference.
+        difference: Why the prefix ends there; None if unknown or if there is no difference.
+        tokens: Token ids of both around the first differing token; None if they cannot be compared.
     """
 
     found: ReferenceMatch
@@ -68,14 +66,14 @@ class _Compared(NamedTuple):
 
 
 class Explainer:
-    """Explains requests in the order in which they were answered.
+    """Explains requests in the order of their replies.
 
     Args:
         chains: Hashes prompts.
         references: Earlier prompts to compare with.
-        families: Notes what client families send in front.
-        seen_blocks: How many blocks are remembered as computed before.
-        teller: Gathers what other gateways are told of what was computed; None if there are none.
+        families: Counts the leading messages of client families.
+        seen_blocks: Capacity of the memory of computed blocks.
+        publisher: Collects computed prompts for other gateways; None without others.
     """
 
     def __init__(
@@ -84,32 +82,32 @@ class Explainer:
         references: References,
         families: Families,
         seen_blocks: int,
-        teller: SeenPublisher | None = None,
+        publisher: SeenPublisher | None = None,
     ) -> None:
-        self._fates = LossCauses()
-        self._memory = SeenPrompts(chains, self._fates, seen_blocks, teller)
+        self._causes = LossCauses()
+        self._memory = SeenPrompts(chains, self._causes, seen_blocks, publisher)
         self._references = references
         self._families = families
         self._turns = SlotTurns()
 
     def happened(self, event: CacheEvent) -> None:
-        """Something happened to what is cached, after all requests so far."""
-        self._fates.take(event)
+        """Record a cache event that followed all requests so far."""
+        self._causes.take(event)
 
-    def hear(self, told: bytes, now: float) -> None:
-        """Another gateway tells what was computed for it, as its teller gave it; ``now`` is Unix seconds.
+    def add_peer_prompts(self, data: bytes, now: float) -> None:
+        """Record prompts computed for another gateway; ``data`` is from its ``SeenPublisher``, ``now`` Unix seconds.
 
         Raises:
-            Exception: it is something else; nothing comes of it.
+            Exception: The data is no such message; nothing is recorded.
         """
-        self._memory.hear(told, now)
+        self._memory.add_peer_prompts(data, now)
 
     def expire(self, now: float) -> None:
-        """Let go of what is too old to be kept; ``now`` is Unix seconds."""
+        """Drop requests older than the TTL; ``now`` is Unix seconds."""
         self._references.expire(now)
 
     def explain(self, finished: RequestRecord) -> Explanation:
-        """Where the prompt tokens of a request went; remembers the request for those that come after it."""
+        """Explains a request, and keeps it for comparison with later ones."""
         if not finished.parts or finished.block_size < 1:
             return _counted(finished)
         text = prompt_text(finished.endpoint, finished.body)
@@ -135,7 +133,7 @@ class Explainer:
 
 
 def _counted(finished: RequestRecord) -> Explanation:
-    """What is known without looking at the prompt; what stands above is not classified."""
+    """The explanation of a request without its text: all tokens above the predicted rungs are unclassified."""
     ladder = _begun(finished, seen_tokens=0)
     while len(ladder.rungs) < len(RUNGS) - 1:
         ladder.climb(ladder.at, Reason.UNCLASSIFIED)
@@ -156,7 +154,7 @@ def _explained(
     compared = _compared(finished, kept, found, max(other, round(ladder.at / scale)))
     equal = compared.equal if compared else 0
     if compared is not None and len(lengths) == 1:
-        # The reference was computed as well, even if its blocks are forgotten.
+        # The reference was computed as well, even if its blocks were evicted from the table.
         whole = max(min(equal, own - 1), 0) // size * size
         if here == other and compared.found.reference.where == finished.where:
             here = max(here, whole)
@@ -182,44 +180,45 @@ def _explained(
 
 
 def _begun(finished: RequestRecord, seen_tokens: int) -> Ladder:
-    """The ladder up to what any replica was believed to hold."""
+    """The ladder up to the longest prefix predicted on any replica."""
     scale = _scale(finished)
     reported = finished.cached_tokens
     if reported is None:
-        # Nobody says; what was predicted is the best there is, but for what is certainly not reused.
+        # Without a report the prediction counts, unless the request bypasses the cache.
         reported = 0 if finished.bypasses_cache else round(finished.predicted_tokens * scale)
     ladder = Ladder(finished.prompt_tokens, reported)
     chosen = round(finished.predicted_tokens * scale)
     best = max(finished.holders, key=_by_worth, default=None)
     if finished.bypasses_cache or finished.is_blind:
-        # Whoever holds what: it could not be used, or not be looked for.
+        # Cached blocks could not be used, or the index could not be searched.
         chosen = max(chosen, seen_tokens, round(best.held_tokens * scale) if best else 0)
         ladder.climb(chosen, Reason.CACHE_BYPASSED if finished.bypasses_cache else Reason.INDEX_BLIND)
     else:
         ladder.climb(chosen, Reason.STALE_INDEX)
-    ladder.climb(round(best.held_tokens * scale) if best else 0, _BARRED[best.barred] if best else Reason.LOAD_BALANCED)
+    ladder.climb(
+        round(best.held_tokens * scale) if best else 0, _EXCLUDED[best.barred] if best else Reason.LOAD_BALANCED
+    )
     return ladder
 
 
 def _by_worth(holder: ReplicaPrefix) -> tuple[int, bool]:
-    """Most tokens first; of those that hold the same, one the request could have gone to."""
+    """Sort key: held tokens; on a tie, replicas that could have taken the request rank higher."""
     return holder.held_tokens, not holder.barred
 
 
 def _ends(
     parts: Sequence[Sequence[Reason]], size: int, scale: float, otherwise: Reason, start: int = 0
 ) -> list[tuple[int, Reason]]:
-    """Up to which token each block's reason goes. Of several prompts the one reason that most blocks have."""
+    """The end of each block with its reason; for several prompts only the most frequent reason."""
     if len(parts) > 1:
         reasons = [reason for part in parts for reason in part]
-        most = max(reasons, key=reasons.count, default=otherwise)
-        return [(0, most)]
+        return [(0, max(reasons, key=reasons.count, default=otherwise))]
     ends = [(round((start + (number + 1) * size) * scale), reason) for number, reason in enumerate(parts[0])]
     return ends or [(0, otherwise)]
 
 
 def _ends_of_known(lengths: Sequence[int], seen: Sequence[Seen], size: int) -> int:
-    """Tokens at the ends of those prompts of which all else is known by blocks."""
+    """Tokens in the incomplete last blocks of those prompts whose complete blocks were all computed before."""
     known = [(len(part.here) + len(part.anywhere)) * size for part in seen]
     return sum(
         length - blocks for length, blocks in zip(lengths, known, strict=True) if blocks and length - blocks <= size
@@ -227,7 +226,7 @@ def _ends_of_known(lengths: Sequence[int], seen: Sequence[Seen], size: int) -> i
 
 
 def _compared(finished: RequestRecord, kept: KeptRequest, found: ReferenceMatch | None, known: int) -> _Compared | None:
-    """The request beside its reference, if there is one; ``known`` tokens are held or were computed in any case."""
+    """The request compared with its reference, if it has one; ``known`` tokens are held or were computed before."""
     if found is None:
         return None
     reference = found.reference
@@ -254,14 +253,14 @@ def _compared(finished: RequestRecord, kept: KeptRequest, found: ReferenceMatch 
         behind = tokens_behind(ids[equal * TOKEN_BYTES :], kept.ids[start * TOKEN_BYTES :], 0)
         behind = max(behind, _lost_reply(reference, difference, start, own))
     else:
-        # What is known of several prompts is not one beginning, but so many tokens of all that stand in both.
+        # With several prompts, the known tokens are no prefix but a count over all prompts.
         behind = max(equal + tokens_behind(ids, kept.ids, equal) - known, 0)
     windows = _windows(ids, kept.ids, equal, [len(part) // TOKEN_BYTES for part in finished.parts])
     return _Compared(found, equal, behind, _cause(finished, found, difference), windows)
 
 
 def _windows(before: bytes, after: bytes, equal: int, lengths: Sequence[int]) -> TokenWindows:
-    """Both token sequences around the first differing token; of several prompts only the one that has it."""
+    """Both token sequences around the first differing token, within the prompt that contains it."""
     begin, end = 0, 0
     for length in lengths:
         begin, end = end, end + length
@@ -277,12 +276,12 @@ def _windows(before: bytes, after: bytes, equal: int, lengths: Sequence[int]) ->
 
 
 def _sequences(reference: KeptRequest) -> list[bytes]:
-    """What the reference left in the engine's cache: its prompt, with each of its replies behind it."""
+    """The sequences the reference left in the engine's cache: its prompt followed by each of its replies."""
     return [reference.ids + (reply.ids or b"") for reply in reference.replies] or [reference.ids]
 
 
 def _lost_reply(reference: KeptRequest, difference: Difference | None, start: int, own: int) -> int:
-    """Tokens of a reply that is sent back in another form than it was generated in, where its own are not known."""
+    """Tokens of a reply that the client sends back in another form, if its generated ids are unknown."""
     if difference is None or difference.reason is not Reason.REPLY_RERENDERED:
         return 0
     prompt = len(reference.ids) // TOKEN_BYTES
@@ -291,7 +290,7 @@ def _lost_reply(reference: KeptRequest, difference: Difference | None, start: in
 
 
 def _cause(finished: RequestRecord, found: ReferenceMatch, difference: Difference | None) -> Difference | None:
-    """The first difference, or what else explains that the tokens are others."""
+    """The first difference, or another cause of differing tokens."""
     reason = changed(found.reference.where, finished.where)
     if reason is not None and (difference is None or reason is Reason.TEMPLATE_CHANGED):
         return _elsewhere(reason)
@@ -315,8 +314,8 @@ def _is_behind_the_leading(difference: Difference) -> bool:
 
 
 def _of_ids(difference: Difference) -> Difference:
-    """A difference in prompts given as token ids: where, and nothing of what it means."""
-    path, said = difference.path, "The prompt is given as token ids, and others than before."
+    """A difference in prompts given as token ids: only its place is known."""
+    path, said = difference.path, "The prompt is given as token ids, which differ from those before."
     return Difference(Reason.UNCLASSIFIED, "token_ids", path, message=difference.message, said=said)
 
 
@@ -325,7 +324,7 @@ def _elsewhere(reason: Reason) -> Difference:
 
 
 def _compared_by_text(found: ReferenceMatch, kept: KeptRequest, difference: Difference | None, known: int) -> _Compared:
-    """Token ids of another tokenizer cannot be compared; the text's characters can."""
+    """The comparison by characters, for prompts whose token ids come from different tokenizers."""
     before, after = _characters(found.reference.text), _characters(kept.text)
     own, length = len(kept.ids) // TOKEN_BYTES, len(after) // TOKEN_BYTES
     equal = common_tokens(before, after)
@@ -361,13 +360,13 @@ def _replies(finished: RequestRecord) -> tuple[ReplyChoice, ...]:
 
 
 def _scale(finished: RequestRecord) -> float:
-    """Tokens as the engine counts them, per token of the gateway's."""
+    """Tokens counted by the engine per token counted by the gateway."""
     own, counted = finished.own_tokens, finished.prompt_tokens
     return counted / own if own > 0 and counted > 0 else 1.0
 
 
 def _note(finished: RequestRecord, reason: Reason) -> str:
-    """What in particular; empty where the reason says it all."""
+    """Details of a reason; empty if there are none."""
     rung = REASONS[reason].rung
     if rung is Rung.CHOSEN:
         reported = "nothing" if finished.cached_tokens is None else str(finished.cached_tokens)
@@ -380,7 +379,7 @@ def _note(finished: RequestRecord, reason: Reason) -> str:
         holder for holder in finished.holders if (holder.replica, holder.rank) == (finished.replica, finished.rank)
     ]
     if reason is Reason.LOAD_BALANCED and chosen:
-        # The costs the decision was made by; seconds of everybody's time.
+        # The costs that the routing decision compared.
         note += f", at a cost of {best.cost_seconds:.3f} s against {chosen[0].cost_seconds:.3f} s"
     return note
 

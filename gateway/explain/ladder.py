@@ -1,7 +1,7 @@
-"""The ladder: prefix lengths of one request, each at least as long as the one before, and the tokens between them.
+"""The ladder: ascending prefix lengths (rungs) of one request, and the reasons of the tokens between them.
 
-Whatever the lengths are that come in, hits and missed tokens add up to the prompt's tokens: every rung is the running
-maximum of itself and the one before, none is above the last, and what stands between two rungs is divided completely.
+For any input, hits and missed tokens add up to the prompt's tokens: each rung is clamped between the one before and the
+prompt length, and the tokens between two rungs are divided completely among reasons.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,10 +12,10 @@ RUNGS = tuple(Rung)
 
 
 class Ladder:
-    """One request's rungs and what is between them.
+    """The rungs of one request, and the missed tokens between them.
 
     Args:
-        prompt_tokens: Length of the prompt: the last rung.
+        prompt_tokens: Length of the prompt, which is the last rung.
         hits: The first rung, ``Rung.CONFIRMED``.
     """
 
@@ -27,12 +27,12 @@ class Ladder:
 
     @property
     def at(self) -> int:
-        """The last rung that was set."""
+        """Length of the last rung set."""
         return self._at
 
     @property
     def rungs(self) -> tuple[int, ...]:
-        """Those that were set, in the order of ``Rung``."""
+        """The rungs set so far, in the order of ``Rung``."""
         return tuple(self._rungs)
 
     @property
@@ -50,14 +50,14 @@ class Ladder:
         return self.climb_by(length, ((length, reason),))
 
     def climb_by(self, length: int, ends: Iterable[tuple[int, Reason]]) -> int:
-        """Set the next rung; what is between it and the one before is missed for several reasons.
+        """Set the next rung, and divide the tokens since the one before among reasons.
 
         Args:
-            length: The rung.
-            ends: Up to which token a reason goes, ascending; the last one goes to the rung in any case.
+            length: Length of the rung.
+            ends: End token of each reason, ascending; the last reason extends to the rung.
 
         Returns:
-            How many tokens are between the rungs.
+            Number of tokens between the two rungs.
         """
         before = self._at
         rung = min(max(length, before), self.prompt_tokens)

@@ -1,17 +1,17 @@
-"""What an answer teaches about its replica's speed."""
+"""Learns the prefill and decode rates of a replica from an answer."""
 
 from gateway.core.outcome import Ending, Outcome
 from gateway.core.ports import RateLearner
 
 
 def learn(speed: RateLearner, outcome: Outcome, prefill_ahead: int, uncached_tokens: int) -> None:
-    """Take one answer's times into account.
+    """Feed the times of one answer to a learner.
 
     Args:
-        speed: What learns.
+        speed: The learner.
         outcome: The answer.
-        prefill_ahead: Uncached tokens that were in flight at the replica when the request came.
-        uncached_tokens: The request's own.
+        prefill_ahead: Uncached tokens in flight at the replica when the request arrived.
+        uncached_tokens: Uncached tokens of the request.
     """
     prefill = prefill_ahead + uncached_tokens
     if outcome.ttft_seconds is not None:

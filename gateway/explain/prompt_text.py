@@ -1,6 +1,6 @@
-"""The text of a prompt in parts, as two requests can be compared by. Lenient: whatever the engine accepted is readable.
+"""Parses a request body into comparable text: messages, tools and template arguments.
 
-Chat requests have messages and tools; a completion's prompts are messages of the role ``prompt``.
+Lenient: any body that an engine accepts can be read. The prompts of a completion become messages of role ``prompt``.
 """
 
 import json
@@ -16,7 +16,7 @@ PROMPT_ROLE = "prompt"
 """Role of a completion's prompt."""
 
 _ID_LETTERS = str.maketrans("0123456789", "abcdefghij")
-_MOST_IDS = 16_384
+_MAX_IDS = 16_384
 
 LEADING_ROLES = frozenset({"system", "developer"})
 
@@ -31,7 +31,7 @@ _ARGUMENTS = (
     "tool_choice",
     "truncate_prompt_tokens",
 )
-"""Fields of a request, besides messages and tools, that engines give to the chat template or go by in tokenizing."""
+"""Fields besides messages and tools that engines pass to the chat template or use in tokenization."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class ToolCall:
 
     Attributes:
         name: The function's name.
-        arguments: Its arguments as they came.
-        canonical: The same as JSON with sorted keys; as they came if they are no JSON.
+        arguments: Its arguments as sent.
+        canonical: The same as JSON with sorted keys; unchanged if they are no JSON.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Message:
     Attributes:
         role: Its role.
         text: Its text; the texts of several content parts with line ends between.
-        form: ``string``, ``parts`` or ``none``: how its content was given.
-        others: Types of its content parts that are no text, in their order.
+        form: Form of its content: ``string``, ``parts`` or ``none``.
+        others: Types of its non-text content parts, in order.
         name: Its ``name``, empty for none.
         calls: Its tool calls.
         reasoning: Its reasoning, empty for none.
-        tool_call_id: Which call it answers, empty for none.
+        tool_call_id: Id of the tool call it answers, empty for none.
     """
 
     role: str
@@ -91,13 +91,13 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class PromptText:
-    """All of a prompt.
+    """The text of a prompt in parts.
 
     Attributes:
-        messages: In their order.
-        tools: In their order.
-        arguments: What else the template gets, by field, as JSON with sorted keys; only what is given.
-        has_ids: Whether a prompt was given as token ids, so that its text is made up.
+        messages: Its messages, in order.
+        tools: Its tools, in order.
+        arguments: Other arguments of the template, by field, as JSON with sorted keys; only fields that are present.
+        has_ids: Whether a prompt was given as token ids, so its text consists of substitute words.
     """
 
     messages: tuple[Message, ...]
@@ -107,7 +107,7 @@ class PromptText:
 
     @property
     def leading(self) -> tuple[Message, ...]:
-        """The messages in front of the first that is no system message."""
+        """The messages before the first one that is no system message."""
         count = 0
         while count < len(self.messages) and self.messages[count].role in LEADING_ROLES:
             count += 1
@@ -115,12 +115,12 @@ class PromptText:
 
     @property
     def turn(self) -> int:
-        """How many messages of the user it has."""
+        """Number of user messages."""
         return sum(message.role == "user" for message in self.messages)
 
 
 def prompt_text(endpoint: str, body: bytes) -> PromptText | None:
-    """The parts of a request's body; None if it is none that can be read."""
+    """The parts of a request body; None if it cannot be read."""
     fields = _parsed(body)
     if not isinstance(fields, dict):
         return None
@@ -149,8 +149,10 @@ def _parsed(body: bytes) -> Any:
 
 
 def _prompts(prompt: Any) -> Sequence[str]:
-    """The texts of a completion's prompts. One given as token ids is a text of made-up words, one for each id: two of
-    them can be compared, and nobody takes them for numbers in a text."""
+    """The texts of a completion's prompts.
+
+    A prompt of token ids becomes a text with one substitute word per id: comparable, but without numbers.
+    """
     if isinstance(prompt, str):
         return (prompt,)
     items = _items(prompt)
@@ -160,7 +162,7 @@ def _prompts(prompt: Any) -> Sequence[str]:
 
 
 def _of_ids(ids: Sequence[Any]) -> str:
-    return " ".join(map(str, ids[:_MOST_IDS])).translate(_ID_LETTERS)
+    return " ".join(map(str, ids[:_MAX_IDS])).translate(_ID_LETTERS)
 
 
 def _message(message: Mapping[str, Any]) -> Message:

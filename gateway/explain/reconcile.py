@@ -1,4 +1,4 @@
-"""Put prediction and report side by side. Pure."""
+"""Compares the prediction of a request with the engine's report. Does no I/O."""
 
 from gateway.core.canonical import RuleName
 from gateway.core.decision import Decision
@@ -12,10 +12,10 @@ _EXACT = (TokenSource.LOCAL, TokenSource.ENGINE_RENDER, TokenSource.ENGINE_TOKEN
 
 
 def confirmed_tokens(request: ChatRequest, prompt: TokenizedPrompt, outcome: Outcome) -> int | None:
-    """What the engine's report says about its cache; None if it says nothing about it.
+    """Hit tokens reported by the engine; None if the report cannot be compared with the prediction.
 
-    A request whose count differs from ours was computed over other tokens; one that asks for log probabilities of the
-    prompt bypasses the cache; of several prompts only the last one's hits are reported.
+    That is so if the engine counts other prompt tokens than the gateway, if the request bypasses the cache, and for
+    several prompts, of which engines report only the last one's hits.
     """
     usage = outcome.usage
     if usage is None or usage.cached_tokens is None or prompt.source not in _EXACT:
@@ -26,7 +26,7 @@ def confirmed_tokens(request: ChatRequest, prompt: TokenizedPrompt, outcome: Out
 
 
 def bypasses_cache(request: ChatRequest) -> bool:
-    """Whether the engine computes the whole prompt anew whatever it holds.
+    """Whether the engine computes the whole prompt regardless of its cache.
 
     Source: vLLM 0.32.0, ``v1/request.py``: log probabilities of prompt tokens need every position computed.
     """
@@ -54,24 +54,24 @@ def settlement(
     canonical: tuple[RuleName, ...] = (),
     resumed: bool = False,
 ) -> Settlement:
-    """The whole request in one value; the arguments are as in ``Settlement``.
+    """Summarizes a request; the arguments are as in ``Settlement``.
 
     Args:
         request: The request.
         prompt: Its tokens.
-        decision: Where it went; None if no replica could take it.
-        outcome: What came of it; None if no replica could take it.
-        rates: How fast the replica is believed to be.
-        status: What the client got.
-        failed_attempts: Replicas that it was sent to before, and that failed it.
-        failures: When replicas failed it, the last one included.
+        decision: The routing decision; None if no replica could take it.
+        outcome: The outcome at the replica; None if no replica could take it.
+        rates: Learned rates of the replica.
+        status: HTTP status sent to the client.
+        failed_attempts: Number of replicas that failed it before.
+        failures: Stages of all failures, the last one included.
         dispatched_at: Monotonic seconds when it was sent to the replica that answered.
         now: Monotonic seconds.
-        stages: Seconds per room.
+        stages: Seconds per stage.
         space: Short name of its prefix space.
-        code: Code of the error by which the gateway refused it; None if it did not.
+        code: Code of the gateway's error; None without one.
         canonical: The canonicalization rules that changed it.
-        resumed: Whether its stream went on after its replica had failed.
+        resumed: Whether its stream was resumed on another replica.
     """
     usage = outcome.usage if outcome else None
     cached = usage.cached_tokens if usage else None

@@ -1,8 +1,8 @@
-"""The text an engine generated, out of the answer it gave.
+"""Extracts the generated text from the answer of an engine.
 
-Blocks filled while decoding are cached like those of a prompt: the next turn of a conversation finds them. To predict
-that, the generated text is encoded behind the prompt's tokens. Only plain text can be: what a tool or reasoning parser
-took apart is not what was generated.
+Blocks filled while decoding are cached like those of a prompt, and the next turn of a conversation hits them. To
+predict that, the generated text is encoded after the prompt's tokens. That works for plain text only: the output of a
+tool or reasoning parser is not the text that was generated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class _Choice:
 
 
 def replies(outcome: Outcome) -> Sequence[ReplyChoice]:
-    """Every choice of an answer, its token ids not yet known; the text is None where there is more than plain text."""
+    """The choices of an answer, without token ids; the text is None if a choice is not plain text only."""
     if not outcome.answer or outcome.ending is not Ending.COMPLETE:
         return ()
     raw = b"".join(outcome.answer)

@@ -1,4 +1,4 @@
-"""Whether a value that varies stays the same in a conversation: the turn after the one that found it tells."""
+"""Tracks whether a varying value stays the same in a conversation, by comparing it with the next turn."""
 
 from collections import OrderedDict
 
@@ -11,21 +11,21 @@ _KEPT = 2000
 
 
 class SlotTurns:
-    """The slots found in the latest requests, by the request."""
+    """The slots found in the latest requests, by request id."""
 
     def __init__(self) -> None:
         self._slots: OrderedDict[str, VaryingSlot] = OrderedDict()
 
     def take(self, request_id: str, found: ReferenceMatch | None, slot: VaryingSlot | None) -> VaryingSlot | None:
-        """What is to be told of a request's slot.
+        """The slot to report for a request.
 
         Args:
             request_id: The request's id.
-            found: What it was compared with.
-            slot: The slot that differs; None if none does.
+            found: The request it was compared with.
+            slot: The differing slot; None if none differs.
 
         Returns:
-            The slot; or, where none differs, that of the turn before, which has kept its value.
+            The slot; if none differs, that of the previous turn, whose value was kept.
         """
         before = None
         if found is not None and found.same_conversation:

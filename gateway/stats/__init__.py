@@ -1,7 +1,8 @@
-"""What was explained: added up over time, and kept in detail for the last requests.
+"""Statistics of explained requests: sums over time, and details of the last requests.
 
-``Stats.add`` takes every explanation; ``Stats.answer`` gives what the admin port shows. Memory is bounded whatever
-comes in; it holds no text but masked windows.
+In: an ``Explanation`` for each request (``Stats.add``). Out: JSON documents of the admin API (``Stats.answer``). Memory
+is bounded for any input, and holds no text except masked windows. Start with ``journal``, then ``counters`` (sums by
+time and label), ``findings`` (largest causes of misses) and ``entries`` (the last requests).
 """
 
 from gateway.stats.journal import FamiliesShown, Stats

@@ -1,4 +1,4 @@
-"""What canonicalization did, and would do, JSON-ready."""
+"""Effects of canonicalization rules, observed and applied, JSON-ready."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,16 @@ from gateway.stats.stats_limits import ComputePrice
 
 
 def rules_summed(sums: SelectionTotals, price: ComputePrice) -> dict[str, object]:
-    """What rules bring over all requests of a selection, the most first.
+    """The effect of each rule over a selection, largest net saving first.
 
     Args:
-        sums: What the selection adds up to.
-        price: What computing costs.
+        sums: The sums of the selection.
+        price: Price of GPU time.
     """
     total = sums.total
     requests, tokens = total.observed
     gpu_seconds: Counter[tuple[str, RuleMode]] = Counter()
-    # A token saved is worth what it takes at the replicas of its model.
+    # A saved token is priced by the prefill speed of its model's replicas.
     for cell in sums.by("model").values():
         per_token = cell.gpu_seconds_per_token
         for rule, (_, saved, lost) in cell.rules.items():
@@ -47,7 +47,7 @@ def rules_summed(sums: SelectionTotals, price: ComputePrice) -> dict[str, object
 
 
 def request_rules(entry: RequestEntry) -> dict[str, object]:
-    """What rules did to one request, or would have done."""
+    """The effect of rules on one request."""
     explanation = entry.explanation
     observed = [each for each in explanation.canonical if each.mode is RuleMode.OBSERVE and each.rule != ALL_RULES]
     return {
@@ -64,12 +64,12 @@ def request_rules(entry: RequestEntry) -> dict[str, object]:
 
 
 def points(tokens: int, prompt_tokens: int) -> float | None:
-    """By how many percentage points tokens make the hit rate better; None of nothing."""
+    """Percentage points that tokens add to the hit rate; None without prompt tokens."""
     return round(100 * tokens / prompt_tokens, 4) if prompt_tokens else None
 
 
 def _several_observed(rules: Mapping[tuple[str, RuleMode], Sequence[int]]) -> bool:
-    """Whether more than one observed rule is told of: of one alone, all together say the same."""
+    """Whether more than one rule is observed; with a single one, ``ALL_RULES`` repeats its figures."""
     return sum(mode is RuleMode.OBSERVE and rule != ALL_RULES for rule, mode in rules) > 1
 
 

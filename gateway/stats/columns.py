@@ -1,6 +1,6 @@
-"""The figures that are counted: each is a sum over requests and has a column, so that rows of figures can be added up.
+"""The columns of totals: each is a sum over requests, so rows of them can be added up.
 
-Columns that are needed together, and whose numbers are of like size, stand together in a section.
+A section holds columns that are read together and whose values have a similar range.
 """
 
 from gateway.core.canonical import ALL_RULES, RuleMode, RuleName
@@ -8,7 +8,7 @@ from gateway.core.reasons import Reason, Rung
 from gateway.stats.histogram import BINS
 
 TURNS = 11
-"""Turns from this one on are counted together."""
+"""Turns from this one on share a column."""
 
 REASONS = tuple(Reason)
 RUNGS = tuple(Rung)
@@ -16,50 +16,50 @@ RULES: tuple[tuple[str, RuleMode], ...] = (
     *((rule.value, mode) for mode in (RuleMode.OBSERVE, RuleMode.APPLY) for rule in RuleName),
     (ALL_RULES, RuleMode.OBSERVE),
 )
-"""Rules and modes that are told apart."""
+"""Rules and modes with columns of their own."""
 
 REQUESTS, PROMPT_TOKENS, CONFIRMED, PREDICTED = range(4)
-"""Requests; their prompt tokens; hits that engines reported; hits of requests of which they reported nothing."""
+"""Requests; their prompt tokens; hits reported by engines; predicted hits of requests without a report."""
 MISSED = PREDICTED + 1
 """The first of a column for each reason: missed tokens."""
 SERIES = MISSED + len(REASONS)
-"""End of the columns that series are drawn from."""
+"""End of the columns of series."""
 
 LADDER = SERIES
-"""The first of a column for each rung: the lengths of these prefixes, in tokens."""
+"""The first of a column for each rung: lengths of these prefixes, in tokens."""
 TURN_TOKENS = LADDER + len(RUNGS)
 """The first of a column for each turn: prompt tokens."""
 TURN_HITS = TURN_TOKENS + TURNS
-"""Likewise: hits."""
+"""The first of a column for each turn: hits."""
 
 OBSERVED_TOKENS = TURN_HITS + TURNS
-"""Prompt tokens of requests for which it was worked out what rules save."""
+"""Prompt tokens of requests on which rules were evaluated."""
 SAVED_BY_RULE = OBSERVED_TOKENS + 1
 """The first of a column for each rule and mode: tokens saved."""
 LOST_BY_RULE = SAVED_BY_RULE + len(RULES)
-"""Likewise: tokens lost."""
+"""The first of a column for each rule and mode: tokens lost."""
 
 SKIPPED = LOST_BY_RULE + len(RULES)
-"""Requests that were explained without their text."""
+"""Requests explained without their text."""
 OBSERVED = SKIPPED + 1
-"""Requests for which it was worked out what rules save."""
+"""Requests on which rules were evaluated."""
 CHANGED_BY_RULE = OBSERVED + 1
-"""The first of a column for each rule and mode: requests in which it changes anything."""
+"""The first of a column for each rule and mode: requests changed."""
 COLD = CHANGED_BY_RULE + len(RULES)
-"""The first of a column for each bin of times to first token, of requests without hits."""
+"""The first of a column for each bin of times to first token of cold requests."""
 WARM = COLD + BINS
-"""Likewise, of requests with hits."""
+"""The first of a column for each bin of times to first token of warm requests."""
 
 SAVED_SECONDS = WARM + BINS
-"""Prefill that hits made unnecessary."""
+"""Prefill seconds saved by hits."""
 SAVED_GPU_SECONDS = SAVED_SECONDS + 1
-"""The same times the GPUs of a replica."""
+"""GPU seconds saved by hits: prefill seconds times the GPUs of a replica."""
 LOST_SECONDS = SAVED_GPU_SECONDS + 1
-"""Prefill of what was missed."""
+"""Prefill seconds of missed tokens."""
 LOST_GPU_SECONDS = LOST_SECONDS + 1
-"""The first of a column for each reason: GPU seconds of what was missed."""
+"""The first of a column for each reason: GPU seconds of missed tokens."""
 WIDTH = LOST_GPU_SECONDS + len(REASONS)
-"""How many columns there are."""
+"""Number of columns."""
 
 SECTIONS = (
     (0, SERIES),
@@ -68,8 +68,8 @@ SECTIONS = (
     (SKIPPED, SAVED_SECONDS),
     (SAVED_SECONDS, WIDTH),
 )
-"""Where each begins and ends: what series need, other tokens, those of rules, requests, seconds. Only the last holds
-fractions."""
+"""Begin and end of each section: columns of series, other tokens, tokens of rules, requests, seconds. Only the last
+holds fractions."""
 
 Row = dict[int, float]
-"""Figures by column; a column that is left out is 0."""
+"""Values by column; a missing column is 0."""

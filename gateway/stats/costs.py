@@ -1,4 +1,4 @@
-"""Tolls by cause, over time: of each stretch of time the largest stay."""
+"""Costs by cause in time buckets; each bucket keeps its largest causes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import nlargest
@@ -7,14 +7,14 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from gateway.stats.time_buckets import Resolution, TimeBuckets
 
 _OPEN_FACTOR = 4
-"""How many times as many are told apart while a bucket is open: the large ones are known only at its end."""
+"""An open bucket holds this many times its final number of causes: the largest are known only when it closes."""
 
 
 class AddableCost(Protocol):
-    """A toll."""
+    """A cost that can be added to another."""
 
     def add(self, other: Self) -> None:
-        """Count another one, which is newer."""
+        """Add a newer cost."""
         ...
 
 
@@ -23,13 +23,13 @@ T = TypeVar("T", bound=AddableCost)
 
 
 class CostPacking(Generic[C, T]):
-    """How tolls are kept.
+    """How the costs of a bucket are encoded and ranked.
 
     Args:
-        pack: Packs a bucket's.
-        unpack: Unpacks them.
-        empty: Makes a toll that counts nothing.
-        size: By what they are large.
+        pack: Encodes the costs of a bucket.
+        unpack: Decodes them.
+        empty: Makes a cost of zero.
+        size: Sort key; the largest are kept.
     """
 
     def __init__(
@@ -44,42 +44,42 @@ class CostPacking(Generic[C, T]):
         self.empty = empty
         self.size = size
 
-    def largest(self, tolls: Iterable[tuple[C, T]], most: int) -> list[tuple[C, T]]:
-        """The largest of some."""
-        return nlargest(most, tolls, key=lambda each: self.size(each[1]))
+    def largest(self, costs: Iterable[tuple[C, T]], limit: int) -> list[tuple[C, T]]:
+        """The largest costs, at most ``limit``."""
+        return nlargest(limit, costs, key=lambda each: self.size(each[1]))
 
 
 class CostBucket(Generic[C, T]):
-    """The tolls of one stretch of time; packed while nothing is added."""
+    """The costs of one time bucket; encoded unless the bucket is open."""
 
     def __init__(self, packing: CostPacking[C, T]) -> None:
         self._packing = packing
         self._open: dict[C, T] = {}
         self._packed = b""
 
-    def add(self, cause: C, toll: T, most: int) -> None:
-        """Count a toll."""
+    def add(self, cause: C, cost: T, limit: int) -> None:
+        """Add a cost; a new cause is dropped once ``limit`` times ``_OPEN_FACTOR`` are held."""
         if self._packed:
             self._open, self._packed = dict(self._packing.unpack(self._packed)), b""
-        if cause in self._open or len(self._open) < most * _OPEN_FACTOR:
-            self._open.setdefault(cause, self._packing.empty()).add(toll)
+        if cause in self._open or len(self._open) < limit * _OPEN_FACTOR:
+            self._open.setdefault(cause, self._packing.empty()).add(cost)
 
-    def close(self, most: int) -> None:
-        """Pack the largest, and forget the others."""
+    def close(self, limit: int) -> None:
+        """Encode the ``limit`` largest causes and drop the others."""
         if self._open:
-            self._packed, self._open = self._packing.pack(self._packing.largest(self._open.items(), most)), {}
+            self._packed, self._open = self._packing.pack(self._packing.largest(self._open.items(), limit)), {}
 
     def items(self) -> Iterable[tuple[C, T]]:
-        """What is in it."""
+        """Causes and their costs."""
         return self._packing.unpack(self._packed) if self._packed else self._open.items()
 
 
 class CostBuckets(Generic[C, T]):
-    """One resolution. The bucket that was written last is open.
+    """A ring of cost buckets of one resolution. The bucket written last is open.
 
     Args:
-        resolution: Its buckets.
-        packing: How tolls are kept.
+        resolution: Length and number of the buckets.
+        packing: How costs are encoded and ranked.
 
     Attributes:
         ring: The buckets.
@@ -89,12 +89,12 @@ class CostBuckets(Generic[C, T]):
         self.ring: TimeBuckets[CostBucket[C, T]] = TimeBuckets(resolution, lambda: CostBucket(packing))
         self._open: CostBucket[C, T] = CostBucket(packing)
 
-    def add(self, cause: C, at: float, toll: T, most: int) -> None:
-        """Count a toll at its time."""
+    def add(self, cause: C, at: float, cost: T, limit: int) -> None:
+        """Add a cost to the bucket of its time."""
         bucket = self.ring.bucket(at)
         if bucket is None:
             return
         if bucket is not self._open:
-            self._open.close(most)
+            self._open.close(limit)
             self._open = bucket
-        bucket.add(cause, toll, most)
+        bucket.add(cause, cost, limit)

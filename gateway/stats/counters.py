@@ -1,4 +1,4 @@
-"""Everything that is counted, over time: rings of buckets, in each the figures of every key."""
+"""Counters over time: rings of buckets, each with a row of columns for every key."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -10,24 +10,23 @@ from gateway.stats.columns import SECTIONS, SERIES, Row
 from gateway.stats.frames import PackedRows, RowTable
 from gateway.stats.label_limiter import OTHER, StatsKey
 from gateway.stats.query_arguments import Part, Selection
-from gateway.stats.row import add_to
-from gateway.stats.time_buckets import COUNTS, Resolution, TimeBuckets, fewest
-from gateway.stats.totals import Totals
+from gateway.stats.time_buckets import COUNTS, Resolution, TimeBuckets, covering_buckets
+from gateway.stats.totals import Totals, add_to
 
-_MOST_KEYS = 1000
-"""Told apart in one sum. More come up only where clients take new names again and again."""
+_MAX_KEYS = 1000
+"""Maximum number of keys in one sum. More occur only if clients keep changing their names."""
 
 
 class SelectionTotals:
-    """What a selection adds up to.
+    """The sums of a selection.
 
     Args:
-        keys: Whose figures there are.
-        figures: A row for each of them.
+        keys: The keys.
+        figures: A row of columns for each key.
 
     Attributes:
-        keys: Likewise.
-        figures: Likewise.
+        keys: As given.
+        figures: As given.
     """
 
     def __init__(self, keys: Sequence[StatsKey], figures: NDArray[np.float64]) -> None:
@@ -36,19 +35,19 @@ class SelectionTotals:
 
     @property
     def total(self) -> Totals:
-        """All of it."""
+        """The sum over all keys."""
         return Totals(self.figures.sum(axis=0).tolist())
 
     def by(self, part: Part) -> dict[str, Totals]:
-        """The sums by one part of the keys."""
+        """The sums grouped by one label of the keys."""
         numbers: dict[str, int] = {}
         places = [numbers.setdefault(getattr(key, part), len(numbers)) for key in self.keys]
         figures = np.zeros((len(numbers), self.figures.shape[1]))
         np.add.at(figures, np.array(places, np.int64), self.figures)
         return {name: Totals(figures[number].tolist()) for name, number in numbers.items()}
 
-    def and_those(self, others: Sequence["SelectionTotals"]) -> "SelectionTotals":
-        """All of it and what others add up to."""
+    def combined(self, others: Sequence["SelectionTotals"]) -> "SelectionTotals":
+        """These sums together with others."""
         if not others:
             return self
         keys = [key for sums in (self, *others) for key in sums.keys]
@@ -56,42 +55,42 @@ class SelectionTotals:
 
 
 class Counters:
-    """Figures by time and key."""
+    """Rows by time and key."""
 
     def __init__(self) -> None:
         self._rings = tuple(_CountRing(resolution) for resolution in COUNTS)
 
     @property
     def nbytes(self) -> int:
-        """Memory of the figures that are packed: of all but the buckets that are being written."""
+        """Memory of the packed rows, which are all except those of open buckets."""
         return sum(ring.nbytes for ring in self._rings)
 
     def add(self, key: StatsKey, at: float, row: Row) -> None:
-        """Count what ended at ``at``."""
+        """Add the row of a request that ended at ``at``."""
         for ring in self._rings:
             ring.add(key, at, row)
 
     def step(self, selection: Selection) -> int:
-        """Seconds of one bucket of the selection's window."""
+        """Seconds per bucket of the selection's window."""
         return self._rings[selection.window.ring].ring.step
 
     def first_start(self, selection: Selection, now: float) -> int:
-        """When the first bucket of the selection's window begins."""
+        """Start of the first bucket of the selection's window."""
         return self._rings[selection.window.ring].ring.first_start(now, selection.window.seconds)
 
     def sums(self, selection: Selection, now: float, sections: int = len(SECTIONS)) -> SelectionTotals:
-        """What a selection adds up to. Of very many keys, those that are there least are counted together.
+        """The sums of a selection. Beyond ``_MAX_KEYS``, the rarest keys are summed as ``OTHER``.
 
         Args:
-            selection: The selection.
-            now: The time.
-            sections: How many sections of columns are needed, from the first on.
+            selection: Window and filters.
+            now: Unix seconds.
+            sections: Number of column sections needed, from the first on.
         """
         rings = [each.ring for each in self._rings[selection.window.ring :]]
-        buckets = fewest(rings, now, selection.window.seconds)
+        buckets = covering_buckets(rings, now, selection.window.seconds)
         frames = [frame for bucket in buckets for frame in bucket.frames(sections)]
         times = Counter(key for frame in frames for key in frame.keys if selection.takes(*key))
-        kept = {key for key, _ in times.most_common(_MOST_KEYS)}
+        kept = {key for key, _ in times.most_common(_MAX_KEYS)}
         numbers: dict[StatsKey, int] = {}
         for key in times:
             numbers.setdefault(_folded(key, kept), len(numbers))
@@ -104,16 +103,16 @@ class Counters:
     def series(
         self, selection: Selection, now: float, names: Sequence[str], name_of: Callable[[StatsKey], str]
     ) -> tuple[Sequence[int], NDArray[np.float64]]:
-        """What a selection adds up to, step by step; only the columns that series need.
+        """The sums of a selection in each bucket; only the columns of series.
 
         Args:
-            selection: The selection.
-            now: The time.
-            names: What is added up apart.
-            name_of: Which of them a key belongs to.
+            selection: Window and filters.
+            now: Unix seconds.
+            names: The groups.
+            name_of: Maps a key to its group.
 
         Returns:
-            When the buckets begin in which there is anything, oldest first; and figures by bucket, name and column.
+            Starts of the non-empty buckets, oldest first; and an array of shape (buckets, names, columns).
         """
         ring = self._rings[selection.window.ring].ring
         buckets = list(ring.between(now, selection.window.seconds))
@@ -132,19 +131,19 @@ def _folded(key: StatsKey, kept: Set[StatsKey]) -> StatsKey:
 
 
 class _Grouping:
-    """The groups that the rows of frames belong to.
+    """Maps the rows of frames to groups.
 
     Args:
-        number_of: The number of a key's group; -1 for one that is left out.
+        number_of: Group number of a key; -1 to leave it out.
     """
 
     def __init__(self, number_of: Callable[[StatsKey], int]) -> None:
         self._number_of = number_of
-        # Most buckets have the same keys, and then the same object for them; held on to, so that its id stays its own.
+        # Most buckets share one object of keys. The entry keeps it alive, so that its id stays unique.
         self._done: dict[int, tuple[Sequence[StatsKey], NDArray[np.int64]]] = {}
 
     def groups(self, frame: PackedRows) -> NDArray[np.int64]:
-        """Of each row, the number of its group."""
+        """The group number of each row."""
         keys = frame.keys
         if id(keys) not in self._done:
             self._done[id(keys)] = keys, np.array([self._number_of(key) for key in keys], np.int64)
@@ -152,7 +151,7 @@ class _Grouping:
 
 
 class _Bucket:
-    """The figures of one stretch of time: packed, and what came since then."""
+    """The rows of one time bucket: a packed frame, and the rows added since."""
 
     __slots__ = ("frame", "rows")
 
@@ -182,7 +181,7 @@ class _Bucket:
 
 
 class _CountRing:
-    """One resolution. Buckets that were added to are packed as soon as a new one is begun."""
+    """A ring of buckets of one resolution. Open buckets are packed when a new one begins."""
 
     def __init__(self, resolution: Resolution) -> None:
         self.ring = TimeBuckets(resolution, _Bucket)

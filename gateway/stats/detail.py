@@ -1,36 +1,78 @@
-"""Everything that is known of one request, JSON-ready.
-
-A request explained to a person who reads it in a terminal: a few lines of text.
-"""
+"""One explained request: in full as JSON, as lines of text for a terminal, and the token ids of its difference."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from textwrap import wrap
 
 import msgspec
 
 from gateway.core.explanation import Attribution, Difference, Explanation, ReferenceShown, ReplicaPrefix, RequestRecord
+from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Remedy, Rung
 from gateway.stats.canonicalization_totals import request_rules
 from gateway.stats.entries import RequestEntry
 from gateway.stats.figures import seconds
-from gateway.stats.phrases import COMPARED_BY, EVIDENCE, PREDICTED_HITS, RUNGS, ago, iso_time, one_line
 from gateway.stats.stats_limits import ComputePrice
 
-LINES = 25
-"""Most lines."""
-WIDTH = 110
-"""Most characters of a line."""
+EVIDENCE: Mapping[bool, str] = {True: "confirmed", False: "predicted"}
+"""Evidence of hits and reasons, by whether the engine reported its hits."""
 
-_REASONS_TOLD = 7
+COMPARED_BY: Mapping[str, str] = {
+    "session": "the same session",
+    "conversation": "the same conversation",
+    "skeleton": "the same prompt template",
+    "similar": "a similar prompt",
+}
+"""What a request has in common with the one it is compared with, by ``ReferenceShown.chosen_by``."""
+
+RUNGS: Mapping[Rung, str] = {
+    Rung.CONFIRMED: "not computed again, as the engine reports",
+    Rung.CHOSEN: "believed to be held by the replica that was chosen",
+    Rung.ANYWHERE: "believed to be held by some replica",
+    Rung.SEEN_HERE: "computed before in this prefix space",
+    Rung.SEEN: "computed before in any prefix space",
+    Rung.REFERENCE: "equal to the earlier request it is compared with, from the first token on",
+    Rung.REUSABLE: "as before, plus what the earlier request contains after the first difference",
+    Rung.PROMPT: "the whole prompt",
+}
+"""Meaning of each rung of the ladder."""
+
+PREDICTED_HITS = "not computed again, as predicted: the engine reports nothing"
+"""Meaning of the first rung if the engine reports no hits."""
+
+
+def iso_time(at: float) -> str:
+    """Unix seconds as a UTC time to the millisecond."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def one_line(text: str) -> str:
+    """Text without line ends and control characters, for one line of a terminal."""
+    return "".join(letter if letter.isprintable() else "⏎" if letter == "\n" else " " for letter in text)
+
+
+def ago(seconds: float) -> str:
+    """A duration as text."""
+    if seconds < 120:
+        return f"{max(seconds, 0):.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+LINES = 25
+"""Maximum number of lines."""
+WIDTH = 110
+"""Maximum characters per line."""
+
+_REASONS_SHOWN = 7
 _ADVICES = 2
 _LEAST_SHARE = 0.05
-"""Of the missed tokens, below which there is no advice."""
+"""Share of the missed tokens below which a reason gets no advice."""
 _LONGEST = 2 * WIDTH - 20
 _NAME = 60
 
 
-def told(entry: RequestEntry, price: ComputePrice) -> list[str]:
-    """The lines: what was reused, what not and why, where the first difference is, what to do."""
+def explanation_lines(entry: RequestEntry, price: ComputePrice) -> list[str]:
+    """The request as text: hits, misses with reasons, the first difference, advice."""
     lines = [*_head(entry), *_missed(entry, price), *_compared(entry), *_advice(entry)]
     return [line[:WIDTH] for line in lines[:LINES]]
 
@@ -83,11 +125,11 @@ def _missed(entry: RequestEntry, price: ComputePrice) -> Iterator[str]:
     money = price.of(gpu_seconds)
     costs = f"{gpu_seconds:.3g} GPU seconds" + ("" if money is None else f", {money:.2g} {price.currency}")
     yield from _lines(f"{tokens:,} were computed again ({costs}):")
-    for each in missed[:_REASONS_TOLD]:
+    for each in missed[:_REASONS_SHOWN]:
         note = f": {each.note}" if each.note else ""
         marked = "" if each.is_confirmed else ", predicted"
-        yield from _lines(f"{each.tokens:>9,}  {REASONS[each.reason].title} ({each.reason}{marked}){note}", most=1)
-    if rest := missed[_REASONS_TOLD:]:
+        yield from _lines(f"{each.tokens:>9,}  {REASONS[each.reason].title} ({each.reason}{marked}){note}", limit=1)
+    if rest := missed[_REASONS_SHOWN:]:
         yield f"{sum(each.tokens for each in rest):>9,}  for {len(rest)} more reasons: see `missed`"
 
 
@@ -95,7 +137,7 @@ def _compared(entry: RequestEntry) -> Iterator[str]:
     explanation = entry.explanation
     reference, difference = explanation.reference, explanation.difference
     if explanation.was_skipped:
-        yield "The explanation was behind, so the text was not looked at."
+        yield "The explain worker was behind, so the text was not compared."
     if reference is not None:
         yield from _lines(
             f"Compared with {_name(reference.request_id)} ({COMPARED_BY.get(reference.chosen_by, 'an earlier one')}, "
@@ -110,9 +152,9 @@ def _compared(entry: RequestEntry) -> Iterator[str]:
     kind = f"{difference.reason}, {difference.detail}" if difference.detail else difference.reason
     yield from _lines(f"First difference: {place} ({kind}). {difference.said}", indent=2)
     if difference.before:
-        yield from _lines(f"  before: {difference.before}", most=1)
+        yield from _lines(f"  before: {difference.before}", limit=1)
     if difference.after:
-        yield from _lines(f"  now:    {difference.after}", most=1)
+        yield from _lines(f"  now:    {difference.after}", limit=1)
 
 
 def _advice(entry: RequestEntry) -> Iterator[str]:
@@ -128,12 +170,12 @@ def _worth_advice(missed: Sequence[Attribution]) -> list[Reason]:
     ] or [each.reason for each in ranked[:1]]
 
 
-def _lines(text: str, indent: int = 0, most: int = 2) -> list[str]:
-    """The text on a few lines, all but the first indented; what does not fit is left out."""
+def _lines(text: str, indent: int = 0, limit: int = 2) -> list[str]:
+    """The text wrapped to at most ``limit`` lines, all but the first indented; the rest is cut."""
     text = one_line(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
     return wrap(
         text, WIDTH, subsequent_indent=" " * indent, replace_whitespace=False, drop_whitespace=True,
-        break_on_hyphens=False, max_lines=most, placeholder=" …",
+        break_on_hyphens=False, max_lines=limit, placeholder=" …",
     )  # fmt: skip
 
 
@@ -146,10 +188,10 @@ def _share(part: int, whole: int) -> str:
 
 
 def request_shown(entry: RequestEntry, price: ComputePrice) -> dict[str, object]:
-    """The request, with ``told`` first: that is all a person has to read."""
+    """The request as JSON; its first field holds the text for people."""
     finished, explanation = entry.finished, entry.explanation
     return {
-        "told": told(entry, price),
+        "told": explanation_lines(entry, price),
         "id": finished.request_id,
         "at": finished.at,
         "time": iso_time(finished.at),
@@ -256,3 +298,21 @@ def _decision(finished: RequestRecord) -> dict[str, object]:
             for holder in sorted(finished.holders, key=lambda each: (bool(each.barred), each.cost_seconds))
         ],
     }
+
+
+def tokens_shown(entry: RequestEntry | None) -> Mapping[str, object] | None:
+    """The token ids around the first difference, JSON-ready, for the gateway to decode and mask; None without any."""
+    if entry is None or entry.explanation.tokens is None or entry.explanation.reference is None:
+        return None
+    window = entry.explanation.tokens
+    return {
+        "model": entry.finished.model,
+        "equal_tokens": entry.explanation.reference.equal_tokens,
+        "before": _ids(window.before),
+        "after": _ids(window.after),
+        "first": window.first,
+    }
+
+
+def _ids(packed: bytes) -> list[int]:
+    return [int.from_bytes(packed[at : at + TOKEN_BYTES], "little") for at in range(0, len(packed), TOKEN_BYTES)]

@@ -1,4 +1,4 @@
-"""The last requests, each with everything that is told of it: packed, and bounded in number, age and bytes."""
+"""The last requests with their explanations: encoded, and bounded in number, age and bytes."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from gateway.core.reasons import Reason
 from gateway.stats.stats_limits import StatsLimits
 
 _OVERHEAD_BYTES = 600
-"""What an entry takes besides its packed form: the strings it is found by, and its places in memory."""
+"""Memory of an entry besides its encoded form: the strings of the filters, and the objects that hold them."""
 
 
 class RequestEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -20,7 +20,7 @@ class RequestEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         finished: The request, without body, token ids and replies.
         explanation: Where its tokens went.
-        gpus: GPUs of a replica.
+        gpus: GPUs per replica.
     """
 
     finished: RequestRecord
@@ -60,11 +60,11 @@ class RequestEntries:
 
     @property
     def bytes(self) -> int:
-        """Memory that entries take, about."""
+        """Approximate memory of all entries."""
         return self._bytes
 
     def configure(self, limits: StatsLimits, now: float) -> None:
-        """Go by other bounds from now on."""
+        """Apply other bounds."""
         self._limits = limits
         self.expire(now)
 
@@ -89,7 +89,7 @@ class RequestEntries:
         self.expire(finished.at)
 
     def expire(self, now: float) -> None:
-        """Drop what is too old, and the oldest of what is too much."""
+        """Drop entries older than the TTL, and the oldest ones beyond the bounds."""
         limits = self._limits
         while self._kept:
             oldest = next(iter(self._kept.values()))
@@ -102,7 +102,7 @@ class RequestEntries:
             self._bytes -= _size(self._kept.popitem(last=False)[1])
 
     def get(self, request_id: str) -> RequestEntry | None:
-        """The last request of an id; None if it is not kept, or no more."""
+        """The last request with an id; None if it is not kept."""
         kept = self._kept.get(request_id)
         return None if kept is None else _unpack(kept.packed)
 
@@ -116,7 +116,7 @@ class RequestEntries:
         session: str | None = None,
         reason: Reason | None = None,
     ) -> Iterator[RequestEntry]:
-        """Requests that pass the filters, newest first; None lets any pass."""
+        """Requests that match all filters, newest first; None matches any value."""
         for kept in reversed(self._kept.values()):
             if (
                 model in {None, kept.model}

@@ -1,4 +1,4 @@
-"""Figures of a sum of requests, JSON-ready."""
+"""The figures of the summary, JSON-ready: made from the totals of a selection."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,7 +14,7 @@ _SECONDS_DIGITS = 6
 
 
 def share(part: float, whole: float) -> float | None:
-    """A part of a whole, from 0 to 1; None of nothing."""
+    """A part of a whole, from 0 to 1; None if the whole is 0."""
     return round(part / whole, 6) if whole else None
 
 
@@ -37,7 +37,7 @@ def totals(cell: Totals) -> dict[str, object]:
 
 
 def ladder(cell: Totals) -> list[dict[str, object]]:
-    """The rungs, and how many tokens each has more than the one below."""
+    """The rungs, each with its tokens and its tokens above the rung below."""
     below = 0
     shown: list[dict[str, object]] = []
     for rung, tokens in zip(Rung, cell.rungs, strict=True):
@@ -47,7 +47,7 @@ def ladder(cell: Totals) -> list[dict[str, object]]:
 
 
 def reasons(cell: Totals, price: ComputePrice) -> list[dict[str, object]]:
-    """What was missed, most tokens first."""
+    """Missed tokens by reason, most tokens first."""
     return [
         {
             "code": reason,
@@ -64,12 +64,12 @@ def reasons(cell: Totals, price: ComputePrice) -> list[dict[str, object]]:
 
 
 def first_tokens(cell: Totals) -> dict[str, object]:
-    """Times to first token, of requests of which at least half was reused and of all others."""
+    """Times to first token of cold and warm requests."""
     return {"cold": _spread(cell.cold), "warm": _spread(cell.warm)}
 
 
 def value(cell: Totals, price: ComputePrice) -> dict[str, object]:
-    """What hits saved, what misses cost, and what of that somebody can do something about."""
+    """What hits saved, what misses cost, and which part of that is avoidable, by remedy."""
     missed = cell.missed
     avoidable = {
         remedy: [each for reason, each in missed.items() if REASONS[reason].remedy is remedy] for remedy in _AVOIDABLE
@@ -97,17 +97,17 @@ def turns(cell: Totals) -> list[dict[str, object]]:
 
 
 def rounding_tokens(cell: Totals) -> int:
-    """Tokens lost because engines reuse whole blocks only."""
+    """Missed tokens of incomplete blocks: engines reuse whole blocks only."""
     return cell.tokens_of(Reason.BLOCK_BOUNDARY, Reason.TOO_SHORT)
 
 
 def rerendered_tokens(cell: Totals) -> int:
-    """Tokens lost because answers come back in another form."""
+    """Missed tokens of replies that clients send back in another form."""
     return cell.tokens_of(Reason.REPLY_RERENDERED)
 
 
-def apart(cells: Mapping[str, Totals], part: Part, price: ComputePrice) -> list[dict[str, object]]:
-    """Sums by a part of their keys, most prompt tokens first."""
+def grouped(cells: Mapping[str, Totals], part: Part, price: ComputePrice) -> list[dict[str, object]]:
+    """Sums grouped by a label, most prompt tokens first."""
     return [
         {part: name}
         | totals(cell)

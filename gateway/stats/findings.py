@@ -1,8 +1,6 @@
-"""What costs most: missed tokens by cause and place, over time, with one example each.
+"""Findings: the causes of missed tokens that cost most, over time, with one example request each.
 
-What nobody can do anything about is no finding.
-
-Amounts of computing in words.
+Causes that cannot be remedied are no findings. Also formats GPU time and its price as text.
 """
 
 import re
@@ -18,7 +16,7 @@ from gateway.stats.figures import share
 from gateway.stats.label_limiter import StatsKey
 from gateway.stats.query_arguments import Selection
 from gateway.stats.stats_limits import ComputePrice, StatsLimits
-from gateway.stats.time_buckets import FINDINGS, fewest
+from gateway.stats.time_buckets import FINDINGS, covering_buckets
 
 DAY_SECONDS = 86400.0
 
@@ -26,12 +24,12 @@ _SHORTEST_SECONDS = 60.0
 
 
 def per_day(amount: float, covered_seconds: float) -> float | None:
-    """What an amount comes to in a day, if it goes on so; None where too little time is covered to say."""
+    """An amount extrapolated to a day; None if less than a minute is covered."""
     return amount * DAY_SECONDS / covered_seconds if covered_seconds >= _SHORTEST_SECONDS else None
 
 
 def gpu_time(gpu_seconds: float) -> str:
-    """GPU seconds as people say it."""
+    """GPU seconds as text, in hours, minutes or seconds."""
     if gpu_seconds >= 3600:
         return f"{_number(gpu_seconds / 3600)} GPU hours"
     if gpu_seconds >= 60:
@@ -40,12 +38,12 @@ def gpu_time(gpu_seconds: float) -> str:
 
 
 def costs(gpu_seconds: float, covered_seconds: float, price: ComputePrice) -> str:
-    """What something costs a day, or has cost where too little time is covered to say."""
+    """GPU time and price per day as text; of the covered time if that is too short to extrapolate."""
     daily = per_day(gpu_seconds, covered_seconds)
     shown = gpu_seconds if daily is None else daily
     money = price.of(shown)
-    told = gpu_time(shown) + ("" if money is None else f" ({_money(money)} {price.currency})")
-    return f"costs {told} a day" if daily is not None else f"cost {told} in {covered_seconds:.0f} s"
+    amount = gpu_time(shown) + ("" if money is None else f" ({_money(money)} {price.currency})")
+    return f"costs {amount} a day" if daily is not None else f"cost {amount} in {covered_seconds:.0f} s"
 
 
 def _money(value: float) -> str:
@@ -62,7 +60,7 @@ _LONGEST_SAID = 300
 
 _INDEX = re.compile(r"\[\d+\]")
 _MOVING = frozenset({Reason.HISTORY_TRIMMED, Reason.HISTORY_EDITED, Reason.REPLY_RERENDERED})
-"""Reasons whose place moves on with every turn of a conversation."""
+"""Reasons whose place moves with every turn of a conversation."""
 
 _SUBJECTS: Mapping[Reason, str] = {
     Reason.DYNAMIC_TIME: "The time",
@@ -82,14 +80,14 @@ _SUBJECTS: Mapping[Reason, str] = {
 
 
 class CostKey(NamedTuple):
-    """What is counted together.
+    """A cause of missed tokens.
 
     Attributes:
-        key: Whose requests.
-        reason: Why.
+        key: Labels of the requests.
+        reason: The miss reason.
         detail: As in ``Difference``; empty if the text is not the cause.
-        path: Likewise; indexes left out where they move on with every turn.
-        line: Likewise; 0 if it says nothing.
+        path: As in ``Difference``; without indexes where they move with every turn.
+        line: As in ``Difference``; 0 if unknown.
     """
 
     key: StatsKey
@@ -100,14 +98,14 @@ class CostKey(NamedTuple):
 
 
 class Cost(msgspec.Struct, array_like=True):
-    """What a cause has cost, and an example.
+    """The cost of a cause, with an example.
 
     Attributes:
         tokens: Missed tokens.
-        gpu_seconds: What they took.
-        requests: In how many requests.
-        example: Id of the last of them.
-        said: What changed in that one.
+        gpu_seconds: GPU seconds of their prefill.
+        requests: Number of requests.
+        example: Id of the last request.
+        said: What changed in that request.
     """
 
     tokens: int = 0
@@ -117,7 +115,7 @@ class Cost(msgspec.Struct, array_like=True):
     said: str = ""
 
     def add(self, other: "Cost") -> None:
-        """Count another one, whose example is newer."""
+        """Add a cost with a newer example."""
         self.tokens += other.tokens
         self.gpu_seconds += other.gpu_seconds
         self.requests += other.requests
@@ -128,15 +126,15 @@ _PACKING = CostPacking(
     msgspec.msgpack.Encoder().encode,
     msgspec.msgpack.Decoder(list[tuple[CostKey, Cost]]).decode,
     Cost,
-    lambda toll: (toll.gpu_seconds, toll.tokens),
+    lambda cost: (cost.gpu_seconds, cost.tokens),
 )
 
 
 class TopCauses:
-    """Tolls by time and cause.
+    """Costs by time and cause.
 
     Args:
-        limits: How many causes are told apart in one bucket of time. The largest stay.
+        limits: Bounds the causes per time bucket; the largest are kept.
     """
 
     def __init__(self, limits: StatsLimits) -> None:
@@ -144,50 +142,50 @@ class TopCauses:
         self._rings = tuple(CostBuckets(resolution, _PACKING) for resolution in FINDINGS)
 
     def configure(self, limits: StatsLimits) -> None:
-        """Go by other bounds from now on."""
+        """Apply other bounds."""
         self._limits = limits
 
     def add(
         self, key: StatsKey, request_id: str, at: float, explanation: Explanation, gpu_seconds_per_token: float
     ) -> None:
-        """Count one request's causes."""
+        """Add the causes of one request."""
         for missed in explanation.missed:
             found = _cause(key, missed, explanation.difference)
             if found is None or not missed.tokens:
                 continue
             cause, said = found
-            toll = Cost(missed.tokens, missed.tokens * gpu_seconds_per_token, 1, request_id, said)
+            cost = Cost(missed.tokens, missed.tokens * gpu_seconds_per_token, 1, request_id, said)
             for ring in self._rings:
-                ring.add(cause, at, toll, self._limits.findings)
+                ring.add(cause, at, cost, self._limits.findings)
 
     def shown(
         self, selection: Selection, now: float, *, since: float, prompt_tokens: int, price: ComputePrice
     ) -> list[dict[str, object]]:
-        """The causes that cost most in a window, JSON-ready.
+        """The causes with the largest cost in a window, JSON-ready.
 
         Args:
-            selection: The window, and whose.
-            now: The time.
-            since: When counting began.
-            prompt_tokens: All of the selection.
-            price: What computing costs.
+            selection: Window and filters.
+            now: Unix seconds.
+            since: Start of the journal, Unix seconds.
+            prompt_tokens: Prompt tokens of the selection.
+            price: Price of GPU time.
         """
         rings = [each.ring for each in self._rings[selection.window.ring :]]
         covered_seconds = max(now - max(rings[0].first_start(now, selection.window.seconds), since), 0.0)
         totals: dict[CostKey, Cost] = {}
-        for bucket in fewest(rings, now, selection.window.seconds):
-            for cause, toll in bucket.items():
+        for bucket in covering_buckets(rings, now, selection.window.seconds):
+            for cause, cost in bucket.items():
                 if selection.takes(*cause.key):
-                    totals.setdefault(cause, Cost()).add(toll)
+                    totals.setdefault(cause, Cost()).add(cost)
         top = _PACKING.largest(totals.items(), _SHOWN)
         return [
-            _shown(cause, toll, covered_seconds, price) | {"share": share(toll.tokens, prompt_tokens)}
-            for cause, toll in top
+            _shown(cause, cost, covered_seconds, price) | {"share": share(cost.tokens, prompt_tokens)}
+            for cause, cost in top
         ]
 
 
 def _cause(key: StatsKey, missed: Attribution, difference: Difference | None) -> tuple[CostKey, str] | None:
-    """The cause of what was missed and what is said of it; None if nobody can do anything about it."""
+    """The cause of missed tokens and its description; None if it cannot be remedied."""
     reason = missed.reason
     if difference is not None and difference.reason is reason:
         path, line = difference.path, difference.line
@@ -200,11 +198,11 @@ def _cause(key: StatsKey, missed: Attribution, difference: Difference | None) ->
     return CostKey(key, reason, "", "", 0), (missed.note or REASONS[reason].meaning)[:_LONGEST_SAID]
 
 
-def _shown(cause: CostKey, toll: Cost, covered_seconds: float, price: ComputePrice) -> dict[str, object]:
+def _shown(cause: CostKey, cost: Cost, covered_seconds: float, price: ComputePrice) -> dict[str, object]:
     text = REASONS[cause.reason]
-    daily = per_day(toll.gpu_seconds, covered_seconds)
+    daily = per_day(cost.gpu_seconds, covered_seconds)
     return {
-        "sentence": f"{_subject(cause)} ({cause.key.source}) {costs(toll.gpu_seconds, covered_seconds, price)}.",
+        "sentence": f"{_subject(cause)} ({cause.key.source}) {costs(cost.gpu_seconds, covered_seconds, price)}.",
         "model": cause.key.model,
         "tenant": cause.key.tenant,
         "source": cause.key.source,
@@ -214,17 +212,17 @@ def _shown(cause: CostKey, toll: Cost, covered_seconds: float, price: ComputePri
         "detail": cause.detail,
         "path": cause.path,
         "line": cause.line,
-        "requests": toll.requests,
-        "tokens": toll.tokens,
+        "requests": cost.requests,
+        "tokens": cost.tokens,
         "covered_seconds": round(covered_seconds, 3),
-        "gpu_seconds": round(toll.gpu_seconds, 6),
+        "gpu_seconds": round(cost.gpu_seconds, 6),
         "gpu_seconds_per_day": None if daily is None else round(daily, 3),
-        "money": price.of(toll.gpu_seconds),
+        "money": price.of(cost.gpu_seconds),
         "money_per_day": None if daily is None else price.of(daily),
         "remedy": text.remedy,
-        "said": toll.said,
+        "said": cost.said,
         "advice": text.advice,
-        "example": toll.example,
+        "example": cost.example,
     }
 
 

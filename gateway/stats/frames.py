@@ -1,6 +1,6 @@
-"""Rows of figures, packed: only what is not zero, each number in as few bytes as it needs.
+"""Packed rows: only non-zero columns, each number in the smallest type that holds it.
 
-They are added up by array operations: one by one, the tens of thousands of rows of a window would take a second.
+Rows are added up by array operations: one by one, the tens of thousands of rows of a window would take a second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 from gateway.stats.columns import SECTIONS, WIDTH, Row
 from gateway.stats.label_limiter import StatsKey
 
-_AT_ONCE = 1 << 19
-"""Figures that are added up in one go: more would take much memory for a moment."""
+_BATCH_VALUES = 1 << 19
+"""Values added up per batch; bounds the temporary memory."""
 
 _Numbers = NDArray[np.int64]
 _Figures = NDArray[np.float64]
 
 
 class _Section(NamedTuple):
-    """The figures of some columns, one column after the other.
+    """The values of a section of columns, column by column.
 
     Attributes:
-        columns: Those that hold any.
-        counts: How many figures each holds.
-        places: Of each figure, the number of its row.
-        figures: They.
+        columns: Columns that hold any value.
+        counts: Number of values per column.
+        places: Row number of each value.
+        figures: The values.
     """
 
     columns: NDArray[np.uint16]
@@ -41,11 +41,11 @@ class PackedRows:
 
     Args:
         rows: The rows.
-        known: If these are the rows' keys, they are not kept a second time.
-        sections: How many sections are taken, from the first on.
+        known: Keys of another frame; the same object is shared if these rows have the same keys.
+        sections: Number of sections taken, from the first on.
 
     Attributes:
-        keys: Whose rows they are, in their order.
+        keys: The keys of the rows, in order.
     """
 
     __slots__ = ("_sections", "keys")
@@ -71,7 +71,7 @@ class PackedRows:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the figures."""
+        """Memory of the values."""
         return sum(part.nbytes for section in self._sections for part in section)
 
     def rows(self) -> dict[StatsKey, Row]:
@@ -84,12 +84,12 @@ class PackedRows:
         return rows
 
     def codes(self, section: int, groups: _Numbers, width: int) -> tuple[_Numbers, _Figures]:
-        """The figures of a section and where each belongs: the number of its group times ``width``, plus its column.
+        """The values of a section, and for each its index in the sums: group number times ``width``, plus its column.
 
         Args:
             section: Number of the section.
-            groups: Of each row, the number of its group; negative for a row that is left out.
-            width: Columns of a group.
+            groups: Group number of each row; negative to leave a row out.
+            width: Columns per group.
         """
         part = self._sections[section]
         of_figures = groups[part.places]
@@ -101,11 +101,11 @@ class PackedRows:
 
 
 class RowTable:
-    """Figures of frames, added up by group.
+    """Sums of packed rows by group.
 
     Args:
-        groups: How many groups.
-        sections: How many sections, from the first on.
+        groups: Number of groups.
+        sections: Number of sections, from the first on.
     """
 
     def __init__(self, groups: int, sections: int = len(SECTIONS)) -> None:
@@ -122,11 +122,11 @@ class RowTable:
             codes, figures = frame.codes(section, groups, self._width)
             self._waiting.append((codes, figures))
             self._count += codes.size
-        if self._count >= _AT_ONCE:
+        if self._count >= _BATCH_VALUES:
             self._add_up()
 
     def sums(self) -> _Figures:
-        """The sums: a row for each group, a figure for each column of the sections."""
+        """The sums, of shape (groups, columns)."""
         self._add_up()
         return self._sums.reshape(self._groups, self._width)
 
@@ -146,5 +146,5 @@ def _section(columns: NDArray[np.uint16], places: NDArray[Any], figures: _Figure
 
 
 def _smallest(least: float, most: float) -> np.dtype[Any]:
-    """The smallest type that holds whole numbers of a range."""
+    """The smallest integer type that holds a range."""
     return np.result_type(np.min_scalar_type(int(least)), np.min_scalar_type(int(most)))

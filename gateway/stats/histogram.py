@@ -1,4 +1,4 @@
-"""Durations counted by magnitude, so that percentiles of many of them take little memory and can be added up."""
+"""Histogram of durations with logarithmic bins: little memory, can be added up, gives percentiles."""
 
 from collections.abc import Iterator, Mapping
 from math import ceil, exp2, log2
@@ -6,13 +6,13 @@ from math import ceil, exp2, log2
 _PER_DOUBLING = 8
 _SMALLEST_SECONDS = 1e-4
 _LARGEST = 8 * 28
-"""Bins up to 2^28 times the smallest: seven hours."""
+"""Bins up to 2^28 times the smallest duration: seven hours."""
 
 BINS = _LARGEST + 1
-"""How many bins there are."""
+"""Number of bins."""
 
 Bins = Mapping[int, int]
-"""How many durations are in each bin. A bin is 9 % wide, so a percentile is right within 4.5 %."""
+"""Number of durations by bin. A bin is 9 % wide, so a percentile is accurate within 4.5 %."""
 
 
 def bin_of(seconds: float) -> int:
@@ -23,7 +23,7 @@ def bin_of(seconds: float) -> int:
 
 
 def percentiles(bins: Bins, shares: tuple[float, ...]) -> Iterator[float | None]:
-    """The durations, in seconds, below which the given shares of all are; None if there are none at all."""
+    """The percentiles at the given shares, in seconds; None without durations."""
     total = sum(bins.values())
     for share in shares:
         wanted, seen = share * total, 0

@@ -1,12 +1,12 @@
-"""The prefixes that many requests have in common, by how much they are asked for at present.
+"""Hot prefixes: the prefixes shared by many requests, ranked by their current use.
 
-How far a prompt was reused tells where it parts from all that came before it. Behind a shared prefix, prompts part at
-the same place again and again; the turns of a conversation each part at another one. So a place is followed once two
-requests parted there. Prefixes of prefixes are a tree: where two of them part from each other, there is a shared one,
-too. A request counts for every followed prefix that it begins with, whether that was cached or not.
+The reused length of a prompt shows where it diverges from all earlier prompts. After a shared prefix, prompts diverge
+at the same block again and again; the turns of a conversation diverge at a different block each. So a prefix is tracked
+once two requests diverged at its end. Tracked prefixes form a tree: where two of them diverge, their common prefix is
+tracked, too. A request counts for every tracked prefix of its prompt, cached or not.
 
-Counts decay, so that they tell of the last minutes. Memory is bounded: of too many prefixes those go that stand for the
-fewest tokens, and what they counted stays with the shorter ones they begin with.
+Counts decay exponentially, so they describe the last minutes. Memory is bounded: when there are too many prefixes,
+those that represent the fewest tokens are dropped; their requests remain counted in the shorter prefixes above them.
 """
 
 import heapq
@@ -19,27 +19,27 @@ from gateway.core.block_chain import BlockChain
 from gateway.core.ids import BlockHash
 from gateway.core.ports import PrefixUse
 
-_MOST_BLOCKS = 4096
-"""Longest prefix that is followed: 65,536 tokens in blocks of 16, kept in 32 KiB. Longer ones count for their parts."""
+_MAX_BLOCKS = 4096
+"""Longest tracked prefix: 65,536 tokens in blocks of 16, kept in 32 KiB. Longer prompts count for their prefixes."""
 
-_MOST_PLACES = 8192
-"""Places at which one request parted that are remembered, twice: seconds of them at a thousand requests a second."""
+_MAX_PLACES = 8192
+"""Divergence points held per generation: several seconds' worth at a thousand requests per second."""
 
-_FORGOTTEN_REQUESTS = 0.01
-"""What was asked for less than that is not shown: one request, not quite seven half-lives ago."""
+_MIN_REQUESTS = 0.01
+"""Prefixes with fewer (decayed) requests are not listed: one request decays to this in about seven half-lives."""
 
 
 @dataclass(frozen=True, slots=True)
 class HotPrefix:
-    """A prefix that several requests have in common.
+    """A prefix shared by several requests.
 
     Attributes:
         chain: Its blocks, all of them reusable.
         tokens: Its length.
-        requests: How many requests begin with it, older ones counted for less.
-        reused_tokens: How many of its tokens these did not have to compute, counted likewise.
-        last_used: Unix seconds of the last of them.
-        last_use: That request.
+        requests: Number of requests that begin with it, decayed by age.
+        reused_tokens: Hit tokens of these requests within the prefix, decayed by age.
+        last_used: Unix seconds of the last request.
+        last_use: The last request.
     """
 
     chain: BlockChain
@@ -51,33 +51,33 @@ class HotPrefix:
 
     @property
     def id(self) -> str:
-        """Its last block's hash: 16 hexadecimal digits."""
+        """Hash of its last block: 16 hexadecimal digits."""
         return f"{self.chain.hashes[-1]:016x}"
 
 
-class _Part:
-    """A followed prefix.
+class _Node:
+    """A tracked prefix.
 
     Attributes:
-        parent: The longest followed one it begins with.
+        parent: The longest tracked prefix of this one.
         hashes: Its whole chain.
         block_size: Tokens per block.
-        depth: Blocks.
-        children: Those of which this is the parent, by their first block behind it.
-        requests: As in ``HotPrefix``, as of ``used_at``.
-        reused_tokens: Likewise.
+        depth: Number of blocks.
+        children: Longer prefixes with this as parent, by their first block after it.
+        requests: As in ``HotPrefix``, at ``used_at``.
+        reused_tokens: As in ``HotPrefix``, at ``used_at``.
         used_at: Unix seconds of its last use.
         use: Its last use.
     """
 
     __slots__ = ("block_size", "children", "depth", "hashes", "parent", "requests", "reused_tokens", "use", "used_at")
 
-    def __init__(self, parent: "_Part | None", hashes: "array[int]", block_size: int, now: float) -> None:
+    def __init__(self, parent: "_Node | None", hashes: "array[int]", block_size: int, now: float) -> None:
         self.parent = parent
         self.hashes = hashes
         self.block_size = block_size
         self.depth = len(hashes)
-        self.children: dict[int, _Part] = {}
+        self.children: dict[int, _Node] = {}
         self.requests = 0.0
         self.reused_tokens = 0.0
         self.used_at = now
@@ -85,23 +85,23 @@ class _Part:
 
     @property
     def own_tokens(self) -> int:
-        """Tokens behind its parent's."""
+        """Tokens beyond those of its parent."""
         return (self.depth - (self.parent.depth if self.parent else 0)) * self.block_size
 
 
 class HotPrefixes:
-    """A ``PrefixUses`` that knows the hottest.
+    """A ``PrefixUses`` that ranks prefixes by use.
 
     Args:
-        most: Prefixes that are followed at a time.
-        half_life_seconds: After so long a request counts half.
+        most: Maximum number of tracked prefixes.
+        half_life_seconds: Half-life of counts.
     """
 
     def __init__(self, most: int = 256, half_life_seconds: float = 300.0) -> None:
         self.half_life_seconds = half_life_seconds
         self._most = most
-        self._root = _Part(None, array("Q"), 0, 0.0)
-        self._parts: dict[int, _Part] = {}
+        self._root = _Node(None, array("Q"), 0, 0.0)
+        self._nodes: dict[int, _Node] = {}
         # Two generations: when the young one is full it becomes the old one.
         self._young: set[int] = set()
         self._old: set[int] = set()
@@ -110,114 +110,120 @@ class HotPrefixes:
         """See ``PrefixUses``."""
         hashes, blocks = chain.hashes, len(chain.hashes)
         place = min(reused_tokens // chain.block_size, blocks)
-        if 0 < place <= _MOST_BLOCKS and hashes[place - 1] not in self._parts and self._again(hashes[place - 1]):
-            self._follow(hashes, place, chain.block_size, now)
-        part = self._root
-        while part.depth < blocks:
-            child = part.children.get(hashes[part.depth])
+        if (
+            0 < place <= _MAX_BLOCKS
+            and hashes[place - 1] not in self._nodes
+            and self._diverged_before(hashes[place - 1])
+        ):
+            self._track(hashes, place, chain.block_size, now)
+        node = self._root
+        while node.depth < blocks:
+            child = node.children.get(hashes[node.depth])
             if child is None or child.depth > blocks or child.hashes[-1] != hashes[child.depth - 1]:
                 return
-            part = child
-            if now > part.used_at:
-                left = 0.5 ** ((now - part.used_at) / self.half_life_seconds)
-                part.requests *= left
-                part.reused_tokens *= left
-                part.used_at = now
-            part.requests += 1
-            part.reused_tokens += min(reused_tokens, part.depth * chain.block_size)
-            part.use = use
+            node = child
+            if now > node.used_at:
+                left = 0.5 ** ((now - node.used_at) / self.half_life_seconds)
+                node.requests *= left
+                node.reused_tokens *= left
+                node.used_at = now
+            node.requests += 1
+            node.reused_tokens += min(reused_tokens, node.depth * chain.block_size)
+            node.use = use
 
     def hottest(self, model: str, limit: int, now: float) -> list[HotPrefix]:
-        """The prefixes that stand for most prompt tokens: requests times the tokens behind the next shorter one.
+        """The prefixes that represent most prompt tokens: requests times the tokens beyond the next shorter prefix.
 
         Args:
-            model: Only its prefixes; empty for those of all models.
-            limit: How many at most.
+            model: Only prefixes of this model; empty for all models.
+            limit: Maximum number.
             now: Unix seconds.
         """
         wanted = [
-            part
-            for part in self._parts.values()
-            if (not model or part.use.model == model) and self._requests(part, now) >= _FORGOTTEN_REQUESTS
+            node
+            for node in self._nodes.values()
+            if (not model or node.use.model == model) and self._requests(node, now) >= _MIN_REQUESTS
         ]
-        return [self._shown(part, now) for part in heapq.nlargest(limit, wanted, key=lambda p: self._heat(p, now))]
+        return [self._shown(node, now) for node in heapq.nlargest(limit, wanted, key=lambda p: self._heat(p, now))]
 
-    def _again(self, place: int) -> bool:
-        """Whether a request parted at a place before, as far as that is remembered; else one did from now on."""
+    def _diverged_before(self, place: int) -> bool:
+        """Whether a request diverged at this block before; records that one did."""
         if place in self._young or place in self._old:
             return True
-        if len(self._young) >= _MOST_PLACES:
+        if len(self._young) >= _MAX_PLACES:
             self._old, self._young = self._young, set()
         self._young.add(place)
         return False
 
-    def _follow(self, hashes: Sequence[BlockHash], depth: int, block_size: int, now: float) -> None:
-        """Follow a prefix from now on, and the one at which it parts from another that is followed."""
-        if len(self._parts) > self._most - 2:
+    def _track(self, hashes: Sequence[BlockHash], depth: int, block_size: int, now: float) -> None:
+        """Track a prefix, and its common prefix with another tracked one if they diverge."""
+        if len(self._nodes) > self._most - 2:
             self._prune(now)
         parent = self._root
         while parent.depth < depth and (child := parent.children.get(hashes[parent.depth])) is not None:
             common = _common(child.hashes, hashes, parent.depth + 1, min(child.depth, depth))
             parent = child if common == child.depth else self._split(child, common)
         if parent.depth < depth:
-            self._put(_Part(parent, array("Q", hashes[:depth]), block_size, now))
+            self._put(_Node(parent, array("Q", hashes[:depth]), block_size, now))
 
-    def _split(self, part: _Part, depth: int) -> _Part:
-        """Put a prefix of ``depth`` blocks between a part and its parent; returns it."""
-        upper = _Part(part.parent, part.hashes[:depth], part.block_size, part.used_at)
-        upper.requests = part.requests
-        upper.reused_tokens = min(part.reused_tokens, part.requests * depth * part.block_size)
-        upper.use = part.use
+    def _split(self, node: _Node, depth: int) -> _Node:
+        """Insert a prefix of ``depth`` blocks between a node and its parent; returns it."""
+        upper = _Node(node.parent, node.hashes[:depth], node.block_size, node.used_at)
+        upper.requests = node.requests
+        upper.reused_tokens = min(node.reused_tokens, node.requests * depth * node.block_size)
+        upper.use = node.use
         self._put(upper)
-        upper.children[part.hashes[depth]] = part
-        part.parent = upper
+        upper.children[node.hashes[depth]] = node
+        node.parent = upper
         return upper
 
-    def _put(self, part: _Part) -> None:
-        assert part.parent is not None
-        part.parent.children[part.hashes[part.parent.depth]] = part
-        self._parts[part.hashes[-1]] = part
+    def _put(self, node: _Node) -> None:
+        assert node.parent is not None
+        node.parent.children[node.hashes[node.parent.depth]] = node
+        self._nodes[node.hashes[-1]] = node
 
     def _prune(self, now: float) -> None:
-        """Let go of the quarter that stands for the fewest tokens; all at once, because finding them takes a look at
-        each. One at which several others part has to stay."""
-        loose = [part for part in self._parts.values() if len(part.children) < 2]
-        for part in heapq.nsmallest(max(self._most // 4, 2), loose, key=lambda p: self._heat(p, now)):
-            parent = part.parent
+        """Drop the quarter of the prefixes that represents the fewest tokens, in one go because ranking reads them all.
+
+        A node with several children stays.
+        """
+        loose = [node for node in self._nodes.values() if len(node.children) < 2]
+        for node in heapq.nsmallest(max(self._most // 4, 2), loose, key=lambda p: self._heat(p, now)):
+            parent = node.parent
             assert parent is not None
-            del self._parts[part.hashes[-1]]
-            place = part.hashes[parent.depth]
+            del self._nodes[node.hashes[-1]]
+            place = node.hashes[parent.depth]
             del parent.children[place]
-            for child in part.children.values():
+            for child in node.children.values():
                 child.parent = parent
                 parent.children[place] = child
 
-    def _requests(self, part: _Part, now: float) -> float:
-        return part.requests * self._left(part, now)
+    def _requests(self, node: _Node, now: float) -> float:
+        return node.requests * self._decay(node, now)
 
-    def _heat(self, part: _Part, now: float) -> float:
-        """Prompt tokens that a part stands for, those of its parent not counted."""
-        return self._requests(part, now) * part.own_tokens
+    def _heat(self, node: _Node, now: float) -> float:
+        """Prompt tokens that a node represents, beyond those of its parent."""
+        return self._requests(node, now) * node.own_tokens
 
-    def _left(self, part: _Part, now: float) -> float:
-        """What is left of a part's counts at ``now``."""
-        return float(0.5 ** (max(now - part.used_at, 0.0) / self.half_life_seconds))
+    def _decay(self, node: _Node, now: float) -> float:
+        """The factor by which a node's counts have decayed at ``now``."""
+        return float(0.5 ** (max(now - node.used_at, 0.0) / self.half_life_seconds))
 
-    def _shown(self, part: _Part, now: float) -> HotPrefix:
-        tokens = part.depth * part.block_size
-        hashes = [BlockHash(each) for each in part.hashes]
+    def _shown(self, node: _Node, now: float) -> HotPrefix:
+        tokens = node.depth * node.block_size
+        hashes = [BlockHash(each) for each in node.hashes]
         return HotPrefix(
-            # One token more: the last of a prompt is never reused, and this is not the end of one.
-            chain=BlockChain(hashes, part.block_size, tokens + 1),
+            # One token more: the last token of a prompt is never reused, and this is not the end of a prompt.
+            chain=BlockChain(hashes, node.block_size, tokens + 1),
             tokens=tokens,
-            requests=self._requests(part, now),
-            reused_tokens=part.reused_tokens * self._left(part, now),
-            last_used=part.used_at,
-            last_use=part.use,
+            requests=self._requests(node, now),
+            reused_tokens=node.reused_tokens * self._decay(node, now),
+            last_used=node.used_at,
+            last_use=node.use,
         )
 
 
-def _common(followed: "array[int]", hashes: Sequence[BlockHash], known: int, limit: int) -> int:
-    """How many blocks a followed prefix and a chain have in common, of the first ``limit``; ``known`` are."""
-    # Agreement is a prefix property, so the boundary can be found by bisection.
-    return bisect_left(range(limit), True, lo=known, key=lambda i: followed[i] != hashes[i])
+def _common(tracked: "array[int]", hashes: Sequence[BlockHash], known: int, limit: int) -> int:
+    """Number of blocks a tracked prefix and a chain have in common, of the first ``limit``; at least ``known``."""
+    # Chained hashes agree up to one boundary, which bisection finds.
+    return bisect_left(range(limit), True, lo=known, key=lambda i: tracked[i] != hashes[i])

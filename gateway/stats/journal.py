@@ -1,7 +1,4 @@
-"""The journal: takes what was explained, and answers what the admin port is asked.
-
-One line for each of the last requests, JSON-ready.
-"""
+"""The journal: takes explained requests, and answers the queries of the admin API."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -12,13 +9,11 @@ import orjson
 from gateway.core.errors import NotFound
 from gateway.core.explanation import Explanation, RequestRecord
 from gateway.stats.counters import Counters
-from gateway.stats.detail import request_shown
-from gateway.stats.difference_tokens import tokens_shown
+from gateway.stats.detail import EVIDENCE, iso_time, request_shown, tokens_shown
 from gateway.stats.entries import RequestEntries, RequestEntry
 from gateway.stats.findings import TopCauses
 from gateway.stats.label_limiter import LabelLimiter
-from gateway.stats.peer_totals import PeerTotals, tell_figures
-from gateway.stats.phrases import EVIDENCE, iso_time
+from gateway.stats.peer_totals import PeerTotals, encode_totals
 from gateway.stats.query_arguments import (
     PARTS,
     read_gateways,
@@ -28,18 +23,18 @@ from gateway.stats.query_arguments import (
     read_reason,
     read_selection,
 )
-from gateway.stats.row import row_left_out, row_of
 from gateway.stats.series import series_shown
 from gateway.stats.stats_limits import ComputePrice, StatsLimits
 from gateway.stats.suggestions import Suggestions
 from gateway.stats.summary import summary_shown
+from gateway.stats.totals import row_of, row_of_skipped
 
 
 def requests_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[str, object]:
-    """Those that pass the filters, newest first.
+    """The requests that match the filters, newest first, JSON-ready.
 
     Raises:
-        BadRequest: A filter's value is not possible.
+        BadRequest: A filter has an invalid value.
     """
     limit = read_limit(given)
     found = entries.newest(
@@ -85,12 +80,12 @@ _NO_PRICE = ComputePrice()
 
 
 class FamiliesShown(Protocol):
-    """Tells how the clients of one application differ in what they send."""
+    """Lists how the client families of one application differ in what they send."""
 
     def __call__(
         self, now: float, model: str | None = None, tenant: str | None = None
     ) -> Sequence[Mapping[str, object]]:
-        """One JSON-ready object for each two client families that differ."""
+        """One JSON-ready object for each pair of client families that differ."""
         ...
 
 
@@ -103,14 +98,14 @@ def _no_families(
 
 
 class Stats:
-    """Everything that was explained, as far as it is kept. All times are Unix seconds.
+    """Sums and details of explained requests. All times are Unix seconds.
 
     Args:
-        since: When it begins.
-        limits: How much is kept.
-        price: What computing costs.
-        families: Tells how client families differ.
-        name: Stands for this process among those of other gateways.
+        since: Start of the journal.
+        limits: Bounds of its memory.
+        price: Price of GPU time.
+        families: Lists how client families differ.
+        name: Random id of this process among those of other gateways.
     """
 
     def __init__(
@@ -133,7 +128,7 @@ class Stats:
         self._entries = RequestEntries(limits)
 
     def configure(self, limits: StatsLimits, price: ComputePrice, now: float) -> None:
-        """Go by other limits and another price from now on."""
+        """Apply other limits and another price."""
         self._price = price
         self._keys.configure(limits)
         self._findings.configure(limits)
@@ -141,12 +136,12 @@ class Stats:
         self._entries.configure(limits, now)
 
     def add(self, finished: RequestRecord, explanation: Explanation, gpus: float) -> None:
-        """Take one request. One that was sent to fill a cache is left out.
+        """Add one request. Warm-up requests are skipped.
 
         Args:
             finished: The request.
             explanation: Where its tokens went.
-            gpus: GPUs of a replica.
+            gpus: GPUs per replica.
         """
         if finished.warming:
             return
@@ -157,7 +152,7 @@ class Stats:
         self._suggestions.add(key, finished.at, explanation)
         self._entries.add(finished, explanation, gpus)
 
-    def add_left_out(
+    def add_skipped(
         self,
         *,
         at: float,
@@ -172,43 +167,42 @@ class Stats:
         prefill_seconds: float,
         gpus: float,
     ) -> None:
-        """Take the sums of requests of which nothing else is known. They count as skipped, and what they missed as not
-        classified.
+        """Add the sums of requests that were not explained. They count as skipped, their missed tokens as unclassified.
 
         Args:
-            at: When the last of them was over.
-            model: As in ``RequestRecord``, for all of them.
-            tenant: Likewise.
-            source: Likewise.
-            template: As ``RequestRecord.where.template``, likewise.
-            requests: How many.
-            prompt_tokens: Of all.
-            hits: Of those, how many were not computed again.
-            hits_confirmed: Whether engines reported that.
-            prefill_seconds: What all prompt tokens would take, none of them reused.
-            gpus: GPUs of a replica.
+            at: When the last of them ended.
+            model: As in ``RequestRecord``, the same for all of them.
+            tenant: As in ``RequestRecord``.
+            source: As in ``RequestRecord``.
+            template: As ``RequestRecord.where.template``.
+            requests: Number of requests.
+            prompt_tokens: Their prompt tokens.
+            hits: Their hit tokens.
+            hits_confirmed: Whether engines reported these hits.
+            prefill_seconds: Prefill seconds of all prompt tokens, without any hit.
+            gpus: GPUs per replica.
         """
         key = self._keys.key(model, tenant, source, template, at)
         per_token = prefill_seconds / prompt_tokens if prompt_tokens else 0.0
-        row = row_left_out(requests, prompt_tokens, hits, per_token, gpus=gpus, confirmed=hits_confirmed)
+        row = row_of_skipped(requests, prompt_tokens, hits, per_token, gpus=gpus, confirmed=hits_confirmed)
         self._counts.add(key, at, row)
 
     def answer(
         self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None = ()
     ) -> bytes:
-        """The answer to a question of the admin port, JSON. Arguments that are empty count as left out.
+        """Answers a query of the admin API, as JSON. Empty arguments count as missing.
 
         Args:
-            question: ``summary``, ``reasons``, ``requests`` or ``request``; or ``tokens``, whose answer is not to be
-                shown as it is: token ids are as good as text; or ``figures``, whose answer is for ``others`` elsewhere,
-                and no JSON.
+            question: ``summary``, ``reasons``, ``requests`` or ``request``; ``tokens``, whose answer must be masked
+                before it is shown, because token ids reveal the text; or ``figures``, whose answer is binary, for
+                ``others`` of another gateway.
             arguments: As in ``ExplainDesk.ask``.
-            now: The time.
-            others: What the journals of other gateways answered to ``figures``; None if it cannot be had.
+            now: Unix seconds.
+            others: Answers of the journals of other gateways to ``figures``; None if they are unavailable.
 
         Raises:
-            BadRequest: A parameter is not known, or its value is not possible.
-            NotFound: There is no such request, or no such question.
+            BadRequest: A parameter is unknown, or its value is invalid.
+            NotFound: There is no such request or query.
         """
         self._entries.expire(now)
         match question:
@@ -224,7 +218,7 @@ class Stats:
             case "tokens":
                 return orjson.dumps(tokens_shown(self._entries.get(read_names(arguments, ("id",)).get("id", ""))))
             case "figures":
-                return tell_figures(self._counts, now, teller=self._name, since=self._since)
+                return encode_totals(self._counts, now, sender=self._name, since=self._since)
         raise NotFound(f"There is no question {question[:_SHOWN_CHARS]!r}.", code="unknown_question")
 
     def _summary(self, given: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> dict[str, object]:
@@ -255,8 +249,8 @@ class Stats:
         entry = self._entries.get(request_id)
         if entry is None:
             raise NotFound(
-                f"There is no request {request_id[:_SHOWN_CHARS]!r}: only the last ones are kept, and a request stands "
-                "here a moment after it was answered. GET /admin/api/requests lists them.",
+                f"There is no request {request_id[:_SHOWN_CHARS]!r}: only the last ones are kept, and a request "
+                "appears here a moment after its answer. GET /admin/api/requests lists them.",
                 code="unknown_request",
             )
         return orjson.dumps(request_shown(entry, self._price), option=orjson.OPT_INDENT_2)

@@ -1,11 +1,11 @@
-"""Whose figures are counted apart: bounded, because clients choose their source, and proxies may name tenants."""
+"""Bounds the label sets of totals: clients choose their source, and proxies may name tenants."""
 
 from typing import NamedTuple
 
 from gateway.stats.stats_limits import StatsLimits
 
 OTHER = "(other)"
-"""Stands for every source, tenant or template version beyond the bound."""
+"""Replaces every source, tenant, template version or model beyond the bound."""
 
 _UNUSED_SECONDS = 3600.0
 _REPLACED_SECONDS = 60.0
@@ -24,14 +24,14 @@ class StatsKey(NamedTuple):
 class LabelLimiter:
     """Gives every request the key it is counted under.
 
-    A key stays as long as it is used at least once an hour, so whoever was there first is not pushed out by a flood of
-    new names. Beyond the bounds sources are folded first, then tenants, then template versions, then models: clients
-    choose the first, while versions and models are the operator's, and few. A new version of the template would double
-    the keys for an hour; so where the bound is reached, a key gives way to its successor once it was not used for a
-    minute. Versions that serve side by side count as keys of their own.
+    A key stays while it is used at least once an hour, so a flood of new names does not evict existing keys. Beyond the
+    bounds, sources are replaced by ``OTHER`` first, then tenants, then template versions, then models: clients choose
+    the first, while versions and models are the operator's, and few. A new template version would double the keys for
+    an hour; so at the bound it evicts a key of an older version that was not used for a minute. Versions in use at the
+    same time have keys of their own.
 
     Args:
-        limits: The bounds. With what is folded there are at most twice as many keys.
+        limits: The bounds. Including keys with ``OTHER`` there are at most twice as many.
     """
 
     def __init__(self, limits: StatsLimits) -> None:
@@ -40,11 +40,11 @@ class LabelLimiter:
         self._cleaned_at = 0.0
 
     def configure(self, limits: StatsLimits) -> None:
-        """Go by other bounds from now on."""
+        """Apply other bounds."""
         self._limits = limits
 
     def key(self, model: str, tenant: str, source: str, template: str, at: float) -> StatsKey:
-        """The key of a request that was over at ``at``."""
+        """The key of a request that ended at ``at``."""
         wanted = StatsKey(model, tenant, source, template)
         if wanted in self._used:
             self._used[wanted] = at
@@ -54,7 +54,7 @@ class LabelLimiter:
             self._used = {key: used for key, used in self._used.items() if abs(at - used) < _UNUSED_SECONDS}
         bound = self._limits.keys
         if len(self._used) >= bound:
-            self._give_way(wanted, at)
+            self._evict_predecessor(wanted, at)
         if len(self._used) < bound and self._sources(wanted) < self._limits.sources:
             chosen = wanted
         else:
@@ -64,18 +64,18 @@ class LabelLimiter:
                 (StatsKey(model, OTHER, OTHER, OTHER), 2 * bound - 1),
             )
             chosen = next(
-                (key for key, most in folded if key in self._used or len(self._used) < most),
+                (key for key, limit in folded if key in self._used or len(self._used) < limit),
                 StatsKey(OTHER, OTHER, OTHER, OTHER),
             )
         self._used[chosen] = at
         return chosen
 
-    def _give_way(self, wanted: StatsKey, at: float) -> None:
+    def _evict_predecessor(self, wanted: StatsKey, at: float) -> None:
         for key, used in self._used.items():
             if key[:3] == wanted[:3] and at - used >= _REPLACED_SECONDS:
                 del self._used[key]
                 return
 
     def _sources(self, wanted: StatsKey) -> int:
-        """Sources of the same tenant, model and template version."""
+        """Number of sources of the same tenant, model and template version."""
         return sum(key[:2] == wanted[:2] and key.template == wanted.template for key in self._used)

@@ -1,4 +1,4 @@
-"""What other gateways have counted: the sums of a journal as they are told, and as another one adds them to its own."""
+"""Totals exchanged between gateways: encodes the sums of a journal, and decodes those of others to add them up."""
 
 import zlib
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from gateway.stats.query_arguments import Selection
 from gateway.stats.time_buckets import WINDOWS
 
 _LAYOUT = zlib.crc32(repr((columns.REASONS, columns.RUNGS, columns.RULES, columns.SECTIONS)).encode())
-"""Stands for what the columns mean: gateways of another release may have others."""
+"""Checksum of the columns' meaning: gateways of another release may have other columns."""
 
 _QUICK = 1
 _PLACES = np.dtype("<u4")
 _FIGURES = np.dtype("<f8")
 
 
-class _TotalsMessage(msgspec.Struct, frozen=True, array_like=True):
-    """The sums of a window, of which only those are told that are not zero.
+class _WindowTotals(msgspec.Struct, frozen=True, array_like=True):
+    """The non-zero sums of a window.
 
     Attributes:
-        keys: Whose sums they are.
-        places: Of each figure, the number of its key times the number of columns, plus its column.
-        figures: They.
+        keys: The keys.
+        places: Index of each value: number of its key times the number of columns, plus its column.
+        figures: The values.
     """
 
     keys: list[StatsKey]
@@ -34,88 +34,88 @@ class _TotalsMessage(msgspec.Struct, frozen=True, array_like=True):
     figures: bytes
 
 
-class TotalsPublisher(msgspec.Struct, frozen=True, array_like=True):
-    """What one journal tells.
+class TotalsMessage(msgspec.Struct, frozen=True, array_like=True):
+    """The totals of one journal, as another gateway reads them.
 
     Attributes:
-        teller: Stands for the process whose journal it is.
-        layout: Stands for what its columns mean.
-        since: When it began.
-        windows: Its sums, by the name of the window.
+        sender: Random id of the process that keeps the journal.
+        layout: Checksum of its columns.
+        since: Start of the journal, Unix seconds.
+        windows: Its sums, by name of the window.
     """
 
-    teller: bytes
+    sender: bytes
     layout: int
     since: float
-    windows: dict[str, _TotalsMessage]
+    windows: dict[str, _WindowTotals]
 
     def sums(self, selection: Selection) -> SelectionTotals:
-        """What it has of a selection."""
-        told = self.windows[selection.window.name]
-        figures = np.zeros(len(told.keys) * columns.WIDTH)
-        figures[np.frombuffer(told.places, _PLACES)] = np.frombuffer(told.figures, _FIGURES)
-        taken = [number for number, key in enumerate(told.keys) if selection.takes(*key)]
-        return SelectionTotals([told.keys[number] for number in taken], figures.reshape(-1, columns.WIDTH)[taken])
+        """Its sums of a selection."""
+        window = self.windows[selection.window.name]
+        figures = np.zeros(len(window.keys) * columns.WIDTH)
+        figures[np.frombuffer(window.places, _PLACES)] = np.frombuffer(window.figures, _FIGURES)
+        taken = [number for number, key in enumerate(window.keys) if selection.takes(*key)]
+        return SelectionTotals([window.keys[number] for number in taken], figures.reshape(-1, columns.WIDTH)[taken])
 
 
-_decoder = msgspec.msgpack.Decoder(TotalsPublisher)
+_decoder = msgspec.msgpack.Decoder(TotalsMessage)
 
 
-def tell_figures(counts: Counters, now: float, *, teller: bytes, since: float) -> bytes:
-    """What a journal has counted, for other gateways.
+def encode_totals(counts: Counters, now: float, *, sender: bytes, since: float) -> bytes:
+    """Encodes the totals of a journal for other gateways.
 
     Args:
-        counts: What it has counted.
-        now: The time.
-        teller: Stands for this process.
-        since: When the journal began.
+        counts: The counters.
+        now: Unix seconds.
+        sender: Random id of this process.
+        since: Start of the journal, Unix seconds.
     """
-    windows = {name: _told(counts.sums(Selection(window), now)) for name, window in WINDOWS.items()}
-    return zlib.compress(msgspec.msgpack.encode(TotalsPublisher(teller, _LAYOUT, since, windows)), _QUICK)
+    windows = {name: _window_totals(counts.sums(Selection(window), now)) for name, window in WINDOWS.items()}
+    return zlib.compress(msgspec.msgpack.encode(TotalsMessage(sender, _LAYOUT, since, windows)), _QUICK)
 
 
 class PeerTotals:
-    """What other gateways have counted.
+    """The totals of other gateways.
 
     Args:
-        told: What ``tell_figures`` gave there; None: it cannot be had.
-        teller: Stands for this process: what it told itself is left out.
+        encoded: Their results of ``encode_totals``; None if they are unavailable.
+        sender: Random id of this process, whose own totals are skipped.
     """
 
-    def __init__(self, told: Sequence[bytes] | None, teller: bytes) -> None:
-        self._missing = told is None
-        self._figures: list[TotalsPublisher] = []
-        for data in told or ():
-            figures = _read(data)
-            if figures is None:
+    def __init__(self, encoded: Sequence[bytes] | None, sender: bytes) -> None:
+        self._missing = encoded is None
+        self._totals: list[TotalsMessage] = []
+        for data in encoded or ():
+            totals = _decode(data)
+            if totals is None:
                 self._missing = True
-            elif figures.teller != teller:
-                self._figures.append(figures)
+            elif totals.sender != sender:
+                self._totals.append(totals)
 
     @property
     def since(self) -> float | None:
-        """When the first of them began to count; None if there are none."""
-        return min((figures.since for figures in self._figures), default=None)
+        """Start of the oldest of their journals; None without other gateways."""
+        return min((totals.since for totals in self._totals), default=None)
 
     @property
     def shown(self) -> dict[str, object]:
-        """How many gateways are in the figures, JSON-ready."""
-        return {"counted": 1 + len(self._figures), "missing": self._missing}
+        """Number of gateways included, and whether any is missing, JSON-ready."""
+        return {"counted": 1 + len(self._totals), "missing": self._missing}
 
     def sums(self, selection: Selection) -> list[SelectionTotals]:
-        """What each has of a selection."""
-        return [figures.sums(selection) for figures in self._figures]
+        """The sums of a selection, for each gateway."""
+        return [totals.sums(selection) for totals in self._totals]
 
 
-def _told(sums: SelectionTotals) -> _TotalsMessage:
+def _window_totals(sums: SelectionTotals) -> _WindowTotals:
     figures = sums.figures.reshape(-1)
     places = np.flatnonzero(figures)
-    return _TotalsMessage(list(sums.keys), places.astype(_PLACES).tobytes(), figures[places].astype(_FIGURES).tobytes())
+    return _WindowTotals(list(sums.keys), places.astype(_PLACES).tobytes(), figures[places].astype(_FIGURES).tobytes())
 
 
-def _read(data: bytes) -> TotalsPublisher | None:
+def _decode(data: bytes) -> TotalsMessage | None:
     try:
-        figures = _decoder.decode(zlib.decompress(data))
+        totals = _decoder.decode(zlib.decompress(data))
     except (zlib.error, msgspec.MsgspecError):
         return None
-    return figures if figures.layout == _LAYOUT else None
+    return totals if totals.layout == _LAYOUT else None

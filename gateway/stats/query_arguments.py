@@ -1,4 +1,4 @@
-"""What is asked for: the query's parameters, read strictly."""
+"""Query parameters of the journal, validated strictly."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ DEFAULT_LIMIT = 100
 LARGEST_LIMIT = 1000
 
 Part = Literal["model", "tenant", "source", "template"]
-"""What figures can be told apart by, and requests chosen by."""
+"""Labels that totals can be grouped by and requests filtered by."""
 PARTS: tuple[Part, ...] = get_args(Part)
 
 _SHOWN_CHARS = 200
@@ -20,7 +20,7 @@ _SHOWN_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A window, and whose requests. None means any.
+    """A window and filters. A filter of None matches any value.
 
     Attributes:
         window: The window.
@@ -37,7 +37,7 @@ class Selection:
     template: str | None = None
 
     def takes(self, model: str, tenant: str, source: str, template: str) -> bool:
-        """Whether it is about such a request."""
+        """Whether requests with these labels match."""
         return (
             self.model in (None, model)
             and self.tenant in (None, tenant)
@@ -52,10 +52,10 @@ class Selection:
 
 
 def read_names(arguments: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
-    """The parameters that are given and not empty.
+    """The non-empty parameters.
 
     Raises:
-        BadRequest: One of them is not known.
+        BadRequest: A parameter is unknown.
     """
     for name in arguments:
         if name not in known:
@@ -86,10 +86,10 @@ def read_selection(given: Mapping[str, str]) -> Selection:
 
 
 def read_part(given: Mapping[str, str]) -> Part | None:
-    """What a series is told apart by; None for nothing.
+    """The label to group a series by; None for no groups.
 
     Raises:
-        BadRequest: It cannot be told apart by that.
+        BadRequest: There is no such label.
     """
     name = given.get("by")
     found = next((part for part in PARTS if part == name), None)
@@ -120,10 +120,10 @@ def read_reason(given: Mapping[str, str]) -> Reason | None:
 
 
 def read_gateways(given: Mapping[str, str]) -> bool:
-    """Whether the figures of all gateways are asked for.
+    """Whether the totals of all gateways are requested.
 
     Raises:
-        BadRequest: It is something else.
+        BadRequest: The value is not ``all``.
     """
     value = given.get("gateways")
     if value not in (None, "all"):
@@ -132,7 +132,7 @@ def read_gateways(given: Mapping[str, str]) -> bool:
 
 
 def read_limit(given: Mapping[str, str]) -> int:
-    """How many are shown at most.
+    """Maximum number of requests listed.
 
     Raises:
         BadRequest: It is no number, or out of range.

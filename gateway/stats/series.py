@@ -1,20 +1,20 @@
-"""Where prompt tokens went, step by step, JSON-ready."""
+"""Series: hits and missed tokens by reason in each time bucket of a window, JSON-ready."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.core.reasons import Reason
+from gateway.core.reasons import REASONS as REASON_TEXTS
+from gateway.core.reasons import RUNGS, Reason, Rung
 from gateway.stats.columns import CONFIRMED, MISSED, PREDICTED, PROMPT_TOKENS, REASONS, SERIES
 from gateway.stats.counters import Counters
 from gateway.stats.label_limiter import OTHER, StatsKey
 from gateway.stats.query_arguments import Part, Selection
-from gateway.stats.reason_catalog import catalog, rungs
 from gateway.stats.totals import Totals
 
 _GROUPS = 7
-"""Told apart; what misses less is told together."""
+"""Maximum number of groups of their own; those with fewer missed tokens are summed as ``(other)``."""
 
 _NOTHING = Totals([0] * SERIES)
 
@@ -25,12 +25,12 @@ def series_shown(
     """The series of a selection.
 
     Args:
-        counts: What was counted.
-        selection: The window, and whose.
-        now: The time.
-        since: When the journal began.
-        only: The reason that is looked at; None for all.
-        by: What it is told apart by; None for nothing.
+        counts: The counters.
+        selection: Window and filters.
+        now: Unix seconds.
+        since: Start of the journal, Unix seconds.
+        only: The only reason shown; None for all.
+        by: The label to group by; None for no groups.
     """
     step, first = counts.step(selection), counts.first_start(selection, now)
     groups = [] if by is None else _largest(counts, selection, now, by, only)
@@ -48,11 +48,11 @@ def series_shown(
         apart = dict(zip(starts, _apart(figures, groups, only), strict=True))
         for start, bucket in buckets.items():
             bucket["groups"] = apart.get(start, nothing)
-    told_apart: dict[str, object] = {} if by is None else {"by": by, "groups": groups}
+    grouping: dict[str, object] = {} if by is None else {"by": by, "groups": groups}
     return {
         **selection.shown,
         "reason": only,
-        **told_apart,
+        **grouping,
         "step_seconds": step,
         "covered_seconds": round(max(now - max(first, since), 0.0), 3),
         "buckets": [buckets[start] for start in sorted(buckets)],
@@ -62,14 +62,14 @@ def series_shown(
 
 
 def _largest(counts: Counters, selection: Selection, now: float, by: Part, only: Reason | None) -> list[str]:
-    """The names that miss most, and ``OTHER`` if there are more."""
+    """The names with the most missed tokens, and ``OTHER`` if there are more."""
     missed = {name: _missed(cell, only) for name, cell in counts.sums(selection, now, sections=1).by(by).items()}
     ranked = sorted(missed.keys() - {OTHER}, key=lambda name: (-missed[name], name))
     return ranked[:_GROUPS] + ([OTHER] if len(missed) > len(ranked[:_GROUPS]) else [])
 
 
 def _name_of(by: Part | None, names: Sequence[str]) -> Callable[[StatsKey], str]:
-    """What a key is told under: its own name, or with all others the last one."""
+    """Maps a key to its group: its own name, or the last group for all others."""
     last, apart = names[-1], frozenset(names)
     return lambda key: name if by is not None and (name := getattr(key, by)) in apart else last
 
@@ -85,7 +85,7 @@ def _bucket(start: int, cell: Totals, only: Reason | None) -> dict[str, object]:
 
 
 def _apart(figures: NDArray[np.float64], groups: Sequence[str], only: Reason | None) -> Iterator[dict[str, object]]:
-    """For every bucket, what each group sent, reused and missed."""
+    """For each bucket, prompt tokens, hits and missed tokens of each group."""
     prompt_tokens = figures[..., PROMPT_TOKENS]
     hits = figures[..., CONFIRMED] + figures[..., PREDICTED]
     missed = prompt_tokens - hits if only is None else figures[..., MISSED + REASONS.index(only)]
@@ -100,3 +100,24 @@ def _group(prompt_tokens: int, hits: int, missed: int) -> Mapping[str, int]:
 
 def _missed(cell: Totals, only: Reason | None) -> int:
     return cell.prompt_tokens - cell.hits if only is None else cell.tokens_of(only)
+
+
+def catalog() -> list[dict[str, object]]:
+    """Every reason, in the order of the ladder."""
+    return [
+        {
+            "code": reason,
+            "title": text.title,
+            "meaning": text.meaning,
+            "advice": text.advice,
+            "rung": text.rung,
+            "remedy": text.remedy,
+            "rules": text.rules,
+        }
+        for reason, text in REASON_TEXTS.items()
+    ]
+
+
+def rungs() -> list[dict[str, object]]:
+    """Every rung, in the order of the ladder."""
+    return [{"rung": rung, "title": RUNGS[rung].title, "meaning": RUNGS[rung].meaning} for rung in Rung]

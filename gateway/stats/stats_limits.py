@@ -1,21 +1,21 @@
-"""How much the journal keeps, and what a GPU costs."""
+"""Bounds of the journal, and the price of a GPU."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class StatsLimits:
-    """Bounds of what is kept.
+    """Bounds of the journal.
 
     Attributes:
-        requests: Requests whose details are kept.
-        ttl_seconds: For how long.
-        request_bytes: How much memory those details may take, all together.
-        keys: Combinations of model, tenant, source and template version that are counted apart; what comes beyond is
-            ``(other)``.
-        sources: Of those, how many sources of one tenant, model and template version.
-        findings: Findings told apart in one stretch of time.
-        suggestions: Likewise suggestions.
+        requests: Maximum number of requests kept in detail.
+        ttl_seconds: How long their details are kept.
+        request_bytes: Maximum memory of these details, all together.
+        keys: Maximum number of label sets (model, tenant, source, template version) with sums of their own; further
+            ones are counted as ``(other)``.
+        sources: Maximum number of sources per tenant, model and template version.
+        findings: Maximum number of findings per time bucket.
+        suggestions: Maximum number of suggestions per time bucket.
     """
 
     requests: int = 5000
@@ -29,16 +29,16 @@ class StatsLimits:
 
 @dataclass(frozen=True, slots=True)
 class ComputePrice:
-    """What computing costs.
+    """Price of GPU time.
 
     Attributes:
-        per_gpu_hour: Price of one GPU for an hour; None shows no money.
-        currency: In which currency.
+        per_gpu_hour: Price of one GPU hour; None shows no prices.
+        currency: Currency of that price.
     """
 
     per_gpu_hour: float | None = None
     currency: str = "USD"
 
     def of(self, gpu_seconds: float) -> float | None:
-        """What GPU seconds cost; None without a price."""
+        """Price of GPU seconds; None if no price is set."""
         return None if self.per_gpu_hour is None else round(gpu_seconds / 3600 * self.per_gpu_hour, 6)

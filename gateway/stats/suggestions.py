@@ -1,5 +1,4 @@
-"""Places that vary, and that the rule ``dynamic-suffix`` would move if it were told of them: what they cost, and how it
-is told."""
+"""Suggested slots for the rule ``dynamic-suffix``: varying values, the tokens they cost, and the setting to add."""
 
 import json
 from collections import Counter
@@ -14,21 +13,21 @@ from gateway.stats.costs import CostBuckets, CostPacking
 from gateway.stats.label_limiter import StatsKey
 from gateway.stats.query_arguments import Selection
 from gateway.stats.stats_limits import StatsLimits
-from gateway.stats.time_buckets import FINDINGS, fewest
+from gateway.stats.time_buckets import FINDINGS, covering_buckets
 
 _SHOWN = 20
 
 
 class SlotPlace(NamedTuple):
-    """What is counted together.
+    """A place with a varying value.
 
     Attributes:
-        model: Whose requests, as in ``StatsKey``.
-        tenant: Likewise.
-        source: Likewise.
-        template: Likewise.
-        regex: Finds it.
-        reason: What varies there.
+        model: As in ``StatsKey``.
+        tenant: As in ``StatsKey``.
+        source: As in ``StatsKey``.
+        template: As in ``StatsKey``.
+        regex: Regular expression that finds the value.
+        reason: Kind of the value.
     """
 
     model: str
@@ -40,15 +39,15 @@ class SlotPlace(NamedTuple):
 
 
 class SlotLoss(msgspec.Struct, array_like=True):
-    """What a place has cost.
+    """The cost of a place.
 
     Attributes:
         tokens: Missed tokens.
-        requests: In how many requests.
+        requests: Number of requests.
         kept: How often the value was the same in the next turn of a conversation.
-        changed: How often it was another one in the next turn of a session that the client named. Conversations that
-            only look alike may be those of two people.
-        name: What it may be called.
+        changed: How often it differed in the next turn of a session named by the client. Other conversations are not
+            counted: two that look alike may belong to different users.
+        name: Suggested name of the slot.
     """
 
     tokens: int = 0
@@ -58,7 +57,7 @@ class SlotLoss(msgspec.Struct, array_like=True):
     name: str = ""
 
     def add(self, other: "SlotLoss") -> None:
-        """Count another one."""
+        """Add a newer cost."""
         self.tokens += other.tokens
         self.requests += other.requests
         self.kept += other.kept
@@ -75,10 +74,10 @@ _PACKING = CostPacking(
 
 
 class Suggestions:
-    """Losses by time and place.
+    """Costs by time and place.
 
     Args:
-        limits: How many places are told apart in one bucket of time. The largest stay.
+        limits: Bounds the places per time bucket; the largest are kept.
     """
 
     def __init__(self, limits: StatsLimits) -> None:
@@ -86,11 +85,11 @@ class Suggestions:
         self._rings = tuple(CostBuckets(resolution, _PACKING) for resolution in FINDINGS)
 
     def configure(self, limits: StatsLimits) -> None:
-        """Go by other bounds from now on."""
+        """Apply other bounds."""
         self._limits = limits
 
     def add(self, key: StatsKey, at: float, explanation: Explanation) -> None:
-        """Count one request's place, if there is one."""
+        """Add the varying slot of a request, if it has one."""
         slot = explanation.slot
         if slot is None:
             return
@@ -105,20 +104,20 @@ class Suggestions:
             ring.add(place, at, loss, self._limits.suggestions)
 
     def shown(self, selection: Selection, now: float, prompt_tokens: int) -> list[dict[str, object]]:
-        """What is suggested for a selection, JSON-ready, what costs most first.
+        """The suggestions for a selection, JSON-ready, largest cost first.
 
         Args:
-            selection: The window, and whose.
-            now: The time.
-            prompt_tokens: Of all requests that were looked at.
+            selection: Window and filters.
+            now: Unix seconds.
+            prompt_tokens: Prompt tokens of all requests on which rules were evaluated.
         """
         rings = [each.ring for each in self._rings[selection.window.ring :]]
         totals: dict[SlotPlace, SlotLoss] = {}
         reasons: dict[SlotPlace, Counter[Reason]] = {}
-        for bucket in fewest(rings, now, selection.window.seconds):
+        for bucket in covering_buckets(rings, now, selection.window.seconds):
             for place, loss in bucket.items():
                 if selection.takes(place.model, place.tenant, place.source, place.template):
-                    # One suggestion for all versions of a template, whatever the values looked like.
+                    # One suggestion for all versions of a template and all kinds of values.
                     same = place._replace(template="", reason=Reason.UNCLASSIFIED)
                     totals.setdefault(same, SlotLoss()).add(loss)
                     reasons.setdefault(same, Counter())[place.reason] += max(loss.tokens, 1)
@@ -127,8 +126,8 @@ class Suggestions:
 
 
 def _shown(place: SlotPlace, loss: SlotLoss, reasons: Counter[Reason], prompt_tokens: int) -> dict[str, object]:
-    # Only what was seen changing within conversations is no part of them: else one customer's value might come back in
-    # the conversation of another one.
+    # ``request`` requires that the value was seen changing within conversations: otherwise the value of one customer
+    # might come back in the conversation of another.
     varies = "conversation" if loss.kept or not loss.changed or Reason.USER_DATA in reasons else "request"
     return {
         "name": loss.name,
@@ -146,7 +145,7 @@ def _shown(place: SlotPlace, loss: SlotLoss, reasons: Counter[Reason], prompt_to
 
 
 def _yaml(name: str, regex: str, varies: str, model: str) -> str:
-    """The setting, to be put into the configuration as it stands."""
+    """The setting as YAML, ready for the configuration."""
     quoted = "'" + regex.replace("'", "''") + "'"
     slot = f"{{name: {name}, regex: {quoted}, varies: {varies}, models: [{json.dumps(model)}]}}"
     return f"canon:\n  dynamic_suffix:\n    slots:\n      - {slot}\n"

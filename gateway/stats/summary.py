@@ -1,4 +1,4 @@
-"""Where the prompt tokens of a window went, what that was worth, and what costs most, JSON-ready."""
+"""The summary of a window: hits and misses, their worth, findings and suggestions, JSON-ready."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,18 +27,18 @@ def summary_shown(
     """The summary of a selection.
 
     Args:
-        counts: What was counted.
-        findings: What was found.
-        suggestions: What rules could be told of.
-        selection: The window, and whose.
-        now: The time.
-        since: When the journal began.
-        price: What computing costs.
-        families: How client families differ.
-        elsewhere: What other gateways have counted, to be added; None: that is not asked for.
+        counts: The counters.
+        findings: The causes of misses.
+        suggestions: Slots that rules could handle.
+        selection: Window and filters.
+        now: Unix seconds.
+        since: Start of the journal, Unix seconds.
+        price: Price of GPU time.
+        families: Differences between client families.
+        elsewhere: Totals of other gateways to add; None if they were not requested.
     """
     own = counts.sums(selection, now)
-    sums = own if elsewhere is None else own.and_those(elsewhere.sums(selection))
+    sums = own if elsewhere is None else own.combined(elsewhere.sums(selection))
     total, own_total = sums.total, own.total
     began = since if elsewhere is None or elsewhere.since is None else min(since, elsewhere.since)
     begin = max(counts.first_start(selection, now), began)
@@ -53,7 +53,7 @@ def summary_shown(
         "reasons": figures.reasons(total, price),
         "ttft": figures.first_tokens(total),
         **figures.value(total, price),
-        **{f"by_{part}": figures.apart(sums.by(part), part, price) for part in PARTS},
+        **{f"by_{part}": figures.grouped(sums.by(part), part, price) for part in PARTS},
         "turns": figures.turns(total),
         "rounding_tokens": figures.rounding_tokens(total),
         "rerendered_tokens": figures.rerendered_tokens(total),

@@ -1,20 +1,27 @@
-"""What requests add up to, read from a row of figures."""
+"""Rows and totals: ``row_of`` makes the row of a request, ``add_to`` adds rows, and ``Totals`` reads their sums.
+
+In every row, and so in every sum of rows, prompt tokens equal hits plus the tokens of all reasons.
+"""
 
 from collections.abc import Mapping, Sequence
 
 from gateway.core.canonical import RuleMode
-from gateway.core.reasons import Reason
+from gateway.core.decision import is_warm
+from gateway.core.explanation import Explanation, RequestRecord
+from gateway.core.reasons import REASONS, Reason
 from gateway.stats import columns
-from gateway.stats.histogram import BINS, Bins
+from gateway.stats.columns import Row
+from gateway.stats.histogram import BINS, Bins, bin_of
 
 _NUMBERS = {reason: number for number, reason in enumerate(columns.REASONS)}
+_RULES = {rule: number for number, rule in enumerate(columns.RULES)}
 
 
 class Totals:
     """Sums over requests. Prompt tokens are hits plus the tokens of all reasons.
 
     Args:
-        figures: One for each column, or for those that series need: then only requests, hits and tokens can be read.
+        figures: One value per column, or only the columns of series (then only requests, hits and tokens can be read).
     """
 
     __slots__ = ("_figures",)
@@ -24,32 +31,32 @@ class Totals:
 
     @property
     def requests(self) -> int:
-        """How many."""
+        """Number of requests."""
         return self._count(columns.REQUESTS)
 
     @property
     def skipped(self) -> int:
-        """Of those, how many were explained without their text."""
+        """Number of requests explained without their text."""
         return self._count(columns.SKIPPED)
 
     @property
     def prompt_tokens(self) -> int:
-        """Of all."""
+        """Prompt tokens of all requests."""
         return self._count(columns.PROMPT_TOKENS)
 
     @property
     def confirmed(self) -> int:
-        """Hits that engines reported."""
+        """Hit tokens reported by engines."""
         return self._count(columns.CONFIRMED)
 
     @property
     def predicted(self) -> int:
-        """Hits of requests for which the engine reported nothing."""
+        """Predicted hit tokens of requests whose engine reports none."""
         return self._count(columns.PREDICTED)
 
     @property
     def hits(self) -> int:
-        """Prompt tokens that were not computed again."""
+        """Prompt tokens that needed no prefill."""
         return self.confirmed + self.predicted
 
     @property
@@ -65,7 +72,7 @@ class Totals:
 
     @property
     def missed(self) -> Mapping[Reason, tuple[int, float]]:
-        """Tokens and GPU seconds, likewise."""
+        """Tokens and GPU seconds by reason; only reasons that have tokens."""
         return {
             reason: (tokens, self._figures[columns.LOST_GPU_SECONDS + _NUMBERS[reason]])
             for reason, tokens in self.missed_tokens.items()
@@ -73,32 +80,32 @@ class Totals:
 
     @property
     def saved_seconds(self) -> float:
-        """Prefill that hits made unnecessary."""
+        """Prefill seconds saved by hits."""
         return self._figures[columns.SAVED_SECONDS]
 
     @property
     def saved_gpu_seconds(self) -> float:
-        """The same times the GPUs of a replica."""
+        """GPU seconds saved by hits: prefill seconds times the GPUs of a replica."""
         return self._figures[columns.SAVED_GPU_SECONDS]
 
     @property
     def lost_seconds(self) -> float:
-        """Prefill of what was missed."""
+        """Prefill seconds of missed tokens."""
         return self._figures[columns.LOST_SECONDS]
 
     @property
     def lost_gpu_seconds(self) -> float:
-        """GPU seconds of all reasons."""
+        """GPU seconds of prefill of missed tokens, over all reasons."""
         return sum(self._figures[columns.LOST_GPU_SECONDS : columns.LOST_GPU_SECONDS + len(columns.REASONS)])
 
     @property
     def cold(self) -> Bins:
-        """Times to first token of requests of which less than half was reused."""
+        """Times to first token of requests with less than half of their prompt reused."""
         return self._bins(columns.COLD)
 
     @property
     def warm(self) -> Bins:
-        """Those of requests of which at least half was."""
+        """Times to first token of requests with at least half of their prompt reused."""
         return self._bins(columns.WARM)
 
     @property
@@ -112,12 +119,12 @@ class Totals:
 
     @property
     def observed(self) -> tuple[int, int]:
-        """Requests for which it was worked out what rules save, and their prompt tokens."""
+        """Number of requests on which rules were evaluated, and their prompt tokens."""
         return self._count(columns.OBSERVED), self._count(columns.OBSERVED_TOKENS)
 
     @property
     def rules(self) -> Mapping[tuple[str, RuleMode], tuple[int, int, int]]:
-        """By rule and mode: requests it changes, tokens saved, tokens lost; only those that have any."""
+        """By rule and mode: requests changed, tokens saved, tokens lost; without rows of zeros."""
         found = {
             rule: (
                 self._count(columns.CHANGED_BY_RULE + number),
@@ -130,12 +137,12 @@ class Totals:
 
     @property
     def gpu_seconds_per_token(self) -> float:
-        """What computing a prompt token takes, on an average."""
+        """Mean GPU seconds of prefill per prompt token."""
         spent = self.saved_gpu_seconds + self.lost_gpu_seconds
         return spent / self.prompt_tokens if self.prompt_tokens else 0.0
 
     def tokens_of(self, *reasons: Reason) -> int:
-        """Tokens missed for any of some reasons."""
+        """Tokens missed for the given reasons."""
         return sum(self._count(columns.MISSED + _NUMBERS[reason]) for reason in reasons)
 
     def _count(self, column: int) -> int:
@@ -144,3 +151,82 @@ class Totals:
     def _bins(self, first: int) -> Bins:
         counts = self._figures[first : first + BINS]
         return {number: int(count) for number, count in enumerate(counts) if count}
+
+
+def row_of(finished: RequestRecord, explanation: Explanation, gpus: float) -> Row:
+    """The row of one explained request."""
+    row = _counted(
+        explanation.prompt_tokens,
+        explanation.hits,
+        [(each.reason, each.tokens) for each in explanation.missed],
+        explanation.rungs,
+        finished.prefill_seconds_per_token,
+        gpus=gpus,
+        confirmed=explanation.hits_confirmed,
+    )
+    row[columns.REQUESTS] = 1
+    if explanation.was_skipped:
+        row[columns.SKIPPED] = 1
+    if finished.ttft_seconds is not None:
+        warm = is_warm(explanation.hits, explanation.prompt_tokens)
+        row[(columns.WARM if warm else columns.COLD) + bin_of(finished.ttft_seconds)] = 1
+    if explanation.turn:
+        turn = min(explanation.turn, columns.TURNS) - 1
+        row[columns.TURN_TOKENS + turn] = explanation.prompt_tokens
+        row[columns.TURN_HITS + turn] = explanation.hits
+    if explanation.observed:
+        row[columns.OBSERVED] = 1
+        row[columns.OBSERVED_TOKENS] = explanation.prompt_tokens
+    for outcome in explanation.canonical:
+        number = _RULES[outcome.rule, outcome.mode]
+        if outcome.edits:
+            row[columns.CHANGED_BY_RULE + number] = 1
+        if outcome.saved_tokens:
+            row[columns.SAVED_BY_RULE + number] = outcome.saved_tokens
+        if outcome.lost_tokens:
+            row[columns.LOST_BY_RULE + number] = outcome.lost_tokens
+    return row
+
+
+def row_of_skipped(
+    requests: int, prompt_tokens: int, hits: int, per_token: float, *, gpus: float, confirmed: bool
+) -> Row:
+    """The row of requests of which only sums are known: their missed tokens count as unclassified."""
+    cut = columns.RUNGS.index(REASONS[Reason.UNCLASSIFIED].rung)
+    rungs = [hits] * cut + [prompt_tokens] * (len(columns.RUNGS) - cut)
+    missed = [(Reason.UNCLASSIFIED, prompt_tokens - hits)]
+    row = _counted(prompt_tokens, hits, missed, rungs, per_token, gpus=gpus, confirmed=confirmed)
+    row[columns.REQUESTS] = row[columns.SKIPPED] = requests
+    return row
+
+
+def add_to(row: Row, more: Row) -> None:
+    """Add another row in place."""
+    for column, figure in more.items():
+        row[column] = row.get(column, 0) + figure
+
+
+def _counted(
+    prompt_tokens: int,
+    hits: int,
+    missed: Sequence[tuple[Reason, int]],
+    rungs: Sequence[int],
+    per_token: float,
+    *,
+    gpus: float,
+    confirmed: bool,
+) -> Row:
+    row: Row = {
+        columns.PROMPT_TOKENS: prompt_tokens,
+        columns.CONFIRMED if confirmed else columns.PREDICTED: hits,
+        columns.SAVED_SECONDS: hits * per_token,
+        columns.SAVED_GPU_SECONDS: hits * per_token * gpus,
+        columns.LOST_SECONDS: (prompt_tokens - hits) * per_token,
+    }
+    row |= enumerate(rungs, columns.LADDER)
+    for reason, tokens in missed:
+        if tokens:
+            number = _NUMBERS[reason]
+            row[columns.MISSED + number] = tokens
+            row[columns.LOST_GPU_SECONDS + number] = tokens * per_token * gpus
+    return row

@@ -12,7 +12,7 @@ from gateway.config.explain_settings import ExplainSettings
 from gateway.core.explanation import CacheEvent, CacheHistory
 from gateway.explain.worker.front import ExplainClient
 from gateway.explain.worker.replicated_seen import ReplicatedSeen
-from gateway.explain.worker.standing_facts import StandingFacts
+from gateway.explain.worker.standing_facts import GoneReplicas
 
 
 class Pair:
@@ -93,7 +93,7 @@ async def test_a_gateway_that_is_alone_has_nothing_gathered_to_tell():
 
 async def test_what_makes_no_sense_to_the_process_costs_no_request():
     async with Pair() as pair:
-        pair.one._hear((b"nonsense", b""))
+        pair.one._take_peer_prompts((b"nonsense", b""))
         pair.one.finished(answered(request_id="first"))
         assert await reasons(pair.one, "first") == {"first_seen"}
         await eventually(lambda: pair.one._outbox.is_empty)
@@ -129,7 +129,7 @@ def test_what_could_not_be_told_is_told_with_what_comes_next():
 
 
 def test_replicas_that_left_are_not_told_for_ever():
-    facts = StandingFacts()
+    facts = GoneReplicas()
     for number in range(20_000):
         facts.note(CacheEvent(CacheHistory.LEFT, float(number), f"pod-{number}"))
     assert len(facts.events()) == 10_000

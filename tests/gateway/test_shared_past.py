@@ -8,7 +8,7 @@ import pytest
 from running_gateway import COMPLETIONS, eventually
 from tenancy import ask_as, sections, tenant
 
-from gateway.explain.seen.seen_messages import read_told
+from gateway.explain.seen.seen_messages import decode_seen
 
 ON = {"enabled": True}
 
@@ -25,10 +25,10 @@ class Ear:
     def __init__(self, gateway) -> None:
         self.heard: list[int] = []  # how many blocks each prompt has
         self._past = gateway.gateway._explain.past
-        self._hand_on, self._past._hear = self._past._hear, self._note
+        self._hand_on, self._past._receive = self._past._receive, self._note
 
     def _note(self, told) -> None:
-        self.heard += [len(prompt.blocks()) for each in told for prompt in read_told(each).prompts]
+        self.heard += [len(prompt.blocks()) for each in told for prompt in decode_seen(each).prompts]
         self._hand_on(told)
 
     async def hears(self, blocks: int = 1) -> None:

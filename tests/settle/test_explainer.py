@@ -169,7 +169,7 @@ def test_context_that_nobody_remembered_is_told_as_the_cause(explainer):
     explanation = explainer.explain(asked([*SYSTEM, *QUESTION, 9], lost, canonical=canonical, **about))
     difference = explanation.difference
     assert (difference.reason, difference.detail) == (Reason.HISTORY_EDITED, "context_lost")
-    assert difference.said.startswith("Context blocks of earlier turns were not remembered any more")
+    assert difference.said.startswith("The gateway no longer held context blocks of earlier turns")
     assert missed(explanation)[Reason.HISTORY_EDITED] == len(QUESTION)
 
 

@@ -18,7 +18,7 @@ from gateway.explain.reference import Families, References
 from gateway.explain.seen import LossCauses, SeenPrompts, SeenPublisher
 from gateway.explain.seen import seen_prompts as memory
 from gateway.explain.seen.block_table import BlockTable
-from gateway.explain.seen.seen_messages import read_told
+from gateway.explain.seen.seen_messages import decode_seen
 from gateway.tokenize.block_hashes import ChainHasher
 
 WHERE = SpaceKey("demo", "tok", "v1", "tenant:acme")
@@ -40,7 +40,7 @@ class Gateway:
         return list(found.here), list(found.anywhere)
 
     def hears(self, other, now=1000.0):
-        self.memory.hear(other.teller.take(), now)
+        self.memory.add_peer_prompts(other.teller.take(), now)
 
 
 def asked(at, life="a", replica="r0", where=WHERE, **about):
@@ -143,7 +143,7 @@ def test_what_was_heard_is_not_told_on(one, other):
 def told_blocks(gateway):
     """When and how many blocks are told, prompt by prompt."""
     data = gateway.teller.take()
-    return [(prompt.at - 1000, len(prompt.blocks())) for prompt in read_told(data).prompts] if data else []
+    return [(prompt.at - 1000, len(prompt.blocks())) for prompt in decode_seen(data).prompts] if data else []
 
 
 def test_each_prompt_is_told_once_and_only_as_hashes(one):
@@ -151,7 +151,7 @@ def test_each_prompt_is_told_once_and_only_as_hashes(one):
     one.computed(range(64), body=text.encode())
     one.computed(range(500, 564), at=1)
     data = one.teller.take()
-    told = read_told(data)
+    told = decode_seen(data)
     assert [prompt.at for prompt in told.prompts] == [1000.0, 1001.0]
     assert told.wheres == [WHERE]
     assert len(data) < 2 * 4 * 8 + 300
@@ -185,7 +185,7 @@ def test_what_nobody_fetches_does_not_grow(one):
         one.computed(range(number * 1000, number * 1000 + 1600), at=number)
     assert 100_000 < len(one.teller.take()) < 700_000
     one.computed(range(64))
-    assert len(read_told(one.teller.take()).prompts) == 1
+    assert len(decode_seen(one.teller.take()).prompts) == 1
 
 
 def test_many_places_told_by_others_do_not_grow_without_bound(one, other, monkeypatch):
@@ -202,7 +202,7 @@ def test_many_places_told_by_others_do_not_grow_without_bound(one, other, monkey
 def test_what_makes_no_sense_changes_nothing(one, told):
     one.computed(range(64))
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is, its caller counts it
-        one.memory.hear(told, 1000.0)
+        one.memory.add_peer_prompts(told, 1000.0)
     assert one.seen(range(65)) == ([Reason.EVICTED] * 4, [])
 
 
@@ -260,7 +260,7 @@ def test_a_token_that_was_computed_elsewhere_was_not_never_seen():
     here, there = explainer(), explainer(teller)
     there.explain(prompt(range(60), "Hello"))
     assert missed(here.explain(prompt(range(500, 560), "Other"))) == {Reason.FIRST_SEEN: 60}
-    here.hear(teller.take(), 1000.0)
+    here.add_peer_prompts(teller.take(), 1000.0)
     explanation = here.explain(prompt(range(60), "Hello", at=1))
     # What fills no block is not known: that takes the text.
     assert missed(explanation) == {Reason.EVICTED: 48, Reason.NEW_CONTENT: 12}
@@ -272,7 +272,7 @@ def test_what_was_generated_elsewhere_is_known_as_well():
     here, there = explainer(), explainer(teller)
     reply = list(range(900, 940))
     there.explain(prompt(range(60), "Hello", replies=(ReplyChoice("Hi", ids(reply), 41),)))
-    here.hear(teller.take(), 1000.0)
+    here.add_peer_prompts(teller.take(), 1000.0)
     explanation = here.explain(prompt([*range(60), *reply, *range(20)], "Next", at=1))
     assert missed(explanation) == {Reason.EVICTED: 96, Reason.NEW_CONTENT: 24}
 
@@ -292,7 +292,7 @@ def test_the_ladder_only_rises_whatever_was_heard(heard, start, blocks, held):
         computed = prompt(range(begin * 100, begin * 100 + 16 * length + 5), f"T{number}", at=number, where=where)
         there.explain(computed)
     if told := teller.take():
-        here.hear(told, 1100.0)
+        here.add_peer_prompts(told, 1100.0)
     explanation = here.explain(prompt(tokens, "Mine", at=200, held=min(held, len(tokens))))
     assert list(explanation.rungs) == sorted(explanation.rungs)
     assert explanation.rungs[-1] == len(tokens)

@@ -1,30 +1,33 @@
-"""The first difference between the texts of two prompts: its place, and its cause.
+"""Finds the first difference between two prompts and its cause.
+
+In: the ``PromptText`` of an earlier and a later request. Out: a ``Difference`` with path, line, masked text and reason,
+or None. Start with ``compare``; ``sequence`` and ``message`` compare messages, ``cause`` classifies differing texts.
 
 A dynamic reason needs two values of the same shape in the same slot. Codes of ``Difference.detail``, by reason:
 
 * ``template_changed``: ``arguments``.
 * ``tools_changed``: ``added``, ``removed``, ``changed``. ``tools_reordered``: ``tool_order``, ``key_order``.
 * ``role_order``: ``message_order``.
-* ``system_changed``: ``message_added``, ``message_removed``, ``client_format`` (another client family, whose leading
-  messages are others altogether), ``role``, ``content_form``, ``json_key_order``, ``attachments``, ``edited``.
-* ``history_trimmed``: ``trimmed``, ``summarized`` (a summary stands in place of what was cut).
+* ``system_changed``: ``message_added``, ``message_removed``, ``client_format`` (another client family with entirely
+  different leading messages), ``role``, ``content_form``, ``json_key_order``, ``attachments``, ``edited``.
+* ``history_trimmed``: ``trimmed``, ``summarized`` (a summary replaces the cut messages).
 * ``history_edited``: ``message_added``, ``message_removed``, ``role``, ``content_form``, ``json_key_order``,
-  ``attachments``, ``tool_calls``, ``name``, ``tool_call_id``, ``edited``; ``context_lost``: context blocks that rules
-  had put behind earlier turns were not remembered any more.
+  ``attachments``, ``tool_calls``, ``name``, ``tool_call_id``, ``edited``; ``context_lost``: the gateway no longer held
+  the context blocks that rules had moved behind earlier turns.
 * ``reply_rerendered``: ``reasoning_dropped``, ``tool_calls_dropped``, ``tool_calls_redumped`` (the same arguments
-  written differently), ``parsed`` (a parser took the answer apart, so that it cannot come back as generated), ``role``,
+  written differently), ``parsed`` (the engine parsed the answer, so it cannot come back as generated), ``role``,
   ``stripped``, ``whitespace``, ``unicode_form``, ``truncated``, ``edited``.
 * ``whitespace``: ``blanks``, ``line_ends``, ``trailing``, ``zero_width``, ``json_spacing``, ``quotes`` (and dashes),
   ``unicode_form``.
 * ``dynamic_time``: ``iso_datetime``, ``datetime``, ``date``, ``time``, ``weekday``, ``month``, ``year``, ``week``,
   ``quarter``, ``epoch``, ``relative``, ``duration``.
 * ``dynamic_id``: ``uuid``, ``traceparent``, ``jwt``, ``ip``, ``port``, ``version``, ``object_id``, ``hex``, ``ulid``,
-  ``ksuid``, ``snowflake``, ``prefixed``, ``random``, ``base64``, ``labelled`` (a key in front of it says that it is an
-  id), ``counter`` (two integers).
+  ``ksuid``, ``snowflake``, ``prefixed``, ``random``, ``base64``, ``labelled`` (the key in front of it names an id),
+  ``counter`` (two integers).
 * ``user_data``: ``email``, ``phone``, ``timezone``, ``locale``, ``number`` (no integer: a price, a share), ``name``,
   ``value`` (any other short value in the slot of a template), ``documents``, ``words`` (a user's own message),
   ``conversation`` (the rest of another conversation).
-* ``unclassified``: ``edited``: a message of a role that is none of the API's.
+* ``unclassified``: ``edited``: a message with a role that the API does not define.
 """
 
 from gateway.explain.diff.compare import find_difference

@@ -1,6 +1,6 @@
-"""Why one text differs from another: the cause at the first difference, and the slot it stands in.
+"""Classifies the first difference of two texts: its reason, and the slot that holds it.
 
-Whether two texts differ first inside JSON that holds the same data.
+Also detects JSON with the same data but other key order or spacing.
 """
 
 import json
@@ -20,7 +20,7 @@ _OPEN, _CLOSE = "{[", "}]"
 
 
 def json_sameness(before: str, after: str, at: int) -> str:
-    """How JSON that begins in front of the first difference differs, if its data are the same.
+    """How JSON around the first difference differs if it holds the same data.
 
     Args:
         before: The first text.
@@ -28,7 +28,7 @@ def json_sameness(before: str, after: str, at: int) -> str:
         at: Their first differing character.
 
     Returns:
-        ``json_key_order`` (keys in another order), ``json_spacing`` (blanks and escapes only), or nothing.
+        ``json_key_order`` (keys in another order), ``json_spacing`` (blanks and escapes only), or an empty string.
     """
     for start in _openings(before, at):
         try:
@@ -49,7 +49,7 @@ _decoder = json.JSONDecoder()
 
 
 def _openings(text: str, at: int) -> list[int]:
-    """Where the innermost brackets around a place were opened, innermost first."""
+    """Positions of the innermost brackets open at ``at``, innermost first."""
     found: list[int] = []
     closed = 0
     end = max(at - _LOOK_BACK_CHARS, 0)
@@ -77,20 +77,20 @@ _SHAPES: tuple[ValueShape, ...] = (
     *ids.SHAPES,
     *people.NUMBERS,
 )
-"""What is tried first decides: a date is no version, a phone number no counter."""
+"""The first match decides: a date is no version, a phone number no counter."""
 _PLAIN_NUMBERS = frozenset({"counter", "number", "year", "duration", "version"})
 
 
 @dataclass(frozen=True, slots=True)
 class DiffCause:
-    """What the first difference of two texts is.
+    """The first difference of two texts, classified.
 
     Attributes:
-        reason: Its reason; None if it is nothing but another text.
+        reason: The reason; None if the text merely differs.
         detail: Its code.
-        kind: What stands in the slot, for people; empty if that has no name.
-        at: The first differing character.
-        slot: The slot it stands in.
+        kind: Kind of the values in the slot, as text; empty if unknown.
+        at: Index of the first differing character.
+        slot: The slot that holds it.
     """
 
     reason: Reason | None
@@ -101,13 +101,13 @@ class DiffCause:
 
 
 def text_cause(before: str, after: str, *, is_template: bool, own_words: bool = False) -> DiffCause:
-    """What two different texts differ in first.
+    """Classifies the first difference of two unequal texts.
 
     Args:
         before: The first text.
         after: The second.
-        is_template: Whether it is text of an application, where a value of a user may stand in a slot.
-        own_words: Whether it is what two users wrote: numbers in it count nothing.
+        is_template: Whether the text is an application's template, whose slots may hold user data.
+        own_words: Whether users wrote the text: plain numbers in it are no dynamic values.
     """
     at = common_length(before, after)
     slot = slot_at(before, after, at)
@@ -119,7 +119,7 @@ def text_cause(before: str, after: str, *, is_template: bool, own_words: bool = 
         return DiffCause(None, data, "", at, slot)
     one, other = before[slot.start : slot.before_end], after[slot.start : slot.after_end]
     if one != other and (same := sameness(one, other, at - slot.start)):
-        # Cut out, blanks between two words look like blanks at an end.
+        # In the slot alone, blanks between two words look like trailing blanks.
         ends = all(text[end : end + 1] in {"", "\n", "\r"} for text, end in _ends(before, after, slot))
         return DiffCause(Reason.WHITESPACE, "blanks" if same == "trailing" and not ends else same, "", at, slot)
     return (
@@ -134,7 +134,7 @@ def _ends(before: str, after: str, slot: Slot) -> tuple[tuple[str, int], tuple[s
 
 
 def _shaped(before: str, after: str, at: int, is_template: bool, own_words: bool) -> DiffCause | None:
-    """A cause by the shape of both values."""
+    """The cause if both values have the same known shape."""
     one, start = window_at(before, at)
     other, _ = window_at(after, at)
     for shape in _SHAPES:
@@ -147,7 +147,7 @@ def _shaped(before: str, after: str, at: int, is_template: bool, own_words: bool
 
 
 def _valued(before: str, after: str, at: int, slot: Slot, is_template: bool) -> DiffCause | None:
-    """A cause by the slot of a template."""
+    """The cause if the slot of a template holds a user's value."""
     if not is_template:
         return None
     one, start = window_at(before, at)

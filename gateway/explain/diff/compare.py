@@ -1,8 +1,7 @@
-"""The first difference of two prompts, in the order in which a chat template prints them.
+"""Finds the first difference of two prompts, in the order in which a chat template renders them.
 
-What else the chat template was given: other arguments render another prompt.
-
-Tools: in another order, added, removed, or described differently.
+``find_difference`` compares tools, messages, the reply, and template arguments. This module compares tools and
+arguments itself; ``sequence`` compares messages, ``reply_differences`` the reply.
 """
 
 from collections import Counter
@@ -19,14 +18,14 @@ from gateway.explain.diff.difference_text import text_difference
 from gateway.explain.diff.given import PromptPair, counted, shown
 from gateway.explain.diff.json_path import JsonPlace, first_place
 from gateway.explain.diff.reply_differences import reply_difference
-from gateway.explain.diff.sequence import message_difference, trimming_difference
+from gateway.explain.diff.sequence import message_difference, unrendered_difference
 from gateway.explain.prompt_text import PromptText, Tool
 
 _AS_ANYWHERE = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID, Reason.WHITESPACE})
 
 
 def tools_difference(given: PromptPair) -> Difference | None:
-    """The first difference of two prompts' tools; None if they are the same to the letter."""
+    """The first difference in the tools of two prompts; None if they are identical."""
     before, after = given.before.tools, given.after.tools
     index = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0].raw != pair[1].raw), None)
     if index is None:
@@ -45,10 +44,10 @@ def tools_difference(given: PromptPair) -> Difference | None:
 
 
 def _at_one_place(before: Sequence[Tool], after: Sequence[Tool], index: int, given: PromptPair) -> Difference:
-    """Two unlike tools at the same place: the same one changed, or others between."""
+    """The difference of two unequal tools at the same index: changed, renamed, reordered, added or removed."""
     one, other = before[index], after[index]
     if one.name == other.name:
-        # Of tools without a name, or with the same, one may be new in front of the others.
+        # Among tools with the same or no name, one may have been inserted in front of the others.
         if one.canonical in _canonicals(after[index:]) and _count(after, one.name) > _count(before, one.name):
             return _more_or_fewer(before, after, index, given)
         if other.canonical in _canonicals(before[index:]) and _count(before, one.name) > _count(after, one.name):
@@ -58,7 +57,7 @@ def _at_one_place(before: Sequence[Tool], after: Sequence[Tool], index: int, giv
     if is_kept and is_known:
         return _reordered(one, other, index, given)
     if not is_kept and not is_known and (place := _renamed(one, other)):
-        return _tool_differences_told(given, "changed", place, index, f"tool {_name(one)} was renamed {_name(other)}")
+        return _tools_changed(given, "changed", place, index, f"tool {_name(one)} was renamed {_name(other)}")
     return _more_or_fewer(before, after, index, given)
 
 
@@ -72,7 +71,7 @@ def _more_or_fewer(before: Sequence[Tool], after: Sequence[Tool], index: int, gi
         (added, "added") if is_added else (removed or [_name(before[min(index, len(before) - 1)])], "removed")
     )
     listed = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-    return _tool_differences_told(given, detail, None, index, f"{counted(len(names), 'tool')} {detail}: {listed}")
+    return _tools_changed(given, detail, None, index, f"{counted(len(names), 'tool')} {detail}: {listed}")
 
 
 def _reordered(one: Tool, other: Tool, index: int, given: PromptPair) -> Difference:
@@ -85,10 +84,10 @@ def _reordered(one: Tool, other: Tool, index: int, given: PromptPair) -> Differe
 
 
 def _changed(one: Tool, other: Tool, index: int, given: PromptPair) -> Difference:
-    """Where a tool differs from itself."""
+    """The first difference within a tool."""
     place = first_place(_loaded(one), _loaded(other))
     if place is None:
-        return _tool_differences_told(given, "changed", None, index, f"tool {_name(other)} changed")
+        return _tools_changed(given, "changed", None, index, f"tool {_name(other)} changed")
     path = f"tools[{index}]{place.path}"
     field = place.path.removeprefix(".") or "the tool"
     if place.how == "key_order":
@@ -96,7 +95,7 @@ def _changed(one: Tool, other: Tool, index: int, given: PromptPair) -> Differenc
         return Difference(Reason.TOOLS_REORDERED, "key_order", path, said=said)
     if isinstance(place.before, str) and isinstance(place.after, str):
         return _other_text(place.before, place.after, path, f"tool {_name(other)}: {field}", given)
-    return _tool_differences_told(given, "changed", place, index, f"tool {_name(other)}: {field} {place.how}")
+    return _tools_changed(given, "changed", place, index, f"tool {_name(other)}: {field} {place.how}")
 
 
 def _other_text(before: str, after: str, path: str, subject: str, given: PromptPair) -> Difference:
@@ -116,16 +115,14 @@ def _other_text(before: str, after: str, path: str, subject: str, given: PromptP
     return msgspec.structs.replace(found, said=f"{subject} changed{given.between}")
 
 
-def _tool_differences_told(
-    given: PromptPair, detail: str, place: JsonPlace | None, index: int, said: str
-) -> Difference:
+def _tools_changed(given: PromptPair, detail: str, place: JsonPlace | None, index: int, said: str) -> Difference:
     return Difference(
         Reason.TOOLS_CHANGED, detail, f"tools[{index}]{place.path if place else ''}", said=said + given.between
     )
 
 
 def _renamed(one: Tool, other: Tool) -> JsonPlace | None:
-    """The place of the name, if that is all that differs."""
+    """The place of the name if nothing else differs."""
     before, after = _loaded(one), _loaded(other)
     place = first_place(before, after)
     if place is None or place.path not in {".function.name", ".name"}:
@@ -155,27 +152,27 @@ def _canonicals(tools: Sequence[Tool]) -> frozenset[str]:
 
 
 _FRONT = ("chat_template", "chat_template_kwargs", "add_special_tokens", "truncate_prompt_tokens", "reasoning_effort")
-"""Of effect from the beginning of the prompt on, or anywhere in it."""
+"""Arguments that may change the prompt anywhere, also at its beginning."""
 _END = ("add_generation_prompt", "continue_final_message")
-"""Of effect behind the last message only."""
+"""Arguments that change the prompt after the last message only."""
 _DYNAMIC = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID})
 
 
 def front_difference(given: PromptPair) -> Difference | None:
-    """The first argument that differs and may change the prompt from its beginning on."""
+    """The first differing argument that may change the prompt from its beginning on."""
     return _first(given, _FRONT)
 
 
 def end_difference(given: PromptPair) -> Difference | None:
-    """The first argument that differs and changes the prompt behind the last message, or takes its tools out."""
+    """The first differing argument that changes the prompt after the last message, or removes its tools."""
     if len(given.before.messages) == len(given.after.messages) and (found := _first(given, _END)):
         return found
     choices = [prompt.arguments.get("tool_choice") for prompt in (given.before, given.after)]
-    return _told(given, "tool_choice") if given.after.tools and choices.count('"none"') == 1 else None
+    return _argument_difference(given, "tool_choice") if given.after.tools and choices.count('"none"') == 1 else None
 
 
 def documents_difference(given: PromptPair) -> Difference | None:
-    """Whether other documents were given to be printed in the prompt: they are data of one user's question."""
+    """The difference in the documents to render; None if they are equal. Documents belong to one user's question."""
     before, after = (prompt.arguments.get("documents", "") for prompt in (given.before, given.after))
     if before == after:
         return None
@@ -188,11 +185,11 @@ def documents_difference(given: PromptPair) -> Difference | None:
 def _first(given: PromptPair, names: tuple[str, ...]) -> Difference | None:
     for name in names:
         if given.before.arguments.get(name) != given.after.arguments.get(name):
-            return _told(given, name)
+            return _argument_difference(given, name)
     return None
 
 
-def _told(given: PromptPair, name: str) -> Difference:
+def _argument_difference(given: PromptPair, name: str) -> Difference:
     before, after = _value(given.before.arguments, name), _value(given.after.arguments, name)
     path = name
     if (
@@ -232,27 +229,27 @@ def find_difference(
     tools_first: bool,
     equal_share: float = 1.0,
 ) -> Difference | None:
-    """Where a prompt first differs from an earlier one, and why.
+    """Finds where and why a prompt first differs from an earlier one.
 
-    What not every template prints (its arguments, documents, names, the content's form) counts if nothing else differs,
-    or if the tokens part well in front of what else does.
+    Fields that not every template renders (arguments, documents, names, the content's form) count if nothing else
+    differs, or if the tokens diverge well before the other difference.
 
     Args:
         before: The earlier prompt.
         after: The later one.
         before_source: Client family of the earlier.
         after_source: Client family of the later.
-        same_conversation: Whether the later is meant to go on where the earlier ended.
-        replies: What the engine answered to the earlier; empty if that is not known.
-        tools_first: Whether the chat template prints tools in front of the system message.
-        equal_share: Which part of the later prompt's tokens, from the first on, is the earlier one's, 0 to 1.
+        same_conversation: Whether the later prompt continues the conversation of the earlier.
+        replies: Replies of the engine to the earlier; empty if unknown.
+        tools_first: Whether the chat template renders tools before the system message.
+        equal_share: Length of the common token prefix, as a share of the later prompt, 0 to 1.
 
     Returns:
-        The first difference. None if the one prompt's texts are the other's beginning: appending is no difference.
+        The first difference. None if one prompt is a prefix of the other: appending is no difference.
     """
     given = PromptPair(before, after, before_source, after_source, same_conversation, replies)
     sure = _sure_difference(given, tools_first=tools_first) or reply_difference(given)
-    for find in (front_difference, documents_difference, trimming_difference):
+    for find in (front_difference, documents_difference, unrendered_difference):
         found = find(given)
         if found is not None and (sure is None or _parts_in_front(given, sure, equal_share)):
             return found
@@ -260,7 +257,7 @@ def find_difference(
 
 
 def _sure_difference(given: PromptPair, *, tools_first: bool) -> Difference | None:
-    """The first difference in what every template prints."""
+    """The first difference in what every template renders: tools and messages."""
     tools = tools_difference(given)
     if tools and tools_first:
         return tools
@@ -269,7 +266,7 @@ def _sure_difference(given: PromptPair, *, tools_first: bool) -> Difference | No
 
 
 def _parts_in_front(given: PromptPair, found: Difference, equal_share: float) -> bool:
-    """Whether the tokens part in front of a difference: much fewer are equal than there is text in front of it."""
+    """Whether the tokens diverge before a difference: the equal share is less than half of the text before it."""
     texts = [message.text for message in given.after.messages]
     whole = sum(map(len, texts)) + sum(len(tool.raw) for tool in given.after.tools)
     in_front = sum(map(len, texts[: found.message])) if found.message is not None else 0
@@ -277,5 +274,8 @@ def _parts_in_front(given: PromptPair, found: Difference, equal_share: float) ->
 
 
 def _is_in_front_of_tools(given: PromptPair, found: Difference) -> bool:
-    """Templates print tools into, or right behind, a first system message, else in front of all messages."""
+    """Whether a message difference precedes the tools.
+
+    Templates render tools in or right after a leading system message, else before all messages.
+    """
     return found.message == 0 and bool(given.before.leading or given.after.leading)

@@ -1,10 +1,58 @@
-"""Differences as they are told: the place, the masked text around it, and a sentence."""
+"""Makes a ``Difference`` of two texts: its place, the masked text around it, and a sentence.
+
+Text is masked, so that no content of a prompt is shown.
+"""
+
+import unicodedata
 
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
 from gateway.explain.diff.cause import DiffCause
-from gateway.explain.diff.masking import window
 from gateway.explain.diff.slot import line_and_column
+
+_AROUND = 40
+_SLOT_CHARS = 80
+_KEPT_CATEGORIES = frozenset({"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Zs", "Sm", "Sc"})
+_QUOTES_OF_KINDS = {"‹": "<", "›": ">"}
+
+
+def masked(text: str) -> str:
+    """Letters become ``x`` or ``X``, digits ``9``; punctuation and blanks are kept; all else becomes ``x``."""
+    return "".join(map(_masked, text))
+
+
+def _masked(character: str) -> str:
+    if character in "\n\t" or character in _QUOTES_OF_KINDS:
+        return _QUOTES_OF_KINDS.get(character, character)
+    if character == "\r":
+        return "␍"
+    category = unicodedata.category(character)
+    if category in {"Lu", "Lt"}:
+        return "X"
+    if category[0] == "N":
+        return "9"
+    return character if category in _KEPT_CATEGORIES or (category == "Sk" and character.isascii()) else "x"
+
+
+def window(text: str, start: int, end: int, kind: str = "") -> str:
+    """The text around a span, masked.
+
+    Args:
+        text: The whole text.
+        start: Where the span begins.
+        end: Where it ends.
+        kind: Kind of the value in the span, shown in its place; empty to show it masked.
+    """
+    shown = f"‹{kind}›" if kind else masked(text[start : min(end, start + _SLOT_CHARS)])
+    left, right = max(start - _AROUND, 0), min(end + _AROUND, len(text))
+    gap = "" if kind or end - start <= _SLOT_CHARS else "…"
+    return (
+        ("…" if left else "")
+        + masked(text[left:start])
+        + shown
+        + (gap or masked(text[end:right]) + ("…" if right < len(text) else ""))
+    )
+
 
 _PHRASES = {
     "line_ends": "other line ends",
@@ -36,15 +84,15 @@ def text_difference(
     """The difference of two texts at one place.
 
     Args:
-        cause: What was found in the texts.
-        reason: What it is classified as.
+        cause: The classified first difference.
+        reason: The reason to report.
         before: The earlier text.
         after: The later.
-        path: Where they stand.
-        message: Number of their message.
+        path: Path of the texts in the request body.
+        message: Index of their message.
         role: Role of their message.
         detail: The code, if it is not the cause's.
-        between: Whose prompts are compared, as ``Given.between``.
+        between: Client families of the prompts, as ``PromptPair.between``.
     """
     line, column = line_and_column(after, cause.at)
     code = detail or cause.detail

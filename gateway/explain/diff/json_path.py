@@ -1,4 +1,4 @@
-"""The first place where two JSON values differ."""
+"""Finds the first place where two JSON values differ."""
 
 import re
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][\w\-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class JsonPlace:
-    """Where and how two values differ first.
+    """The first place where two values differ.
 
     Attributes:
-        path: From the value, as ``.function.parameters.required[1]``; empty for the value itself.
+        path: Path from the root, as ``.function.parameters.required[1]``; empty for the root.
         how: ``changed``, ``added``, ``removed``, or ``key_order``.
-        before: The earlier value there; None if it was added.
-        after: The later; None if it was removed.
+        before: The earlier value; None if it was added.
+        after: The later value; None if it was removed.
     """
 
     path: str
@@ -28,7 +28,7 @@ class JsonPlace:
 
 
 def first_place(before: Any, after: Any, path: str = "", depth: int = 0) -> JsonPlace | None:
-    """Where two values differ first, in the order in which they are written; None if they do not."""
+    """The first differing place, in document order; None if the values are equal."""
     if depth < _DEPTH and isinstance(before, dict) and isinstance(after, dict):
         return _in_object(before, after, path, depth)
     if depth < _DEPTH and isinstance(before, list) and isinstance(after, list):

@@ -1,7 +1,7 @@
-"""How a rule could find a place that has another value in every request: learned from two of them.
+"""Learns from two prompts a regular expression that finds a varying value, for a slot of ``dynamic-suffix``.
 
-The regular expression holds nothing but text that both have in common, on the line of the value, and no digits of it:
-a number that two turns of one conversation share may still be somebody's.
+The expression contains only text that both prompts have in common on the line of the value, and no digits of it: a
+number shared by two turns of a conversation may still be a user's.
 """
 
 import re
@@ -15,7 +15,7 @@ from gateway.explain.diff.slot import common_length
 from gateway.explain.prompt_text import LEADING_ROLES, PromptText
 
 DYNAMIC = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID, Reason.USER_DATA})
-"""What a slot may hold."""
+"""Reasons whose values a slot may hold."""
 
 _FRONT_CHARS, _BEHIND_CHARS = 40, 12
 _LABEL = re.compile(r"[:=：]\s*")
@@ -31,9 +31,9 @@ class _Place(NamedTuple):
     """A value on its line.
 
     Attributes:
-        front: What stands in front of it on the line.
-        value: It.
-        behind: What stands behind it.
+        front: Text before the value on the line.
+        value: The value.
+        behind: Text after the value.
     """
 
     front: str
@@ -42,8 +42,10 @@ class _Place(NamedTuple):
 
 
 def learned_slot(before: PromptText, after: PromptText, difference: Difference | None) -> VaryingSlot | None:
-    """What would find the place of a difference; None if it is not one value in the leading messages, or nothing finds
-    it in both prompts, and there alone.
+    """A slot that finds the place of a difference.
+
+    None if the difference is not a single value in the leading messages, or no expression matches it and nothing else
+    in both prompts.
 
     Args:
         before: The earlier prompt.
@@ -74,7 +76,7 @@ def learned_slot(before: PromptText, after: PromptText, difference: Difference |
 
 
 def _place(text: str, start: int, end: int) -> _Place | None:
-    """The value on its line; None if it goes over several."""
+    """The value on its line; None if it spans several lines."""
     value = text[start:end]
     trimmed = value.rstrip()
     if not trimmed or len(trimmed.splitlines()) != 1:
@@ -86,9 +88,9 @@ def _place(text: str, start: int, end: int) -> _Place | None:
 
 
 def _fronts(now: _Place) -> Iterator[tuple[str, bool]]:
-    """What may stand in front of the value, the likeliest first, and whether the line begins with it.
+    """Candidates for the text before the value, likeliest first, and whether the line begins with it.
 
-    Words that two values have in common at their beginning belong to the value: it begins behind the label.
+    After a label such as ``Date:`` the whole rest belongs to the value, also words that both values begin with.
     """
     front = now.front
     labels = list(_LABEL.finditer(front))
@@ -100,7 +102,7 @@ def _fronts(now: _Place) -> Iterator[tuple[str, bool]]:
 def _cut(front: str) -> Iterator[tuple[str, bool]]:
     last = max((found.end() for found in _BREAK.finditer(front[: len(front.rstrip(" :=("))])), default=0)
     if last:
-        # What stands in front of a comma may be another value.
+        # Text before a comma may be another value.
         yield front[last:], False
     if len(front) <= _FRONT_CHARS:
         yield front, True
@@ -110,7 +112,7 @@ def _cut(front: str) -> Iterator[tuple[str, bool]]:
 
 
 def _regex(front: str, is_whole: bool, then: _Place, now: _Place) -> str | None:
-    """The regular expression; None where too little stands around the value."""
+    """The regular expression; None if there is too little text around the value."""
     behind = _common(then.behind, now.behind)
     if sum(map(str.isalpha, front)) < _LEAST_LETTERS:
         # Without a word in front of the value, the pattern would find the middle of any sentence.
@@ -127,7 +129,7 @@ def _regex(front: str, is_whole: bool, then: _Place, now: _Place) -> str | None:
 
 
 def _common(one: str, other: str) -> str:
-    """What stands behind both values alike, in whole words."""
+    """The common text after both values, in whole words."""
     length = common_length(one, other)
     if length <= _BEHIND_CHARS and length in (len(one), len(other)):
         return one[:length]
@@ -137,7 +139,7 @@ def _common(one: str, other: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text as part of a regular expression; runs of digits stand for any, and nothing in it is invisible."""
+    """A text escaped for a regular expression; digits match any digits, invisible characters are written out."""
     return "".join(
         r"\d+" if part.isdecimal() else "".join(map(_escaped_character, part)) for part in re.split(r"(\d+)", text)
     )
@@ -152,7 +154,7 @@ def _escaped_character(character: str) -> str:
 
 
 def _found(regex: str, text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Where the value is found, if it is found there and nowhere else."""
+    """Span of the value if the expression matches it and nothing else."""
     matches = list(re.finditer(regex, text, re.MULTILINE))
     if len(matches) != 1:
         return None
@@ -161,6 +163,6 @@ def _found(regex: str, text: str, start: int, end: int) -> tuple[int, int] | Non
 
 
 def _name(front: str, detail: str) -> str:
-    """A name for the slot: the last words in front of it, else what is in it."""
+    """A name for the slot: the last words before it, else the kind of its value."""
     words = [word.lower() for word in _NAME_WORD.findall(front)][-2:]
     return ("-".join(words) or detail.replace("_", "-") or "slot")[:_LONGEST_NAME]

@@ -1,12 +1,11 @@
-"""The same message with another content."""
+"""Finds how a message differs from its counterpart in the earlier prompt."""
 
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
 from gateway.explain.diff.cause import text_cause
 from gateway.explain.diff.difference_text import text_difference
 from gateway.explain.diff.given import PromptPair
-from gateway.explain.diff.likeness import are_alike
-from gateway.explain.diff.same_text import sameness
+from gateway.explain.diff.same_text import are_alike, sameness
 from gateway.explain.diff.slot import common_length
 from gateway.explain.prompt_text import LEADING_ROLES, PROMPT_ROLE, Message
 
@@ -29,7 +28,7 @@ _LOOK_BACK_CHARS = 2000
 
 
 def path_of(given: PromptPair, index: int) -> str:
-    """The path of a message's text in the body."""
+    """Path of a message's text in the request body."""
     message = (given.after.messages[index : index + 1] or given.before.messages[index : index + 1])[0]
     if message.role != PROMPT_ROLE:
         return f"messages[{index}].content"
@@ -37,7 +36,7 @@ def path_of(given: PromptPair, index: int) -> str:
 
 
 def fallback_reason(given: PromptPair, role: str) -> tuple[Reason, str]:
-    """What a difference in a message of a role is if it is nothing in particular, and its detail."""
+    """Reason and detail of a difference without a more specific cause, by the message's role."""
     if role in LEADING_ROLES or role == PROMPT_ROLE:
         return Reason.SYSTEM_CHANGED, "edited"
     if role not in _CONVERSATION_ROLES:
@@ -48,12 +47,12 @@ def fallback_reason(given: PromptPair, role: str) -> tuple[Reason, str]:
 
 
 def content_difference(given: PromptPair, index: int, after_index: int | None = None) -> Difference:
-    """How a message differs that stands in both prompts.
+    """The difference of a message that both prompts contain.
 
     Args:
         given: The prompts.
-        index: Its number in the earlier one.
-        after_index: Its number in the later one, if it is another.
+        index: Its index in the earlier prompt.
+        after_index: Its index in the later prompt, if different.
     """
     place = index if after_index is None else after_index
     before, after = given.before.messages[index], given.after.messages[place]
@@ -67,7 +66,7 @@ def content_difference(given: PromptPair, index: int, after_index: int | None = 
         )
     if before.calls != after.calls:
         return _other_calls(given, before, after, place)
-    return _other_trimmings(given, before, after, place)
+    return _other_fields(given, before, after, place)
 
 
 def _other_text(given: PromptPair, before: Message, after: Message, index: int, place: int) -> Difference:
@@ -78,7 +77,7 @@ def _other_text(given: PromptPair, before: Message, after: Message, index: int, 
     own_words = role == "user" and not given.same_conversation
     cause = text_cause(before.text, after.text, is_template=is_template, own_words=own_words)
     if before.form != after.form and sameness(before.text, after.text, cause.at):
-        return _plain(given, role, place, "content_form", path=path, said=_form_told(before, after))
+        return _plain(given, role, place, "content_form", path=path, said=_form_changed(before, after))
     if cause.reason is not None:
         reason, detail = cause.reason, cause.detail
     elif cause.detail != "edited":
@@ -103,7 +102,7 @@ def _other_text(given: PromptPair, before: Message, after: Message, index: int, 
 
 
 def _is_a_users_part(text: str, at: int, given: PromptPair) -> bool:
-    """Whether what differs in a completion's prompt stands behind a mark such as ``Question:``."""
+    """Whether the difference in a completion's prompt follows a marker such as ``Question:``."""
     if given.same_conversation:
         return False
     lines = text[max(at - _LOOK_BACK_CHARS, 0) : at].lower()
@@ -116,7 +115,7 @@ def _is_newest_of_both(given: PromptPair, index: int, place: int) -> bool:
 
 
 def _other_role(given: PromptPair, before: Message, after: Message, place: int) -> Difference:
-    """The same text from somebody else."""
+    """The same text with another role."""
     is_leading = before.role in LEADING_ROLES or after.role in LEADING_ROLES
     reason = Reason.SYSTEM_CHANGED if is_leading else fallback_reason(given, after.role)[0]
     return Difference(
@@ -162,8 +161,8 @@ def _other_calls(given: PromptPair, before: Message, after: Message, place: int)
     )
 
 
-def _other_trimmings(given: PromptPair, before: Message, after: Message, place: int) -> Difference:
-    """What many templates do not print: reasoning, names, ids of calls, the form of the content."""
+def _other_fields(given: PromptPair, before: Message, after: Message, place: int) -> Difference:
+    """A difference in fields that many templates do not render: reasoning, names, ids of calls, form of the content."""
     base = f"messages[{place}]"
     if before.reasoning != after.reasoning:
         if given.same_conversation:
@@ -180,7 +179,9 @@ def _other_trimmings(given: PromptPair, before: Message, after: Message, place: 
     ):
         if one != other:
             return _other_field(given, after.role, place, field=field, one=one, other=other)
-    return _plain(given, after.role, place, "content_form", path=path_of(given, place), said=_form_told(before, after))
+    return _plain(
+        given, after.role, place, "content_form", path=path_of(given, place), said=_form_changed(before, after)
+    )
 
 
 def _other_field(given: PromptPair, role: str, place: int, *, field: str, one: str, other: str) -> Difference:
@@ -203,17 +204,17 @@ def _plain(given: PromptPair, role: str, place: int, detail: str, *, path: str, 
     return Difference(reason, detail, path, place, _known(role), said=f"messages[{place}]: {said}{given.between}")
 
 
-def _form_told(before: Message, after: Message) -> str:
+def _form_changed(before: Message, after: Message) -> str:
     words = {"string": "as a string", "parts": "as content parts", "none": "left out"}
     return f"the same text comes {words.get(after.form, after.form)} instead of {words.get(before.form, before.form)}"
 
 
 def _known(role: str) -> str:
-    """The role, if it is one of those that everybody uses: others may hold anything."""
+    """The role if it is a standard one, else ``other``: a non-standard role may hold any text."""
     return role if role in _CONVERSATION_ROLES | LEADING_ROLES | {PROMPT_ROLE} else "other"
 
 
-def goes_on(before: Message, after: Message) -> bool:
-    """Whether one of two texts is the beginning of the other."""
+def is_continued(before: Message, after: Message) -> bool:
+    """Whether the text of one message is a prefix of the other's."""
     length = common_length(before.text, after.text)
     return before.role == after.role and length == min(len(before.text), len(after.text))

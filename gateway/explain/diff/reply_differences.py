@@ -1,4 +1,4 @@
-"""Whether the engine's answer comes back as it was generated."""
+"""Finds how a client sends a reply back in another form than it was generated in."""
 
 import re
 from collections.abc import Sequence
@@ -29,20 +29,20 @@ _SAID = {
 
 
 def reply_difference(given: PromptPair) -> Difference | None:
-    """How the first message behind the earlier prompt differs from what was answered to that."""
+    """The difference between the reply to the earlier prompt and the message that follows it in the later one."""
     index = len(given.before.messages)
     if index >= len(given.after.messages):
         return None
     message = given.after.messages[index]
     if message.role != "assistant":
         if any(reply.text and reply.text.strip() and reply.text == message.text for reply in given.replies):
-            return _told(given, message, index, "role", message.text)
+            return _rerendered(given, message, index, "role", message.text)
         return None
     return _unlike_all(given, message, index)
 
 
 def prompt_reply_difference(given: PromptPair, index: int) -> Difference | None:
-    """The same for a completion whose prompt goes on with the answer, or a message that is to be continued."""
+    """The same for a completion whose prompt continues with the reply, or for a message to be continued."""
     before, after = given.before.messages[index], given.after.messages[index]
     rest = after.text[len(before.text) :]
     texts = [reply.text for reply in given.replies if reply.text and reply.text.strip()]
@@ -50,12 +50,12 @@ def prompt_reply_difference(given: PromptPair, index: int) -> Difference | None:
         return None
     for text in texts:
         if rest.lstrip().startswith(text.strip()):
-            return _told(given, after, index, "stripped", before.text + text)
+            return _rerendered(given, after, index, "stripped", before.text + text)
     return None
 
 
 def _unlike_all(given: PromptPair, message: Message, index: int) -> Difference | None:
-    """None if any of the answers came back as it was; else how the nearest differs."""
+    """The difference to the closest reply; None if any reply came back unchanged."""
     nearest: tuple[int, str, str] | None = None
     for reply in given.replies:
         detail = _unlike(reply, message)
@@ -64,11 +64,11 @@ def _unlike_all(given: PromptPair, message: Message, index: int) -> Difference |
         rank = list(_SAID).index(detail)
         if nearest is None or rank < nearest[0]:
             nearest = rank, detail, reply.text or ""
-    return _told(given, message, index, nearest[1], nearest[2]) if nearest else None
+    return _rerendered(given, message, index, nearest[1], nearest[2]) if nearest else None
 
 
 def _unlike(reply: ReplyChoice, message: Message) -> str:
-    """How a message differs from an answer, as a code; empty if it is the same."""
+    """The detail code of the difference between a message and a reply; empty if they are equal."""
     if reply.has_reasoning and not message.reasoning and not _THOUGHT.match(message.text[:200_000]):
         return "reasoning_dropped"
     if reply.has_calls and not message.calls:
@@ -94,7 +94,7 @@ def _unlike_text(reply: str, text: str) -> str:
     return "truncated" if text.strip() and reply.startswith(text.rstrip()) else "edited"
 
 
-def _told(given: PromptPair, message: Message, index: int, detail: str, reply: str) -> Difference:
+def _rerendered(given: PromptPair, message: Message, index: int, detail: str, reply: str) -> Difference:
     path = f"messages[{index}].content" if message.role != "prompt" else "prompt"
     said = f"{_SAID[detail]}{given.between}"
     if not reply or reply == message.text:
@@ -132,7 +132,7 @@ def _role(message: Message) -> str:
 
 
 def came_back(replies: Sequence[ReplyChoice], message: Message) -> bool:
-    """Whether a message is one of the answers, in whatever form."""
+    """Whether a message holds the text of one of the replies, apart from blanks around it."""
     return message.role == "assistant" and any(
         reply.text is not None and reply.text.strip() == message.text.strip() and bool(message.text.strip())
         for reply in replies

@@ -1,9 +1,30 @@
-"""Whether two texts are the same but for blanks, line ends, or the Unicode form of their characters."""
+"""Whether two texts are equal except for blanks, line ends, quotes or Unicode forms, or versions of each other."""
 
 import re
 import unicodedata
 
 from gateway.explain.diff.slot import common_length
+
+_CHARS = 4000
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\d_]+")
+_SHARE = 0.5
+
+
+def are_alike(one: str, other: str) -> bool:
+    """Whether two texts share half of their length at both ends, or half of their words; numbers do not count."""
+    if one == other:
+        return True
+    if not one.strip() or not other.strip():
+        return False
+    longer = max(len(one), len(other))
+    front = common_length(one, other)
+    rest = min(len(one), len(other)) - front
+    back = common_length(one[-min(rest, _CHARS) :][::-1], other[-min(rest, _CHARS) :][::-1]) if rest else 0
+    if front + back >= _SHARE * longer:
+        return True
+    words, others = (frozenset(_WORD.findall(text[:_CHARS].lower())) for text in (one, other))
+    return bool(words and others) and len(words & others) >= _SHARE * len(words | others)
+
 
 _ZERO_WIDTH = dict.fromkeys([0xAD, 0x180E, *range(0x200B, 0x2010), *range(0x2060, 0x2065), 0xFEFF])
 _LINE_END = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
@@ -12,14 +33,14 @@ _QUOTES = str.maketrans(
     {**dict.fromkeys("‘’‚‛′´`", "'"), **dict.fromkeys("“”„‟″«»", '"'), **dict.fromkeys("‐‑‒–—―−", "-"), "…": "..."}
 )
 _AROUND = 32
-_MOST_CHARS = 65_536
+_MAX_CHARS = 65_536
 _PIECES = re.compile(r"[\x00-\x7f]*[^\x00-\x7f]{0,256}")
-"""Normalizing sorts runs of combining marks, which takes their length squared: it is done piece by piece. A piece ends
-in front of an ASCII character, which no form joins to what stands before it."""
+"""Pieces for normalization, which takes quadratic time on long runs of combining marks. A piece ends before an ASCII
+character, which no normalization form joins to its predecessor."""
 
 
 def sameness(before: str, after: str, at: int) -> str:
-    """In what alone two texts differ; empty if they differ in more.
+    """The only respect in which two texts differ; empty if they differ in content.
 
     Args:
         before: The first text.
@@ -27,7 +48,7 @@ def sameness(before: str, after: str, at: int) -> str:
         at: Their first differing character.
 
     Returns:
-        ``line_ends``, ``trailing``, ``zero_width``, ``blanks``, ``quotes``, ``unicode_form``, or nothing.
+        ``line_ends``, ``trailing``, ``zero_width``, ``blanks``, ``quotes``, ``unicode_form``, or an empty string.
     """
     if _is_plainly_other(before[at : at + 1], after[at : at + 1]):
         return ""
@@ -36,16 +57,16 @@ def sameness(before: str, after: str, at: int) -> str:
 
 
 def _differing(before: str, after: str, at: int) -> tuple[str, str]:
-    """What two texts do not have in common at their ends, and a little around it: marks go with what is before them."""
-    most = min(len(before), len(after)) - at
-    one, other = before[len(before) - most :][::-1], after[len(after) - most :][::-1]
+    """The differing middle of two texts with some context, because combining marks belong to the character before."""
+    rest = min(len(before), len(after)) - at
+    one, other = before[len(before) - rest :][::-1], after[len(after) - rest :][::-1]
     behind = max(common_length(one, other) - _AROUND, 0)
     start = max(at - _AROUND, 0)
     return before[start : len(before) - behind], after[start : len(after) - behind]
 
 
 def _is_plainly_other(one: str, other: str) -> bool:
-    """Whether two characters are ASCII, there, and nothing that any of the forms below takes for another."""
+    """Whether both are ASCII characters that none of the forms below equates with another character."""
     return all(each and each.isascii() and not each.isspace() and each not in "'\"-.`" for each in (one, other))
 
 
@@ -61,7 +82,7 @@ def _blanks(before: str, after: str) -> str:
 
 
 def _form(before: str, after: str) -> str:
-    if (before.isascii() and after.isascii()) or max(len(before), len(after)) > _MOST_CHARS:
+    if (before.isascii() and after.isascii()) or max(len(before), len(after)) > _MAX_CHARS:
         return ""
     one, other = (_normal("NFC", text) for text in (before, after))
     if one == other:

@@ -1,15 +1,14 @@
-"""Messages as sequences: which were put in, taken out, moved, cut off the front, and which is the same but edited."""
+"""Compares message sequences: messages added, removed, reordered, trimmed from the front, or edited."""
 
 from collections.abc import Sequence
 
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
 from gateway.explain.diff.difference_text import beginning
-from gateway.explain.diff.given import PromptPair, counted, shown
-from gateway.explain.diff.likeness import are_alike
-from gateway.explain.diff.message import content_difference, fallback_reason, goes_on
-from gateway.explain.diff.opening import questions_in_front
+from gateway.explain.diff.given import PromptPair, counted, questions_in_front, shown
+from gateway.explain.diff.message import content_difference, fallback_reason, is_continued
 from gateway.explain.diff.reply_differences import came_back, prompt_reply_difference
+from gateway.explain.diff.same_text import are_alike
 from gateway.explain.prompt_text import LEADING_ROLES, PROMPT_ROLE, Message
 
 _CANDIDATES = 64
@@ -19,7 +18,7 @@ _LEAST_CUT = 2
 
 
 def message_difference(given: PromptPair) -> Difference | None:
-    """The first difference in what all templates print of messages; None if one prompt's are the other's beginning."""
+    """The first difference in what all templates render of messages; None if one sequence is a prefix of the other."""
     before, after = given.before.messages, given.after.messages
     one, other = _numbered(before, after)
     index = _first_unequal(one, other)
@@ -43,8 +42,8 @@ def message_difference(given: PromptPair) -> Difference | None:
     return found
 
 
-def trimming_difference(given: PromptPair) -> Difference | None:
-    """The first difference in what many templates do not print: reasoning, names, ids, the content's form."""
+def unrendered_difference(given: PromptPair) -> Difference | None:
+    """The first difference in fields that many templates do not render: reasoning, names, ids, form of the content."""
     for index, (one, other) in enumerate(zip(given.before.messages, given.after.messages, strict=False)):
         if one != other and (one.text, one.calls) == (other.text, other.calls):
             return content_difference(given, index)
@@ -52,7 +51,7 @@ def trimming_difference(given: PromptPair) -> Difference | None:
 
 
 def _numbered(before: Sequence[Message], after: Sequence[Message]) -> tuple[list[int], list[int]]:
-    """Both sequences as numbers, the same for messages that are printed alike."""
+    """Both sequences as numbers; messages that render alike get the same number."""
     numbers: dict[object, int] = {}
 
     def number(message: Message) -> int:
@@ -67,12 +66,12 @@ def _first_unequal(one: list[int], other: list[int]) -> int:
 
 
 def _prompt_difference(given: PromptPair, index: int) -> Difference | None:
-    """Of a completion's prompts, the first that is not the other's beginning."""
+    """The first difference of a completion's prompts where neither is a prefix of the other."""
     for place in range(index, min(len(given.before.messages), len(given.after.messages))):
         before, after = given.before.messages[place], given.after.messages[place]
         if before.text == after.text:
             continue
-        if not goes_on(before, after):
+        if not is_continued(before, after):
             return content_difference(given, place)
         if len(after.text) > len(before.text) and (found := prompt_reply_difference(given, place)):
             return found
@@ -80,7 +79,7 @@ def _prompt_difference(given: PromptPair, index: int) -> Difference | None:
 
 
 def _is_continued(given: PromptPair, index: int) -> bool:
-    """Whether the earlier prompt's last message was left open, and the later one's goes on from there."""
+    """Whether the earlier prompt's last message was left open, and the later prompt continues it."""
     before, after = given.before.messages, given.after.messages
     return (
         index == len(before) - 1
@@ -91,7 +90,7 @@ def _is_continued(given: PromptPair, index: int) -> bool:
 
 
 def _is_leading(given: PromptPair, index: int) -> bool:
-    """Whether a place stands in, or right behind, the leading messages of one of both."""
+    """Whether an index lies within, or right after, the leading messages of either prompt."""
     return index < max(len(given.before.leading), len(given.after.leading))
 
 
@@ -103,7 +102,7 @@ def _same_but_for_role(given: PromptPair, index: int) -> Difference | None:
 
 
 def _other_order(given: PromptPair, one: list[int], other: list[int], index: int) -> Difference | None:
-    """The same messages in another order, or a system message behind where it stood."""
+    """The same messages in another order, or a leading message moved behind others."""
     if not (_is_permuted(one, other, index) or _is_moved(given, index) or _is_moved(given, index, backwards=True)):
         return None
     said = f"from messages[{index}] on, the same messages come in another order{given.between}"
@@ -111,7 +110,7 @@ def _other_order(given: PromptPair, one: list[int], other: list[int], index: int
 
 
 def _is_permuted(one: list[int], other: list[int], index: int) -> bool:
-    """Whether some messages from a place on are the same ones in another order."""
+    """Whether a run of messages from an index on is a permutation of the other's."""
     balance: dict[int, int] = {}
     for left, right in zip(one[index:], other[index:], strict=False):
         for number, change in ((left, 1), (right, -1)):
@@ -126,7 +125,7 @@ def _is_permuted(one: list[int], other: list[int], index: int) -> bool:
 
 
 def _is_moved(given: PromptPair, index: int, *, backwards: bool = False) -> bool:
-    """Whether a leading message stands behind the conversation's first messages in one of both."""
+    """Whether a leading message of one prompt follows the first conversation messages in the other."""
     before, after = given.before.messages, given.after.messages
     if backwards:
         before, after = after, before
@@ -156,9 +155,9 @@ def _in_leading(given: PromptPair, one: list[int], other: list[int], index: int)
 
 
 def _shift(fewer: list[str], more: list[str], few: list[int], many: list[int]) -> int:
-    """How many of ``more``'s first messages stand in front of where it goes on as ``fewer`` does; 0 for none.
+    """Number of messages inserted at the front of ``more`` before it continues as ``fewer`` does; 0 for none.
 
-    A message of ``fewer`` that is much like the first of ``more`` is that one, edited, unless it comes unchanged.
+    If the first messages are similar, the message counts as edited, unless it follows unchanged further on.
     """
     if not more or len(more) < len(fewer):
         return 0
@@ -196,15 +195,15 @@ def _fewer(given: PromptPair, index: int, count: int) -> Difference:
 
 def _in_history(given: PromptPair, one: list[int], other: list[int], index: int) -> Difference:
     rest, other_rest = one[index:], other[index:]
-    if found := _hidden_in_front(given, index):
+    if found := _hidden_questions_difference(given, index):
         return found
     if len(rest) > 1 and len(other_rest) > 1 and rest[1] == other_rest[1]:
         return content_difference(given, index)
     if given.same_conversation:
-        if count := _goes_on_at(other_rest, rest[:1]):
-            return _put_in(given, index, count)
-        if count := _goes_on_at(rest, other_rest[:1]):
-            return _taken_out(given, index, count)
+        if count := _next_index(other_rest, rest[:1]):
+            return _inserted(given, index, count)
+        if count := _next_index(rest, other_rest[:1]):
+            return _removed(given, index, count)
     before, after = given.before.messages[index], given.after.messages[index]
     if before.role == after.role:
         return content_difference(given, index)
@@ -212,8 +211,8 @@ def _in_history(given: PromptPair, one: list[int], other: list[int], index: int)
     return _at(given, index, fallback_reason(given, after.role), said)
 
 
-def _hidden_in_front(given: PromptPair, index: int) -> Difference | None:
-    """Messages in the user's name that another client family puts in front of, or behind, the first question."""
+def _hidden_questions_difference(given: PromptPair, index: int) -> Difference | None:
+    """User messages that another client family inserts before or after the first question."""
     if given.same_conversation or not given.sources_differ:
         return None
     before, after = questions_in_front(given.before), questions_in_front(given.after)
@@ -225,27 +224,28 @@ def _hidden_in_front(given: PromptPair, index: int) -> Difference | None:
 
 
 def _trimmed(given: PromptPair, rest: list[int], other_rest: list[int], index: int) -> Difference | None:
-    """Messages cut off the front of the conversation, perhaps with a summary in their place."""
+    """Messages trimmed from the front of the conversation, perhaps replaced by a summary."""
     if not given.same_conversation:
         return None
     if index != len(given.before.leading):
         return _trimmed_behind_kept(given, rest, other_rest, index)
     if count := _cut(rest, other_rest):
-        return _cut_told(given, index, count, "trimmed")
+        return _history_trimmed(given, index, count, "trimmed")
     if came_back(given.replies, given.after.messages[index]):
-        return _cut_told(given, index, len(rest), "trimmed")
+        return _history_trimmed(given, index, len(rest), "trimmed")
     for summary in range(1, _SUMMARY_MESSAGES + 1):
         if len(other_rest) > summary and other_rest[summary] != rest[min(summary, len(rest) - 1)]:
             count = _cut(rest, other_rest[summary:])
             if count > summary:
-                return _cut_told(given, index, count, "summarized")
+                return _history_trimmed(given, index, count, "summarized")
     return None
 
 
 def _trimmed_behind_kept(given: PromptPair, rest: list[int], other_rest: list[int], index: int) -> Difference | None:
-    """Messages cut behind the first question, or behind its answer, which stay.
+    """Messages trimmed after the first question, or after its reply, which both remain.
 
-    A single message was taken out rather than cut; so was a turn behind the first one, if more is left than is gone.
+    A single missing message counts as removed instead; so does a turn after the first one if more remains than is
+    missing.
     """
     kept = [message.role for message in given.before.messages[len(given.before.leading) : index]]
     if kept not in (["user"], ["user", "assistant"]):
@@ -256,12 +256,11 @@ def _trimmed_behind_kept(given: PromptPair, rest: list[int], other_rest: list[in
     left = len(rest) - count
     if count < _LEAST_CUT or left > len(other_rest) or (len(kept) > 1 and left > count):
         return None
-    return _cut_told(given, index, count, "trimmed", "behind the kept beginning")
+    return _history_trimmed(given, index, count, "trimmed", "behind the kept beginning")
 
 
 def _cut(rest: list[int], other_rest: list[int]) -> int:
-    """How many messages to take off the front of ``rest`` so that ``other_rest`` goes on as it does, to its end; 0 if
-    that cannot be."""
+    """Number of messages to drop from the front of ``rest`` so that it matches ``other_rest`` to its end; 0 if none."""
     places = [place for place in range(1, len(rest)) if rest[place] == other_rest[0]][:_CANDIDATES]
     for place in places:
         length = min(len(rest) - place, len(other_rest))
@@ -270,29 +269,29 @@ def _cut(rest: list[int], other_rest: list[int]) -> int:
     return 0
 
 
-def _cut_told(given: PromptPair, index: int, count: int, detail: str, place: str = "at the front") -> Difference:
+def _history_trimmed(given: PromptPair, index: int, count: int, detail: str, place: str = "at the front") -> Difference:
     what = "replaced by a summary" if detail == "summarized" else "cut"
     said = f"{counted(count, 'message')} {what} {place} of the conversation, from messages[{index}] on{given.between}"
     return _at(given, index, (Reason.HISTORY_TRIMMED, detail), said)
 
 
-def _goes_on_at(longer: list[int], first: list[int]) -> int:
-    """How many messages stand in front of where a message comes again; 0 if it does not."""
+def _next_index(longer: list[int], first: list[int]) -> int:
+    """Index at which a message comes again; 0 if it does not."""
     return next((place for place in range(1, len(longer)) if longer[place] == first[0]), 0)
 
 
-def _put_in(given: PromptPair, index: int, count: int) -> Difference:
+def _inserted(given: PromptPair, index: int, count: int) -> Difference:
     said = f"{counted(count, 'message')} put in at messages[{index}]{given.between}"
     return _at(given, index, (Reason.HISTORY_EDITED, "message_added"), said, is_new=True)
 
 
-def _taken_out(given: PromptPair, index: int, count: int) -> Difference:
+def _removed(given: PromptPair, index: int, count: int) -> Difference:
     said = f"{counted(count, 'message')} taken out at messages[{index}]{given.between}"
     return _at(given, index, (Reason.HISTORY_EDITED, "message_removed"), said)
 
 
 def _at(given: PromptPair, index: int, kind: tuple[Reason, str], said: str, *, is_new: bool = False) -> Difference:
-    """A difference that is a whole message."""
+    """A difference that affects a whole message."""
     (reason, detail), after, before = kind, given.after.messages[index], given.before.messages[index : index + 1]
     role = after.role if fallback_reason(given, after.role)[0] is not Reason.UNCLASSIFIED else "other"
     return Difference(

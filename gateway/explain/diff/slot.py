@@ -1,4 +1,4 @@
-"""Where two texts differ first, and how far the first differing slot goes. In windows: a text may be a megabyte."""
+"""Finds the first differing character of two texts and the slot around it, in windows: a text may be a megabyte."""
 
 import re
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ _END = "\0end"
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The first part of two texts that differs, in whole words.
+    """The first differing span of two texts, in whole words.
 
     Attributes:
-        start: Where it begins in both.
-        before_end: Where it ends in the first.
-        after_end: Where it ends in the second.
+        start: Start in both texts.
+        before_end: End in the first text.
+        after_end: End in the second text.
     """
 
     start: int
@@ -34,7 +34,7 @@ class Slot:
 
 
 def common_length(one: str, other: str) -> int:
-    """How many characters two texts have in common from the first on."""
+    """Length of the common prefix of two texts, in characters."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -46,18 +46,18 @@ def common_length(one: str, other: str) -> int:
 
 
 def line_and_column(text: str, at: int) -> tuple[int, int]:
-    """Place of a character, from 1."""
+    """Line and column of a character, from 1."""
     return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1
 
 
 def window_at(text: str, at: int) -> tuple[TextWindow, int]:
-    """What stands around a character, and where that begins in the text."""
+    """The text around a character, and its offset in the text."""
     start = max(at - _BEHIND, 0)
     return TextWindow(text[start : at + _AHEAD], at - start), start
 
 
 def slot_at(before: str, after: str, at: int) -> Slot:
-    """The slot around the first difference: from the beginning of its word to where both go on alike.
+    """The slot around the first difference: from the start of its word to where both texts agree again.
 
     Args:
         before: The first text.
@@ -91,7 +91,7 @@ def slot_at(before: str, after: str, at: int) -> Slot:
 
 
 def _is_in_word(before: str, after: str, at: int) -> bool:
-    """Whether the character in front of a place and one at it belong to one word."""
+    """Whether the characters before and at a position belong to one word."""
     left = before[at - 1]
     if not left.isalnum() or _EAST_ASIAN_CHARACTER.match(left):
         return False
@@ -102,11 +102,11 @@ _EAST_ASIAN_CHARACTER = re.compile(f"[{_EAST_ASIAN}]")
 
 
 def _tokens(text: str, start: int) -> tuple[list[str], list[int]]:
-    """Words, blanks and signs from a place on, and where each begins; the end of the text agrees with itself."""
+    """Words, blanks and punctuation from ``start`` on, with their offsets; the ends of two texts match each other."""
     piece = text[start : start + _SLOT_AHEAD]
     tokens: list[str] = []
     begins: list[int] = []
-    # The one for all scripts costs five times as much.
+    # The expression for all scripts is five times as slow.
     for match in (_ASCII_TOKEN if piece.isascii() else _TOKEN).finditer(piece):
         tokens.append(match[0])
         begins.append(start + match.start())

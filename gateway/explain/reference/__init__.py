@@ -1,4 +1,9 @@
-"""Which earlier request a request is compared with, and how much of it stands in both."""
+"""Chooses the earlier request that a request is compared with, and measures their overlap.
+
+In: a ``KeptRequest`` with text and token ids. Out: a ``ReferenceMatch`` (``References.find``), tokens in common, and
+the differences between client families (``Families``). Start with ``references``; ``frame`` defines when two prompts
+belong to one application, ``thread`` when two belong to one conversation.
+"""
 
 from gateway.explain.reference.families import Families
 from gateway.explain.reference.frame import Frames

@@ -1,10 +1,9 @@
-"""How the client families of one application differ in what they send in front.
+"""Finds how the client families of one application differ in their leading messages and tools.
 
-Of each family (source) the variants of all its frames are counted over the last hour: the leading messages without what
-varies in them, the tools' names, and how many messages of the user stand in front of the question. Two families send
-one application in two variants where each variant is, of all that the one family sends, the most similar to that of the
-other. What a family sends in the other's variant as well has changed over time, or from request to request, and is no
-difference between families.
+For each family (source) it counts the variants of its frames over the last hour: leading messages with varying values
+masked, names of tools, and the number of user messages before the question. Variants of two families belong to one
+application if each is the most similar one among the other family's variants. A variant that both families send is no
+difference between them: it changed over time, or changes from request to request.
 """
 
 from collections import OrderedDict
@@ -14,7 +13,7 @@ from typing import Any, Protocol
 
 from gateway.core.explanation import Difference, ReplyChoice
 from gateway.core.reasons import Reason
-from gateway.explain.diff.opening import questions_in_front
+from gateway.explain.diff.given import questions_in_front
 from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText
 from gateway.explain.reference.family_variants import FamilyVariants, Matching, Variant, VariantCounts, likeness_of
 from gateway.explain.reference.frame import Frames
@@ -38,11 +37,11 @@ _MEMO_PART = 8
 _SHOWN = 100
 
 _PER_REQUEST = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID, Reason.USER_DATA})
-"""Differences between any two requests, whoever sends them."""
+"""Reasons for which any two requests differ, also of one family."""
 
 
 class Describe(Protocol):
-    """Names the first difference of two prompts; None for none. See ``settle.difference``."""
+    """Finds the first difference of two prompts; None for none. See ``explain.diff.find_difference``."""
 
     def __call__(
         self,
@@ -64,28 +63,25 @@ _Key = tuple[str, str]
 
 
 class Families:
-    """The frames that the sources of each tenant and model send. Bounded in bytes; what was used least lately goes."""
+    """The frames sent by each source, per tenant and model. Bounded in bytes; the least recently used are dropped."""
 
     def __init__(self, describe: Describe, frames: Frames | None = None, max_bytes: int = 16 * 2**20) -> None:
         self._describe = describe
         self._frames = frames or Frames(max_bytes // _MEMO_PART)
-        self._room = max_bytes - max_bytes // _MEMO_PART
+        self._budget_bytes = max_bytes - max_bytes // _MEMO_PART
         self._sent: OrderedDict[_Key, FamilyVariants] = OrderedDict()
         self._bytes = 0
 
     @property
     def held_bytes(self) -> int:
-        """What all of it takes, about."""
+        """Approximate memory."""
         return self._bytes
 
     def note(self, kept: KeptRequest, now: float, *, tools_first: bool = False) -> None:
-        """Count a request; one without leading messages and tools, or with huge ones, is not looked at.
-
-        ``now`` is Unix seconds.
-        """
+        """Count a request, unless it has no leading messages and tools, or huge ones. ``now`` is Unix seconds."""
         front = _in_front(kept.text)
         size = _bytes_of(front)
-        if not (front.messages or front.tools) or size > self._room // _LARGEST_PART:
+        if not (front.messages or front.tools) or size > self._budget_bytes // _LARGEST_PART:
             return
         frame = self._frames.of(kept.text)
         own = hash((frame.skeleton, tuple(message.form for message in front.messages)))
@@ -102,16 +98,16 @@ class Families:
             self._bytes += size
         sent.variants.move_to_end(number)
         self._count(sent, kept.source, number, slot)
-        while self._bytes > self._room:
+        while self._bytes > self._budget_bytes:
             self._drop_oldest()
 
     def shown(self, now: float, model: str | None = None, tenant: str | None = None) -> list[dict[str, Any]]:
-        """What families send otherwise than a larger one does, of each application; at most 100 by requests, for JSON.
+        """Differences of families to a larger family of one application, JSON-ready; at most 100, most requests first.
 
-        Each is ``tenant``, ``model``, ``source``, ``than`` (the family that sends more of that application; of two
-        that send as much, the one with fewer messages), ``requests`` (of the source with that difference, in the last
-        hour) and ``difference`` with ``reason``, ``detail``, ``path``, ``said`` and the masked ``before`` (of ``than``)
-        and ``after`` (of ``source``).
+        Each has ``tenant``, ``model``, ``source``, ``than`` (the family with more requests of that application; on a
+        tie the one with fewer messages), ``requests`` (of the source with that difference, in the last hour) and
+        ``difference`` with ``reason``, ``detail``, ``path``, ``said`` and the masked ``before`` (of ``than``) and
+        ``after`` (of ``source``).
         """
         since = _since(int(now // _SLOT_SECONDS))
         rows: list[dict[str, Any]] = []
@@ -122,8 +118,10 @@ class Families:
         return rows[:_SHOWN]
 
     def _differing(self, sent: FamilyVariants, since: int) -> list[dict[str, Any]]:
-        """One row for each family, larger family and difference: variants of one application that differ alike, as
-        those with each user's name in them do, are one."""
+        """One row per family, larger family and difference.
+
+        Variants of one application with the same difference, such as a user's name in each, share a row.
+        """
         rows: list[tuple[Variant, dict[str, Any]]] = []
         for source, number, than, other in Matching(sent, since).deviations():
             variant = sent.variants[number]
@@ -132,7 +130,7 @@ class Families:
                 continue
             requests = sent.sources[source].requests(number, since)
             for like, row in rows:
-                is_same = (row["source"], row["than"]) == (source, than) and _is_told_alike(
+                is_same = (row["source"], row["than"]) == (source, than) and _is_same_difference(
                     row["difference"], difference
                 )
                 if is_same and likeness_of(like, variant):
@@ -146,7 +144,7 @@ class Families:
     def _difference(
         self, sent: FamilyVariants, before: tuple[str, int], after: tuple[str, int]
     ) -> dict[str, Any] | None:
-        """Of two families and their variants."""
+        """The difference between two variants of two families; cached."""
         (than, other), (source, number) = before, after
         variant = sent.variants[number]
         key = (other, than, source)
@@ -185,7 +183,7 @@ class Families:
         return self._sent[key]
 
     def _count(self, sent: FamilyVariants, name: str, number: int, slot: int) -> None:
-        """One request more of a variant; what a family sent more than an hour ago, and what is too much, goes."""
+        """Count a request of a variant; drop counts older than an hour, and those beyond the bounds."""
         since = _since(slot)
         if name not in sent.sources:
             sent.sources[name] = VariantCounts(slot)
@@ -211,7 +209,7 @@ class Families:
                 self._drop_count(sent, least, old)
 
     def _drop_count(self, sent: FamilyVariants, name: str, number: int) -> None:
-        """Forget that a family sent a variant, with the family and the variant if that was all of them."""
+        """Drop the count of a variant for a family; also the family or the variant if nothing else is left of it."""
         source, variant = sent.sources[name], sent.variants[number]
         del source.counts[number]
         variant.senders.discard(name)
@@ -235,19 +233,19 @@ class Families:
             self._bytes -= _APPLICATION_BYTES
 
 
-def _is_told_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def _is_same_difference(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return all(one[name] == other[name] for name in ("reason", "detail", "path", "said"))
 
 
 def _in_front(text: PromptText) -> PromptText:
-    """A prompt's frame alone. Documents are left out: they come with the question."""
+    """A prompt with only its frame. Documents are left out: they belong to the question."""
     messages = text.leading or tuple(each for each in text.messages if each.role in LEADING_ROLES)
     arguments = {name: value for name, value in text.arguments.items() if name != "documents"}
     return PromptText(messages, text.tools, arguments)
 
 
 def _hidden_questions(text: PromptText) -> tuple[Message, ...]:
-    """The user's messages behind the leading ones, but for the last of them, the question; each cut short."""
+    """The user messages after the leading ones, except the last, which is the question; each shortened."""
     if not text.leading and any(message.role in LEADING_ROLES for message in text.messages):
         return ()
     start = len(text.leading)
@@ -260,12 +258,12 @@ def _bytes_of(text: PromptText) -> int:
 
 
 def _asked(sample: PromptText) -> PromptText:
-    """A sample with a question behind it: a message that is only appended is no difference."""
+    """A sample followed by a question: without it, an appended message would be no difference."""
     return replace(sample, messages=(*sample.messages, Message("user", "?")))
 
 
 def _worded_as(sample: PromptText, other: PromptText) -> PromptText:
-    """A sample with the lines of another where they differ in the time and the like only, which would come first."""
+    """A sample with lines of the other where they differ only in varying values, which would be found first."""
     lines = {masked(line): line for message in other.messages for line in message.text.split("\n")}
     return replace(
         sample,
@@ -277,5 +275,5 @@ def _worded_as(sample: PromptText, other: PromptText) -> PromptText:
 
 
 def _since(slot: int) -> int:
-    """The first time slot that still counts."""
+    """The oldest time slot that counts."""
     return slot - _SLOTS + 1

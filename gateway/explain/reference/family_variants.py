@@ -1,4 +1,4 @@
-"""Which variants of what several client families send are one application's."""
+"""Matches the variants that several client families send of one application."""
 
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, field
@@ -8,23 +8,23 @@ from gateway.explain.prompt_text import PromptText
 from gateway.explain.reference.frame import are_similar, similarity
 
 _STRAY = 20
-"""So many times as often another family sends a variant that is its own, not that of one that sends it, too."""
+"""A variant is another family's if that family sends it at least this many times as often."""
 _MANY = 4
 
 
 @dataclass(slots=True)
 class Variant:
-    """A frame as some families send it.
+    """A frame as sent by some families.
 
     Attributes:
-        sample: What stands in front in one request of it.
-        frame: The same for two that differ only in how many messages of the user stand in front.
-        questions: How many those are.
-        features: Of its frame.
-        tools_first: As the template prints it.
+        sample: Leading messages and tools of one request.
+        frame: Number of the frame; equal for variants that differ only in ``questions``.
+        questions: Number of user messages before the question.
+        features: Features of the frame.
+        tools_first: Whether the template renders tools first.
         size: Bytes.
         senders: The families that sent it.
-        described: How it differs from another variant: by that, its family, and the family that sends this one.
+        described: Differences to other variants, by (other variant, its family, family that sends this one).
     """
 
     sample: PromptText
@@ -39,7 +39,7 @@ class Variant:
 
 @dataclass(slots=True)
 class VariantCounts:
-    """How often one family sends what: requests by variant and time slot. ``slot`` is that of the last request."""
+    """Requests of one family, by variant and time slot. ``slot`` is that of the last request."""
 
     slot: int
     counts: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -55,18 +55,18 @@ class VariantCounts:
 
 @dataclass(slots=True)
 class FamilyVariants:
-    """What the families of a tenant send to a model; those sent least lately come first."""
+    """Variants that the families of a tenant send to a model, least recently sent first."""
 
     variants: OrderedDict[int, Variant] = field(default_factory=OrderedDict)
     sources: dict[str, VariantCounts] = field(default_factory=dict)
 
 
 Likeness = tuple[float, bool]
-"""The part of two frames that is in both, and whether as many messages of the user stand in front."""
+"""Share of features in both frames, and whether both have the same number of user messages before the question."""
 
 
 class Matching:
-    """Which variants of two families are one application's."""
+    """Finds the variants of two families that belong to one application."""
 
     def __init__(self, sent: FamilyVariants, since: int) -> None:
         self._variants = sent.variants
@@ -88,7 +88,7 @@ class Matching:
         self._nearest: dict[tuple[str, int], int | None] = {}
 
     def deviations(self) -> list[tuple[str, int, str, int]]:
-        """Family, variant, larger family, and the most similar variant that this sends instead; largest first."""
+        """Family, variant, larger family, and the variant that this sends instead; most requests first."""
         found: list[tuple[str, int, str, int]] = []
         for at, number in enumerate(self._ranked):
             larger = self._alike[number].keys() & set(self._ranked[:at])
@@ -111,7 +111,7 @@ class Matching:
         return best[2:] if best else None
 
     def _nearest_of(self, name: str, number: int) -> int | None:
-        """Of what a family sends, what is most similar to a variant: that itself if it sends it."""
+        """The variant of a family that is most similar to a given one; the same one if the family sends it."""
         key = (name, number)
         if key not in self._nearest:
             counts, own, alike = self._requests[name], self._own[name], self._alike[number]
@@ -124,16 +124,18 @@ class Matching:
         return self._nearest[key]
 
     def _strays_of(self, name: str) -> set[int]:
-        """What a family sends that tells nothing of it: another family's variant once in a while, and each of many
-        variants that came once, as those with what was looked up for a request in them do."""
+        """Variants that do not characterize a family.
+
+        These are rare uses of another family's variant, and many similar variants sent once each, such as prompts with
+        retrieved text.
+        """
         counts = self._requests[name]
         return {
             number for number in counts if self._is_anothers(counts, number) or self._is_one_of_many(counts, number)
         }
 
     def _is_anothers(self, counts: dict[int, int], number: int) -> bool:
-        """Whether another family sends a variant that this one hardly ever does, but for the most part one with other
-        leading messages."""
+        """Whether a variant is mainly another family's, while this family mainly sends other leading messages."""
         enough, frame = _STRAY * counts[number], self._variants[number].frame
         return any(self._requests[each][number] >= enough for each in self._senders[number]) and any(
             counts[other] >= enough and self._variants[other].frame != frame
@@ -145,13 +147,13 @@ class Matching:
         return counts[number] == 1 and sum(counts[other] == 1 for other in others) >= _MANY
 
     def _rank(self, number: int) -> tuple[int, int, str]:
-        """The largest first; of two that are as large, the one with fewer messages."""
+        """Sort key: most requests first; on a tie fewer messages first."""
         counts = {name: self._requests[name][number] for name in self._senders[number]}
         return -max(counts.values()), len(self._variants[number].sample.messages), min(counts)
 
 
 def likeness_of(one: Variant, other: Variant) -> Likeness | None:
-    """None if they are no variants of one application."""
+    """The likeness of two variants; None if they belong to different applications."""
     share = similarity(one.features, other.features)
     if not are_similar(len(one.features & other.features), share, is_opening=False):
         return None

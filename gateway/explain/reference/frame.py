@@ -1,14 +1,13 @@
-"""The frame of a prompt: what an application writes in front of what its users say.
+"""The frame of a prompt: the text that an application puts before the text of its users.
 
-These are the leading messages and the tools. Where a prompt has neither, the beginning of its first message stands for
-them, because a template may be in there; more is then asked of two prompts before they count as similar.
+These are the leading messages and the tools. A prompt with neither uses the beginning of its first message instead,
+which may contain a template; such frames need a higher similarity to match.
 """
 
 import heapq
 
 from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText
-from gateway.explain.reference.recent_cache import RecentCache
-from gateway.explain.reference.wording import Segment, Wording, digest
+from gateway.explain.reference.wording import RecentCache, Segment, Wording, digest
 
 _SAMPLED_MARKS = 48
 _SAMPLED_TOOLS = 16
@@ -23,7 +22,7 @@ _OPENING_LETTERS = 16
 _FRAME_BEGINNING = 140
 _OPENING_BEGINNING = 72
 _WIDE = "\u2e80"
-"""From here on a character is about a word."""
+"""First of the characters that count as a word each (East Asian scripts)."""
 
 _HEADLINE_WORDS = 5
 _HEADLINE_CHARACTERS = 28
@@ -33,10 +32,10 @@ _FRAME_BYTES = 3_000
 
 
 class Frames:
-    """Frames of prompts; those met lately are remembered, because most requests of an application begin alike."""
+    """Frames of prompts, with a cache: most requests of an application begin alike."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Remember frames, and the segments of others, of about ``max_bytes`` in all."""
+        """Cache frames and segments of about ``max_bytes`` in all."""
         self._wording = Wording(max_bytes // 2)
         self._frames: RecentCache[tuple[object, ...], Frame] = RecentCache(max_bytes // 2)
 
@@ -57,9 +56,9 @@ class Frame:
     """The frame of one prompt.
 
     Attributes:
-        is_opening: Whether it is only the beginning of the first message.
-        skeleton: The same for two prompts whose frames differ in numbers, dates, ids, case and blanks only, and in the
-            order of the tools; None for a prompt without any text.
+        is_opening: Whether it is the beginning of the first message, for lack of leading messages and tools.
+        skeleton: Hash of the masked frame: equal for frames that differ only in numbers, dates, ids, case, blanks and
+            the order of tools; None for a prompt without text.
     """
 
     __slots__ = ("_beginnings", "_features", "_segments", "_tools", "is_opening", "skeleton")
@@ -88,7 +87,7 @@ class Frame:
 
     @property
     def features(self) -> frozenset[int]:
-        """A sample of its words in runs, its lines and its tools' names, by which similar ones are found."""
+        """Hashes of sampled word runs, lines and tool names, by which similar frames are found."""
         if self._features is None:
             marks = {mark for segment in self._segments for mark in segment.marks}
             tools = {digest("tool\0" + name) for name in self._tools}
@@ -98,7 +97,7 @@ class Frame:
 
     @property
     def beginnings(self) -> tuple[int, ...]:
-        """Numbers that only prompts share that begin with the same words, many of them."""
+        """Hashes of the beginning of the masked frame; equal only for prompts that begin with the same many words."""
         if self._beginnings is None:
             self._beginnings = tuple(digest(f"{int(self.is_opening)}{each}") for each in self._begin())
         return self._beginnings
@@ -118,12 +117,12 @@ class Frame:
 
 
 def similarity(one: frozenset[int], other: frozenset[int]) -> float:
-    """The part of two frames' features that is in both, 0 to 1."""
+    """Share of the features that both frames have (Dice coefficient), 0 to 1."""
     return 2 * len(one & other) / (len(one) + len(other)) if one and other else 0.0
 
 
 def are_similar(shared: int, share: float, is_opening: bool) -> bool:
-    """Whether two frames are taken for variants of one. ``shared`` features are in both, a part ``share`` of all."""
+    """Whether two frames are variants of one: they have ``shared`` features in common, a ``share`` of all."""
     if is_opening:
         return share >= _LEAST_SHARED_OPENING and shared >= _LEAST_MARKS_OPENING
     return share >= _LEAST_SHARED
@@ -134,7 +133,7 @@ def _joined(segments: list[Segment]) -> str:
 
 
 def _opening_skeleton(opening: str, segments: list[Segment]) -> int | None:
-    """Of a beginning that is hardly more than numbers, the text itself: another sum is another question."""
+    """Skeleton of an opening; unmasked if it has few letters, because other numbers are then another question."""
     if not opening.strip():
         return None
     text = _joined(segments)[:_OPENING_SKELETON_CHARACTERS]

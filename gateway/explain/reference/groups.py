@@ -1,18 +1,65 @@
-"""Requests of one skeleton as a group, and which groups' frames are similar."""
+"""Groups of requests with one skeleton, and similarity between their frames.
+
+``Postings`` is the index from keys to the numbers of requests or groups.
+"""
 
 from collections.abc import Iterable
+from itertools import islice
 
 from gateway.explain.reference.frame import Frame, are_similar
-from gateway.explain.reference.postings import POSTING_BYTES, Postings
+
+POSTING_BYTES = 190
+"""Approximate memory of a number under a key: most keys hold a single number, others a dict."""
+
+
+class Postings:
+    """Numbers by key, in insertion order. A single number is held without a container."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, int | dict[int, None]] = {}
+
+    def add(self, key: int, number: int) -> None:
+        """Append a number to a key."""
+        held = self._held.get(key)
+        if held is None:
+            self._held[key] = number
+        elif isinstance(held, dict):
+            held[number] = None
+        elif held != number:
+            self._held[key] = {held: None, number: None}
+
+    def discard(self, key: int, number: int) -> None:
+        """Remove a number from a key; no effect if it is absent."""
+        held = self._held.get(key)
+        if isinstance(held, dict):
+            held.pop(number, None)
+            if not held:
+                del self._held[key]
+        elif held == number:
+            del self._held[key]
+
+    def latest(self, key: int, count: int) -> list[int]:
+        """The last ``count`` numbers of a key, latest first."""
+        held = self._held.get(key)
+        if held is None:
+            return []
+        return list(islice(reversed(held), count)) if isinstance(held, dict) else [held]
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
 
 _GROUP_BYTES = 600
 _FEATURE_BYTES = 45
 _GROUPS_PER_FEATURE = 12
-"""As many groups, the latest ones, are looked at for one feature: what all of them have tells none from another."""
+"""Only this many of the latest groups are read per feature: a feature of all groups does not discriminate."""
 
 
 class Groups:
-    """Finds a group by the features of its frame. Groups are numbers that tell tenants and skeletons apart."""
+    """Finds a group by the features of its frame. A group is a number for a tenant and a skeleton."""
 
     def __init__(self) -> None:
         self.held_bytes = 0
@@ -20,7 +67,7 @@ class Groups:
         self._features: dict[int, tuple[int, ...]] = {}
 
     def add(self, group: int, tenant: str, frame: Frame) -> None:
-        """Hold a group; without effect if it is held."""
+        """Add a group; no effect if it is present."""
         if group in self._features:
             return
         features = tuple(_keys(tenant, frame))
@@ -30,7 +77,7 @@ class Groups:
         self.held_bytes += _bytes(len(features))
 
     def remove(self, group: int) -> None:
-        """Forget a group; without effect if it is not held."""
+        """Remove a group; no effect if it is absent."""
         features = self._features.pop(group, None)
         if features is None:
             return
@@ -39,7 +86,7 @@ class Groups:
         self.held_bytes -= _bytes(len(features))
 
     def is_similar(self, group: int, tenant: str, frame: Frame) -> bool:
-        """Whether a group's frame is a variant of another one."""
+        """Whether the frame of a group is a variant of the given one."""
         features = set(_keys(tenant, frame))
         held = self._features.get(group, ())
         shared = len(features.intersection(held))
@@ -47,7 +94,7 @@ class Groups:
         return bool(whole) and are_similar(shared, 2 * shared / whole, frame.is_opening)
 
     def most_similar(self, tenant: str, frame: Frame) -> int | None:
-        """The group whose frame has most in common with another one, the latest of several; None if none has enough."""
+        """The group whose frame is most similar to the given one, the latest on a tie; None if none is similar."""
         features = list(_keys(tenant, frame))
         shared: dict[int, int] = {}
         for feature in features:
@@ -62,7 +109,7 @@ class Groups:
 
 
 def _keys(tenant: str, frame: Frame) -> Iterable[int]:
-    """Features within a tenant, those of openings apart from those of frames. Sorted, so that ties fall alike."""
+    """Feature hashes per tenant and kind of frame. Sorted, so that ties are resolved the same way."""
     return (hash((tenant, frame.is_opening, feature)) for feature in sorted(frame.features))
 
 

@@ -1,4 +1,4 @@
-"""What is kept of a request to compare later ones with."""
+"""Data of a request kept for comparison with later ones."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,19 +11,19 @@ ChosenBy = Literal["session", "conversation", "skeleton", "similar"]
 
 @dataclass(frozen=True, slots=True)
 class KeptRequest:
-    """A request.
+    """A request kept for comparison.
 
     Attributes:
         request_id: Its id.
-        at: When it was over, Unix seconds.
+        at: End of the request, Unix seconds.
         tenant: Id of the tenant; requests of different tenants are never compared.
         model: Id of the model.
         source: Client family.
-        session: As the client named it; empty for none.
+        session: Session named by the client; empty for none.
         where: Its prefix space.
         text: Its prompt.
         ids: The prompt's token ids, little-endian u32.
-        replies: What was answered.
+        replies: Replies of the engine.
     """
 
     request_id: str
@@ -40,12 +40,12 @@ class KeptRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceMatch:
-    """The earlier request one is compared with.
+    """The earlier request to compare with.
 
     Attributes:
-        reference: The earlier one.
-        chosen_by: What they have in common.
-        same_conversation: Whether one conversation holds both, so that its history may have been edited.
+        reference: The earlier request.
+        chosen_by: What both have in common.
+        same_conversation: Whether both belong to one conversation, so a difference is an edit of its history.
     """
 
     reference: KeptRequest

@@ -1,65 +1,63 @@
-"""How much of a prompt stands in another one, in tokens. Ids are little-endian u32, four bytes a token."""
+"""Overlap of two prompts in tokens. Token ids are little-endian u32, four bytes per token."""
 
 from collections.abc import Iterator
 
 TOKEN_BYTES = 4
 
 RUN_TOKENS = 8
-"""The shortest run that counts as standing in both. Fewer tokens in a row are in any two texts."""
+"""The shortest run of tokens that counts as common. Shorter runs occur in any two texts."""
 
 _LONG_RUN_TOKENS = 16
 _FIRST_STEP_BYTES = 64 * TOKEN_BYTES
 _CANDIDATES = 8
-"""Places of one run in the reference that are tried. Repetitive text has it in thousands."""
+"""Positions of a run in the reference that are tried. Repetitive text has thousands."""
 
 _INDEXED_TOKENS = 65_536
-"""Up to here every short run of the reference is indexed; of a longer one every second, third, and so on."""
+"""References up to this length have every short run indexed; longer ones every second, third, and so on."""
 
 
 def common_tokens(a: bytes, b: bytes) -> int:
-    """Length of the common beginning of two prompts."""
+    """Length of the common prefix of two prompts, in tokens."""
     return _common_beginning(a, 0, b, 0, min(len(a), len(b))) // TOKEN_BYTES
 
 
 def tokens_behind(reference: bytes, prompt: bytes, start: int) -> int:
-    """How many of a prompt's tokens from ``start`` on stand in the reference from ``start`` on, too.
+    """Number of tokens of a prompt from ``start`` on that also occur in the reference from ``start`` on.
 
-    Runs of at least ``RUN_TOKENS`` count, in whatever order they are; each token of either is counted once. Exact
-    where runs are longer than what accidentally repeats; else it may be a few tokens less than the most that could
-    be paired. Time is about linear in the tokens, whatever they are.
+    Counts runs of at least ``RUN_TOKENS`` in any order, each token of either prompt once. Exact unless short runs
+    repeat by accident; then it may be a few tokens below the maximum pairing. Time is about linear for any input.
     """
     behind = start * TOKEN_BYTES
     pairing = _Pairing(reference[behind:], prompt[behind:])
     pairing.pair_end()
-    # Few places of the reference need to be indexed to find what is long, and little is left to look through then.
+    # A sparse index of the reference finds long runs, and leaves little to search for short ones.
     pairing.pair_runs(_LONG_RUN_TOKENS, stride=_LONG_RUN_TOKENS)
     pairing.pair_runs(RUN_TOKENS, stride=1 + len(reference) // TOKEN_BYTES // _INDEXED_TOKENS)
     return pairing.tokens
 
 
 class _Pairing:
-    """Runs of a prompt with their places in the reference. All positions and lengths inside are in bytes."""
+    """Pairs runs of a prompt with runs of the reference. All positions and lengths are in bytes."""
 
     def __init__(self, reference: bytes, prompt: bytes) -> None:
         self.tokens = 0
         self._reference = reference[: len(reference) // TOKEN_BYTES * TOKEN_BYTES]
         self._prompt = prompt[: len(prompt) // TOKEN_BYTES * TOKEN_BYTES]
-        # One byte per token, 1 where it is paired already.
+        # One byte per token: 1 if it is paired.
         self._reference_taken = bytearray(len(self._reference) // TOKEN_BYTES)
         self._prompt_taken = bytearray(len(self._prompt) // TOKEN_BYTES)
 
     def pair_end(self) -> None:
-        """Pair the common end: what stands behind one changed place."""
+        """Pair the common suffix, which follows a single change."""
         reference, prompt = self._reference, self._prompt
         length = _common_end(reference, len(reference), prompt, len(prompt), min(len(reference), len(prompt)))
         if length >= RUN_TOKENS * TOKEN_BYTES:
             self._take(len(reference) - length, len(prompt) - length, length)
 
     def pair_runs(self, run_tokens: int, stride: int) -> None:
-        """Pair runs of at least ``run_tokens`` that are free in both, from every ``stride``-th place of the reference.
+        """Pair unpaired runs of at least ``run_tokens``, indexed at every ``stride``-th position of the reference.
 
-        A place that is free and equal always gives a pair, and one that is taken is never looked at again, so that no
-        text makes this slow.
+        A free, equal position always gives a pair, and a taken one is never tried again, so no input makes this slow.
         """
         places = self._places(run_tokens, stride)
         if not places:
@@ -77,7 +75,7 @@ class _Pairing:
                 at = since = best[1] + best[2]
 
     def _places(self, run_tokens: int, stride: int) -> dict[bytes, list[int]]:
-        """Where each run of the reference's free tokens stands, the first place last."""
+        """Positions of each run of unpaired tokens in the reference, in descending order."""
         places: dict[bytes, list[int]] = {}
         run, reference = run_tokens * TOKEN_BYTES, self._reference
         for begin, end in _free(self._reference_taken):
@@ -88,7 +86,7 @@ class _Pairing:
         return places
 
     def _longest(self, found: list[int], at: int, since: int, until: int, run: int) -> tuple[int, int, int] | None:
-        """The longest pair through ``at`` between two bounds: its place in the reference, in the prompt, its length."""
+        """The longest pair through ``at`` within bounds: position in the reference, in the prompt, and length."""
         best: tuple[int, int, int] | None = None
         free: list[int] = []
         while found and len(free) < _CANDIDATES:
@@ -104,7 +102,7 @@ class _Pairing:
         return best
 
     def _free_ahead(self, place: int, at: int, most: int) -> int:
-        """How far both go on alike from a place, over free tokens only."""
+        """Length of the equal run of unpaired tokens after a position."""
         most = min(most, len(self._reference) - place)
         length, step = 0, _FIRST_STEP_BYTES
         while length < most:
@@ -120,7 +118,7 @@ class _Pairing:
         return length
 
     def _free_back(self, place: int, at: int, most: int) -> int:
-        """How far both are alike in front of a place, over free tokens only."""
+        """Length of the equal run of unpaired tokens before a position."""
         most = min(most, place)
         length, step = 0, _FIRST_STEP_BYTES
         while length < most:
@@ -144,7 +142,7 @@ class _Pairing:
 
 
 def _free(taken: bytearray) -> Iterator[tuple[int, int]]:
-    """Where the tokens stand that are not taken at first: begin and end of each stretch."""
+    """Begin and end of each run of free tokens, as of the call."""
     taken = bytearray(taken)
     begin = taken.find(0)
     while begin >= 0:
@@ -156,7 +154,7 @@ def _free(taken: bytearray) -> Iterator[tuple[int, int]]:
 
 
 def _common_beginning(a: bytes, at_a: int, b: bytes, at_b: int, most: int) -> int:
-    """How many bytes, in whole tokens and at most ``most``, are the same from two places on."""
+    """Number of equal bytes after two positions, in whole tokens and at most ``most``."""
     length, step, most = 0, _FIRST_STEP_BYTES, most // TOKEN_BYTES * TOKEN_BYTES
     while length < most:
         step = min(step, most - length)
@@ -177,7 +175,7 @@ def _common_beginning(a: bytes, at_a: int, b: bytes, at_b: int, most: int) -> in
 
 
 def _common_end(a: bytes, end_a: int, b: bytes, end_b: int, most: int) -> int:
-    """How many bytes, in whole tokens and at most ``most``, are the same in front of two places."""
+    """Number of equal bytes before two positions, in whole tokens and at most ``most``."""
     length, step, most = 0, _FIRST_STEP_BYTES, most // TOKEN_BYTES * TOKEN_BYTES
     while length < most:
         step = min(step, most - length)

@@ -1,7 +1,7 @@
-"""Earlier requests, and which of them a request is compared with.
+"""Keeps earlier requests, and chooses the one that a request is compared with.
 
-In this order: the last one of the same session; an earlier turn of the same conversation; the last one of the same
-skeleton, which is the frame with numbers, dates and ids masked; the one with the most similar frame; none.
+The choice is the first of: the last request of the same session; an earlier turn of the same conversation; the last
+request with the same skeleton (the frame with numbers, dates and ids masked); the one with the most similar frame.
 """
 
 from collections import OrderedDict
@@ -10,25 +10,24 @@ from dataclasses import dataclass, replace
 
 from gateway.explain.prompt_text import PROMPT_ROLE, PromptText
 from gateway.explain.reference.frame import Frame, Frames
-from gateway.explain.reference.groups import Groups
+from gateway.explain.reference.groups import POSTING_BYTES, Groups, Postings
 from gateway.explain.reference.kept import ChosenBy, KeptRequest, ReferenceMatch
 from gateway.explain.reference.overlap import common_tokens
-from gateway.explain.reference.postings import POSTING_BYTES, Postings
 from gateway.explain.reference.shared_texts import SharedTexts, text_bytes
 from gateway.explain.reference.thread import Thread
 
 _SESSION_REQUESTS = 8
-"""Of a session, as many of the last requests are looked at: agents send several at a time."""
+"""Number of the last requests of a session that are candidates: agents send several at a time."""
 
 _CANDIDATES = 8
 _SAME_TOKENS = 16
-"""Beginnings that differ by less than this in length are as long as each other: times differ in their last digits."""
+"""Common prefixes whose lengths differ by less count as equal: times differ in their last digits."""
 
 _PROMPTS = 32
-"""As many completions that begin alike are looked at for the one that is continued."""
+"""Number of completions with the same beginning that are candidates for the continued one."""
 
 _CONTINUED_CHARACTERS = 64
-"""A completion's prompt of this length that another one begins with was continued there."""
+"""A completion's prompt of at least this length that is a prefix of another was continued there."""
 
 _LARGEST_PART = 8
 _MEMO_PART = 16
@@ -38,15 +37,15 @@ _NUMBER_BYTES = 40
 
 @dataclass(slots=True)
 class _KeptEntry:
-    """A kept request.
+    """A kept request with its index keys.
 
     Attributes:
-        kept: It.
+        kept: The request.
         group: Number of its group; None if it has no skeleton.
-        keys: Under what it stands.
-        digests: Its messages, as in ``Thread``.
-        before: Number of the earlier turn of its conversation; None if none was known.
-        size: What it takes itself, bytes.
+        keys: Its keys in the index.
+        digests: Digests of its messages, as in ``Thread``.
+        before: Number of the previous turn of its conversation; None if unknown.
+        size: Bytes of its own data.
     """
 
     kept: KeptRequest
@@ -59,7 +58,7 @@ class _KeptEntry:
 
 @dataclass(frozen=True, slots=True)
 class _PromptReading:
-    """What is found by in a request.
+    """The parts of a request by which others are found.
 
     Attributes:
         text: Its prompt.
@@ -77,17 +76,17 @@ class _PromptReading:
 
 
 class References:
-    """Earlier requests, bounded in bytes and age. No request is ever compared with one of another tenant."""
+    """Earlier requests, bounded in bytes and age. Requests of different tenants are never compared."""
 
     def __init__(self, max_bytes: int, ttl_seconds: float, frames: Frames | None = None) -> None:
-        """Keep what fits into ``max_bytes``: texts, ids, replies and what they are found by; the oldest go first.
+        """Keep at most ``max_bytes`` of texts, ids, replies and index keys; the oldest requests are dropped first.
 
-        ``frames`` reads the prompts' frames, if somebody else needs them, too.
+        ``frames`` is a cache of frames shared with other components.
         """
         self._max_bytes = max_bytes
         self._ttl_seconds = ttl_seconds
         memo_bytes = max_bytes // _MEMO_PART
-        self._room = max_bytes - memo_bytes
+        self._budget_bytes = max_bytes - memo_bytes
         self._frames = frames or Frames(memo_bytes)
         self._entries: OrderedDict[int, _KeptEntry] = OrderedDict()
         self._entries_bytes = 0
@@ -102,11 +101,11 @@ class References:
 
     @property
     def held_bytes(self) -> int:
-        """What the requests take, about; without the memo of masked lines, which takes up to a sixteenth more."""
+        """Approximate memory of the requests, without the cache of masked lines, which takes up to a sixteenth more."""
         return self._entries_bytes + self._texts.held_bytes + self._groups.held_bytes
 
     def find(self, kept: KeptRequest, now: float) -> ReferenceMatch | None:
-        """The earlier request to compare one with; None if there is none like it. ``now`` is Unix seconds."""
+        """The earlier request to compare with; None if there is no similar one. ``now`` is Unix seconds."""
         self.expire(now)
         reading = self._read(kept)
         number, chosen_by = self._choose(kept, reading)
@@ -115,9 +114,9 @@ class References:
         return ReferenceMatch(self._entries[number].kept, chosen_by, chosen_by in ("session", "conversation"))
 
     def keep(self, kept: KeptRequest, now: float) -> None:
-        """Keep a request for later ones to be compared with. One larger than an eighth of the memory is not kept.
+        """Keep a request for comparison with later ones, unless it is larger than an eighth of the memory.
 
-        Of a conversation's turns, the one before the last but one is let go: the later ones hold all of it.
+        Only the last two turns of a conversation are kept: they contain the earlier ones.
         """
         self.expire(now)
         own_bytes = _own_bytes(kept)
@@ -129,7 +128,7 @@ class References:
         keys = tuple(dict.fromkeys(self._keys(kept, reading, continues=before is not None)))
         size = own_bytes + POSTING_BYTES * len(keys) + _NUMBER_BYTES * len(reading.thread.digests)
         if before is not None:
-            self._let_go_before(before, kept)
+            self._drop_earlier_turn(before, kept)
         number, self._next = self._next, self._next + 1
         shared = replace(kept, text=self._texts.share(kept.text))
         self._entries[number] = _KeptEntry(shared, reading.group, keys, reading.thread.digests, before, size)
@@ -138,7 +137,7 @@ class References:
             self._postings.add(key, number)
         if reading.group is not None:
             self._groups.add(reading.group, kept.tenant, reading.frame)
-        while self.held_bytes > self._room:
+        while self.held_bytes > self._budget_bytes:
             self._drop(next(iter(self._entries)))
 
     def _choose(self, kept: KeptRequest, reading: _PromptReading) -> tuple[int | None, ChosenBy]:
@@ -154,9 +153,9 @@ class References:
         return self._similar(kept, reading), "similar"
 
     def _of_session(self, kept: KeptRequest, reading: _PromptReading, instead: int | None) -> int | None:
-        """The one of the last requests of the session with the longest beginning in common, the latest of several.
+        """Of the last requests of the session, the one with the longest common prefix, the latest on a tie.
 
-        None if they are of other applications than this one (agents call each other), where one is known that is not.
+        None if all belong to other applications (agents call each other) and ``instead`` does not.
         """
         if not kept.session:
             return None
@@ -168,7 +167,7 @@ class References:
         return max(
             (number for number in numbers if equal[number] > longest - _SAME_TOKENS),
             key=lambda number: (
-                self._begins_alike(self._entries[number].group, kept, reading),
+                self._has_similar_frame(self._entries[number].group, kept, reading),
                 reading.thread.common_messages(self._entries[number].digests),
                 number,
             ),
@@ -180,17 +179,17 @@ class References:
         return entry.group == reading.group or reading.thread.common_messages(entry.digests) > 0
 
     def _of_conversation(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
-        """An earlier turn of the same conversation: one continued here, a branch of it, or one cut off in front."""
+        """An earlier turn of the same conversation: continued here, a branch, or trimmed at the front."""
         thread = reading.thread
         if not thread.digests:
             return self._continued_prompt(kept, reading)
         for length in range(len(thread.digests), 0, -1):
             number = self._turn(kept, reading, length)
             if number is None and length > 1:
-                # A turn that stopped one message earlier is continued here; a branch has only begun alike.
+                # A turn one message shorter is continued here; a branch only shares its beginning.
                 branch = self._preferred(
                     self._of_same_session(
-                        thread.branch(length), kept, reading, is_telling=thread.is_telling(0, length)
+                        thread.branch(length), kept, reading, is_distinctive=thread.is_distinctive(0, length)
                     ),
                     kept,
                 )
@@ -199,14 +198,14 @@ class References:
                     number = branch if number is None else number
             if number is not None:
                 return number
-        for key, is_telling in thread.tails():
-            number = self._preferred(self._of_same_session(key, kept, reading, is_telling=is_telling), kept)
+        for key, is_distinctive in thread.tails():
+            number = self._preferred(self._of_same_session(key, kept, reading, is_distinctive=is_distinctive), kept)
             if number is not None:
                 return number
         return None
 
     def _continued(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
-        """The turn that the last messages continue."""
+        """The earlier turn that this prompt continues."""
         for length in range(len(reading.thread.digests) - 1, 0, -1):
             number = self._turn(kept, reading, length)
             if number is not None:
@@ -214,39 +213,43 @@ class References:
         return None
 
     def _turn(self, kept: KeptRequest, reading: _PromptReading, length: int) -> int | None:
-        """A request whose prompt, maybe with its reply, is the first ``length`` messages of this one."""
+        """A request whose prompt, with or without its reply, equals the first ``length`` messages of this one."""
         thread = reading.thread
-        is_telling = thread.is_telling(0, length)
+        is_distinctive = thread.is_distinctive(0, length)
         answered = self._latest(thread.answered(length), kept, _CANDIDATES)
-        number = self._preferred(self._of_same_application(answered, kept, reading, is_telling=is_telling), kept)
+        number = self._preferred(
+            self._of_same_application(answered, kept, reading, is_distinctive=is_distinctive), kept
+        )
         if number is None:
-            whole = self._of_same_session(thread.whole(length), kept, reading, is_telling=is_telling)
+            whole = self._of_same_session(thread.whole(length), kept, reading, is_distinctive=is_distinctive)
             number = self._preferred(whole, kept)
         return number
 
     def _of_same_application(
-        self, numbers: list[int], kept: KeptRequest, reading: _PromptReading, *, is_telling: bool
+        self, numbers: list[int], kept: KeptRequest, reading: _PromptReading, *, is_distinctive: bool
     ) -> list[int]:
-        """Those that begin as this one does; others only if what they have in common is telling: the conversations of
-        two applications may both be greetings so far."""
-        alike = [number for number in numbers if self._begins_alike(self._entries[number].group, kept, reading)]
-        return alike or (numbers if is_telling else [])
+        """Those with a similar frame; others only if the common messages are distinctive: the conversations of two
+        applications may both begin with a greeting."""
+        alike = [number for number in numbers if self._has_similar_frame(self._entries[number].group, kept, reading)]
+        return alike or (numbers if is_distinctive else [])
 
-    def _begins_alike(self, group: int | None, kept: KeptRequest, reading: _PromptReading) -> bool:
+    def _has_similar_frame(self, group: int | None, kept: KeptRequest, reading: _PromptReading) -> bool:
         if group is None or group == reading.group:
             return group == reading.group
         return self._groups.is_similar(group, kept.tenant, reading.frame)
 
-    def _of_same_session(self, key: int, kept: KeptRequest, reading: _PromptReading, *, is_telling: bool) -> list[int]:
-        """The latest under a key without those of sessions known to be others, and of other applications."""
+    def _of_same_session(
+        self, key: int, kept: KeptRequest, reading: _PromptReading, *, is_distinctive: bool
+    ) -> list[int]:
+        """The latest requests of a key, without those of other sessions or applications."""
         latest = self._latest(key, kept, _CANDIDATES)
-        numbers = self._of_same_application(latest, kept, reading, is_telling=is_telling)
+        numbers = self._of_same_application(latest, kept, reading, is_distinctive=is_distinctive)
         if not numbers or not kept.session:
             return numbers
         return [number for number in numbers if self._entries[number].kept.session in ("", kept.session)]
 
     def _continued_prompt(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
-        """Of completions: the one whose prompt is the longest beginning of this one's."""
+        """For completions: the request whose prompt is the longest prefix of this one's."""
         if not kept.text.messages or kept.text.messages[0].role != PROMPT_ROLE:
             return None
         prompt = kept.text.messages[0].text
@@ -259,7 +262,7 @@ class References:
         return best
 
     def _of_group(self, kept: KeptRequest, group: int | None) -> int | None:
-        """The last one of a group: of the same model and source, else of the same model, else of the same source."""
+        """The last request of a group: of the same model and source, else of the same model, else any."""
         if group is None:
             return None
         for key in (*_narrower(group, kept), group):
@@ -279,12 +282,12 @@ class References:
         return None
 
     def _latest(self, key: int, kept: KeptRequest, count: int) -> list[int]:
-        """The last ones under a key, the latest first. That keys are numbers must not bring another tenant's prompt."""
+        """The last requests of a key, latest first. Filters by tenant, because hashed keys may collide."""
         numbers = self._postings.latest(key, count)
         return numbers and [number for number in numbers if self._entries[number].kept.tenant == kept.tenant]
 
     def _preferred(self, numbers: list[int], kept: KeptRequest) -> int | None:
-        """Of the same model, then of the same source, then the latest."""
+        """The best candidate: same model first, then same source, then the latest."""
         if not numbers:
             return None
 
@@ -296,7 +299,7 @@ class References:
 
     def _read(self, kept: KeptRequest) -> _PromptReading:
         last = self._last_read
-        # A request is looked for and then kept: its text is read once.
+        # ``find`` and then ``keep`` read the same request.
         if last is not None and last.text is kept.text and last.tenant == kept.tenant:
             return last
         frame = self._frames.of(kept.text)
@@ -313,7 +316,7 @@ class References:
             yield from (*_narrower(reading.group, kept), reading.group)
         yield from _beginning_keys(kept.tenant, reading.frame)
 
-    def _let_go_before(self, number: int, kept: KeptRequest) -> None:
+    def _drop_earlier_turn(self, number: int, kept: KeptRequest) -> None:
         last = self._entries[number]
         before = self._entries.get(last.before) if last.before is not None else None
         if before is None or last.before is None:
@@ -322,7 +325,7 @@ class References:
             self._drop(last.before)
 
     def expire(self, now: float) -> None:
-        """Let go of what is too old; ``now`` is Unix seconds."""
+        """Drop requests older than the TTL; ``now`` is Unix seconds."""
         while self._entries:
             number = next(iter(self._entries))
             if self._entries[number].kept.at >= now - self._ttl_seconds:
@@ -340,7 +343,7 @@ class References:
 
 
 def _line(kept: KeptRequest) -> tuple[str, str, str]:
-    """What the turns of one conversation share unless something changed that is to be seen."""
+    """What the turns of a conversation share, unless it changed; a turn before a change is kept."""
     return kept.session, kept.model, kept.source
 
 
@@ -357,7 +360,7 @@ def _beginning_keys(tenant: str, frame: Frame) -> Iterable[int]:
 
 
 def _own_bytes(kept: KeptRequest) -> int:
-    """What a request takes besides its text's parts."""
+    """Memory of a request besides its messages and tools."""
     replies = sum(2 * len(reply.text or "") + len(reply.ids or b"") + 200 for reply in kept.replies)
     arguments = sum(len(name) + 2 * len(value) + 100 for name, value in kept.text.arguments.items())
     parts = len(kept.text.messages) + len(kept.text.tools)

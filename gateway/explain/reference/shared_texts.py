@@ -1,4 +1,4 @@
-"""Parts of prompts that many requests hold: system messages, tools, the history of a conversation."""
+"""Deduplicates parts of prompts that many requests contain: system messages, tools, the history of a conversation."""
 
 from dataclasses import replace
 from sys import getsizeof
@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from gateway.explain.prompt_text import Message, PromptText, Tool
 
 _PART_BYTES = 330
-"""Of a part besides its strings: the object, its place in the table, the count."""
+"""Memory of a part besides its strings: object, table entry, count."""
 
 _CALL_BYTES = 120
 
@@ -15,19 +15,19 @@ _Part = TypeVar("_Part", Message, Tool)
 
 
 class SharedTexts:
-    """Prompts whose equal messages and tools are held once."""
+    """Holds equal messages and tools of prompts once, with reference counts."""
 
     def __init__(self) -> None:
-        self._messages: _Shared[Message] = _Shared()
-        self._tools: _Shared[Tool] = _Shared()
+        self._messages: _CountedParts[Message] = _CountedParts()
+        self._tools: _CountedParts[Tool] = _CountedParts()
 
     @property
     def held_bytes(self) -> int:
-        """What all parts take, about."""
+        """Approximate memory of all parts."""
         return self._messages.held_bytes + self._tools.held_bytes
 
     def share(self, text: PromptText) -> PromptText:
-        """The same prompt, made of the parts that are held already where they are. To be released once."""
+        """The same prompt built from shared parts. Each call needs one ``release``."""
         return replace(
             text,
             messages=tuple(map(self._messages.share, text.messages)),
@@ -35,14 +35,14 @@ class SharedTexts:
         )
 
     def release(self, text: PromptText) -> None:
-        """One prompt less that is made of these parts."""
+        """Release the parts of a prompt."""
         for message in text.messages:
             self._messages.release(message)
         for tool in text.tools:
             self._tools.release(tool)
 
 
-class _Shared(Generic[_Part]):
+class _CountedParts(Generic[_Part]):
     def __init__(self) -> None:
         self.held_bytes = 0
         self._parts: dict[_Part, tuple[_Part, int]] = {}
@@ -64,7 +64,7 @@ class _Shared(Generic[_Part]):
 
 
 def part_bytes(part: Message | Tool) -> int:
-    """What a message or a tool takes in memory, about."""
+    """Approximate memory of a message or a tool."""
     if isinstance(part, Tool):
         return _PART_BYTES + getsizeof(part.raw) + getsizeof(part.canonical)
     calls = sum(_CALL_BYTES + getsizeof(each.arguments) + getsizeof(each.canonical) for each in part.calls)
@@ -72,5 +72,5 @@ def part_bytes(part: Message | Tool) -> int:
 
 
 def text_bytes(text: PromptText) -> int:
-    """What a prompt takes in memory that shares nothing with another, about."""
+    """Approximate memory of a prompt without shared parts."""
     return sum(map(part_bytes, text.messages)) + sum(map(part_bytes, text.tools))

@@ -1,21 +1,52 @@
-"""The wording of a text without what varies from one request to the next.
+"""The wording of a text with varying values masked.
 
-A text is cut into segments (lines; sentences of long lines), and each is masked: case and blanks are folded; numbers,
-dates, ids and addresses become ``0``. Masked segments are remembered, because leading messages repeat in most of their
-lines even where one of them holds the time.
+A text is split into segments (lines; sentences of long lines), and each is masked: case and blanks are folded; numbers,
+dates, ids and addresses become ``0``. Masked segments are cached, because leading messages repeat most of their lines
+even if one line holds the time.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from itertools import repeat
+from typing import Generic, TypeVar
 
 import xxhash
 
-from gateway.explain.reference.recent_cache import RecentCache
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
+
+class RecentCache(Generic[_Key, _Value]):
+    """Values by key, bounded in bytes. A value unused while half of the bound was filled is evicted."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._half_bytes = max_bytes // 2
+        self._recent: dict[_Key, tuple[_Value, int]] = {}
+        self._recent_bytes = 0
+        self._older: dict[_Key, tuple[_Value, int]] = {}
+
+    def get(self, key: _Key) -> _Value | None:
+        """The value; None on a miss."""
+        held = self._recent.get(key)
+        if held is None:
+            held = self._older.get(key)
+            if held is None:
+                return None
+            self.put(key, *held)
+        return held[0]
+
+    def put(self, key: _Key, value: _Value, size: int) -> None:
+        """Store a value of ``size`` bytes."""
+        if self._recent_bytes + size > self._half_bytes:
+            self._older, self._recent, self._recent_bytes = self._recent, {}, 0
+        if size <= self._half_bytes:
+            self._recent[key] = (value, size)
+            self._recent_bytes += size
+
 
 _TEXT_CHARACTERS = 65_536
-"""As much of a text is looked at. What follows does not make another application of it."""
+"""Only this much of a text is read: the rest does not make it another application."""
 
 _LINE_CHARACTERS = 400
 _SEGMENT_CHARACTERS = 2_000
@@ -47,7 +78,7 @@ pazartesi salı çarşamba perşembe cuma cumartesi pazar
 am pm utc gmt cet cest est edt pst pdt may
 """.split()
 )
-"""Words of a date or a time of day. One that is also another word is masked in every text alike, so nothing is lost."""
+"""Words of dates and times of day. An ambiguous word is masked in every text alike, so comparisons stay valid."""
 
 _LETTERS = re.compile(r"[^\W\d_]++(?:-feira)?")
 _CALENDAR_WORD = re.compile(rf"\b(?:{'|'.join(sorted(_CALENDAR, key=lambda word: (-len(word), word)))})\b")
@@ -80,7 +111,7 @@ class Segment:
     """A line or a sentence, masked.
 
     Attributes:
-        masked: What is left of it.
+        masked: The masked text.
         is_line: Whether it is a whole line.
     """
 
@@ -93,8 +124,7 @@ class Segment:
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """Numbers that two segments share as far as they share their words: a sample of runs of four words. They mean
-        something in this process only."""
+        """Hashes of a sample of four-word runs: segments with common words share marks. Valid within a process."""
         if self._marks is None:
             words = _WORD.findall(self.masked)
             runs = zip(*(words[at:] for at in range(_SHINGLE_WORDS)), strict=False)
@@ -106,14 +136,14 @@ class Segment:
 
 
 class Wording:
-    """Cuts and masks texts, and remembers the segments it met last."""
+    """Splits and masks texts, with a cache of recent segments."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Remember segments of about ``max_bytes`` in all."""
+        """Cache segments of about ``max_bytes`` in all."""
         self._segments: RecentCache[tuple[str, bool], Segment] = RecentCache(max_bytes)
 
     def segments(self, text: str) -> list[Segment]:
-        """The segments of a text that are not empty when masked."""
+        """The segments of a text that are not empty after masking."""
         found = []
         for piece in _pieces(text[:_TEXT_CHARACTERS]):
             segment = self._segments.get(piece)
@@ -127,22 +157,22 @@ class Wording:
 
 
 def digest(text: str) -> int:
-    """A number that stands for a text, in every process the same."""
+    """Hash of a text, the same in every process."""
     return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
 
 
 def _plain(start: int, text: str) -> str:
-    """Some characters of a text in their plain form. Some: what a letter with very many marks takes is quadratic."""
+    """NFKC form of a piece of a text. In pieces, because a letter with very many marks takes quadratic time."""
     return unicodedata.normalize("NFKC", text[start : start + _NORMALIZED_CHARS])
 
 
 def masked(text: str) -> str:
-    """A text with case and blanks folded, and ``0`` for every number, date, id and address."""
+    """A text with folded case and blanks, and ``0`` for every number, date, id and address."""
     is_ascii = text.isascii()
     if not is_ascii:
         text = "".join(map(_plain, range(0, len(text), _NORMALIZED_CHARS), repeat(text))).translate(_PLAIN_SIGNS)
     text = " ".join(text.lower().split())
-    # Most lines hold nothing that varies; to look for each kind at every word of them would be slow.
+    # Most lines hold no varying value: cheap tests skip the expensive expressions.
     if "@" in text:
         text = _ADDRESS.sub("0", text)
     words = _LETTERS.findall(text)
@@ -158,14 +188,14 @@ def masked(text: str) -> str:
 
 
 def _sentences(line: str) -> list[str]:
-    # Replacing is ten times as fast as splitting by an expression.
+    # Replacing is ten times as fast as splitting with a regular expression.
     for end in _SENTENCE_ENDS if line.isascii() else (*_SENTENCE_ENDS, *_WIDE_SENTENCE_ENDS):
         line = line.replace(end, end + "\n")
     return line.split("\n")
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """Its lines, and whether each is whole."""
+    """The lines of a text, long ones in sentences; and whether each is a whole line."""
     for line in text.splitlines():
         if len(line) <= _LINE_CHARACTERS:
             yield line, True

@@ -1,9 +1,9 @@
-"""Blocks that were computed once: a table of fixed size, in which the latest take the place of the oldest.
+"""A fixed-size table of computed blocks, a 4-way set-associative cache with eviction of the oldest entry in a group.
 
-Four places stand together, chosen by the block's hash; the one written longest ago is overwritten when all are taken.
-So the memory never grows, and what was not used for long is forgotten first. Instead of the number of a place a block
-may have marks: bits that are collected. All blocks of a prompt are looked up and written at once, by array operations:
-one by one they would cost as much as everything else that is explained.
+The hash of a block chooses its group of four entries; the entry written longest ago is overwritten when all are taken.
+So the memory never grows, and the least recently used blocks are evicted first. An entry holds the time and either the
+number of a place or marks: bits that accumulate. All blocks of a prompt are read and written at once, by array
+operations: one by one they would double the time of an explanation.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 _WAYS = 4
 _TICKS = 64
-"""Times are kept in such parts of a second, which lasts for two years."""
+"""Resolution of times in parts of a second; 32 bits last for two years."""
 
 _PLACE_BITS = 32
 _PLACES = (1 << _PLACE_BITS) - 1
@@ -28,7 +28,7 @@ class BlockRecord(NamedTuple):
 
     Attributes:
         place: Number of the place.
-        at: When, in seconds since the table began.
+        at: Seconds since the table's start.
     """
 
     place: int
@@ -39,13 +39,13 @@ class BlockTable:
     """Chain hash -> record.
 
     Args:
-        blocks: How many are remembered; rounded up to a power of two.
+        blocks: Capacity; rounded up to a power of two.
     """
 
     def __init__(self, blocks: int) -> None:
         groups = 1 << max((blocks - 1) // _WAYS, 1).bit_length()
         self._mask = np.uint64(groups - 1)
-        # A group is one line of the processor's cache: four hashes, then time and place of each in one number.
+        # A group is one CPU cache line: four hashes, then time and place of each in one number.
         self._table = np.zeros((groups, 2 * _WAYS), np.uint64)
 
     @property
@@ -54,7 +54,7 @@ class BlockTable:
         return self._table.nbytes
 
     def beginning(self, chain: Sequence[int] | Hashes) -> list[BlockRecord]:
-        """Records of a chain's blocks up to the first that was not seen."""
+        """Records of a chain's blocks, up to the first one missing."""
         if not len(chain):
             return []
         groups, ways, found = self._find(np.asarray(chain, np.uint64))
@@ -65,16 +65,16 @@ class BlockTable:
         return [BlockRecord(note & _PLACES, ((note >> _PLACE_BITS) - 1) / _TICKS) for note in notes]
 
     def put(self, chain: Sequence[int] | Hashes, place: int, at: float, since: float = 0.0) -> int:
-        """All blocks of a chain were computed, or used, at a place.
+        """Record that all blocks of a chain were computed, or used, at a place.
 
         Args:
             chain: The blocks.
             place: Number of the place.
-            at: When, in seconds since the table began.
+            at: Seconds since the table's start.
             since: An earlier time.
 
         Returns:
-            How many blocks from the first on were there already, with this place and a time from ``since`` on.
+            Number of blocks from the first on that were recorded already, with this place and at ``since`` or later.
         """
         if not len(chain):
             return 0
@@ -88,7 +88,7 @@ class BlockTable:
         return len(hashes) if is_known.all() else int(is_known.argmin())
 
     def put_all(self, chains: Iterable[tuple[Hashes, int, float]]) -> None:
-        """As ``put``, for many chains at once, and later than it happened: what is noted since then stays.
+        """As ``put``, for many chains at once, reported late: newer records stay.
 
         Args:
             chains: Each with its place and its time.
@@ -98,7 +98,7 @@ class BlockTable:
             return
         lengths = [len(hashes) for hashes, _, _ in known]
         notes = np.repeat(np.array([_note(at, place) for _, place, at in known], np.uint64), lengths)
-        # A block that several of them have is written once, with its latest note.
+        # A block of several chains is written once, with its latest time.
         order = np.argsort(notes, kind="stable")[::-1]
         hashes, latest = np.unique(np.concatenate([hashes for hashes, _, _ in known])[order], return_index=True)
         notes = notes[order][latest]
@@ -108,19 +108,18 @@ class BlockTable:
         self._insert(hashes, groups, np.flatnonzero(~found), notes)
 
     def mark(self, hashes: Hashes, bits: int, at: float, since: float) -> Marks:
-        """Mark blocks by bits, in place of the number of a place.
+        """Add marks to blocks, instead of the number of a place.
 
-        All bits of a block are as old as the latest of them: one that is renewed all the time stays with what else it
-        was marked by.
+        All marks of a block share the time of the latest one, so a block marked repeatedly keeps all its marks.
 
         Args:
             hashes: The blocks.
-            bits: The marks that are added.
+            bits: The marks to add.
             at: As in ``put``.
-            since: Marks from before then are forgotten.
+            since: Older marks are dropped.
 
         Returns:
-            By what each block was marked before; 0 where it was not.
+            The previous marks of each block; 0 for none.
         """
         groups, ways, found = self._find(hashes)
         before = self._table[groups, ways + _WAYS]
@@ -134,10 +133,10 @@ class BlockTable:
     def _insert(
         self, hashes: Hashes, groups: NDArray[np.intp], left: NDArray[np.intp], note: np.uint64 | NDArray[np.uint64]
     ) -> None:
-        """Write blocks that are not there; ``left`` are their numbers, ``note`` that of all or of each block."""
+        """Write missing blocks. ``left`` are their indexes; ``note`` is one entry for all blocks, or one for each."""
         notes = np.broadcast_to(note, hashes.shape)
         while left.size:
-            # Of several that belong into one group, one at a time: each takes the place of the oldest.
+            # One block per group and round: each overwrites the oldest entry.
             own, first = np.unique(groups[left], return_index=True)
             oldest = self._table[own, _WAYS:].argmin(1)
             self._table[own, oldest] = hashes[left[first]]
@@ -145,16 +144,16 @@ class BlockTable:
             left = np.delete(left, first)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all blocks."""
         self._table.fill(0)
 
     def _find(self, hashes: Hashes) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
-        """For each block its group, its place in there if it has one, and whether it has."""
+        """For each block its group, its index in the group, and whether it is present."""
         groups = (hashes & self._mask).astype(np.intp)
         same = self._table[groups, :_WAYS] == hashes[:, None]
         return groups, same.argmax(1), same.any(1)
 
 
 def _note(at: float, place: int) -> np.uint64:
-    """Time and place in one number. An empty place has the time 0, and is taken first."""
+    """Time and place in one number. An empty entry has time 0, so it is overwritten first."""
     return np.uint64((1 + int(max(at, 0.0) * _TICKS)) << _PLACE_BITS | place)

@@ -1,4 +1,4 @@
-"""What gateways tell each other of prompts that were computed: their blocks' hashes, when and where. No text."""
+"""Messages between gateways about computed prompts: block hashes, time and place. They contain no text."""
 
 import msgspec
 import numpy as np
@@ -8,23 +8,23 @@ from gateway.explain.seen.block_table import Hashes
 
 _LITTLE = np.dtype("<u8")
 
-_MOST_BYTES = 512 * 1024
-"""What may wait to be told. What comes on top of it is not told: others then take it for new, as they always did."""
+_MAX_BYTES = 512 * 1024
+"""Maximum size of a message. Prompts beyond it are not reported; other gateways then count their tokens as new."""
 
 _PROMPT_BYTES = 64
-"""Of a prompt beside its hashes."""
+"""Size of a prompt besides its hashes."""
 
 
 class SeenPromptMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A prompt that was computed, perhaps with what was generated behind it.
+    """A computed prompt, possibly with its reply.
 
     Attributes:
-        where: Number of its prefix space in ``SeenMessage.wheres``.
+        where: Index of its prefix space in ``SeenMessage.wheres``.
         life: As in ``RequestRecord``.
-        replica: Likewise.
-        at: Likewise.
-        hashes: Its blocks, behind the root that all spaces have in common; little-endian u64. Those in front that were
-            told a moment ago may be missing.
+        replica: As in ``RequestRecord``.
+        at: As in ``RequestRecord``.
+        hashes: Block hashes, chained from the root common to all spaces; little-endian u64. Leading blocks reported a
+            moment ago may be missing.
     """
 
     where: int
@@ -37,21 +37,21 @@ class SeenPromptMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """The hashes.
 
         Raises:
-            ValueError: they are none.
+            ValueError: The length is no multiple of eight.
         """
         return np.frombuffer(self.hashes, _LITTLE).astype(np.uint64, copy=False)
 
 
 class SeenMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is told at once.
+    """A batch of computed prompts.
 
     Attributes:
-        teller: Stands for the process that tells it; several gateways may tell what one process has gathered.
-        wheres: The spaces of the prompts.
-        prompts: In the order in which they were answered.
+        sender: Random id of the process that collected it; several gateways may forward the batches of one process.
+        wheres: Prefix spaces of the prompts.
+        prompts: The prompts, in the order of their replies.
     """
 
-    teller: bytes
+    sender: bytes
     wheres: list[SpaceKey]
     prompts: list[SeenPromptMessage]
 
@@ -59,23 +59,23 @@ class SeenMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 _decoder = msgspec.msgpack.Decoder(SeenMessage)
 
 
-def read_told(data: bytes) -> SeenMessage:
-    """What ``SeenPublisher.take`` gave.
+def decode_seen(data: bytes) -> SeenMessage:
+    """Decodes the result of ``SeenPublisher.take``.
 
     Raises:
-        msgspec.MsgspecError: it is something else.
+        msgspec.MsgspecError: The data is no such message.
     """
     return _decoder.decode(data)
 
 
 class SeenPublisher:
-    """Gathers what is to be told.
+    """Collects computed prompts for other gateways.
 
     Args:
-        name: Stands for this process.
+        name: Random id of this process.
 
     Attributes:
-        name: Likewise.
+        name: As given.
     """
 
     def __init__(self, name: bytes) -> None:
@@ -85,20 +85,20 @@ class SeenPublisher:
         self._bytes = 0
 
     def add(self, where: SpaceKey, life: str, replica: str, at: float, hashes: Hashes) -> None:
-        """A prompt was computed; see ``SeenPromptMessage``."""
+        """Add a computed prompt; see ``SeenPromptMessage``."""
         if not len(hashes):
             return
         packed = hashes.astype(_LITTLE, copy=False).tobytes()
-        if self._bytes + len(packed) > _MOST_BYTES:
+        if self._bytes + len(packed) > _MAX_BYTES:
             return
         number = self._wheres.setdefault(where, len(self._wheres))
         self._prompts.append(SeenPromptMessage(number, life, replica, at, packed))
         self._bytes += len(packed) + _PROMPT_BYTES
 
     def take(self) -> bytes:
-        """All that was gathered since this was last asked; empty for nothing."""
+        """Encodes all prompts added since the last call; empty for none."""
         if not self._prompts:
             return b""
-        told = msgspec.msgpack.encode(SeenMessage(self.name, list(self._wheres), self._prompts))
+        message = msgspec.msgpack.encode(SeenMessage(self.name, list(self._wheres), self._prompts))
         self._wheres, self._prompts, self._bytes = {}, [], 0
-        return told
+        return message

@@ -1,11 +1,11 @@
-"""What was computed before: in the same prefix space, and in any; for this gateway, and for those that tell it.
+"""Remembers computed prompts, in the same prefix space and in any, for this gateway and for others.
 
-Every prompt is hashed again, behind a root that all spaces have in common. Its blocks are remembered by these hashes
-together with what stands for its space without the life, with what stands for its owner, and by themselves. The first
-tell what was computed here, in which life and by which replica; the others where else, and an owner's own is told
-before that of others. So the hashes alone are all that another gateway needs to know to remember the same.
+Every prompt is hashed again from a root common to all spaces. Each block is stored under its hash combined with a key
+of its space (without the life), with a key of its owner, and under the plain hash. The first entry answers whether the
+block was computed in this space, in which life and by which replica; the others, in which other space, preferring the
+owner's own. So another gateway needs only the hashes to store the same entries.
 
-What happened to replicas, and to the lives of prefix spaces.
+``LossCauses`` records what happened to replicas and to lives of prefix spaces.
 """
 
 from typing import NamedTuple, Protocol
@@ -19,19 +19,19 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import Reason
 from gateway.core.space import ResetCause
 from gateway.explain.seen.block_table import BlockTable, Hashes
-from gateway.explain.seen.seen_messages import SeenPublisher, read_told
+from gateway.explain.seen.seen_messages import SeenPublisher, decode_seen
 
 _ENDS_KEPT = 20_000
 _REPLICAS_KEPT = 10_000
-"""Where pods get new names, every roll-out brings new replicas, and those before them never come back."""
+"""A bound is needed where pods get new names: every roll-out brings new replicas, and the old ones never return."""
 
 _OF_TIME = frozenset({ResetCause.IDLE_TTL, ResetCause.MAX_AGE, ResetCause.CROWDED_OUT})
 
 
 class LossCauses:
-    """Takes what happened, and says what became of a block that was computed before.
+    """Records cache events, and gives the reason why a computed block was lost.
 
-    Events come in the order in which they happened, and before the requests that came after them.
+    Events arrive in their order, and before the requests that followed them.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class LossCauses:
         self._ends: dict[str, ResetCause] = {}
 
     def take(self, event: CacheEvent) -> None:
-        """Something happened."""
+        """Record an event."""
         match event.what:
             case CacheHistory.RESTARTED:
                 _keep(self._restarted, event)
@@ -54,16 +54,16 @@ class LossCauses:
                 self._ends[event.name] = ResetCause(event.cause)
 
     def of_replica(self, replica: str, at: float) -> Reason:
-        """Why a block that a replica computed at a time is held by nobody any more."""
+        """Why no replica holds a block any more that ``replica`` computed at ``at``."""
         if replica in self._left:
             return Reason.REPLICA_LEFT
         return Reason.REPLICA_RESTARTED if self._restarted.get(replica, 0.0) > at else Reason.EVICTED
 
     def of_life(self, life: str) -> Reason:
-        """Why what was computed in a life that is over cannot be reached any more."""
+        """Why blocks computed in an ended life cannot be reused."""
         cause = self._ends.get(life)
         if cause is None or cause in _OF_TIME:
-            # One that is not known was forgotten for its age.
+            # The end of an unknown life was evicted for its age.
             return Reason.EXPIRED
         if cause is ResetCause.TEMPLATE_CHANGED:
             return Reason.TEMPLATE_CHANGED
@@ -71,7 +71,7 @@ class LossCauses:
 
 
 def _keep(times: dict[str, float], event: CacheEvent) -> None:
-    """Note when it happened to a replica; the one to which it happened longest ago is forgotten."""
+    """Record the time of a replica's event; evicts the oldest one."""
     times.pop(event.name, None)
     if len(times) >= _REPLICAS_KEPT:
         del times[next(iter(times))]
@@ -80,18 +80,18 @@ def _keep(times: dict[str, float], event: CacheEvent) -> None:
 
 _PLACES_KEPT = 50_000
 
-_TOLD_SECONDS = 60.0
-"""What is computed again and again at the same place is told once in such a time: others know it is there."""
+_REPORT_SECONDS = 60.0
+"""Blocks computed repeatedly at the same place are reported to other gateways at most once in this time."""
 
-_Pieces = list[tuple[Hashes, int, float]]
-"""Blocks, the number of their place, and when they were computed."""
+_Chains = list[tuple[Hashes, int, float]]
+"""Blocks, the number of their place, and the time of their computation."""
 
 
 class PromptChains(Protocol):
     """Hashes prompts."""
 
     def root(self, model: ModelId, adapter: str, salt: str) -> int:
-        """Where chains begin."""
+        """The root hash of chains."""
         ...
 
     def chain(self, root: int, tokens: bytes, block_size: int) -> BlockChain:
@@ -100,12 +100,11 @@ class PromptChains(Protocol):
 
 
 class Seen(NamedTuple):
-    """How much of a prompt was computed before, and why it cannot be had any more, block by block.
+    """The blocks of a prompt that were computed before, with a reason each for a miss.
 
     Attributes:
-        here: For each block from the first on that was computed in this space, and not before a reset: why nobody
-            holds it, should nobody hold it.
-        anywhere: For each block behind those that was computed in any space: why that does not help.
+        here: For each leading block computed in this space since its last reset: the reason if no replica holds it.
+        anywhere: For each following block computed in any space: the reason why it cannot be reused.
     """
 
     here: tuple[Reason, ...]
@@ -122,17 +121,17 @@ class SeenPrompts:
 
     Args:
         chains: Hashes prompts.
-        fates: Knows what became of replicas and lives.
-        blocks: How many blocks are remembered, in each of two tables of 16 bytes a block.
-        teller: Gathers what other gateways are told; None if there are none.
+        causes: Events of replicas and lives.
+        blocks: Capacity of each of two tables, at 16 bytes per block.
+        publisher: Collects prompts for other gateways; None without others.
     """
 
     def __init__(
-        self, chains: PromptChains, fates: LossCauses, blocks: int, teller: SeenPublisher | None = None
+        self, chains: PromptChains, causes: LossCauses, blocks: int, publisher: SeenPublisher | None = None
     ) -> None:
-        self._teller = teller
+        self._publisher = publisher
         self._chains = chains
-        self._fates = fates
+        self._causes = causes
         self._here = BlockTable(blocks)
         self._anywhere = BlockTable(blocks)
         self._places: list[_SeenWhere] = []
@@ -147,26 +146,26 @@ class SeenPrompts:
         return self._here.nbytes + self._anywhere.nbytes
 
     def seen(self, finished: RequestRecord, tokens: bytes, held_tokens: int = 0) -> Seen:
-        """What was computed before of one prompt of a request.
+        """The blocks of a prompt that were computed before.
 
         Args:
             finished: The request.
             tokens: The prompt's token ids, little-endian u32.
-            held_tokens: How many from the first on are held by somebody, so that nobody asks what became of them.
+            held_tokens: Leading tokens that some replica holds, which need no lookup.
         """
         chain = self._chain(finished, tokens)
         limit = chain.reusable_blocks
         hashes = np.array(chain.hashes[:limit], np.uint64)
         here: list[Reason] = []
         anywhere: list[Reason] = []
-        # Once a block was reached only before a reset, those behind it were, too, or are not reached at all.
+        # If a block was computed only before a reset, so were all after it.
         held = min(held_tokens // finished.block_size, limit)
         if held:
             here = [Reason.EVICTED] * held
         for record in self._here.beginning(hashes[held:] ^ self._space_key(finished.where)):
             place = self._places[record.place]
             if anywhere or (reason := self._why_here(place, record.at, finished.life)) is None:
-                anywhere.append(self._fates.of_life(place.life))
+                anywhere.append(self._causes.of_life(place.life))
             else:
                 here.append(reason)
         known = len(here) + len(anywhere)
@@ -178,42 +177,42 @@ class SeenPrompts:
         return Seen(tuple(here), tuple(anywhere))
 
     def remember(self, finished: RequestRecord, tokens: bytes) -> None:
-        """A prompt, perhaps with what was generated behind it, was computed.
+        """Record a computed prompt, possibly with its reply.
 
         Args:
             finished: The request.
-            tokens: All token ids that were computed.
+            tokens: All computed token ids.
         """
         if len(tokens) < finished.block_size * TOKEN_BYTES:
             return
-        self._make_room(1)
+        self._limit_places(1)
         hashes = np.array(self._chain(finished, tokens).hashes, np.uint64)
         place, where, at = self._numbers(finished.where, finished.life, finished.replica, finished.at)
-        since = at // _TOLD_SECONDS * _TOLD_SECONDS
+        since = at // _REPORT_SECONDS * _REPORT_SECONDS
         known = self._here.put(hashes ^ self._space_key(finished.where), place, at, since)
         for key in self._common_keys(finished.where):
             self._anywhere.put(hashes ^ key, where, at)
-        if self._teller is not None:
-            self._teller.add(finished.where, finished.life, finished.replica, finished.at, hashes[known:])
+        if self._publisher is not None:
+            self._publisher.add(finished.where, finished.life, finished.replica, finished.at, hashes[known:])
 
-    def hear(self, data: bytes, now: float) -> None:
-        """Remember what another gateway tells that was computed for it.
+    def add_peer_prompts(self, data: bytes, now: float) -> None:
+        """Record prompts computed for another gateway.
 
         Args:
-            data: What its ``SeenPublisher`` gave.
+            data: Message of its ``SeenPublisher``.
             now: Unix seconds; its clock may be ahead.
 
         Raises:
-            Exception: it is something else; nothing is remembered of it.
+            Exception: The data is no such message; nothing is recorded.
         """
-        told = read_told(data)
-        if self._teller is not None and told.teller == self._teller.name:
+        message = decode_seen(data)
+        if self._publisher is not None and message.sender == self._publisher.name:
             return
-        self._make_room(len(told.prompts))
-        here: _Pieces = []
-        anywhere: _Pieces = []
-        for prompt in told.prompts:
-            where, hashes = told.wheres[prompt.where], prompt.blocks()
+        self._limit_places(len(message.prompts))
+        here: _Chains = []
+        anywhere: _Chains = []
+        for prompt in message.prompts:
+            where, hashes = message.wheres[prompt.where], prompt.blocks()
             place, number, at = self._numbers(where, prompt.life, prompt.replica, min(prompt.at, now))
             here.append((hashes ^ self._space_key(where), place, at))
             anywhere.extend((hashes ^ key, number, at) for key in self._common_keys(where))
@@ -225,7 +224,7 @@ class SeenPrompts:
         return self._chains.chain(root, tokens, finished.block_size)
 
     def _numbers(self, where: SpaceKey, life: str, replica: str, at: float) -> tuple[int, int, float]:
-        """Of a place and of its space, and how long after the tables' beginning it was."""
+        """Numbers of a place and of its space, and the time in seconds since the tables' start."""
         if self._began_at is None:
             self._began_at = at
         place = _SeenWhere(life, replica)
@@ -237,24 +236,24 @@ class SeenPrompts:
         return _number(place, self._place_numbers, self._places), number, max(at - self._began_at, 0.0)
 
     def _why_here(self, place: _SeenWhere, at: float, life: str) -> Reason | None:
-        """Why nobody holds a block of this space; None if that was before a reset."""
+        """Why no replica holds a block of this space; None if it was computed before a reset."""
         if place.life == life:
-            return self._fates.of_replica(place.replica, at + (self._began_at or 0.0))
-        reason = self._fates.of_life(place.life)
+            return self._causes.of_replica(place.replica, at + (self._began_at or 0.0))
+        reason = self._causes.of_life(place.life)
         return reason if reason is Reason.EXPIRED else None
 
     def _space_key(self, where: SpaceKey) -> np.uint64:
-        """Makes of a block's hash that of a block in this space; all its bits are as good as random."""
+        """Key of a space: XOR with a block's hash gives the hash of that block in this space."""
         parts = "\0".join(map(str, _parts(where)))
         return np.uint64(self._chains.root(ModelId(where.model), where.adapter, parts))
 
     def _common_keys(self, where: SpaceKey) -> list[np.uint64]:
-        """As before, of the owner's spaces, and of everybody's; one alone where nobody is told apart."""
-        everybodys = np.uint64(0)
-        return [np.uint64(self._chains.root(ModelId(""), where.owner, "")), everybodys] if where.owner else [everybodys]
+        """Keys of the owner's spaces, if it has an owner, and of all spaces."""
+        common = np.uint64(0)
+        return [np.uint64(self._chains.root(ModelId(""), where.owner, "")), common] if where.owner else [common]
 
-    def _make_room(self, prompts: int) -> None:
-        """Have room for the places and spaces of so many prompts."""
+    def _limit_places(self, prompts: int) -> None:
+        """Clear everything if this many prompts could exceed the bound of places and spaces."""
         if max(len(self._places), len(self._wheres)) + prompts > _PLACES_KEPT:
             self._forget_all()
 
@@ -278,7 +277,7 @@ def _parts(where: SpaceKey) -> tuple[object, ...]:
 
 
 def changed(then: SpaceKey, now: SpaceKey) -> Reason | None:
-    """By what two spaces differ, as far as it makes for other tokens or other keys and values; None if by nothing."""
+    """The difference of two spaces that changes tokens or KV cache contents; None for none."""
     if then.tokenizer != now.tokenizer:
         return Reason.TOKENIZER_CHANGED
     if then.adapter != now.adapter:
@@ -291,10 +290,10 @@ def changed(then: SpaceKey, now: SpaceKey) -> Reason | None:
 
 
 def _why_not(then: SpaceKey, now: SpaceKey) -> Reason:
-    """Why what was computed in some space does not help in another one."""
+    """Why blocks computed in one space cannot be reused in another."""
     if (reason := changed(then, now)) is not None:
         return reason
     if then.owner != now.owner:
         return Reason.TENANT_ISOLATED
-    # Of the same space it is known only where the other table has forgotten it.
+    # A block of the same space is found here only if the other table has evicted it.
     return Reason.SCOPE_ISOLATED if then != now else Reason.EVICTED

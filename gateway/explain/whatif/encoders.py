@@ -1,5 +1,4 @@
-"""The models' tokenizers in the process that explains: loaded when they are needed first, and only used where they give
-the very tokens that the gateway's gave."""
+"""Tokenizers in the explain worker: loaded on first use, and used only if they produce the gateway's tokens."""
 
 import json
 import threading
@@ -12,11 +11,11 @@ from gateway.explain.worker.explain_messages import ModelOptions, Notice
 
 _CACHE_MIB = 32
 _TRIALS = 3
-"""So often it is looked whether it gives the same tokens: one request may be odd."""
+"""Number of requests compared before a tokenizer is rejected: a single one may be unusual."""
 
 
 class PromptEncoder(Protocol):
-    """As ``LocalEncoder``."""
+    """The part of ``LocalEncoder`` that is used here."""
 
     @property
     def tokenizer_id(self) -> str:
@@ -28,7 +27,7 @@ class PromptEncoder(Protocol):
         ...
 
     def encode_text(self, text: str) -> bytes:
-        """Token ids of a text as it stands."""
+        """Token ids of a text, without template."""
         ...
 
 
@@ -39,8 +38,8 @@ class Encoders:
     """The tokenizers of all models.
 
     Args:
-        models: What there is to load.
-        load: Loads one; called in a thread of its own.
+        models: Tokenizer options by model.
+        load: Loads a tokenizer; called in a thread.
     """
 
     def __init__(self, models: Mapping[str, ModelOptions], load: Load) -> None:
@@ -52,72 +51,71 @@ class Encoders:
         self._trials: dict[tuple[ModelOptions, str, str], int] = {}
 
     def configure(self, models: Mapping[str, ModelOptions]) -> None:
-        """Go by other terms from now on; what could not be loaded, or did not fit, is tried again."""
+        """Apply other options; failed or rejected tokenizers are tried again."""
         self._models = models
         wanted = set(models.values())
         self._loaded = {
-            terms: loaded for terms, loaded in self._loaded.items() if loaded is not None and terms in wanted
+            options: loaded for options, loaded in self._loaded.items() if loaded is not None and options in wanted
         }
         self._trials.clear()
 
     def notices(self) -> Sequence[Notice]:
-        """What is to be logged since this was last asked."""
+        """Takes the notices added since the last call."""
         notices, self._notices = self._notices, []
         return notices
 
     def loaded(self, model: str) -> PromptEncoder | None:
-        """The encoder of a model if it is there, whatever tokens it gives."""
-        terms = self._models.get(model)
-        return None if terms is None else self._loaded.get(terms)
+        """The encoder of a model if it is loaded, even if it is not verified."""
+        options = self._models.get(model)
+        return None if options is None else self._loaded.get(options)
 
-    def wanting(self, finished: RequestRecord) -> bool:
-        """Whether what rules bring to a request of this kind cannot be told if they change it: the tokenizer is being
-        loaded, or cannot be used. Not before it was needed once."""
-        terms = self._models.get(finished.model)
-        if terms is None or terms in self._loading or self._loaded.get(terms, ...) is None:
+    def is_unavailable(self, finished: RequestRecord) -> bool:
+        """Whether changed requests of this kind cannot be encoded: tokenizer is loading, failed, or was rejected."""
+        options = self._models.get(finished.model)
+        if options is None or options in self._loading or self._loaded.get(options, ...) is None:
             return True
-        return self._trials.get(_trial(terms, finished), 0) >= _TRIALS
+        return self._trials.get(_trial(options, finished), 0) >= _TRIALS
 
     def of(self, finished: RequestRecord, fields: Mapping[str, Any]) -> PromptEncoder | None:
-        """The encoder of a request's model; None if there is none, or not yet, or it gives other tokens.
+        """The verified encoder of a request's model; None if it is missing, loading, or produces other tokens.
 
         Args:
-            finished: The request; its token ids are the gateway's.
-            fields: The request as it was sent.
+            finished: The request with the gateway's token ids.
+            fields: Its body as sent.
         """
-        terms = self._models.get(finished.model)
-        if terms is None:
+        options = self._models.get(finished.model)
+        if options is None:
             return None
-        if terms not in self._loaded:
-            self._begin(finished.model, terms)
+        if options not in self._loaded:
+            self._begin(finished.model, options)
             return None
-        encoder = self._loaded[terms]
+        encoder = self._loaded[options]
         if encoder is None:
             return None
-        return encoder if self._is_proved(finished, fields, terms, encoder) else None
+        return encoder if self._is_verified(finished, fields, options, encoder) else None
 
-    def _begin(self, model: str, terms: ModelOptions) -> None:
-        """Load it in a thread: meanwhile other requests are explained."""
-        if terms in self._loading:
+    def _begin(self, model: str, options: ModelOptions) -> None:
+        """Load a tokenizer in a thread, so that other requests are explained meanwhile."""
+        if options in self._loading:
             return
-        self._loading.add(terms)
+        self._loading.add(options)
 
         def load() -> None:
             try:
-                encoder: PromptEncoder | None = self._load(terms)
-            except Exception as error:  # noqa: BLE001 - whatever it is, rules of this model are not observed
+                encoder: PromptEncoder | None = self._load(options)
+            except Exception as error:  # noqa: BLE001 - any failure only turns off the observation of this model
                 encoder = None
-                self._tell(model, f"its tokenizer cannot be loaded: {type(error).__name__}: {error}")
-            self._loaded[terms] = encoder
-            self._loading.discard(terms)
+                self._add_notice(model, f"its tokenizer cannot be loaded: {type(error).__name__}: {error}")
+            self._loaded[options] = encoder
+            self._loading.discard(options)
 
         threading.Thread(target=load, name=f"tokenizer-{model}", daemon=True).start()
 
-    def _is_proved(
-        self, finished: RequestRecord, fields: Mapping[str, Any], terms: ModelOptions, encoder: PromptEncoder
+    def _is_verified(
+        self, finished: RequestRecord, fields: Mapping[str, Any], options: ModelOptions, encoder: PromptEncoder
     ) -> bool:
-        """Whether it gives the tokens that the gateway has of this request, or gave them of an earlier one."""
-        key = _trial(terms, finished)
+        """Whether the encoder produces the gateway's tokens for this request, or did so for an earlier one."""
+        key = _trial(options, finished)
         failed = self._trials.get(key, 0)
         if failed < 0 or failed >= _TRIALS:
             return failed < 0
@@ -129,30 +127,30 @@ class Encoders:
             return True
         self._trials[key] = failed + 1
         if failed + 1 == _TRIALS:
-            self._tell(finished.model, "its tokenizer gives other tokens here than in the gateway")
+            self._add_notice(finished.model, "its tokenizer gives other tokens here than in the gateway")
         return False
 
-    def _tell(self, model: str, problem: str) -> None:
+    def _add_notice(self, model: str, problem: str) -> None:
         instead = "what rules would save is not worked out for this model"
         self._notices.append(Notice("canon_not_observed", {"model": model, "problem": problem, "instead": instead}))
 
 
-def _trial(terms: ModelOptions, finished: RequestRecord) -> tuple[ModelOptions, str, str]:
-    return terms, finished.where.tokenizer, finished.where.template
+def _trial(options: ModelOptions, finished: RequestRecord) -> tuple[ModelOptions, str, str]:
+    return options, finished.where.tokenizer, finished.where.template
 
 
-def load_encoder(terms: ModelOptions) -> PromptEncoder:
+def load_encoder(options: ModelOptions) -> PromptEncoder:
     """Load a model's tokenizer and chat template.
 
     Raises:
-        TokenizerUnavailable: it cannot be loaded.
+        TokenizerUnavailable: It cannot be loaded.
     """
     from gateway.tokenize import load_local
 
     return load_local(
-        terms.tokenizer,
-        chat_template=terms.chat_template,
-        template_arguments=json.loads(terms.template_arguments),
-        content_format=terms.content_format,
+        options.tokenizer,
+        chat_template=options.chat_template,
+        template_arguments=json.loads(options.template_arguments),
+        content_format=options.content_format,
         cache_mib=_CACHE_MIB,
     )

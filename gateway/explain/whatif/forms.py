@@ -1,8 +1,8 @@
-"""The forms of a prompt: as it was sent, with rules that are only observed, and without rules that are applied.
+"""Builds the forms of a prompt: as sent, with observed rules, and without applied rules.
 
-An observed rule comes behind those that are applied, on the request as it was sent: what those did is known, and need
-not be done again by somebody who may remember less of the conversation. For a form without an applied rule there is
-nothing but to begin with what the client asked.
+An observed rule is tried on the request as sent, after the applied rules: this process may remember less of the
+conversation than the gateway, so it does not repeat them. A form without an applied rule is built from the client's
+request.
 """
 
 import json
@@ -24,25 +24,25 @@ from gateway.core.request import ChatRequest, Endpoint
 
 RULES = tuple(RuleName)
 SENT = 0
-"""Number of the form as it was sent."""
+"""Number of the form that was sent."""
 TOGETHER = len(RULES) + 1
 """Number of the form with all observed rules."""
 FORMS = TOGETHER + 1
-"""How many forms there may be. That of a rule has the rule's number, from 1."""
+"""Number of possible forms. A rule's form has the rule's number, from 1."""
 
 _STRIP = "strip"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A prompt as it would have been, had one thing been otherwise.
+    """A variant of a prompt.
 
     Attributes:
-        number: Of the form.
-        rule: Of which rule it tells, or ``ALL_RULES``.
-        mode: The rule's.
-        edits: What that rule changes.
-        fields: The request; None if it is not known what it would have been.
+        number: Number of the form.
+        rule: The rule that it adds or omits, or ``ALL_RULES``.
+        mode: Mode of that rule.
+        edits: Edits of that rule.
+        fields: Body of the variant; None if it cannot be determined.
     """
 
     number: int
@@ -53,13 +53,12 @@ class Form:
 
 
 class Forms:
-    """Tries rules on requests.
+    """Builds forms by applying rules to requests.
 
     Args:
-        settings: Their settings.
+        settings: Settings of the rules.
         rulebook: The rules.
-        memory: The context blocks of conversations. One for all forms: what a block's key stands for says which form
-            it belongs to.
+        memory: Context blocks of conversations, shared by all forms: the keys of the blocks depend on the form.
     """
 
     def __init__(self, settings: CanonSettings, rulebook: Rulebook, memory: ContextMemory) -> None:
@@ -69,12 +68,12 @@ class Forms:
         self._strips = _STRIP in (settings.prompt_cache_key, settings.cache_control, settings.billing_header)
 
     def of(self, finished: RequestRecord, sent: Fields, count_tokens: Callable[[str], int] | None) -> list[Form]:
-        """The forms that differ from what was sent.
+        """The forms that differ from the request as sent.
 
         Args:
             finished: The request.
-            sent: It, as it was sent on.
-            count_tokens: Counts a text's tokens; None if nobody can.
+            sent: Its body as sent.
+            count_tokens: Counts the tokens of a text; None if no tokenizer is available.
         """
         given = self._given(finished, count_tokens)
         modes = finished.canonical.modes
@@ -85,7 +84,7 @@ class Forms:
         return forms + self._with(sent, given, modes)
 
     def _with(self, sent: Fields, given: RuleContext, modes: Sequence[RuleMode]) -> list[Form]:
-        """With each of the observed rules, and with all of them."""
+        """Forms with each of the observed rules, and with all of them."""
         forms: list[Form] = []
         observed = [rule for rule, mode in zip(RULES, modes, strict=False) if mode is RuleMode.OBSERVE]
         for rule in observed:
@@ -102,7 +101,7 @@ class Forms:
     def _without(
         self, finished: RequestRecord, sent: Fields, given: RuleContext, applied: Collection[RuleName]
     ) -> list[Form]:
-        """Without each of the applied rules that changed something."""
+        """Forms without each of the applied rules that made edits."""
         asked = self._asked(finished)
         if asked is None:
             return []
@@ -113,17 +112,17 @@ class Forms:
             if not edits:
                 continue
             if rule is RuleName.HISTORY_TRIM:
-                # Without it the engine would have refused the request: there is nothing else to compare with.
+                # Without this rule the engine would have rejected the request: there is no other form to compare.
                 forms.append(Form(number_of(rule), rule, RuleMode.APPLY, edits, sent))
                 continue
             without = self._canonical(asked, [each for each in applied if each is not rule], given)
-            # What this process has forgotten of the conversation, the gateway may not have.
+            # This process may have lost context blocks that the gateway still had.
             known = finished.canonical.context_lost or not without.context_lost
             forms.append(Form(number_of(rule), rule, RuleMode.APPLY, edits, without.fields if known else None))
         return forms
 
     def _asked(self, finished: RequestRecord) -> Fields | None:
-        """What the client asked for, without the hints that are taken out of every request."""
+        """The client's request, without the hints that are removed from every request."""
         body = finished.canonical.asked
         asked = parsed(body)
         if asked is None or not self._strips:
@@ -159,7 +158,7 @@ def number_of(rule: RuleName) -> int:
 
 
 def parsed(body: bytes) -> Mapping[str, Any] | None:
-    """A body's fields; None if it cannot be read."""
+    """The fields of a body; None if it cannot be parsed."""
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Which blocks were sent before, and in which forms they would have been."""
+"""Remembers in which forms each block was computed, or would have been."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,8 +19,8 @@ class FormBlocks(NamedTuple):
     """A prompt in one form.
 
     Attributes:
-        reusable_blocks: How many of its blocks could be reused: the last token is always computed.
-        computed: Hashes of all that is cached of it when it was answered: one chain for each answer.
+        reusable_blocks: Number of reusable blocks: the last token is always computed.
+        computed: Block hashes of the prompt with its reply: one chain per reply.
     """
 
     reusable_blocks: int
@@ -28,12 +28,12 @@ class FormBlocks(NamedTuple):
 
 
 class SeenForms:
-    """One table for all forms: each block has a mark for every form in which it was sent.
+    """A table for all forms: each block has a mark for every form in which it was computed.
 
     Args:
-        chains: Hashes prompts; what the explanation hashed a moment ago, behind the same root, is not hashed again.
-        blocks: How many blocks are remembered.
-        ttl_seconds: For how long.
+        chains: Hashes prompts; it caches what the explainer hashed a moment ago from the same root.
+        blocks: Capacity in blocks.
+        ttl_seconds: Lifetime of a mark.
     """
 
     def __init__(self, chains: ChainHasher, blocks: int, ttl_seconds: float) -> None:
@@ -48,7 +48,7 @@ class SeenForms:
         return self._table.nbytes
 
     def prompt(self, finished: RequestRecord, ids: bytes) -> FormBlocks:
-        """A prompt of a request.
+        """The block hashes of a prompt.
 
         Args:
             finished: The request.
@@ -57,7 +57,7 @@ class SeenForms:
         where, size = finished.where, finished.block_size
         parts = "\0".join(str(getattr(where, name)) for name in where.__struct_fields__)
         root = self._chains.root(ModelId(""), "", where.variant)
-        # By its life a space is told from itself before a reset.
+        # The life separates a space from itself before a reset.
         key = np.uint64(self._chains.root(ModelId(where.model), finished.life, parts))
         replies = [reply.ids for reply in finished.replies if reply.ids] or [b""]
         computed = [np.array(self._chains.chain(root, ids + reply, size).hashes, np.uint64) ^ key for reply in replies]
@@ -65,15 +65,15 @@ class SeenForms:
         return FormBlocks(reusable, computed)
 
     def take(self, prompt: FormBlocks, finished: RequestRecord, forms: int) -> list[int]:
-        """Remember that a prompt was computed.
+        """Record a computed prompt.
 
         Args:
-            prompt: It.
+            prompt: The prompt.
             finished: Its request.
-            forms: A bit for each form that it is the prompt of.
+            forms: Bit mask of the forms with this prompt.
 
         Returns:
-            How many tokens from the first on were computed before, for every form.
+            For every form, the number of leading tokens computed before.
         """
         at = self._at(finished)
         since = at - self.ttl_seconds

@@ -1,12 +1,11 @@
-"""Works out what rules save, request by request.
+"""Measures what rules save, request by request.
 
-Every request was sent in one form, and would have been sent in others. For each of them it is known which blocks were
-sent before in that form, so it is known what would have been reused: the difference is what a rule brings, as far as
-caches hold what was sent. Prompts that no rule changes are the same in all forms, and looked up once.
+Every request has the form that was sent and forms with or without a rule. For each form the blocks computed before in
+that form are known, and so the tokens that could have been reused: the difference to the sent form is the effect of the
+rule, provided that caches hold all computed blocks. Prompts that no rule changes are equal in all forms and looked up
+once.
 
-Which places that vary are found by ``dynamic-suffix`` as it is.
-
-Edits as they are kept and shown: without the text they change.
+Also masks edits for display, and drops slots that ``dynamic-suffix`` already finds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,32 +26,32 @@ from gateway.core.explanation import Explanation, RequestRecord, VaryingSlot
 from gateway.core.json_edit import Path
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.core.request import Endpoint
-from gateway.explain.diff.masking import masked
+from gateway.explain.diff.difference_text import masked
 from gateway.explain.whatif.encoders import Encoders, Load, PromptEncoder, load_encoder
 from gateway.explain.whatif.forms import FORMS, RULES, SENT, TOGETHER, Form, Forms, number_of, parsed
 from gateway.explain.whatif.seen_forms import FormBlocks, SeenForms
 from gateway.explain.worker.explain_messages import CanonOptions, Notice
 from gateway.tokenize.block_hashes import ChainHasher
 
-MOST_EDITS = 20
+MAX_EDITS = 20
 _SHOWN_CHARS = 120
 _SAID_CHARS = 200
 _PATH_CHARS = 200
 _COUNTED_CHARS = 65_536
-"""Longer values are not encoded only to tell how long they are."""
+"""Longer values are not encoded just to count their tokens."""
 
 
 def edits_shown(forms: Sequence[Form], encode: Callable[[str], bytes] | None) -> tuple[EditShown, ...]:
-    """The first edits of every form, each rule's in their order.
+    """The first edits of every form, in order per rule.
 
     Args:
-        forms: What was tried.
-        encode: Gives a text's token ids; None if nobody can.
+        forms: The forms.
+        encode: Returns the token ids of a text; None if no tokenizer is available.
     """
     ranked = [[(form, edit) for edit in form.edits] for form in forms if form.rule != ALL_RULES]
-    # One after the other of each rule, so that a rule with many edits leaves room for the others.
-    turns = chain.from_iterable(zip_longest(*(each[:MOST_EDITS] for each in ranked)))
-    chosen = [pair for pair in turns if pair is not None][:MOST_EDITS]
+    # Round-robin over the rules, so that a rule with many edits does not displace the others.
+    turns = chain.from_iterable(zip_longest(*(each[:MAX_EDITS] for each in ranked)))
+    chosen = [pair for pair in turns if pair is not None][:MAX_EDITS]
     order = [form.number for form in forms]
     chosen.sort(key=lambda pair: order.index(pair[0].number))
     return tuple(_shown(form, edit, encode) for form, edit in chosen)
@@ -97,13 +96,13 @@ _NUMBER = RULES.index(RuleName.DYNAMIC_SUFFIX)
 def still_open(
     slot: VaryingSlot | None, modes: Sequence[RuleMode], sent: Fields, forms: Sequence[Form]
 ) -> VaryingSlot | None:
-    """The slot, if it is worth suggesting: the rule is in use, and does not find it by itself.
+    """The slot if it is worth suggesting: the rule is in use and does not find it already.
 
     Args:
-        slot: A place that varies in a request.
-        modes: The request's modes.
-        sent: The request as it was sent on.
-        forms: What rules change in it. An applied one is no matter: what it found does not vary any more.
+        slot: A varying value in a request.
+        modes: Rule modes of the request.
+        sent: Body of the request as sent.
+        forms: Forms of the request. Applied rules are ignored: values they moved do not vary any more.
     """
     if slot is None or len(modes) <= _NUMBER or modes[_NUMBER] is RuleMode.OFF:
         return None
@@ -124,7 +123,7 @@ def _is_at(edit: Edit, slot: VaryingSlot, sent: Fields) -> bool:
 
 
 def _texts_in_front(sent: Fields, path: Path) -> int:
-    """Characters of a message's text in front of a content part; one for each line end between parts."""
+    """Characters of a message's text before a content part, with a line end between parts."""
     if len(path) < 4:
         return 0
     parts = messages(sent)[int(path[1])].get("content") or ()
@@ -137,13 +136,13 @@ _EVERY_FORM = (1 << FORMS) - 1
 
 
 class WhatIf:
-    """Observes requests in the order in which they were answered.
+    """Observes requests in the order of their replies.
 
     Args:
-        terms: What rules there are.
+        terms: Settings of the rules, and tokenizers.
         chains: Hashes prompts.
-        seen_blocks: How many blocks are remembered.
-        ttl_seconds: For how long.
+        seen_blocks: Capacity of the table of blocks.
+        ttl_seconds: Lifetime of its entries.
         load: Loads a tokenizer.
         build: Builds the rules.
     """
@@ -166,18 +165,18 @@ class WhatIf:
         self._take_settings(terms)
 
     def configure(self, terms: CanonOptions) -> None:
-        """Go by other rules from now on. What was sent before under others still counts as sent in their forms."""
+        """Apply other rules. Blocks recorded under the previous rules stay recorded."""
         if terms.settings != self._terms.settings:
             self._take_settings(terms)
         self._encoders.configure(terms.models)
         self._terms = terms
 
     def notices(self) -> Sequence[Notice]:
-        """What is to be logged since this was last asked."""
+        """Takes the notices added since the last call."""
         return self._encoders.notices()
 
     def observed(self, finished: RequestRecord, explanation: Explanation) -> Explanation:
-        """The explanation with what rules did, or would have done; remembers the request for those after it."""
+        """The explanation with the effects of rules added; records the request's blocks."""
         modes = finished.canonical.modes
         if not modes or len(finished.parts) != 1 or finished.block_size < 1:
             return msgspec.structs.replace(explanation, slot=None)
@@ -204,14 +203,14 @@ class WhatIf:
             )
             return msgspec.structs.replace(explanation, canonical=done)
         outcomes = self._outcomes(finished, forms, prompts)
-        # Where changed requests cannot be looked at, unchanged ones alone would make every share too small.
-        observed = any(mode is not RuleMode.OFF for mode in modes) and not self._encoders.wanting(finished)
+        # If changed requests cannot be encoded, counting only unchanged ones would make every share too small.
+        observed = any(mode is not RuleMode.OFF for mode in modes) and not self._encoders.is_unavailable(finished)
         return msgspec.structs.replace(explanation, canonical=outcomes, observed=observed)
 
     def _outcomes(
         self, finished: RequestRecord, forms: Sequence[Form], prompts: Mapping[int, FormBlocks]
     ) -> tuple[RuleOutcome, ...]:
-        """What every rule that is not off brings, where it brings anything; all prompts are remembered."""
+        """The effect of each rule that is on, if it has any; records the blocks of all prompts."""
         numbers: dict[int, int] = {}
         for number, prompt in prompts.items():
             if number != SENT:
@@ -223,7 +222,7 @@ class WhatIf:
         }
         edits = {form.number: len(form.edits) for form in forms}
         outcomes: list[RuleOutcome] = []
-        for number, rule, mode in _told(finished.canonical.modes):
+        for number, rule, mode in _active_rules(finished.canonical.modes):
             seen = found[id(prompts[number])] if number in prompts else as_sent
             more = seen[number] - as_sent[SENT]
             more = max(min(-more if mode is RuleMode.APPLY else more, finished.prompt_tokens), -finished.prompt_tokens)
@@ -234,7 +233,7 @@ class WhatIf:
     def _prompts(
         self, finished: RequestRecord, forms: Sequence[Form], encoder: PromptEncoder | None
     ) -> dict[int, FormBlocks] | None:
-        """The prompt as it was sent, and in every form that differs; None if one of them cannot be told."""
+        """The prompt as sent and in every differing form; None if one of them cannot be encoded."""
         if forms and encoder is None:
             return None
         prompts = {SENT: self._seen.prompt(finished, finished.parts[0])}
@@ -264,8 +263,8 @@ class WhatIf:
         self._forms = Forms(settings, self._build(settings), self._memory)
 
 
-def _told(modes: Sequence[RuleMode]) -> list[tuple[int, str, RuleMode]]:
-    """Number, name and mode of all that is told of."""
+def _active_rules(modes: Sequence[RuleMode]) -> list[tuple[int, str, RuleMode]]:
+    """Form number, name and mode of each rule that is on, and of all observed rules together."""
     rules: list[tuple[int, str, RuleMode]] = [
         (number_of(rule), str(rule), mode) for rule, mode in zip(RULES, modes, strict=False) if mode is not RuleMode.OFF
     ]

@@ -1,6 +1,10 @@
-"""Explanations, worked out in a process beside the gateway: ``ExplainClient`` starts it and talks to it.
+"""The explain worker: a process beside the gateway that explains requests, and the client that starts it.
 
-The names are loaded when they are asked for: that process imports this package as well, and needs neither.
+In: records of answered requests, cache events, queries. Out: counters of missed tokens, answers, notices for the log.
+Start with ``front`` (``ExplainClient``, in the gateway) and ``process`` (the worker's loop); ``explain_messages``
+defines the protocol between them.
+
+``ExplainClient`` is imported lazily: the worker imports this package as well and does not need it.
 """
 
 from typing import TYPE_CHECKING, Any

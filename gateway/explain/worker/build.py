@@ -1,4 +1,4 @@
-"""Who does the work in the process that explains: the explainer and the journal, built from the terms."""
+"""Builds the parts of the explain worker from its options: explainer, observer of rules, journal."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from gateway.explain.whatif.whatif import WhatIf
 
 _FRAMES_BYTES = 16 * 1024 * 1024
-"""Leading messages remembered in pieces."""
+"""Cache of frames and their segments."""
 
 _NAME_BYTES = 8
 
 _REQUEST_BYTES = 12 * 1024
-"""In the journal, of a request with many candidates; most take a quarter of it."""
+"""Maximum memory of a journal entry, with many candidates; most take a quarter of it."""
 
 
 class ExplainParts:
     """A ``WorkerParts``.
 
     Args:
-        terms: What it goes by.
+        terms: Its options.
         now: Unix seconds.
     """
 
@@ -41,14 +41,14 @@ class ExplainParts:
         self._shadow: WhatIf | None = None
         self._notices: list[Notice] = []
         name = os.urandom(_NAME_BYTES)
-        self._teller = SeenPublisher(name)
+        self._publisher = SeenPublisher(name)
         self._frames = Frames(_FRAMES_BYTES)
         self._families = Families(find_difference, self._frames)
         self._begin(terms)
         self._journal = Stats(now, _limits(terms), _price(terms), self._families.shown, name)
 
     def configure(self, terms: WorkerOptions, now: float) -> None:
-        """See ``WorkerParts``. Other bounds for what prompts are compared with begin with nothing."""
+        """See ``WorkerParts``. Other bounds of references or seen blocks start with empty ones."""
         before, self._terms = self._terms, terms
         if _bounds(terms) != _bounds(before):
             self._begin(terms)
@@ -79,14 +79,14 @@ class ExplainParts:
         """See ``WorkerParts``."""
         self._explainer.happened(event)
 
-    def hear(self, elsewhere: PeerPrompts) -> None:
+    def add_peer_prompts(self, prompts: PeerPrompts) -> None:
         """See ``WorkerParts``."""
-        for told in elsewhere.told:
-            self._explainer.hear(told, elsewhere.at)
+        for message in prompts.messages:
+            self._explainer.add_peer_prompts(message, prompts.at)
 
-    def told(self) -> bytes:
+    def take_seen(self) -> bytes:
         """See ``WorkerParts``."""
-        return self._teller.take()
+        return self._publisher.take()
 
     def write_down(self, finished: RequestRecord, explanation: Explanation, gpus: float) -> None:
         """See ``WorkerParts``."""
@@ -94,7 +94,7 @@ class ExplainParts:
 
     def write_down_left_out(self, left_out: SkippedTotals, gpus: float) -> None:
         """See ``WorkerParts``."""
-        self._journal.add_left_out(
+        self._journal.add_skipped(
             at=left_out.at,
             model=left_out.model,
             tenant=left_out.tenant,
@@ -114,26 +114,26 @@ class ExplainParts:
 
     def _begin(self, terms: WorkerOptions) -> None:
         references = References(terms.reference_bytes, terms.reference_ttl_seconds, self._frames)
-        teller = self._teller if terms.tells else None
-        self._explainer = Explainer(self._chains, references, self._families, terms.seen_blocks, teller)
+        publisher = self._publisher if terms.tells else None
+        self._explainer = Explainer(self._chains, references, self._families, terms.seen_blocks, publisher)
         self._shadow = None
         self._observe_by(terms)
 
     def _observe_by(self, terms: WorkerOptions) -> None:
-        """Take other rules. Whatever is wrong with them, reasons are told."""
+        """Apply other rules. Invalid rules only turn off their observation; explanations continue."""
         try:
             self._shadow = None if terms.canon is None else self._observer(terms, terms.canon)
-        except Exception as error:  # noqa: BLE001 - rules are no reason to explain nothing
+        except Exception as error:  # noqa: BLE001 - explanations continue without rules
             self._shadow = None
-            told = {"problem": type(error).__name__, "instead": "what rules would save is not worked out"}
-            self._notices.append(Notice("canon_not_observed", told))
+            fields = {"problem": type(error).__name__, "instead": "what rules would save is not worked out"}
+            self._notices.append(Notice("canon_not_observed", fields))
 
     def _observer(self, terms: WorkerOptions, canon: CanonOptions) -> "WhatIf":
         if self._shadow is not None:
-            # What was sent before still counts.
+            # Keeps the blocks recorded so far.
             self._shadow.configure(canon)
             return self._shadow
-        # Takes a moment to load, which a process that observes nothing need not spend.
+        # Imported lazily, because loading takes a moment.
         from gateway.explain.whatif.whatif import WhatIf
 
         return WhatIf(canon, self._chains, seen_blocks=terms.seen_blocks, ttl_seconds=terms.reference_ttl_seconds)

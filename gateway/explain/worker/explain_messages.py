@@ -1,9 +1,9 @@
-"""What the gateway and the process that explains say to each other.
+"""The protocol between the gateway and the explain worker.
 
-Over a socket pair, in frames: four bytes of length (little-endian, of the payload), one byte that says which of the
-messages below it is, and the message as MessagePack. Both ends run the same code, so there are no versions.
+Messages travel over a socket pair in frames: four bytes of payload length (little-endian), one byte for the type of the
+message, and the message as MessagePack. Both ends run the same code, so there are no versions.
 
-Messages about requests are *work*: they are handled in their order, and what became of them is told by ``Counted``.
+Messages about requests are *work*: they are handled in order, and ``Counted`` reports their results.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,13 +18,13 @@ from gateway.core.reasons import Reason
 
 
 class ModelOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How a model's prompts become tokens.
+    """Tokenizer options of a model.
 
     Attributes:
         tokenizer: As in ``ModelSettings``; not ``engine``.
         chat_template: Text of the chat template, where it is not the tokenizer's own.
         template_arguments: Default variables of the template, JSON.
-        content_format: ``string`` or ``openai``; None finds it out.
+        content_format: ``string`` or ``openai``; None detects it.
     """
 
     tokenizer: str
@@ -34,11 +34,11 @@ class ModelOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CanonOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What rules are, and what it takes to try them.
+    """Canonicalization rules, and the tokenizers needed to observe them.
 
     Attributes:
         settings: ``CanonSettings`` as JSON.
-        models: By id; those that only the engine has tokens for are missing.
+        models: Tokenizer options by model id; without models that only the engine tokenizes.
     """
 
     settings: bytes
@@ -46,20 +46,20 @@ class CanonOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """To the child, first of all and when they change: what it goes by.
+    """To the worker: its options, as the first message and on every change.
 
     Attributes:
-        max_waiting_bytes: What may wait to be explained, over all messages.
+        max_waiting_bytes: Maximum bytes of all messages waiting to be explained.
         journal_requests: As in ``ExplainSettings``.
         journal_ttl_seconds: Likewise.
-        reference_bytes: For earlier prompts.
+        reference_bytes: Memory for earlier prompts.
         reference_ttl_seconds: As in ``ExplainSettings``.
         seen_blocks: Likewise.
         gpu_hour_price: Likewise.
         currency: Likewise.
-        gpus: GPUs of a replica, by model; 1 where it is not said.
-        canon: For telling what rules save; None: that is not worked out.
-        tells: Whether other gateways are told what was computed for this one.
+        gpus: GPUs per replica, by model; 1 by default.
+        canon: Rules to observe; None observes none.
+        tells: Whether computed prompts are reported to other gateways.
     """
 
     max_waiting_bytes: int
@@ -76,7 +76,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """To the child, work: the sum of requests that nobody looked at. Their missed tokens have been counted already.
+    """To the worker, work: the sums of requests without an explanation. Their missed tokens are counted already.
 
     Attributes:
         model: Id of their model.
@@ -85,11 +85,11 @@ class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
         source: Their client family.
         template: Their template version.
         hits_confirmed: Whether their engine reported their hits.
-        at: When the last one was over, Unix seconds.
-        requests: How many they are.
-        prompt_tokens: Theirs.
-        hits: Theirs.
-        prefill_seconds: What their prompts would have taken to compute from nothing.
+        at: End of the last one, Unix seconds.
+        requests: Number of requests.
+        prompt_tokens: Their prompt tokens.
+        hits: Their hit tokens.
+        prefill_seconds: Prefill seconds of their prompts without any hit.
     """
 
     model: str
@@ -106,19 +106,19 @@ class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PeerPrompts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """To the child, work: what another gateway tells that was computed for it.
+    """To the worker, work: prompts computed for another gateway.
 
     Attributes:
-        at: When it was heard, Unix seconds.
-        told: ``Counted.told`` of its child, or several of them.
+        at: Time of receipt, Unix seconds.
+        messages: ``Counted.seen`` of the other gateway's worker, once or several times.
     """
 
     at: float
-    told: tuple[bytes, ...]
+    messages: tuple[bytes, ...]
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """To the child: as ``ExplainDesk.ask``; ``number`` stands in the answer, ``others`` is as in ``Stats.answer``."""
+    """To the worker: a query as in ``ExplainDesk.ask``. The answer repeats ``number``; ``others`` as in ``Stats``."""
 
     number: int
     question: str
@@ -127,37 +127,37 @@ class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """From the child: it has its terms and begins."""
+    """From the worker: it has its options and starts."""
 
 
 class Counted(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """From the child: some more work is done.
+    """From the worker: results of handled messages.
 
     Attributes:
-        handled: How many messages, since it was last told.
-        unread: Which of them could not be decoded, from 0.
+        handled: Number of messages handled since the last report.
+        unread: Indexes of those that could not be decoded, from 0.
         missed: Tokens by model, tenant label and reason.
         canonical: Edits, saved and lost tokens, by rule and mode.
-        told: What other gateways should know was computed, as a ``SeenPublisher`` gives it; empty for nothing.
+        seen: Computed prompts to report to other gateways, encoded by ``SeenPublisher``; empty for none.
     """
 
     handled: int
     unread: tuple[int, ...]
     missed: tuple[tuple[str, str, Reason, int], ...]
     canonical: tuple[tuple[str, RuleMode, int, int, int], ...] = ()
-    told: bytes = b""
+    seen: bytes = b""
 
 
 class QuestionAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """From the child: the answer to a question.
+    """From the worker: the answer to a question.
 
     Attributes:
         number: The question's.
         status: 200, or the HTTP status of a refusal.
         document: The JSON document; empty for a refusal.
-        message: A refusal's, as in ``GatewayError``.
-        param: Likewise.
-        code: Likewise.
+        message: Message of a refusal, as in ``GatewayError``.
+        param: Parameter of a refusal.
+        code: Error code of a refusal.
     """
 
     number: int
@@ -169,11 +169,11 @@ class QuestionAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """From the child: something for the log, as an error. Holds no text of a prompt.
+    """From the worker: an error to log. Contains no text of a prompt.
 
     Attributes:
         event: The log event.
-        fields: What it says besides.
+        fields: Fields of the event.
     """
 
     event: str
@@ -208,7 +208,7 @@ _decoders: tuple[msgspec.msgpack.Decoder[Any], ...] = tuple(msgspec.msgpack.Deco
 
 
 class RawMessage:
-    """A message that came in, not yet decoded.
+    """A received message, not yet decoded.
 
     Attributes:
         size: Bytes of the whole frame.
@@ -229,20 +229,20 @@ class RawMessage:
         """The message.
 
         Raises:
-            msgspec.MsgspecError: it is none.
+            msgspec.MsgspecError: It cannot be decoded.
         """
         decoded: Message = _decoders[self._kind].decode(self._payload)
         return decoded
 
 
 class MessageSplitter:
-    """Cuts what comes in into frames."""
+    """Splits received bytes into frames."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterator[RawMessage]:
-        """The frames that are complete with these bytes."""
+        """The frames completed by these bytes."""
         self._data += data
         at, end = 0, len(self._data)
         while end - at >= _HEADER.size:

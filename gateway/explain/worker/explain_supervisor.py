@@ -1,7 +1,4 @@
-"""Keeps one process that explains running: starts it, sees that it is lost or hangs, and starts it again.
-
-The process that explains, as the gateway sees it: started, written to, heard, ended.
-"""
+"""Supervises the explain worker: starts the process, detects its loss or a hang, and starts it again."""
 
 import asyncio
 import contextlib
@@ -21,14 +18,13 @@ _END_SECONDS = 2.0
 
 
 class ExplainProcess:
-    """One such process. Its life hangs on a socket pair: it ends when the gateway's end is closed, by whatever.
+    """One worker process, connected by a socket pair. It ends when the gateway's end is closed for any reason.
 
     Args:
-        received: Called with every frame that comes from it.
+        received: Called with every frame from it.
 
     Attributes:
-        over: Done as soon as it is no longer of use: it ended, or its end of the connection is closed. The result is a
-            sentence about it.
+        over: Done when the process has ended or has closed its end of the connection. The result describes which.
     """
 
     def __init__(self, received: Callable[[RawMessage], None]) -> None:
@@ -39,19 +35,19 @@ class ExplainProcess:
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self, command: Sequence[str], door: int | None = None) -> None:
-        """Start it. Returns before it is ready; it may be written to all the same.
+        """Start it. Returns before it is ready, but it can be written to at once.
 
         Args:
-            command: The command line; the number of its end of the connection is appended.
-            door: A descriptor that it gets as well, whose number is appended before that.
+            command: The command line; the descriptor number of its end of the connection is appended.
+            door: Descriptor of a listening socket that it inherits; its number is appended before that.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: It cannot be started.
         """
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                # A session of its own: Ctrl-C and a hangup of the terminal are for the gateway, which then ends it.
+                # A session of its own, so that Ctrl-C and a terminal hangup reach the gateway only, which then ends it.
                 passed = (theirs.fileno(),) if door is None else (door, theirs.fileno())
                 self._process = await asyncio.create_subprocess_exec(
                     *command,
@@ -72,13 +68,13 @@ class ExplainProcess:
         self._watch = asyncio.create_task(self._wait(self._process), name="explain-watch")
 
     async def join(self, path: Path) -> None:
-        """Connect to one that somebody else started, and that works for others, too. ``end`` leaves it as it is.
+        """Connect to a worker shared with other gateways and started by another process. ``end`` leaves it running.
 
         Args:
-            path: Where it listens.
+            path: Path of its listening socket.
 
         Raises:
-            OSError: nobody listens there.
+            OSError: No process listens there.
         """
         self._transport, _ = await asyncio.get_running_loop().create_unix_connection(
             lambda: _ProcessLink(self._received, self._end_of_line), str(path)
@@ -90,10 +86,10 @@ class ExplainProcess:
             self._transport.write(data)
 
     async def end(self, *, kill: bool) -> None:
-        """Close the connection and wait until it is gone.
+        """Close the connection and wait until the process has ended.
 
         Args:
-            kill: Do not wait for it to end by itself.
+            kill: Kill it without waiting for a regular exit.
         """
         if self._transport is not None:
             self._transport.abort()
@@ -116,7 +112,7 @@ class ExplainProcess:
         self._say_over(f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}")
 
     def _end_of_line(self) -> None:
-        # Most often it has just ended, and how is what should be told.
+        # The process has probably just ended; waiting a moment yields its exit code for the log.
         asyncio.get_running_loop().call_later(0.5, self._say_over, "it closed its end of the connection")
 
     def _say_over(self, how: str) -> None:
@@ -143,17 +139,17 @@ _log = structlog.get_logger("gateway.explain.worker")
 
 @dataclass(frozen=True, slots=True)
 class ExplainTimeouts:
-    """How long things may take.
+    """Timeouts of the supervisor and the client.
 
     Attributes:
-        tick_seconds: How often it is looked whether the process gives signs of life.
-        silent_ticks: After how many looks without one it is given up, while something waits. They are counted, rather
-            than the time taken, so that a pause of the whole machine is not held against the process.
-        starting_ticks: The same until its first sign.
-        first_pause_seconds: Before it is started again.
-        longest_pause_seconds: To which that grows, doubling, while the process does not last as long as this.
-        answer_seconds: For the answer to a question.
-        farewell_seconds: At the end, for what is still to be counted.
+        tick_seconds: Interval of health checks.
+        silent_ticks: Number of checks without any frame, while work is pending, after which the process counts as hung.
+            Counting checks instead of time tolerates a pause of the whole machine.
+        starting_ticks: The same until its first frame.
+        first_pause_seconds: Pause before the first restart.
+        longest_pause_seconds: Maximum pause; pauses double while the process does not run this long.
+        answer_seconds: Timeout of a question.
+        farewell_seconds: Timeout at shutdown for outstanding counts.
     """
 
     tick_seconds: float = 1.0
@@ -166,39 +162,39 @@ class ExplainTimeouts:
 
 
 class ExplainHost(Protocol):
-    """Whom the process works for."""
+    """The user of the worker process."""
 
     @property
     def awaits_sign(self) -> bool:
-        """Whether anything was handed to the process that it should have reacted to by now."""
+        """Whether the process owes a reaction to something that was sent."""
         ...
 
     def on_started(self) -> None:
-        """A new process is there; it knows nothing yet."""
+        """A new process was started, without any state."""
         ...
 
     def on_frame(self, frame: RawMessage) -> None:
-        """It says something."""
+        """A frame was received."""
         ...
 
     def on_lost(self) -> None:
-        """It is not there any more, and with it what it knew."""
+        """The process is lost with its state."""
         ...
 
     async def say_farewell(self) -> None:
-        """It is about to be ended."""
+        """The process is about to be ended."""
         ...
 
 
 class ExplainSupervisor:
-    """Keeps the process.
+    """Keeps the worker process running.
 
     Args:
-        command: What to start; the number of the file descriptor of its connection is appended. Or where a process
-            listens that somebody else keeps: then it is only the connection that is kept.
-        patience: How long things may take.
-        host: Whom it works for.
-        door: Where others can connect to it: a descriptor of a listening socket that every process started gets.
+        command: Command line, to which the descriptor number of its connection is appended. Or the path of the socket
+            of a worker that another process supervises: then only the connection is kept.
+        patience: Timeouts.
+        host: The user of the process.
+        door: Descriptor of a listening socket that every started process inherits, for other gateways.
 
     Attributes:
         child: The process; None while there is none.
@@ -219,13 +215,13 @@ class ExplainSupervisor:
         self.child: ExplainProcess | None = None
 
     def start(self) -> None:
-        """Start it in the background, and keep it."""
+        """Start the process in the background, and keep it running."""
         if self._running is None:
             self._ending = asyncio.get_running_loop().create_future()
             self._running = self._tasks.spawn(self._keep(self._ending), name="explain-keeper")
 
     async def stop(self) -> None:
-        """End it. Nothing is left of it afterwards."""
+        """End the process and wait for it."""
         running, self._running = self._running, None
         if running is not None and self._ending is not None:
             self._ending.set_result(None)
@@ -253,7 +249,7 @@ class ExplainSupervisor:
             pause = min(2 * pause, patience.longest_pause_seconds)
 
     async def _one_life(self, ending: "asyncio.Future[None]") -> str:
-        """Start it and wait until it is lost or to be ended; returns how it was lost."""
+        """Run one process until it is lost or ``ending`` is done; returns how it was lost."""
         self._signs = 0
         child = ExplainProcess(self._take)
         try:
@@ -271,12 +267,12 @@ class ExplainSupervisor:
             await self._host.say_farewell()
         self.child = None
         self._host.on_lost()
-        # One that is still starting does not look at its connection yet.
+        # A process that is still starting does not read its connection yet, so it is killed.
         await child.end(kill=not ending.done() or not self._signs)
         return problem
 
     async def _watch(self, child: ExplainProcess, ending: "asyncio.Future[None]") -> str:
-        silent, heard = 0, self._signs
+        silent, frames = 0, self._signs
         ends: list[asyncio.Future[Any]] = [child.over, ending]
         while True:
             await asyncio.wait(ends, timeout=self._patience.tick_seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -284,9 +280,9 @@ class ExplainSupervisor:
                 return ""
             if child.over.done():
                 return child.over.result()
-            silent = silent + 1 if self._signs == heard and (self._host.awaits_sign or not heard) else 0
-            heard = self._signs
-            if silent >= (self._patience.silent_ticks if heard else self._patience.starting_ticks):
+            silent = silent + 1 if self._signs == frames and (self._host.awaits_sign or not frames) else 0
+            frames = self._signs
+            if silent >= (self._patience.silent_ticks if frames else self._patience.starting_ticks):
                 return f"it hangs: for {silent * self._patience.tick_seconds:g} s it has not reacted"
 
     def _take(self, frame: RawMessage) -> None:

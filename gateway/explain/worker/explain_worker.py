@@ -1,7 +1,7 @@
-"""The work of the process that explains: takes messages, gives replies. Does no I/O.
+"""The message handler of the explain worker: takes messages, returns replies. Does no I/O.
 
-Nothing that a message holds can end it: what cannot be explained counts as unclassified, and what went wrong is told by
-the exception's type and place, because its message may quote a prompt.
+No message can end it: a request that cannot be explained counts as unclassified. Errors are logged with the type and
+place of the exception only, because its message may quote a prompt.
 """
 
 import time
@@ -34,10 +34,10 @@ _NOTICE_SECONDS = 60.0
 
 
 class WorkerParts(Protocol):
-    """Who does the work."""
+    """Explainer, observer and journal, as the handler uses them."""
 
     def configure(self, terms: WorkerOptions, now: float) -> None:
-        """Go by other terms from now on, and forget nothing that they leave room for."""
+        """Apply other options, and keep all state within the new bounds."""
         ...
 
     def explain(self, finished: RequestRecord) -> Explanation:
@@ -45,27 +45,27 @@ class WorkerParts(Protocol):
         ...
 
     def observe(self, finished: RequestRecord, explanation: Explanation) -> Explanation:
-        """Add what rules did to a request, or would have done."""
+        """Add the effects of rules to an explanation."""
         ...
 
     def notices(self) -> Sequence[Notice]:
-        """What is to be logged since this was last asked."""
+        """Takes the notices added since the last call."""
         ...
 
     def expire(self, now: float) -> None:
-        """Let go of what is too old to be kept."""
+        """Drop expired state."""
         ...
 
     def happened(self, event: CacheEvent) -> None:
-        """Something happened to what is cached."""
+        """Record a cache event."""
         ...
 
-    def hear(self, elsewhere: PeerPrompts) -> None:
-        """Remember what was computed for another gateway."""
+    def add_peer_prompts(self, prompts: PeerPrompts) -> None:
+        """Record prompts computed for another gateway."""
         ...
 
-    def told(self) -> bytes:
-        """What other gateways should know was computed since this was last asked; empty for nothing."""
+    def take_seen(self) -> bytes:
+        """Encodes the prompts computed since the last call for other gateways; empty for none."""
         ...
 
     def write_down(self, finished: RequestRecord, explanation: Explanation, gpus: float) -> None:
@@ -73,7 +73,7 @@ class WorkerParts(Protocol):
         ...
 
     def write_down_left_out(self, left_out: SkippedTotals, gpus: float) -> None:
-        """Add a sum of requests to the journal that nobody looked at."""
+        """Add the sums of requests without an explanation to the journal."""
         ...
 
     def answer(self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> bytes:
@@ -82,22 +82,22 @@ class WorkerParts(Protocol):
 
 
 class ExplainWorker:
-    """Handles messages, one after the other.
+    """Handles messages one by one.
 
     Args:
-        hire: Gives those who do the work; called with the first terms, and the Unix time.
+        build: Builds the parts; called with the first options and the Unix time.
         clock: Unix seconds.
 
     Attributes:
-        is_behind: Whether so much waits that what rules save is not worked out.
+        is_behind: Whether so much is waiting that rules are not observed.
     """
 
     def __init__(
-        self, hire: Callable[[WorkerOptions, float], WorkerParts], clock: Callable[[], float] = time.time
+        self, build: Callable[[WorkerOptions, float], WorkerParts], clock: Callable[[], float] = time.time
     ) -> None:
-        self._hire = hire
+        self._build = build
         self._clock = clock
-        self._staff: WorkerParts | None = None
+        self._parts: WorkerParts | None = None
         self._gpus: Mapping[str, float] = {}
         self._tells = False
         self._handled = 0
@@ -108,7 +108,7 @@ class ExplainWorker:
         self._noticed: dict[tuple[str, str], tuple[float, int]] = {}
 
     def handle(self, message: ToChild) -> Sequence[FromChild]:
-        """Do what a message asks for; returns what is to be sent at once."""
+        """Handle a message; returns the replies to send at once."""
         match message:
             case RequestRecord() | CacheEvent() | SkippedTotals() | PeerPrompts():
                 return self._work(message)
@@ -118,25 +118,25 @@ class ExplainWorker:
                 return self._take_terms(message)
 
     def expire(self) -> Sequence[FromChild]:
-        """Let go of what is too old to be kept, also while no requests come; returns what is to be sent."""
-        staff = self._staff
-        if staff is None:
+        """Drop expired state, also without requests; returns the messages to send."""
+        parts = self._parts
+        if parts is None:
             return ()
-        return [*self._attempt("forgetting", lambda: staff.expire(self._clock())), *staff.notices()]
+        return [*self._attempt("forgetting", lambda: parts.expire(self._clock())), *parts.notices()]
 
     def unreadable(self) -> None:
-        """A message about a request came that cannot be decoded."""
+        """Count a work message that cannot be decoded."""
         self._unread.append(self._handled)
         self._handled += 1
 
     def counted(self) -> Counted | None:
-        """What was done since it was last asked; None if nothing was."""
+        """The results since the last call; None if no message was handled."""
         if not self._handled:
             return None
         missed = tuple((*key, tokens) for key, tokens in self._missed.items())
         canonical = tuple((*key, *figures) for key, figures in self._canonical.items())
-        told = self._staff.told() if self._tells and self._staff is not None else b""
-        counted = Counted(self._handled, tuple(self._unread), missed, canonical, told)
+        seen = self._parts.take_seen() if self._tells and self._parts is not None else b""
+        counted = Counted(self._handled, tuple(self._unread), missed, canonical, seen)
         self._handled = 0
         self._unread = []
         self._missed = {}
@@ -145,46 +145,46 @@ class ExplainWorker:
 
     def _take_terms(self, terms: WorkerOptions) -> Sequence[FromChild]:
         self._gpus, self._tells = terms.gpus, terms.tells
-        if self._staff is None:
-            self._staff = self._hire(terms, self._clock())
+        if self._parts is None:
+            self._parts = self._build(terms, self._clock())
             return [Ready()]
-        self._staff.configure(terms, self._clock())
+        self._parts.configure(terms, self._clock())
         return []
 
     def _work(self, message: Work) -> Sequence[FromChild]:
         self._handled += 1
-        assert self._staff is not None
-        staff = self._staff
+        assert self._parts is not None
+        parts = self._parts
         match message:
             case RequestRecord():
-                return self._explain(staff, message)
+                return self._explain(parts, message)
             case SkippedTotals():
                 gpus = self._gpus.get(message.model, 1)
-                return self._attempt("writing down", lambda: staff.write_down_left_out(message, gpus))
+                return self._attempt("writing down", lambda: parts.write_down_left_out(message, gpus))
             case CacheEvent():
-                return self._attempt("taking an event", lambda: staff.happened(message))
+                return self._attempt("taking an event", lambda: parts.happened(message))
             case PeerPrompts():
-                return self._attempt("hearing of others' requests", lambda: staff.hear(message))
+                return self._attempt("recording peer prompts", lambda: parts.add_peer_prompts(message))
 
-    def _explain(self, staff: WorkerParts, finished: RequestRecord) -> Sequence[FromChild]:
+    def _explain(self, parts: WorkerParts, finished: RequestRecord) -> Sequence[FromChild]:
         notices: Sequence[FromChild] = ()
         try:
-            explanation = staff.explain(finished)
+            explanation = parts.explain(finished)
         except Exception as error:  # noqa: BLE001 - one odd prompt must not cost all others their reasons
             notices = self._notice("explaining", error)
             explanation = _unclassified(finished)
-        # Whether a rule finds the place by itself is not known where none was tried.
+        # Without observation it is unknown whether a rule already finds the slot.
         untried = msgspec.structs.replace(explanation, slot=None)
         try:
-            explanation = untried if self.is_behind else staff.observe(finished, explanation)
+            explanation = untried if self.is_behind else parts.observe(finished, explanation)
         except Exception as error:  # noqa: BLE001 - likewise
             notices, explanation = [*notices, *self._notice("observing", error)], untried
-        notices = [*notices, *staff.notices()]
+        notices = [*notices, *parts.notices()]
         if finished.warming:
             return notices
         self._count(finished, explanation)
         gpus = self._gpus.get(finished.model, 1)
-        return [*notices, *self._attempt("writing down", lambda: staff.write_down(finished, explanation, gpus))]
+        return [*notices, *self._attempt("writing down", lambda: parts.write_down(finished, explanation, gpus))]
 
     def _count(self, finished: RequestRecord, explanation: Explanation) -> None:
         for each in explanation.missed:
@@ -206,9 +206,9 @@ class ExplainWorker:
         return ()
 
     def _answer(self, asked: Question) -> Sequence[FromChild]:
-        assert self._staff is not None
+        assert self._parts is not None
         try:
-            document = self._staff.answer(asked.question, asked.arguments, self._clock(), asked.others)
+            document = self._parts.answer(asked.question, asked.arguments, self._clock(), asked.others)
         except GatewayError as error:
             return [QuestionAnswer(asked.number, error.status, b"", error.message, error.param, error.code)]
         except Exception as error:  # noqa: BLE001 - the others want answers as well
@@ -220,7 +220,7 @@ class ExplainWorker:
         return [QuestionAnswer(asked.number, 200, document)]
 
     def _notice(self, step: str, error: Exception) -> Sequence[Notice]:
-        """For the log, once a minute for each kind of failure."""
+        """A notice for the log, at most once a minute per kind of failure."""
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         key, now = (step, type(error).__name__ + place), self._clock()
@@ -229,8 +229,8 @@ class ExplainWorker:
             self._noticed[key] = last, times + 1
             return []
         self._noticed[key] = now, 0
-        told = {"step": step, "error": type(error).__name__, "place": place}
-        return [Notice("explain_failed", told | ({"times_since": str(times)} if times else {}))]
+        fields = {"step": step, "error": type(error).__name__, "place": place}
+        return [Notice("explain_failed", fields | ({"times_since": str(times)} if times else {}))]
 
 
 def _unclassified(finished: RequestRecord) -> Explanation:

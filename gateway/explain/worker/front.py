@@ -1,11 +1,10 @@
-"""The gateway's end of the explanation: hands over what was answered, counts what comes back, asks questions.
+"""The gateway's client of the explain worker: sends answered requests, counts the results, asks questions.
 
-Everything here runs in the event loop and takes microseconds: requests are put into a buffer, which is encoded and
-written a few milliseconds later. What the process at the other end does, or whether it is there at all, no request
-ever notices.
+Everything here runs in the event loop and takes microseconds: requests go into a buffer, which is encoded and written a
+few milliseconds later. Requests never wait for the worker, and never fail because it is lost.
 
-Every missed token of every request is counted once: by the other process, which says what it counted together with
-how many messages it is done with; or here, as ``unclassified``, if a request does not get there or is lost with it.
+Every missed token of every request is counted once: by the worker, which reports counts together with the number of
+handled messages; or here, as ``unclassified``, if a request is not sent or is lost with the worker.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ from gateway.explain.worker.refusals import ExplainUnavailable, explain_off
 from gateway.explain.worker.replicated_seen import ReplicatedSeen
 from gateway.explain.worker.send_buffer import SendBuffer, SentMessage, held_of
 from gateway.explain.worker.skipped_totals import SkippedSums
-from gateway.explain.worker.standing_facts import StandingFacts
+from gateway.explain.worker.standing_facts import GoneReplicas
 
 COMMAND = (sys.executable, "-m", "gateway.explain.worker.process")
 SHARED_COMMAND = (sys.executable, "-m", "gateway.explain.worker.sessions")
@@ -53,24 +52,24 @@ _log = structlog.get_logger("gateway.explain.worker")
 
 
 class ExplainClient:
-    """``Explains`` and ``ExplainDesk``, by a process beside the gateway. Built inside of a running event loop.
+    """``Explains`` and ``ExplainDesk``, backed by the worker process. Built inside a running event loop.
 
     Args:
         settings: The settings.
-        observer: Is told what was counted.
-        gpus: GPUs of a replica, by model; 1 where it is not said.
-        canon: For telling what canonicalization saves; None: that is not worked out.
-        command: What to start; the number of the file descriptor of the connection is appended.
-        at: Where a process listens that somebody else started, for several gateways together; then none is started.
-        door: To start one for several gateways: the descriptor of the listening socket at which they are to connect.
-        tells: Whether other gateways are told what was computed for this one.
-        hears: Whether what these tell is handed on. Of several gateways with one process, one does.
-        patience: How long things may take.
+        observer: Receives the counts.
+        gpus: GPUs per replica, by model; 1 by default.
+        canon: Rules to observe; None observes none.
+        command: Command of the worker; the descriptor number of the connection is appended.
+        at: Socket of a worker shared by several gateways and started by another process; then none is started.
+        door: Descriptor of a listening socket, to start a worker that other gateways can connect to.
+        tells: Whether computed prompts are reported to other gateways.
+        hears: Whether prompts reported by other gateways are passed on. Of several gateways with one worker, one does.
+        patience: Timeouts.
 
     Attributes:
-        past: What was computed for this gateway and others, as gateways tell each other.
-        hears: Whether what these tell is handed on.
-        others: Where the figures of other gateways are; None for nowhere.
+        past: Exchange of computed prompts with other gateways.
+        hears: As given.
+        others: Totals of other gateways; None without others.
     """
 
     def __init__(
@@ -94,11 +93,11 @@ class ExplainClient:
         self._keeper = ExplainSupervisor(command if at is None else at, patience, self, door)
         self._questions = OpenQuestions(patience.answer_seconds)
         self._outbox = SendBuffer(self._terms.max_waiting_bytes, self._cannot_send)
-        self._left_out = SkippedSums()
+        self._skipped = SkippedSums()
         self.hears = hears
         self.others: PeerFigures | None = None
-        self.past = ReplicatedSeen(self._hear)
-        self._standing = StandingFacts()
+        self.past = ReplicatedSeen(self._take_peer_prompts)
+        self._gone_replicas = GoneReplicas()
         self._there = False
         self._flush_timer: asyncio.TimerHandle | None = None
         self._progress = asyncio.Event()
@@ -106,19 +105,19 @@ class ExplainClient:
     def start(self) -> None:
         """Start the process, in the background. Does nothing where explanations are turned off."""
         if self._enabled:
-            # What comes before it runs waits for it.
+            # Messages are buffered until it runs.
             self._there = True
             self._keeper.start()
 
     async def stop(self) -> None:
-        """Have what waits counted, for a second at most, and end the process. Nothing is left of it afterwards."""
+        """Wait for outstanding counts, for a second at most, and end the process."""
         await self._keeper.stop()
         self._give_up()
 
     async def configure(
         self, settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonOptions | None = None
     ) -> None:
-        """Go by other settings from now on. The process goes on with what it knows, unless it is turned on or off."""
+        """Apply other settings. The process keeps its state, unless explanations are turned on or off."""
         before, self._terms = self._terms, _terms(settings, gpus, canon, tells=self._terms.tells)
         self._outbox.most_bytes = self._terms.max_waiting_bytes
         if settings.enabled != self._enabled:
@@ -127,8 +126,8 @@ class ExplainClient:
             self.start()
         elif self._terms != before and self._keeper.child is not None:
             self._send(self._terms)
-            # Other bounds may mean to begin anew.
-            for event in self._standing.events():
+            # With other bounds the worker may start with empty state.
+            for event in self._gone_replicas.events():
                 self._outbox.add(event)
             self._flush()
 
@@ -143,13 +142,13 @@ class ExplainClient:
             return
         try:
             self._take(finished)
-        except Exception as error:  # noqa: BLE001 - never in a request's way
+        except Exception as error:  # noqa: BLE001 - must never fail a request
             _log.error("explain_failed", step="handing over", error=type(error).__name__)
 
     def happened(self, event: CacheEvent) -> None:
         """See ``Explains``."""
-        self._standing.note(event)
-        # What happens before there is another process happens to no tokens that it knows of.
+        self._gone_replicas.note(event)
+        # Without a process the event is irrelevant: a new process starts with empty state.
         if self._enabled and self._there:
             self._outbox.add(event)
             self._flush_later()
@@ -165,26 +164,26 @@ class ExplainClient:
             others = await self.others.read()
         return await self._questions.ask(question, arguments, self._send, others)
 
-    # As ``Host`` of the process.
+    # ``ExplainHost``.
 
     @property
     def awaits_sign(self) -> bool:
-        """See ``Host``."""
+        """See ``ExplainHost``."""
         return self._outbox.awaits or bool(self._questions.open)
 
     def on_started(self) -> None:
-        """See ``Host``."""
+        """See ``ExplainHost``."""
         self._there = True
         self._send(self._terms)
-        for event in reversed(self._standing.events()):
+        for event in reversed(self._gone_replicas.events()):
             self._outbox.add_first(event)
-        self._hand_over_left_out()
+        self._hand_over_skipped()
         self._flush()
         for question in self._questions.open:
             self._send(question)
 
     def on_frame(self, frame: RawMessage) -> None:
-        """See ``Host``."""
+        """See ``ExplainHost``."""
         match message := frame.message():
             case Counted():
                 self._count(message)
@@ -196,12 +195,12 @@ class ExplainClient:
                 pass
 
     def on_lost(self) -> None:
-        """See ``Host``."""
+        """See ``ExplainHost``."""
         self._give_up()
         self._questions.refuse_all("The process that explains requests was lost; it is being started again.")
 
     async def say_farewell(self) -> None:
-        """See ``Host``: what is held is still counted, if that is quick."""
+        """See ``ExplainHost``: waits for outstanding counts, within a timeout."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._farewell_seconds):
                 while not self._outbox.is_empty:
@@ -213,14 +212,14 @@ class ExplainClient:
         self._there = False
         self._cancel_flush()
         for held in self._outbox.give_up():
-            self._leave_out(held)
+            self._skip(held)
 
-    # Handing over.
+    # Sending.
 
     def _take(self, finished: RequestRecord) -> None:
         held, is_plain = self._outbox.put(finished, with_text=self._there)
         if not held:
-            self._leave_out(held_of(finished)._replace(is_skipped=False))
+            self._skip(held_of(finished)._replace(is_skipped=False))
             return
         if is_plain and not finished.warming:
             self._observer.on_explain_skipped(1)
@@ -229,10 +228,10 @@ class ExplainClient:
         else:
             self._flush_later()
 
-    def _hear(self, told: tuple[bytes, ...]) -> None:
-        """Another gateway tells what was computed for it; left out while there is too much to explain."""
+    def _take_peer_prompts(self, messages: tuple[bytes, ...]) -> None:
+        """Pass on prompts computed for another gateway; dropped while the buffer is full."""
         if self.hears and self._enabled and self._there and self._outbox.is_roomy:
-            self._outbox.add(PeerPrompts(time.time(), told), sum(map(len, told)))
+            self._outbox.add(PeerPrompts(time.time(), messages), sum(map(len, messages)))
             self._flush_later()
 
     def _flush_later(self) -> None:
@@ -253,7 +252,7 @@ class ExplainClient:
                 self._flush_later()
 
     def _send(self, message: ToChild) -> None:
-        """Send something that is not held, behind what is."""
+        """Send a message that is not held, after all held ones."""
         self._flush()
         if (child := self._keeper.child) is not None:
             frame = bytearray()
@@ -262,7 +261,7 @@ class ExplainClient:
 
     def _cannot_send(self, held: SentMessage, error: Exception) -> None:
         _log.error("explain_failed", step="encoding", error=type(error).__name__)
-        self._leave_out(held)
+        self._skip(held)
 
     # Counting.
 
@@ -271,33 +270,33 @@ class ExplainClient:
         for number in range(counted.handled):
             held = self._outbox.done()
             if number in unread:
-                self._leave_out(held)
+                self._skip(held)
         for model, tenant_label, reason, tokens in counted.missed:
             self._observer.on_missed(model, tenant_label, reason, tokens)
         for rule, mode, edits, saved, lost in counted.canonical:
             self._observer.on_canonical(rule, mode, edits, saved, lost)
-        if counted.told:
-            self.past.add(counted.told)
+        if counted.seen:
+            self.past.add(counted.seen)
         self._progress.set()
-        if self._left_out and self._outbox.is_roomy:
-            self._hand_over_left_out()
+        if self._skipped and self._outbox.is_roomy:
+            self._hand_over_skipped()
             self._flush_later()
 
-    def _leave_out(self, held: SentMessage) -> None:
-        """A request, or the sum of several, is not looked at; its tokens are counted all the same."""
+    def _skip(self, held: SentMessage) -> None:
+        """Count the tokens of a request, or of a sum of requests, that is not explained."""
         share = held.share
         if share is None:
             return
-        if not held.is_told:
+        if not held.is_counted:
             missed = share.prompt_tokens - share.hits
             if missed:
                 self._observer.on_missed(share.model, share.tenant_label, Reason.UNCLASSIFIED, missed)
             if not held.is_skipped:
                 self._observer.on_explain_skipped(share.requests)
-        self._left_out.add(share)
+        self._skipped.add(share)
 
-    def _hand_over_left_out(self) -> None:
-        for share in self._left_out.take():
+    def _hand_over_skipped(self) -> None:
+        for share in self._skipped.take():
             self._outbox.add(share)
 
 

@@ -1,7 +1,7 @@
-"""The figures of other gateways, by way of what all of them write down.
+"""Exchange of totals between gateways through shared records.
 
-Each writes its own every few seconds, as long as there are others, and whoever is asked for the figures of all reads
-what the others wrote. No request ever waits for it.
+Each gateway writes its totals every few seconds, as long as there are others. A gateway that is asked for the totals of
+all reads the records. Only queries of the admin API wait for this.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from gateway.core.ports import SharedRecords
 from gateway.tasks import TaskGroupOwner
 
 WRITTEN_SECONDS = 180.0
-"""What a gateway wrote counts for so long; one that ended without a word drops out then."""
+"""Lifetime of a gateway's record; a gateway that crashed drops out after it."""
 
 _WRITE_SECONDS = 5.0
 _READ_SECONDS = 1.0
 _CLEAN_ROUNDS = 36
-"""Every so many writes it is seen whether others have left anything behind."""
+"""Number of writes between cleanups of expired records."""
 
 _NAME_BYTES = 8
 
@@ -32,15 +32,15 @@ _log = structlog.get_logger("gateway.explain.worker")
 
 
 class PeerFigures:
-    """Writes this gateway's figures, and reads those of the others.
+    """Writes this gateway's totals, and reads those of the others.
 
     Args:
-        records: Where they are written down. It counts and logs its failures itself.
-        own: Gives this gateway's.
-        peers: How many others there are.
-        writes: Whether they are written here. Of several gateways with one journal, one does.
+        records: The shared records, which count and log their failures.
+        own: Returns this gateway's encoded totals.
+        peers: Returns the number of other gateways.
+        writes: Whether this gateway writes. Of several gateways with one journal, one does.
         wall: Unix seconds.
-        write_seconds: How often they are written.
+        write_seconds: Interval of writes.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class PeerFigures:
         self._tasks = TaskGroupOwner()
 
     def start(self) -> None:
-        """Begin. Does not wait for anything."""
+        """Start writing in the background."""
         if self._writes:
             self._tasks.spawn(self._write_on(), name="explain-figures")
 
     async def stop(self) -> None:
-        """Take back what was written, if that is quick, and end."""
+        """Delete the own record, within a timeout, and stop."""
         self._ending = True
         await self._tasks.cancel()
         if self._written:
@@ -80,27 +80,27 @@ class PeerFigures:
                     await self._records.write({self._name: None})
 
     async def read(self) -> tuple[bytes, ...] | None:
-        """What all have written, perhaps this one, too; None if it cannot be had now."""
+        """The current records of all gateways, possibly including this one; None if they are unavailable."""
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 found = await self._records.read()
-        except Exception as error:  # noqa: BLE001 - whatever it is, there are this gateway's own
+        except Exception as error:  # noqa: BLE001 - after any failure the own totals are shown
             _log.debug("figures_not_read", error=type(error).__name__)
             return None
         return tuple(written for written in map(self._current, found.values()) if written is not None)
 
     async def write(self) -> None:
-        """Write this gateway's figures.
+        """Write this gateway's totals.
 
         Raises:
-            Exception: it is not possible now.
+            Exception: The write failed.
         """
         figures = await self._own()
         self._written = True
         changes: dict[str, bytes | None] = {self._name: msgspec.msgpack.encode((self._wall(), figures))}
         self._rounds += 1
         if self._rounds % _CLEAN_ROUNDS == 0:
-            changes |= dict.fromkeys(self._left_behind(await self._records.read()))
+            changes |= dict.fromkeys(self._expired(await self._records.read()))
         await self._records.write(changes)
 
     async def _write_on(self) -> None:
@@ -120,5 +120,5 @@ class PeerFigures:
             return None
         return figures if abs(self._wall() - at) < WRITTEN_SECONDS else None
 
-    def _left_behind(self, found: Mapping[str, bytes]) -> list[str]:
+    def _expired(self, found: Mapping[str, bytes]) -> list[str]:
         return [name for name, value in found.items() if name != self._name and self._current(value) is None]

@@ -1,8 +1,7 @@
-"""What the process that explains runs: ``python -m gateway.explain.worker.process FD``, started by ``ExplainClient``.
+"""The explain worker's main loop: ``python -m gateway.explain.worker.process FD``, started by ``ExplainClient``.
 
-One thread, one socket. It takes in whatever has been sent before it does the next piece of work, so a question need not
-wait behind all that came before it, and the gateway's end being closed is noticed at once: then it ends, however the
-gateway did.
+One thread, one socket. It reads everything sent before it handles the next message, so questions can overtake work, and
+a closed connection is noticed at once: then the process ends.
 """
 
 import gc
@@ -28,15 +27,15 @@ _READ_BYTES = 256 * 1024
 _EXPIRE_SECONDS = 5.0
 _REPORT_SECONDS = 0.1
 _REPORTS_WHEN_FULL = 16
-"""Reports for as much as may wait: the gateway learns early enough that there is room again."""
+"""Number of reports per ``max_waiting_bytes`` of work, so that the gateway learns early about free buffer."""
 _BEHIND_PART = 8
-"""An eighth of what may wait does: explaining comes first then, and what rules save is left out."""
+"""Part of ``max_waiting_bytes`` above which rules are not observed, so that explaining catches up."""
 _BEFORE_QUESTION_SECONDS = 0.05
-"""How long, by its own CPU time, it works on what came before a question. That then overtakes what is left."""
-_MOST_BEFORE_QUESTION = 100
-"""More messages than these would not be done by then, so a question does not wait for them at all."""
+"""CPU time spent on earlier work before a question overtakes the rest."""
+_MAX_BEFORE_QUESTION = 100
+"""With more messages waiting, a question does not wait at all: they would not be done in time."""
 _POLITE = 5
-"""Niceness: where cores are short, answering requests comes first."""
+"""Niceness: the gateway takes precedence if CPU cores are short."""
 
 
 class ConnectionClosed(Exception):
@@ -44,13 +43,13 @@ class ConnectionClosed(Exception):
 
 
 class Session:
-    """Everything between two ends of a connection.
+    """Serves one connection.
 
     Args:
-        connection: The child's end.
-        office: Does the work.
+        connection: The worker's end.
+        office: Handles the messages.
         clock: Monotonic seconds.
-        worked: Seconds that this process has worked.
+        worked: CPU seconds of this process.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Session:
         self._poll.register(connection, select.POLLIN)
         self._frames = MessageSplitter()
         self._work: deque[RawMessage] = deque()
-        # Each with how much may have been worked until it is its turn, and how many messages came before it.
+        # Each with the CPU time at which it overtakes work, and the number of messages before it.
         self._questions: deque[tuple[RawMessage, float, int]] = deque()
         self._done = 0
         self._stride = 0
@@ -78,10 +77,10 @@ class Session:
         self._reported_at = 0.0
 
     def run(self) -> None:
-        """Work until the gateway is gone.
+        """Handle messages until the connection is closed.
 
         Raises:
-            Gone: it is.
+            ConnectionClosed: The gateway has closed the connection.
         """
         while True:
             if self._poll.poll(self.idle_seconds() * 1000):
@@ -89,10 +88,10 @@ class Session:
             self.turn()
 
     def turn(self) -> None:
-        """Do the next piece of work, if there is one.
+        """Handle the next message, if there is one.
 
         Raises:
-            Gone: the gateway is.
+            ConnectionClosed: The gateway has closed the connection.
         """
         if self._questions and (self._done >= self._questions[0][2] or self._worked() >= self._questions[0][1]):
             self._handle(self._questions.popleft()[0])
@@ -109,7 +108,7 @@ class Session:
         self._report()
 
     def idle_seconds(self) -> float:
-        """How long there is nothing to do but read."""
+        """Time until the next action other than reading."""
         if self._work or self._questions:
             return 0
         if self._unreported_bytes:
@@ -117,10 +116,10 @@ class Session:
         return _EXPIRE_SECONDS
 
     def read(self) -> None:
-        """Take in what has come.
+        """Read received bytes.
 
         Raises:
-            Gone: the gateway is.
+            ConnectionClosed: The gateway has closed the connection.
         """
         try:
             data = self._connection.recv(_READ_BYTES)
@@ -133,7 +132,7 @@ class Session:
                 self._work.append(frame)
                 self._waiting_bytes += frame.size
             elif frame.is_question:
-                waits = len(self._work) <= _MOST_BEFORE_QUESTION
+                waits = len(self._work) <= _MAX_BEFORE_QUESTION
                 most = self._worked() + (_BEFORE_QUESTION_SECONDS if waits else 0)
                 self._questions.append((frame, most, self._done + len(self._work)))
             else:
@@ -173,45 +172,45 @@ class Session:
 
 
 def run(fd: int, office: ExplainWorker) -> None:
-    """Work until the gateway is gone, and end the process.
+    """Handle messages until the gateway closes the connection, and end the process.
 
     Args:
         fd: The file descriptor of the connection.
-        office: Does the work.
+        office: Handles the messages.
     """
     until_gone(lambda: Session(socket.socket(fileno=fd), office).run())
 
 
 def until_gone(work: Callable[[], None]) -> None:
-    """Work until ``ConnectionClosed`` is raised, and end the process."""
-    # Whoever ends everything at once ends the gateway, which still has requests to answer, and then this.
+    """Run ``work`` until ``ConnectionClosed`` is raised, and end the process."""
+    # A signal to the whole process group ends the gateway, which drains its requests first, and then closes this.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    sys.excepthook = _tell_without_values
+    sys.excepthook = _report_without_values
     os.nice(_POLITE)
     return_large_blocks()
     _relax_garbage_collection()
     try:
         work()
     except ConnectionClosed:
-        # What it knows is of no use to anybody any more: no need to take it apart object by object.
+        # The state is not needed any more: skip freeing it object by object.
         os._exit(0)
 
 
 def _relax_garbage_collection() -> None:
-    """What is kept is kept for long, and hardly any of it in cycles: looking through it all again is time wasted."""
+    """Make garbage collection rare: state is long-lived and hardly any of it is in cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
 
-def _tell_without_values(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:  # noqa: ARG001
-    """An exception that ends the process, without its message, which may quote a prompt."""
+def _report_without_values(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:  # noqa: ARG001
+    """Print an exception that ends the process, without its message, which may quote a prompt."""
     sys.stderr.write("".join(traceback.format_tb(trace)) + f"{kind.__name__} (message left out)\n")
 
 
 def main() -> None:
-    """The command."""
+    """Entry point of the command."""
     from gateway.explain.worker.build import ExplainParts
 
     run(int(sys.argv[1]), ExplainWorker(ExplainParts))

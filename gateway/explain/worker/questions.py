@@ -1,4 +1,4 @@
-"""Questions on their way to the process that explains, and their answers."""
+"""Questions to the explain worker that wait for answers."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -8,10 +8,10 @@ from gateway.explain.worker.refusals import ExplainUnavailable, refusal
 
 
 class OpenQuestions:
-    """Those that wait for an answer.
+    """Questions that wait for an answer.
 
     Args:
-        answer_seconds: How long each of them does.
+        answer_seconds: Timeout of a question.
     """
 
     def __init__(self, answer_seconds: float) -> None:
@@ -21,7 +21,7 @@ class OpenQuestions:
 
     @property
     def open(self) -> Sequence[Question]:
-        """They, in the order they were asked."""
+        """The open questions, in order."""
         return [question for question, _ in self._open.values()]
 
     async def ask(
@@ -31,10 +31,10 @@ class OpenQuestions:
         send: Callable[[Question], None],
         others: tuple[bytes, ...] | None = (),
     ) -> bytes:
-        """Send one, and wait.
+        """Send a question, and wait for its answer.
 
         Raises:
-            GatewayError: as ``ExplainDesk.ask``.
+            GatewayError: As ``ExplainDesk.ask``.
         """
         self._asked += 1
         asked = Question(self._asked, question, dict(arguments), others)
@@ -55,13 +55,13 @@ class OpenQuestions:
         return answer.document
 
     def answered(self, answer: QuestionAnswer) -> None:
-        """An answer came; nobody may wait for it any more."""
+        """Deliver an answer; ignored if its question has timed out."""
         _, future = self._open.get(answer.number, (None, None))
         if future is not None and not future.done():
             future.set_result(answer)
 
     def refuse_all(self, why: str) -> None:
-        """There will be no answers."""
+        """Fail all open questions."""
         for _, future in self._open.values():
             if not future.done():
                 future.set_exception(ExplainUnavailable(why))

@@ -1,10 +1,10 @@
-"""Why a question about reasons gets no answer."""
+"""Errors of questions to the explain worker."""
 
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 
 
 class ExplainUnavailable(GatewayError):
-    """The process that explains is not there, or does not answer."""
+    """The explain worker is not running, or does not answer."""
 
     status = 503
     type = "service_unavailable"
@@ -20,6 +20,6 @@ def explain_off() -> NotFound:
 
 
 def refusal(status: int, message: str, param: str | None, code: str | None) -> GatewayError:
-    """What the other process refused, as the exception it was there."""
+    """The exception for a refusal by the worker."""
     kind = {400: BadRequest, 404: NotFound}.get(status, GatewayError)
     return kind(message, param=param, code=code)

@@ -1,6 +1,6 @@
-"""What was computed for this gateway's requests is told to others, and what they tell is handed on.
+"""Replicates computed prompts between gateways.
 
-Both pass through as they are: the processes that explain make them, and make sense of them.
+The messages are opaque here: the explain workers encode and decode them.
 """
 
 from collections import deque
@@ -8,55 +8,54 @@ from collections.abc import Callable
 
 import msgspec
 
-_MOST_BYTES = 512 * 1024
-"""What may wait to be told, while nobody can be; more, and the oldest is not told any more."""
+_MAX_BYTES = 512 * 1024
+"""Maximum bytes waiting to be sent; beyond it the oldest messages are dropped."""
 
 _decoder = msgspec.msgpack.Decoder(tuple[bytes, ...])
 
 
 class ReplicatedSeen:
-    """Implements ``ports.Shared``. What is lost counts as never seen at the others, as it would without them.
+    """A replicated component. Prompts in lost messages count as never seen at the other gateways.
 
-    What was told last is told again where everything is asked for: it may be that it could not be told. To hear it
-    twice changes nothing.
+    A full update repeats the last messages, which may not have been delivered. Receiving them twice has no effect.
 
     Args:
-        hear: Takes what another gateway tells.
+        receive: Takes the messages of another gateway.
     """
 
-    def __init__(self, hear: Callable[[tuple[bytes, ...]], None]) -> None:
-        self._hear = hear
+    def __init__(self, receive: Callable[[tuple[bytes, ...]], None]) -> None:
+        self._receive = receive
         self._waiting: deque[bytes] = deque()
-        self._told: list[bytes] = []
+        self._sent: list[bytes] = []
         self._bytes = 0
 
-    def add(self, told: bytes) -> None:
-        """This gateway's process has something to tell."""
-        self._waiting.append(told)
-        self._bytes += len(told)
+    def add(self, message: bytes) -> None:
+        """Add a message of this gateway's worker."""
+        self._waiting.append(message)
+        self._bytes += len(message)
         self._trim()
 
     def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
         """See ``Replicated``."""
         if everything:
-            self._waiting.extendleft(reversed(self._told))
-            self._bytes += sum(map(len, self._told))
+            self._waiting.extendleft(reversed(self._sent))
+            self._bytes += sum(map(len, self._sent))
             self._trim()
-        self._told = list(self._waiting)
+        self._sent = list(self._waiting)
         self._waiting.clear()
         self._bytes = 0
-        return msgspec.msgpack.encode(self._told) if self._told else None
+        return msgspec.msgpack.encode(self._sent) if self._sent else None
 
     def receive(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002 - who tells does not matter
         """See ``Replicated``."""
-        self._hear(_decoder.decode(told))
+        self._receive(_decoder.decode(told))
 
     def missed(self, peer: str, now: float) -> None:
-        """See ``Replicated``. Each message stands for itself."""
+        """See ``Replicated``. Messages are independent of each other."""
 
     def gone(self, peer: str, now: float) -> None:
-        """See ``Replicated``. What was computed for it stays known."""
+        """See ``Replicated``. Its prompts stay recorded."""
 
     def _trim(self) -> None:
-        while self._bytes > _MOST_BYTES:
+        while self._bytes > _MAX_BYTES:
             self._bytes -= len(self._waiting.popleft())

@@ -1,7 +1,7 @@
-"""What is on its way to the process that explains, bounded in bytes.
+"""The send buffer to the explain worker, bounded in bytes.
 
-A request is *held* from when it is put in until the child says that it is done with it: first as a value, then in a
-frame that was sent. What does not fit is handed out as a sum, never silently dropped.
+A message is *held* from when it is added until the worker reports it as handled: first as a value, then as a sent
+frame. Requests that do not fit are returned for their tokens to be counted, never silently dropped.
 """
 
 from collections import deque
@@ -16,14 +16,14 @@ from gateway.explain.worker.explain_messages import PeerPrompts, SkippedTotals, 
 from gateway.explain.worker.skipped_totals import share_of
 
 _PLAIN_BYTES = 1000
-"""Of a request without text and tokens, as a value."""
+"""Size of a request without text and tokens, as a value."""
 _HOLDER_BYTES = 150
 _HELD_BYTES = 350
-"""Of what is remembered of a message that was sent."""
+"""Size of the record of a sent message."""
 _ENOUGH_BYTES = 128 * 1024
-"""Encoded in one go; more would keep requests waiting."""
+"""Bytes encoded in one batch; more would delay requests."""
 _OBSERVED_PART = 4
-"""Prompts as they were before rules changed them may come while a quarter is held."""
+"""Original prompts, from before rules changed them, are accepted while at most a quarter is held."""
 
 
 class SentMessage(NamedTuple):
@@ -31,23 +31,23 @@ class SentMessage(NamedTuple):
 
     Attributes:
         size: Bytes.
-        share: What it would be missing from sums; None if it has to do with no client's request.
-        is_told: Whether that is counted already: it is a sum itself.
-        is_skipped: Whether it is counted already that its text and tokens were left out.
+        share: Its tokens as a sum; None if it is not about a client's request.
+        is_counted: Whether its missed tokens are counted already, because it is a sum.
+        is_skipped: Whether it is already counted as skipped.
     """
 
     size: int
     share: SkippedTotals | None
-    is_told: bool
+    is_counted: bool
     is_skipped: bool
 
 
 class SendBuffer:
-    """Holds messages until they are done with.
+    """Holds messages until they are handled.
 
     Args:
-        most_bytes: How much may be held.
-        on_unsendable: Called with what cannot be encoded, and why.
+        most_bytes: Maximum bytes held.
+        on_unsendable: Called with a message that cannot be encoded, and the error.
     """
 
     def __init__(self, most_bytes: int, on_unsendable: Callable[[SentMessage, Exception], None]) -> None:
@@ -61,12 +61,12 @@ class SendBuffer:
 
     @property
     def unsent_bytes(self) -> int:
-        """What of it is not yet sent."""
+        """Bytes not sent yet."""
         return self._unsent_bytes
 
     @property
     def awaits(self) -> bool:
-        """Whether anything was sent that the child is not done with."""
+        """Whether a sent message is not handled yet."""
         return bool(self._sent)
 
     @property
@@ -76,7 +76,7 @@ class SendBuffer:
 
     @property
     def is_roomy(self) -> bool:
-        """Whether texts may come: from when a quarter is held at most until more than half is."""
+        """Whether texts are accepted: until more than half is held, then again from a quarter on (hysteresis)."""
         if self._roomy:
             self._roomy = self._held <= self.most_bytes // 2
         else:
@@ -95,7 +95,7 @@ class SendBuffer:
         """
         asked = len(finished.canonical.asked)
         if asked and self._held > self.most_bytes // _OBSERVED_PART:
-            # What rules bring is left out before anything else is.
+            # The original prompt, needed to observe rules, is dropped first.
             finished, asked = msgspec.structs.replace(finished, canonical=bare(finished.canonical)), 0
         text = asked + len(finished.body) + sum(map(len, finished.parts))
         for reply in finished.replies:
@@ -109,19 +109,19 @@ class SendBuffer:
         return True, not finished.parts
 
     def add(self, work: Work, size: int = _PLAIN_BYTES) -> None:
-        """Hold something whether there is room or not: what is rare."""
+        """Hold a message regardless of the bound; for rare messages."""
         self._held += size
         self._unsent_bytes += size
         self._unsent.append((work, size))
 
     def add_first(self, work: Work, size: int = _PLAIN_BYTES) -> None:
-        """As ``add``, in front of what is not yet sent."""
+        """As ``add``, before all unsent messages."""
         self._held += size
         self._unsent_bytes += size
         self._unsent.appendleft((work, size))
 
     def encoded(self) -> bytearray:
-        """The frames to send next, about as much as may be encoded in one go; empty if there is nothing."""
+        """The frames to send next, about ``_ENOUGH_BYTES``; empty if there are none."""
         out = bytearray()
         while self._unsent and len(out) < _ENOUGH_BYTES:
             work, estimate = self._unsent.popleft()
@@ -130,7 +130,7 @@ class SendBuffer:
             held = held_of(work)
             try:
                 size = pack(work, out)
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with it, its tokens count
+            except Exception as error:  # noqa: BLE001 - after any failure its tokens are counted
                 self._on_unsendable(held, error)
                 continue
             size += _HELD_BYTES
@@ -139,13 +139,13 @@ class SendBuffer:
         return out
 
     def done(self) -> SentMessage:
-        """The child is done with the next message."""
+        """Release the oldest sent message, which the worker has handled."""
         held = self._sent.popleft()
         self._held -= held.size
         return held
 
     def give_up(self) -> list[SentMessage]:
-        """Hold nothing any more; returns what was held."""
+        """Release and return all messages."""
         lost = [*self._sent, *(held_of(work) for work, _ in self._unsent)]
         self._sent.clear()
         self._unsent.clear()
@@ -154,22 +154,22 @@ class SendBuffer:
 
 
 def without_text(finished: RequestRecord) -> RequestRecord:
-    """A request without all that would tell what its prompt was."""
+    """A request without its prompt and replies."""
     return msgspec.structs.replace(finished, body=b"", parts=(), replies=(), canonical=bare(finished.canonical))
 
 
 def bare(canonical: Canonicalized) -> Canonicalized:
-    """What is known of it where rules are not looked at."""
+    """Canonicalization data without what observing rules needs."""
     return Canonicalized(context_lost=canonical.context_lost)
 
 
 def held_of(work: Work) -> SentMessage:
-    """What is remembered of a message while it is held; ``size`` is yet to be set."""
+    """The record of a held message; ``size`` is set later."""
     match work:
         case RequestRecord():
             share = None if work.warming else share_of(work)
-            return SentMessage(0, share, is_told=False, is_skipped=not work.parts)
+            return SentMessage(0, share, is_counted=False, is_skipped=not work.parts)
         case SkippedTotals():
-            return SentMessage(0, work, is_told=True, is_skipped=True)
+            return SentMessage(0, work, is_counted=True, is_skipped=True)
         case CacheEvent() | PeerPrompts():
-            return SentMessage(0, None, is_told=True, is_skipped=True)
+            return SentMessage(0, None, is_counted=True, is_skipped=True)

@@ -1,8 +1,8 @@
-"""Explaining for several gateways, those behind one port: ``python -m gateway.explain.worker.sessions DOOR_FD FD``.
+"""An explain worker for several gateways behind one port: ``python -m gateway.explain.worker.sessions DOOR_FD FD``.
 
-They share what was seen and the journal, so that the answer to a question is about all of them, whoever asks. What was
-counted goes back to whom it came from: each counts its own requests. The first connection is that of whoever started
-the process, and when it is closed, everything ends; the others come and go.
+The gateways share the seen blocks and the journal, so any of them can answer questions about all. Counts go back to the
+gateway that sent the request. The first connection is that of the parent process, and the worker ends when it is
+closed; other connections come and go.
 """
 
 import select
@@ -15,15 +15,15 @@ from gateway.explain.worker.explain_worker import ExplainWorker, WorkerParts
 from gateway.explain.worker.process import ConnectionClosed, Session, until_gone
 
 _SEND_SECONDS = 2.0
-"""How long one that does not read may keep the others waiting; then its connection is closed."""
+"""Timeout of a send, after which the connection is closed: a gateway that does not read delays the others."""
 
 
 class Sessions:
     """One session for every connection, taking turns.
 
     Args:
-        first: The connection of whoever started the process.
-        door: Where the others connect.
+        first: The connection of the parent process.
+        door: The listening socket for other gateways.
         begin: Makes the session of a connection.
     """
 
@@ -38,10 +38,10 @@ class Sessions:
         self._join(first)
 
     def run(self) -> None:
-        """Work until whoever started the process is gone.
+        """Serve all connections until the first is closed.
 
         Raises:
-            Gone: they are.
+            ConnectionClosed: The parent process has closed its connection.
         """
         while True:
             idle = min(session.idle_seconds() for _, session in self._open.values())
@@ -52,7 +52,7 @@ class Sessions:
                 else:
                     self._attempt(number, self._open[number][1].read)
             for number, (_, session) in list(self._open.items()):
-                # Where there is nothing to do, a turn lets go of what is old, which one of them does for all.
+                # An idle turn drops expired state, which the first session does for all.
                 if not session.idle_seconds() or (number == self._first and not ready):
                     self._attempt(number, session.turn)
 
@@ -64,7 +64,7 @@ class Sessions:
         except ConnectionClosed:
             if number == self._first:
                 raise
-            # What still waits there is counted by the gateway itself, when it notices.
+            # The gateway counts its outstanding requests when it notices the loss.
             self._poll.unregister(number)
             self._open.pop(number)[0].close()
 
@@ -72,7 +72,7 @@ class Sessions:
         try:
             connection, _ = self._door.accept()
         except OSError:
-            return  # it has left already
+            return  # closed already
         connection.settimeout(_SEND_SECONDS)
         self._join(connection)
 
@@ -81,27 +81,27 @@ class Sessions:
         self._poll.register(connection, select.POLLIN)
 
 
-def shared(hire: Callable[[WorkerOptions, float], WorkerParts]) -> Callable[[WorkerOptions, float], WorkerParts]:
-    """Has all sessions work with the same staff, which goes by the terms that came last."""
+def shared(build: Callable[[WorkerOptions, float], WorkerParts]) -> Callable[[WorkerOptions, float], WorkerParts]:
+    """Makes all sessions use the same parts, configured with the latest options."""
     present: list[WorkerParts] = []
 
     def join(terms: WorkerOptions, now: float) -> WorkerParts:
         if present:
             present[0].configure(terms, now)
         else:
-            present.append(hire(terms, now))
+            present.append(build(terms, now))
         return present[0]
 
     return join
 
 
 def main() -> None:
-    """The command: the socket at which gateways connect, and the connection of whoever started it."""
+    """Entry point of the command."""
     from gateway.explain.worker.build import ExplainParts
 
     door, first = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
-    hire = shared(ExplainParts)
-    until_gone(lambda: Sessions(first, door, lambda connection: Session(connection, ExplainWorker(hire))).run())
+    build = shared(ExplainParts)
+    until_gone(lambda: Sessions(first, door, lambda connection: Session(connection, ExplainWorker(build))).run())
 
 
 if __name__ == "__main__":

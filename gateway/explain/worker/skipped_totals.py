@@ -1,18 +1,18 @@
-"""Requests that could not be explained, added up: no token of theirs is missing from any sum."""
+"""Sums of requests that could not be explained, so that their tokens are included in all totals."""
 
 import msgspec
 
 from gateway.core.explanation import RequestRecord
 from gateway.explain.worker.explain_messages import SkippedTotals
 
-_MOST_SUMS = 1000
+_MAX_SUMS = 1000
 _OTHER = "(other)"
 
 _Key = tuple[str, str, str, str, str, bool]
 
 
 def share_of(finished: RequestRecord) -> SkippedTotals:
-    """A request as a sum of one. Its hits are what an explanation would say they are."""
+    """A request as a sum of one, with the same hits as in its explanation."""
     hits = finished.cached_tokens
     if hits is None:
         scale = finished.prompt_tokens / finished.own_tokens if finished.own_tokens else 1.0
@@ -36,14 +36,14 @@ def share_of(finished: RequestRecord) -> SkippedTotals:
 class SkippedSums:
     """Sums per model, tenant, client family and template version.
 
-    Client families are whatever clients say, and tenants may be without number. When there are too many sums, what is
-    new goes to ``(other)``; models, their template versions and tenant labels are bounded by the configuration.
+    Client families and tenants are unbounded. Beyond the bound, new ones are added to ``(other)``; models, their
+    template versions and tenant labels are bounded by the configuration.
 
     Args:
-        most: How many sums there may be before that.
+        most: Number of sums from which on ``(other)`` is used.
     """
 
-    def __init__(self, most: int = _MOST_SUMS) -> None:
+    def __init__(self, most: int = _MAX_SUMS) -> None:
         self._most = most
         self._sums: dict[_Key, SkippedTotals] = {}
 
@@ -60,7 +60,7 @@ class SkippedSums:
         self._sums[key] = more if before is None else _together(before, more)
 
     def take(self) -> list[SkippedTotals]:
-        """All of them; begins anew."""
+        """Returns all sums and removes them."""
         taken, self._sums = list(self._sums.values()), {}
         return taken
 

@@ -1,21 +1,21 @@
-"""What still holds of what happened to caches: a new process has to be told."""
+"""Cache events that still apply and must be sent to a new worker process."""
 
 from collections.abc import Sequence
 
 from gateway.core.explanation import CacheEvent, CacheHistory
 
 _KEPT = 10_000
-"""Where pods get new names, every roll-out leaves as many behind."""
+"""A bound is needed where pods get new names: every roll-out adds as many departed replicas."""
 
 
-class StandingFacts:
-    """Which replicas are gone."""
+class GoneReplicas:
+    """The replicas that have left."""
 
     def __init__(self) -> None:
         self._gone: dict[str, CacheEvent] = {}
 
     def note(self, event: CacheEvent) -> None:
-        """Something happened."""
+        """Record an event."""
         if event.what is CacheHistory.LEFT:
             self._gone.pop(event.name, None)
             if len(self._gone) >= _KEPT:
@@ -25,5 +25,5 @@ class StandingFacts:
             self._gone.pop(event.name, None)
 
     def events(self) -> Sequence[CacheEvent]:
-        """What holds, as the events by which it came to be."""
+        """The events of replicas that have left and not returned."""
         return list(self._gone.values())

@@ -266,7 +266,7 @@ def test_why_it_did_not_go_to_the_one_that_held_more(best, words):
 
 def test_what_was_skipped_is_told_so():
     page = told(explanation(640, {Reason.UNCLASSIFIED: 360}, was_skipped=True))
-    assert "the text was not looked at" in page
+    assert "the text was not compared" in page
 
 
 def test_a_trifle_gets_no_advice():

@@ -80,7 +80,7 @@ def test_requests_that_were_only_counted_are_in_the_sums(sums, explained):
     journal = make()
     journal.add(finished(), explained, 1)
     for requests, hits, missed, confirmed in sums:
-        journal.add_left_out(
+        journal.add_skipped(
             at=NOON,
             model="m",
             tenant="acme",
