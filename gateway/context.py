@@ -24,7 +24,7 @@ from gateway.core.space import NO_SPACE, ModelVersion, SpaceGrant
 from gateway.fleet.replica import Replica
 from gateway.proxy.request_body import engine_body
 from gateway.proxy.resume import ResumableStream
-from gateway.tokenize import Encoder
+from gateway.tokenize.encoder import Encoder
 from gateway.turns import Turns
 
 CLIENT_GONE_STATUS = 499

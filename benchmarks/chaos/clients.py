@@ -17,7 +17,8 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import Endpoint
 from gateway.engines import payloads
 from gateway.simulator.answers import AnswerRequest, Author
-from gateway.tokenize import LocalEncoder, load_local
+from gateway.tokenize.load_tokenizer import load_local
+from gateway.tokenize.local import LocalEncoder
 
 _TURNS = 8
 _LONGEST_SECONDS = 120.0

@@ -15,7 +15,8 @@ import orjson
 from gateway.core.request import Endpoint
 from gateway.demo.applications import Fields, Message, Script, agent, prose, rag, support
 from gateway.simulator.answers import AnswerRequest, Author, GeneratedAnswer, ToolChoice
-from gateway.tokenize import LocalEncoder, load_local
+from gateway.tokenize.load_tokenizer import load_local
+from gateway.tokenize.local import LocalEncoder
 
 MODEL = "demo"
 TENANTS = ("acme", "bolt")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.tokenize import LocalEncoder
+from gateway.tokenize.local import LocalEncoder
 
 _END_OF_TURN = "<|im_end|>"
 _SENTENCE = 10

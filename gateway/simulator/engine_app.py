@@ -25,7 +25,7 @@ from gateway.simulator.salts import sglang_salt, vllm_salt
 from gateway.simulator.sglang_surface import SglangSurface
 from gateway.simulator.surface import Surface
 from gateway.simulator.vllm_surface import VllmSurface
-from gateway.tokenize import LocalEncoder
+from gateway.tokenize.local import LocalEncoder
 
 FAULT_PATH = "/simulator/fault"
 """Sets the faults in force."""

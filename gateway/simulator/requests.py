@@ -10,7 +10,7 @@ from gateway.core.request import Endpoint
 from gateway.simulator.answers import AnswerRequest, ToolChoice
 from gateway.simulator.engine_errors import EngineError
 from gateway.simulator.identity import Identity
-from gateway.tokenize import LocalEncoder
+from gateway.tokenize.local import LocalEncoder
 
 DEFAULT_MAX_TOKENS = 16
 _MOST_LOGPROBS = 20

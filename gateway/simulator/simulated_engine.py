@@ -22,7 +22,8 @@ from gateway.simulator.faults import Fault, FaultInjector, FaultSpec
 from gateway.simulator.publisher import EventPublisher
 from gateway.simulator.ranks import CachedBlock, Ranks
 from gateway.simulator.transport import reset
-from gateway.tokenize import LocalEncoder, load_local
+from gateway.tokenize.load_tokenizer import load_local
+from gateway.tokenize.local import LocalEncoder
 
 TOKENIZER = "builtin:demo"
 _KEEP_ALIVE_SECONDS = 75

@@ -133,8 +133,8 @@ class _YamlValues:
             raise _ParseError(
                 line, f"more than {_MAX_VALUES:,} values (are there aliases inside of aliases?)", location
             )
-        if len(location) > MAX_DEPTH:
-            raise _ParseError(line, f"nested deeper than {MAX_DEPTH} levels", location[:2])
+        if len(location) > MAX_DEEP:
+            raise _ParseError(line, f"nested deeper than {MAX_DEEP} levels", location[:2])
         if id(node) in self._open:
             raise _ParseError(line, "an alias that refers to itself (write the value out)", location)
         self._open.add(id(node))

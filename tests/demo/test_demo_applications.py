@@ -7,7 +7,7 @@ import pytest
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import Endpoint
 from gateway.demo.applications import APPLICATIONS, agent, briefing, support
-from gateway.tokenize import load_local
+from gateway.tokenize.load_tokenizer import load_local
 
 REPLY = {"role": "assistant", "content": "The order is open."}
 

@@ -13,8 +13,9 @@ from gateway.core.prompt import TokenSource
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import EVERYBODY
 from gateway.routing.fair_threads import FairThreads
-from gateway.tokenize import Encoder, load_local
+from gateway.tokenize.encoder import Encoder
 from gateway.tokenize.engine_tokenizer import EngineTokenizer
+from gateway.tokenize.load_tokenizer import load_local
 
 
 def request(fields, endpoint=Endpoint.CHAT, at=0.0):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gateway.core.request import Endpoint
-from gateway.tokenize import load_local
 from gateway.tokenize.chat_template import detect_content_format
+from gateway.tokenize.load_tokenizer import load_local
 
 FOLDER = Path(__file__).parents[1] / "golden"
 GOLDEN = json.loads((FOLDER / "vllm-0.32.0-render.json").read_text(encoding="utf-8"))

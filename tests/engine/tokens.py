@@ -7,7 +7,8 @@ import httpx
 
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.request import Endpoint
-from gateway.tokenize import LocalEncoder, load_local
+from gateway.tokenize.load_tokenizer import load_local
+from gateway.tokenize.local import LocalEncoder
 from tests.engine.cases import CHAT, Case
 from tests.engine.places import DEMO_TEMPLATE, GOLDEN
 from tests.engine.replica import MODEL

@@ -17,8 +17,8 @@ from gateway.core.explanation import Explanation, RequestRecord, SpaceKey
 from gateway.core.request import Endpoint
 from gateway.explain.whatif.whatif import WhatIf
 from gateway.explain.worker.explain_messages import CanonOptions, ModelOptions
-from gateway.tokenize import load_local
 from gateway.tokenize.block_hashes import ChainHasher
+from gateway.tokenize.load_tokenizer import load_local
 
 ENCODER = load_local("builtin:demo")
 TERMS = CanonOptions(CanonSettings().model_dump_json().encode(), {"demo": ModelOptions("builtin:demo")})

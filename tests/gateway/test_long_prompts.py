@@ -8,7 +8,7 @@ from running_gateway import CHAT, eventually
 from tenancy import error, key, sections, tenant
 
 from gateway.flow import Flow
-from gateway.tokenize import LocalEncoder
+from gateway.tokenize.local import LocalEncoder
 
 MIB = 2**20
 QUESTION = "Where is it?"

@@ -13,8 +13,8 @@ from running_gateway import CHAT, RunningGateway, eventually, settings_for
 from serving import Serving
 from tenancy import SECRET, ask_as, key, tenant
 
+from gateway.server import http_server as leaving
 from gateway.server import http_server as listening
-from gateway.server import slow_clients as leaving
 from gateway.server.http_server import HttpServer, bound, url_of
 from gateway.server.open_files import raise_open_files
 

@@ -20,7 +20,8 @@ from scenario_file import Scenario, load, name_of
 
 from gateway.core.request import Endpoint
 from gateway.simulator.answers import AnswerRequest, Author
-from gateway.tokenize import LocalEncoder, load_local
+from gateway.tokenize.load_tokenizer import load_local
+from gateway.tokenize.local import LocalEncoder
 
 BLOCK = 16
 SHORTEST_RUN = 8

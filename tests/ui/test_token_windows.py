@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.admin.explained import tokens_shown
 from gateway.core.errors import BadRequest, NotFound
-from gateway.tokenize import load_local
+from gateway.tokenize.load_tokenizer import load_local
 
 LOCAL = load_local("builtin:demo")
 BYTES = tiktoken.Encoding(

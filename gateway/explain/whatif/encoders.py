@@ -145,7 +145,7 @@ def load_encoder(options: ModelOptions) -> PromptEncoder:
     Raises:
         TokenizerUnavailable: It cannot be loaded.
     """
-    from gateway.tokenize import load_local
+    from gateway.tokenize.load_tokenizer import load_local
 
     return load_local(
         options.tokenizer,
