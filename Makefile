@@ -15,6 +15,7 @@ check: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.conventions
 
 format: .venv/installed
 	$(BIN)/ruff format .

@@ -46,9 +46,9 @@ class ReplicatedSeen:
         self._bytes = 0
         return msgspec.msgpack.encode(self._sent) if self._sent else None
 
-    def receive(self, peer: str, told: bytes, now: float) -> None:  # noqa: ARG002 - who tells does not matter
+    def receive(self, peer: str, message: bytes, now: float) -> None:  # noqa: ARG002 - any sender is equal
         """See ``Replicated``."""
-        self._receive(_decoder.decode(told))
+        self._receive(_decoder.decode(message))
 
     def missed(self, peer: str, now: float) -> None:
         """See ``Replicated``. Messages are independent of each other."""
