@@ -97,7 +97,7 @@ FIXED: dict[str, Any] = {
     "Blocks that wait for their parent, per target": aside.LIMIT,
     "Blocks named and never described, per target": held._UNDESCRIBED_LIMIT,
     "Body that is explained by its text": request.LONG_BODY_BYTES,
-    "Label values of one total": counts._MOST_KEYS,
+    "Label values of one total": counts._MAX_KEYS,
     "Pieces of personal data counted of a prompt": counting._MAX_FINDINGS,
     "Requests that wait to be searched": counting._MAX_WAITING,
     "Context blocks that wait for Redis": context._WAITING_BYTES,

@@ -58,7 +58,7 @@ async def test_the_attributes_are_what_the_answer_says(start, collector, engine)
         "gateway.decision": "warm",
         "gateway.prefix.predicted_tokens": int(answer.headers["x-gateway-prefix-tokens"]),
         "gateway.prefix.confirmed_tokens": usage["prompt_tokens_details"]["cached_tokens"],
-        "gateway.server.forced_end": "complete",
+        "gateway.ending": "complete",
     }
     assert {name: said.get(name) for name in expected} == expected
     (space,) = (await gateway.admin.get("/admin/api/spaces")).json()["spaces"]
@@ -166,7 +166,7 @@ async def test_a_client_that_leaves_is_no_failure(start, collector, scripted):
     await eventually(lambda: bool(scripted.received))
     client.abort()
     trace = await collector.trace("left")
-    assert trace.child("relay").attributes["gateway.server.forced_end"] == "client_gone"
+    assert trace.child("relay").attributes["gateway.ending"] == "client_gone"
     assert (trace.child("relay").status, trace.request.status) == (0, 0)
 
 
@@ -178,7 +178,7 @@ async def test_a_client_that_leaves_while_sending_is_told_as_far_as_it_got(start
     client.abort()
     trace = await collector.only_trace()
     assert trace.names() == ["admission"]
-    assert trace.request.attributes == {"gateway.server.forced_end": "abandoned"}
+    assert trace.request.attributes == {"gateway.ending": "abandoned"}
 
 
 async def test_filling_caches_is_not_traced(start, collector, engine):

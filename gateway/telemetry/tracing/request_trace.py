@@ -41,7 +41,7 @@ def of_settlement(settlement: Settlement, operation: str) -> Attributes:
         "gateway.prefix.confirmed_tokens": s.cached_tokens,
         "gateway.tokens.source": str(s.token_source),
         "gateway.failed_attempts": s.failed_attempts,
-        "gateway.server.forced_end": str(s.ending) if s.ending else "unrouted",
+        "gateway.ending": str(s.ending) if s.ending else "unrouted",
     }
     return _known(attributes)
 
@@ -58,7 +58,7 @@ def of_refusal(refusal: Refusal, operation: str) -> Attributes:
             "gen_ai.operation.name": operation,
             "gateway.request.id": refusal.request_id,
             "gateway.tenant.id": caller.tenant.id if caller else None,
-            "gateway.server.forced_end": "refused",
+            "gateway.ending": "refused",
         }
     )
 
@@ -82,7 +82,7 @@ def of_outcome(outcome: Outcome) -> Attributes:
     return _known(
         {
             "http.response.status_code": outcome.status,
-            "gateway.server.forced_end": str(outcome.ending),
+            "gateway.ending": str(outcome.ending),
             "gateway.ttft_seconds": outcome.ttft_seconds,
         }
     )
@@ -255,7 +255,7 @@ class RequestTrace:
             self._call.failure = "aborted"
         if not self._request.attributes:
             # The client disconnected while sending, or the gateway shuts down.
-            self._request.attributes = {"gateway.server.forced_end": "abandoned"}
+            self._request.attributes = {"gateway.ending": "abandoned"}
         self._write(
             FinishedTrace(
                 self._trace_id, self._parent_id, self._flags, self._state, self._request, self._stages, self._calls
