@@ -92,7 +92,7 @@ async def test_another_gateway_finds_it_in_the_store(build):
     first = texts((await one.canonical(turn(0))).request)
     found = await other.canonical(turn(1))
     assert texts(found.request)[:2] == first
-    assert not found.told.context_lost
+    assert not found.record.context_lost
     # What is known by now is not asked for again.
     asked = len(store.fetched)
     await other.canonical(turn(1))
@@ -103,9 +103,9 @@ async def test_without_what_was_lost_the_conversation_goes_on(build):
     one, other = build(Store()), build(Store())
     await one.canonical(turn(0))
     lost = await other.canonical(turn(1))
-    assert lost.told.context_lost
+    assert lost.record.context_lost
     again = await other.canonical(turn(2))
-    assert not again.told.context_lost
+    assert not again.record.context_lost
     assert texts(again.request)[:4] == texts(lost.request)
 
 
@@ -120,13 +120,13 @@ async def test_what_is_handed_over_has_the_body_that_was_asked_only_if_it_was_ch
     canonicalizer = build()
     request = turn(0)
     found = await canonicalizer.canonical(request)
-    assert found.told.asked == request.body
+    assert found.record.asked == request.body
     assert found.edits.keys() == {RuleName.DYNAMIC_SUFFIX}
     off = turn(0, headers=[(b"x-gateway-canonical", b"OFF")])
     found = await canonicalizer.canonical(off)
     assert found.request is off
-    assert found.told.asked == b""
-    assert set(found.told.modes) == {RuleMode.OFF}
+    assert found.record.asked == b""
+    assert set(found.record.modes) == {RuleMode.OFF}
 
 
 async def test_what_the_gateway_sends_to_warm_a_cache_is_left_as_it_is(build):
