@@ -38,7 +38,7 @@ def main() -> int:
     _write("gateway/secret", values["GATEWAY_SECRET"])
     _write("gateway/admin-token", values["ADMIN_TOKEN"])
     _write("gateway/metrics-token-hash", hash_key(values["METRICS_TOKEN"]))
-    _write("gateway/cluster", f"redis://:{quote(redis, safe='')}@redis:6379/0")
+    _write("gateway/state", f"redis://:{quote(redis, safe='')}@redis:6379/0")
     _write("redis/redis.conf", f'requirepass "{redis}"\n')
     _write("prometheus/token", values["METRICS_TOKEN"])
     _write("grafana/password", values["GRAFANA_PASSWORD"])
