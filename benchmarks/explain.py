@@ -53,7 +53,7 @@ from gateway.explain.worker import ExplainClient
 from gateway.explain.worker.build import ExplainParts
 from gateway.explain.worker.explain_messages import MessageSplitter, WorkerOptions, pack
 from gateway.explain.worker.explain_worker import ExplainWorker
-from gateway.request_record import finished as told_of
+from gateway.request_record import finished as record_of
 
 KINDS = "next turn", "time in front", "new prompt"
 TICK = os.sysconf("SC_CLK_TCK")
@@ -161,7 +161,7 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
     )
 
 
-class Nobody:
+class NoObserver:
     def on_missed(self, model, tenant, reason, tokens):
         pass
 
@@ -178,15 +178,15 @@ async def handing(count: int) -> None:
     began = time.process_time()
     for number in range(count):
         context = trips[number % len(trips)]
-        told_of(context, context.settled, with_text=True)
+        record_of(context, context.settled, with_text=True)
     building = (time.process_time() - began) / count
     spent = {}
     for enabled in (False, True):
-        front = ExplainClient(ExplainSettings(enabled=enabled), Nobody(), {"m": 1})
+        front = ExplainClient(ExplainSettings(enabled=enabled), NoObserver(), {"m": 1})
         front.start()
         if enabled:
             await front.ask("summary", {})
-        values = [told_of(context, context.settled, with_text=True) for context in trips]
+        values = [record_of(context, context.settled, with_text=True) for context in trips]
         began = time.process_time()
         for start in range(0, count, 10):
             if enabled and not front.wants_text:
@@ -212,8 +212,8 @@ def working(count: int) -> None:
         for number, messages in enumerate(prompts(kind, count)):
             where = SpaceKey("m", "tokenizer", "template", "tenant:shop")
             context = answered(messages, number)
-            told: RequestRecord = told_of(context, context.settled, with_text=True)
-            pack(msgspec.structs.replace(told, where=where, at=1e9 + number), stream)
+            record: RequestRecord = record_of(context, context.settled, with_text=True)
+            pack(msgspec.structs.replace(record, where=where, at=1e9 + number), stream)
         frames = list(MessageSplitter().feed(bytes(stream)))
         began = time.process_time()
         messages_read = [frame.message() for frame in frames]

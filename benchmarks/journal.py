@@ -25,7 +25,7 @@ from collections.abc import Iterator
 import msgspec
 import uvloop
 
-from benchmarks.explain import KINDS, answered, prompts, told_of
+from benchmarks.explain import KINDS, answered, prompts, record_of
 from gateway.config.explain_settings import ExplainSettings
 from gateway.core.explanation import Attribution, Difference, Explanation, RequestRecord
 from gateway.core.reasons import REASONS, Reason, Rung
@@ -98,7 +98,7 @@ def fill(journal: Stats, now: float, requests_per_second: float) -> None:
     """A week up to now. Its parts are given what is added up already: a week of requests would take days to explain."""
     rng = random.Random(1)
     context = answered(next(prompts("new prompt", 1)), 0)
-    plain = told_of(context, context.settled, with_text=False)
+    plain = record_of(context, context.settled, with_text=False)
     per_key = requests_per_second / len(KEYS)
     began = int(now - 7 * DAY) // HOUR * HOUR + HOUR
     for begin, end, step in ((began, now - DAY, HOUR), (now - DAY, now - HOUR, 300), (now - HOUR, now, 10)):
@@ -185,7 +185,7 @@ def requests_handed() -> Iterator[RequestRecord]:
     """One third each of the kinds of `benchmarks.explain`, for ever; each with the time it is."""
     trips = [answered(messages, 0) for kind in KINDS for messages in prompts(kind, 400)]
     random.Random(2).shuffle(trips)
-    values = [told_of(context, context.settled, with_text=True) for context in trips]
+    values = [record_of(context, context.settled, with_text=True) for context in trips]
     number = 0
     while True:
         number += 1

@@ -19,7 +19,10 @@ def written(value: Any) -> bytes:
 
 
 def _bounded(value: Any) -> Any:
-    """A copy in which an integer beyond ``_MAX_BITS`` is infinity: its request gets an estimated cache hit at worst."""
+    """A copy in which an integer beyond ``_MAX_BITS`` is infinity.
+
+    Engines accept such integers, so the text differs from theirs there, and only the predicted hit is too short.
+    """
     if isinstance(value, dict):
         return {name: _bounded(member) for name, member in value.items()}
     if isinstance(value, list):
