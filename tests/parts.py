@@ -55,24 +55,24 @@ def _of_gateway(names: str) -> list[str]:
 PROCESSES = ["tests/scenarios", "tests/browser", "tests/observability", "tests/demo"]
 COMMANDS = _of_gateway("workers reload replicas_come_and_go discovery stopping command_line")
 FAILING = [
-    *("tests/state", "tests/discovery", "tests/workers"),
+    *("tests/cluster", "tests/discovery", "tests/server"),
     *_of_gateway("shared_state shared_past shared_figures draining slow_clients"),
 ]
 CANON = ["tests/canon"]
-SETTLE = ["tests/settle"]
+EXPLAIN = ["tests/explain", "tests/stats"]
 TIMED = _of_gateway("shared_engines routing isolation_prefill hot_prefixes overload")
 
 PARTS = [
     # A gateway for every scenario, the demo, browsers, Prometheus.
     Part("processes", PROCESSES),
     Part("sockets", ["tests/gateway"], but=[*COMMANDS, *FAILING, *TIMED]),
-    Part("rest", ["tests"], but=["tests/gateway", *PROCESSES, *FAILING, *CANON, *SETTLE]),
+    Part("rest", ["tests"], but=["tests/gateway", *PROCESSES, *FAILING, *CANON, *EXPLAIN]),
     # A gateway as it is started by hand, with workers, too.
     Part("commands", COMMANDS),
     # Redis and other things that go and come back.
     Part("failing", FAILING),
     Part("canon", CANON, gives_way=True),
-    Part("settle", SETTLE, gives_way=True),
+    Part("explain", EXPLAIN, gives_way=True),
 ]
 ALONE = Part("timed", TIMED)
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 import pytest
-from ingest.feed_reader import (
+from kv_events.feed_reader import (
     CONNECTING,
     LIVE,
     REBUILDING,
@@ -14,7 +14,7 @@ from ingest.feed_reader import (
     fill,
     following,
 )
-from ingest.publishing_engine import PublishingEngine
+from kv_events.publishing_engine import PublishingEngine
 
 from gateway.core.kv_events import EventSource
 

@@ -1,4 +1,4 @@
-"""Fixtures of the relay's tests."""
+"""Fixtures of the fleet's tests."""
 
 from gateway.server.event_loop import Loop
 

@@ -6,7 +6,7 @@ import time
 
 import msgspec
 import pytest
-from ingest.feed_reader import (
+from kv_events.feed_reader import (
     LIVE,
     REBUILDING,
     SETTINGS,
@@ -15,7 +15,7 @@ from ingest.feed_reader import (
     fill,
     following,
 )
-from ingest.publishing_engine import PublishingEngine
+from kv_events.publishing_engine import PublishingEngine
 
 from gateway.core.kv_events import EventSource
 

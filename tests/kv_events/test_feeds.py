@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 import structlog
 from index.event_index import HASHER, MODEL, WORTH, digest
-from ingest.publishing_engine import PublishingEngine
+from kv_events.publishing_engine import PublishingEngine
 
 from gateway.config.kv_events_settings import IngestSettings
 from gateway.core.decision import Decision, DecisionKind

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index.engine_model import Engine, Prompt
 from index.event_index import TARGET, chain_of, event_index
-from ingest.order_steps import end_faults
-from ingest.order_world import World
+from kv_events.order_steps import end_faults
+from kv_events.order_world import World
 
 from gateway.core.kv_events import FeedState
 

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from ingest.order_steps import end_faults, steps, take
-from ingest.order_world import World, stored
+from kv_events.order_steps import end_faults, steps, take
+from kv_events.order_world import World, stored
 
 from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, FeedState
 from gateway.kv_events.order import Gap

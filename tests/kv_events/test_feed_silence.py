@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import structlog
-from ingest.feed_reader import (
+from kv_events.feed_reader import (
     LIVE,
     REBUILDING,
     SETTINGS,
@@ -17,7 +17,7 @@ from ingest.feed_reader import (
     fill,
     following,
 )
-from ingest.publishing_engine import PublishingEngine
+from kv_events.publishing_engine import PublishingEngine
 
 from gateway.core.kv_events import EventSource
 

@@ -1,7 +1,7 @@
 """Everything that can happen between an engine and the order machine, for property tests."""
 
 from hypothesis import strategies as st
-from ingest.order_world import stored
+from kv_events.order_world import stored
 
 from gateway.core.kv_events import AllBlocksCleared, BlockRemoved
 

@@ -6,7 +6,7 @@ import time
 import pytest
 import structlog
 from index.event_index import HASHER, MODEL, WORTH, chain_of
-from ingest.feed_reader import (
+from kv_events.feed_reader import (
     CONNECTING,
     LIVE,
     SIZE,
@@ -15,7 +15,7 @@ from ingest.feed_reader import (
     fill,
     following,
 )
-from ingest.publishing_engine import PublishingEngine
+from kv_events.publishing_engine import PublishingEngine
 
 from gateway.core.kv_events import EventSource
 from gateway.index import ReplicaIndex

@@ -7,8 +7,8 @@ import time
 import msgspec
 import pytest
 from index.event_index import HASHER, MODEL, WORTH
-from ingest.feed_reader import CONNECTING, LIVE, REBUILDING, TARGET, Reader, fill, following
-from ingest.publishing_engine import END, TOPIC, PublishingEngine
+from kv_events.feed_reader import CONNECTING, LIVE, REBUILDING, TARGET, Reader, fill, following
+from kv_events.publishing_engine import END, TOPIC, PublishingEngine
 
 from gateway.config.kv_events_settings import IngestSettings
 from gateway.core.kv_events import EventSource
