@@ -25,10 +25,10 @@ from gateway.component_options import (
     spaces_file,
 )
 from gateway.config.settings import Settings
-from gateway.core.audit_event import AuditEvent
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.kv_events import Medium
 from gateway.core.ports import Observer
+from gateway.core.ports.observers import AuditEvent
 from gateway.core.worker_place import WorkerPlace
 from gateway.discovery import Discovery
 from gateway.fleet.drains import DrainOrder, Drains

@@ -11,19 +11,16 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from gateway.admin.access import AdminAccess
-from gateway.admin.admin_errors import problem_response
 from gateway.admin.explained import Decoders, show_explained
-from gateway.admin.guard import BROWSER_HEADERS, Guard, operator_of
-from gateway.admin.live_feed import LiveFeed
-from gateway.admin.live_stream import show_live
+from gateway.admin.guard import BROWSER_HEADERS, Guard, operator_of, problem_response, read_filters
+from gateway.admin.live_stream import LiveFeed, show_live
 from gateway.admin.orders import DRAIN_BYTES, RESET_BYTES, WARM_BYTES, parse_drain, parse_selection, read_order
-from gateway.admin.query import read_filters
 from gateway.admin.site import show_dashboard
 from gateway.core.api_keys import redacted, shown_path
-from gateway.core.audit_event import AuditEvent
 from gateway.core.errors import BadRequest, ClientGone, GatewayError, MethodNotAllowed, NotFound
 from gateway.core.http_methods import allowed_methods, serve_head
 from gateway.core.ports import Auditor, ExplainDesk, FleetDesk, SpaceDesk, WarmDesk
+from gateway.core.ports.observers import AuditEvent
 from gateway.core.space import SpaceEnd
 
 MetricsPage = Callable[[str], tuple[bytes, str]]

@@ -13,7 +13,7 @@ import orjson
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from gateway.admin.query import read_filters
+from gateway.admin.guard import read_filters
 from gateway.core.api_keys import redacted
 from gateway.core.errors import GatewayError
 from gateway.core.ports import ExplainDesk

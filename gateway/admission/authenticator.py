@@ -6,10 +6,9 @@ from gateway.admission.all_limits import AllLimits
 from gateway.admission.callers import Callers
 from gateway.admission.replicated_limits import ReplicatedLimits
 from gateway.admission.tenant_limits import Limits, TenantLimits, TokenShare
-from gateway.config.names import ANYBODY, DEFAULT_TENANT
 from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, is_open
 from gateway.core.errors import RateLimited
-from gateway.core.tenant import Caller, PersonalDataMode, Tenant
+from gateway.core.tenant import ANYBODY, DEFAULT_TENANT, Caller, PersonalDataMode, Tenant
 
 
 class Admission:

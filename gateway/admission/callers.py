@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from gateway.config.names import ANYBODY, DEFAULT_TENANT, is_name, shown
 from gateway.config.tenants_settings import AdmissionSettings, KeySettings, TenantSettings, is_open
 from gateway.config.trusted_proxies import TrustedProxies
 from gateway.core.api_keys import KeyRing, bearer
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, Unauthorized
 from gateway.core.ids import TenantId
-from gateway.core.tenant import Caller, PersonalDataMode, Tenant
+from gateway.core.tenant import ANYBODY, DEFAULT_TENANT, Caller, PersonalDataMode, Tenant, is_name, shown
 
 OTHER = "other"
 """Metrics label of all tenants without an entry of their own."""

@@ -16,8 +16,7 @@ import structlog
 from pydantic import SecretStr
 from redis.asyncio.client import PubSub
 
-from gateway.cluster.connect import RedisConnections
-from gateway.cluster.redis_health import BACKEND, PAUSE_SECONDS, RedisHealth, is_ending
+from gateway.cluster.connect import BACKEND, PAUSE_SECONDS, RedisConnections, RedisHealth, is_ending
 from gateway.cluster.seal import Seal
 from gateway.config.state_settings import read_address
 from gateway.core.ports import Replicated

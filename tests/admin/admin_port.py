@@ -9,9 +9,9 @@ import httpx
 import orjson
 
 from gateway.admin import AdminAccess, AdminState, LiveFeed, build_admin
-from gateway.core.audit_event import AuditEvent
 from gateway.core.errors import BadRequest
 from gateway.core.ports import ExplainDesk
+from gateway.core.ports.observers import AuditEvent
 from gateway.core.space import PrefixSpace, ResetCause, SpaceEnd, SpaceSelection
 
 PLAIN, READER, OPERATOR, LATE = "plain-t0ken", "reader-t0ken", "operator-t0ken", "late-t0ken"

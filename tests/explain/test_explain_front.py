@@ -14,7 +14,7 @@ from explained_requests import request
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from gateway.config.explain_settings import ExplainSettings
+from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.explanation import CacheEvent, CacheHistory
 from gateway.explain.worker import ExplainClient

@@ -8,7 +8,7 @@ import pytest
 from explain_world import QUICK, Counts, eventually
 from explained_requests import request
 
-from gateway.config.explain_settings import ExplainSettings
+from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.explanation import CacheEvent, CacheHistory
 from gateway.explain.worker.front import ExplainClient
 from gateway.explain.worker.replicated_seen import ReplicatedSeen

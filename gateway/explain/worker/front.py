@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from gateway.config.explain_settings import ExplainSettings
+from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.explanation import CacheEvent, RequestRecord
 from gateway.core.ports import ExplainObserver
 from gateway.core.reasons import Reason

@@ -6,7 +6,7 @@ Finished traces are passed to a ``TraceSink``.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gateway.config.tracing_settings import TracingSettings
+from gateway.config.telemetry_settings import TracingSettings
 from gateway.telemetry.tracing.request_trace import FinishedTrace, RequestTrace, Unrecorded
 from gateway.telemetry.tracing.trace_context import SAMPLED, Header, new_span_id, new_trace_id, parent_of, trace_headers
 
