@@ -1,4 +1,4 @@
-"""Connections to Redis, and pauses after failures. Other modules do not distinguish single server, Sentinel, Cluster."""
+"""Connections to Redis: single server, Sentinel or Cluster, the same to other modules; pauses after failures."""
 
 import asyncio
 import contextlib

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from gateway.admission import Authenticator
 from gateway.cluster import PeerChannel, RedisContextStore, RedisRecords
-from gateway.cluster.replicated_drains import ReplicatedDrains
-from gateway.cluster.replicated_load import ReplicatedLoads
+from gateway.cluster.replicated_fleet import ReplicatedDrains, ReplicatedLoads
 from gateway.config.settings import Settings
 from gateway.core.ids import ModelId, Target
 from gateway.core.ports import PrefixIndex, Replicated
@@ -72,7 +72,7 @@ class Sharing:
         self._records = RedisRecords(url, secret, "spaces", counts.on_state_error)
         self._spaces = ReplicatedSpaces(spaces, self._records, on_update=keeper.engine_seen_elsewhere)
         keeper.shared = self._spaces
-        parts: dict[str, Replicated] = {
+        parts: dict[str, Replicated[Any]] = {
             "loads": ReplicatedLoads(fleet, freed),
             "drains": ReplicatedDrains(drains),
             "index": shared_index,

@@ -87,7 +87,9 @@ async def exchange_at(errors: Errors) -> AsyncIterator[Callable[..., PeerChannel
     async with AsyncExitStack() as stack:
 
         def opened(url: str, *, secret: SecretStr = SECRET, **parts: Ear) -> PeerChannel:
-            exchange = PeerChannel(SecretStr(url), secret, parts, on_error=errors.append)
+            exchange = PeerChannel(
+                SecretStr(url), secret, parts, types=dict.fromkeys(parts, bytes), on_error=errors.append
+            )
             exchange.start()
             stack.push_async_callback(exchange.stop)
             return exchange
