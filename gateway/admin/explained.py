@@ -10,12 +10,13 @@ from difflib import SequenceMatcher
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gateway.admin.guard import read_filters
 from gateway.core.api_keys import redacted
 from gateway.core.errors import GatewayError
+from gateway.core.http_methods import HttpRoutes
 from gateway.core.ports import ExplainDesk
 from gateway.core.prompt import TokenSource
 from gateway.explain.diff.difference_text import masked
@@ -32,7 +33,7 @@ _REASONS = ("window", *_WHOSE, "reason", "by")
 _REQUESTS = (*_WHOSE, "reason", "session", "limit")
 
 
-def show_explained(app: FastAPI, desk: ExplainDesk, decoders: Decoders) -> None:
+def show_explained(app: HttpRoutes, desk: ExplainDesk, decoders: Decoders) -> None:
     """Add the paths."""
 
     @app.get("/admin/api/summary")

@@ -8,9 +8,9 @@ import time
 from collections.abc import Collection
 
 import orjson
-from fastapi import Request
-from fastapi.responses import Response
 from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.admin.access import AdminAccess, Operator, TokenExpired, check_host, check_role, check_same_site

@@ -14,13 +14,14 @@ from typing import Any
 
 import orjson
 import structlog
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.admin.access import AdminAccess, check_same_site
 from gateway.admin.guard import authorization_of, read_filters
 from gateway.core.errors import BadRequest, GatewayError, ShuttingDown, Unauthorized
+from gateway.core.http_methods import HttpRoutes
 from gateway.core.ports import ExplainDesk
 
 Row = Mapping[str, Any]
@@ -285,7 +286,7 @@ _CHECK_SECONDS = 1.0
 """Interval at which the token is checked again."""
 
 
-def show_live(app: FastAPI, live: LiveFeed, access: AdminAccess) -> None:
+def show_live(app: HttpRoutes, live: LiveFeed, access: AdminAccess) -> None:
     """Add the path."""
 
     @app.get("/admin/api/live")

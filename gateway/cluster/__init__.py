@@ -4,13 +4,3 @@ In and out: encrypted messages between gateways (``messages``, ``peer_channel``)
 (``records``), and context blocks of conversations (``redis_context``). Without Redis every gateway works alone. Start
 with ``wiring``; ``connect`` opens connections and pauses after failures, ``seal`` encrypts.
 """
-
-from gateway.cluster.peer_channel import PeerChannel
-from gateway.cluster.records import RedisRecords
-from gateway.cluster.redis_context import RedisContextStore
-
-__all__ = [
-    "PeerChannel",
-    "RedisContextStore",
-    "RedisRecords",
-]

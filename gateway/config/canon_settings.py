@@ -10,9 +10,7 @@ from gateway.config.operator_patterns import OwnRegex
 from gateway.core.canonical import RuleModes, read_modes
 from gateway.core.request import Endpoint
 
-_STRICT = ConfigDict(
-    frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-)
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _NUMBER = "{number}"
 _ROUTES = tuple(str(endpoint) for endpoint in Endpoint)

@@ -6,9 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class EncodeSettings(BaseModel):
     """How prompts are turned into tokens. Which tokenizer is used is set for each model."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     threads: int = Field(default=2, ge=1, le=64)
     """Threads for long texts beside the event loop: canonicalization, personal data, tokens. Tenants take turns, by the
@@ -47,9 +45,7 @@ class EncodeSettings(BaseModel):
 class IngestSettings(BaseModel):
     """How the engines' KV events are followed."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     silent_after_seconds: float = Field(default=5, gt=0)
     """Seconds after which a replica whose events should come and do not (no connection to its event socket, or requests
@@ -75,9 +71,7 @@ class IngestSettings(BaseModel):
 class IndexSettings(BaseModel):
     """How prefixes are remembered for each replica."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     speculative_ttl_seconds: float = Field(default=30, gt=0)
     """Seconds that a prefix just sent to a replica counts as held there while its answer is pending. It keeps a burst

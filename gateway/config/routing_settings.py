@@ -8,9 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class RelaySettings(BaseModel):
     """Time limits and health checks towards the replicas."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     connect_timeout_seconds: float = Field(default=5, gt=0)
     """Seconds to open a connection to a replica. Inside one data centre it takes milliseconds. Too small: a replica is
@@ -92,9 +90,7 @@ class RelaySettings(BaseModel):
 class QueueSettings(BaseModel):
     """When requests wait, how many and how long. There is a queue for every model."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     busy_seconds: float = Field(default=1.0, gt=0, le=600)
     """A replica with more seconds of work in front of a new request than this gets no more for now: the request waits
@@ -115,9 +111,7 @@ class QueueSettings(BaseModel):
 class PlacementSettings(BaseModel):
     """The policy, its weights, and the start values of what is learned from each replica's answers."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     policy: Literal["expected_ttft", "round_robin", "least_load", "session"] = "expected_ttft"
     """`expected_ttft`: least queueing plus computing, which is mostly the replica that holds the prefix. The others are

@@ -37,9 +37,7 @@ from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, i
 from gateway.config.warmup_settings import WarmSettings
 from gateway.core.canonical import RuleModes, read_modes
 
-_STRICT = ConfigDict(
-    frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-)
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 _BUILTIN_TOKENIZERS = ("demo",)
 
 

@@ -14,9 +14,7 @@ from gateway.config.yaml_tree import FILE_PREFIX
 class LogSettings(BaseModel):
     """What the gateway logs and how. Prompt text is never logged, at no level."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     format: Literal["auto", "json", "console"] = "auto"
     """`json`: one object a line, for log collectors. `console`: coloured text for people. `auto`: `console` on a
@@ -36,9 +34,7 @@ class AuditSettings(BaseModel):
     apart from the log; without any text of prompts, and without keys. Requests never wait for it: while it cannot be
     written (the disk is full), lines wait in memory, and those beyond 20,000 are counted in an `audit_gap` line."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     file: str | None = Field(default=None, min_length=1)
     """File that the lines are appended to, or `stdout`. Every gateway needs a file of its own. Its folder has to be
@@ -87,9 +83,7 @@ class TracingSettings(BaseModel):
     prompts, and without keys. Requests never wait for it: what cannot be sent is left out and counted. Needs the extra
     `tracing`."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     enabled: bool = False
     """Whether requests are traced. False: the client's `traceparent` and `tracestate` go to the engine as they came."""
@@ -159,9 +153,7 @@ def _header_value(name: str, value: Any) -> SecretStr:
 class ExplainSettings(BaseModel):
     """Why prompt tokens had to be computed again; computed by the explain worker, a process beside the gateway."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     enabled: bool = True
     """Whether requests are explained. False: no such process is started, the admin port's questions about reasons are

@@ -12,7 +12,8 @@ from ears import Ear
 from pydantic import SecretStr
 from redis_server import PATIENT, SECRET, RedisServer
 
-from gateway.cluster import PeerChannel, RedisContextStore
+from gateway.cluster.peer_channel import PeerChannel
+from gateway.cluster.redis_context import RedisContextStore
 
 
 class Clock:

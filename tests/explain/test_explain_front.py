@@ -218,7 +218,7 @@ async def test_signals_meant_for_the_gateway_do_not_end_it(tmp_path, number):
 
 def test_the_process_loads_only_what_it_needs():
     """What a gateway needs besides, a web framework or tokenizers, would take memory and a second to start."""
-    heavy = {"asyncio", "fastapi", "httpx", "prometheus_client", "pydantic", "transformers", "uvicorn", "zmq"}
+    heavy = {"asyncio", "httpx", "prometheus_client", "pydantic", "rich", "starlette", "transformers", "uvicorn", "zmq"}
     code = "import gateway.explain.worker.build, gateway.explain.worker.process, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "gateway.explain.worker.explain_worker" in loaded
