@@ -19,9 +19,13 @@ from gateway.admin.site import show_dashboard
 from gateway.core.api_keys import redacted, shown_path
 from gateway.core.errors import BadRequest, ClientGone, GatewayError, MethodNotAllowed, NotFound
 from gateway.core.http_methods import HttpRoutes, allowed_methods
-from gateway.core.ports import Auditor, ExplainDesk, FleetDesk, SpaceDesk, WarmDesk
+from gateway.core.ports import WarmDesk
 from gateway.core.ports.observers import AuditEvent
 from gateway.core.space import SpaceEnd
+from gateway.explain.worker.front import ExplainClient
+from gateway.fleet.drains import Drains
+from gateway.spaces import SpaceKeeper
+from gateway.telemetry import AuditLog
 
 MetricsPage = Callable[[str], tuple[bytes, str]]
 """From an ``accept`` header to the metrics page and its content type."""
@@ -53,13 +57,13 @@ class AdminState:
     config: Callable[[], Mapping[str, Any]]
     personal_data: Callable[[str], Sequence[Mapping[str, object]]]
     named_owners: Callable[[str], Sequence[str]]
-    desk: SpaceDesk
-    fleet: FleetDesk
+    desk: SpaceKeeper
+    fleet: Drains
     warm: WarmDesk
-    explain: ExplainDesk
+    explain: ExplainClient
     decoders: Decoders
     live: LiveFeed
-    audit: Auditor
+    audit: AuditLog
 
 
 def build_admin(state: AdminState, access: AdminAccess) -> HttpRoutes:

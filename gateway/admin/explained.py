@@ -17,9 +17,9 @@ from gateway.admin.guard import read_filters
 from gateway.core.api_keys import redacted
 from gateway.core.errors import GatewayError
 from gateway.core.http_methods import HttpRoutes
-from gateway.core.ports import ExplainDesk
 from gateway.core.prompt import TokenSource
 from gateway.explain.diff.difference_text import masked
+from gateway.explain.worker.front import ExplainClient
 
 Decode = Callable[[list[int]], str]
 """Decodes token ids to text."""
@@ -33,7 +33,7 @@ _REASONS = ("window", *_WHOSE, "reason", "by")
 _REQUESTS = (*_WHOSE, "reason", "session", "limit")
 
 
-def show_explained(app: HttpRoutes, desk: ExplainDesk, decoders: Decoders) -> None:
+def show_explained(app: HttpRoutes, desk: ExplainClient, decoders: Decoders) -> None:
     """Add the paths."""
 
     @app.get("/admin/api/summary")
@@ -60,7 +60,7 @@ def show_explained(app: HttpRoutes, desk: ExplainDesk, decoders: Decoders) -> No
 
 
 async def _tokens(
-    desk: ExplainDesk, decoders: Decoders, which: Mapping[str, str], found: Mapping[str, Any]
+    desk: ExplainClient, decoders: Decoders, which: Mapping[str, str], found: Mapping[str, Any]
 ) -> Mapping[str, object] | None:
     """The difference token by token; None if it is unknown."""
     decode = decoders(found["model"], found["space"]["tokenizer"])

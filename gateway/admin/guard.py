@@ -17,8 +17,8 @@ from gateway.admin.access import AdminAccess, Operator, TokenExpired, check_host
 from gateway.admin.site import POLICY, is_dashboard
 from gateway.core.api_keys import redacted, shown_path
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, Unauthorized
-from gateway.core.ports import Auditor
 from gateway.core.ports.observers import AuditEvent
+from gateway.telemetry import AuditLog
 
 _SHOWN_CHARS = 200
 
@@ -71,7 +71,7 @@ class Guard:
         audit: Records refused requests.
     """
 
-    def __init__(self, app: ASGIApp, access: AdminAccess, audit: Auditor) -> None:
+    def __init__(self, app: ASGIApp, access: AdminAccess, audit: AuditLog) -> None:
         self._app = app
         self._access = access
         self._audit = audit

@@ -22,7 +22,7 @@ from gateway.admin.access import AdminAccess, check_same_site
 from gateway.admin.guard import authorization_of, read_filters
 from gateway.core.errors import BadRequest, GatewayError, ShuttingDown, Unauthorized
 from gateway.core.http_methods import HttpRoutes
-from gateway.core.ports import ExplainDesk
+from gateway.explain.worker.front import ExplainClient
 
 Row = Mapping[str, Any]
 
@@ -107,7 +107,7 @@ class LiveFeed:
 
     def __init__(
         self,
-        desk: ExplainDesk,
+        desk: ExplainClient,
         replicas: Callable[[], Sequence[Row]],
         *,
         look_seconds: float = _LOOK_SECONDS,
@@ -237,7 +237,7 @@ class _NewRequests:
         listeners: The listeners with these filters.
     """
 
-    def __init__(self, desk: ExplainDesk, filters: Mapping[str, str]) -> None:
+    def __init__(self, desk: ExplainClient, filters: Mapping[str, str]) -> None:
         self.filters = filters
         self.listeners: set[Listener] = set()
         self._desk = desk
@@ -247,7 +247,7 @@ class _NewRequests:
         """Requests that are new since the last call, newest first; none in the first call.
 
         Raises:
-            GatewayError: As ``ExplainDesk.ask``.
+            GatewayError: As ``ExplainClient.ask``.
         """
         known = self._known
         for limit in _ASKED_ROWS:

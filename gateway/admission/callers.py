@@ -167,7 +167,7 @@ class Callers:
         self._open = is_open(tenants, admission)
 
     def identify(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float) -> Caller:
-        """See ``ports.Gate.identify``."""
+        """See ``Authenticator.identify``."""
         credentials = read_credentials(headers, self._tenant_header)
         if credentials.tenant is not None:
             if not self._proxies.include(peer):
@@ -190,7 +190,7 @@ class Callers:
         return caller
 
     def tenant(self, name: str) -> Tenant | None:
-        """See ``ports.Gate.tenant``."""
+        """See ``Authenticator.tenant``."""
         if self._open:
             return self._tenants.default_caller.tenant if name == DEFAULT_TENANT else None
         caller = self._tenants.named(name) if is_name(name) else None

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import structlog
 
+from gateway.admission import Authenticator
 from gateway.api.client_exchange import ClientSink, Receive, Scope, Send, declared_length, read_body
 from gateway.api.cors import Cors, is_preflight
 from gateway.api.error_responses import problem_body, problem_headers
@@ -17,9 +18,10 @@ from gateway.core.errors import ClientGone, GatewayError, UnsupportedMediaType
 from gateway.core.http_methods import HttpRoutes
 from gateway.core.ids import RequestId
 from gateway.core.json_portions import JsonLimits
-from gateway.core.ports import Gate, Grant, Observer, Sink, Trace, Tracer
+from gateway.core.ports import Grant, Observer, Sink, Trace
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.settlement import Refusal
+from gateway.telemetry import Tracing
 from gateway.turns import Turns
 
 _log = structlog.get_logger("gateway.api")
@@ -53,11 +55,11 @@ class PublicApp:
     def __init__(
         self,
         service: GenerationService,
-        gate: Gate,
+        gate: Authenticator,
         catalog: ServedCatalog,
         *,
         observers: Sequence[Observer],
-        tracer: Tracer | None,
+        tracer: Tracing | None,
         cors: Cors,
         max_body_bytes: int,
         max_sequences: int,

@@ -13,13 +13,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway import __version__
+from gateway.admission import Authenticator
 from gateway.api.error_responses import problem_response
 from gateway.api.parse import unknown_model
 from gateway.core.api_keys import looks_like_key, shown_path
 from gateway.core.errors import GatewayError, MethodNotAllowed, NoReplica, NotFound
 from gateway.core.http_methods import HttpRoutes, allowed_methods
 from gateway.core.ids import RequestId
-from gateway.core.ports import Gate, Observer
+from gateway.core.ports import Observer
 from gateway.core.request import Endpoint
 from gateway.core.settlement import OTHER_ENDPOINT, Refusal
 
@@ -52,7 +53,7 @@ class ServedCatalog:
     stopping: Callable[[], bool] = lambda: False
 
 
-def build_routes(catalog: ServedCatalog, gate: Gate, observers: Sequence[Observer]) -> HttpRoutes:
+def build_routes(catalog: ServedCatalog, gate: Authenticator, observers: Sequence[Observer]) -> HttpRoutes:
     """The application.
 
     Args:

@@ -13,7 +13,7 @@ Every line has ``time`` (UTC) and ``event``:
 * ``personal_data``: a new finding of personal data. ``tenant``, ``key_id``, ``request_id``, ``space``,
   ``kind``, ``path``, ``start``, ``length``, ``shared``.
 * ``audit_gap``: ``lines`` lines are missing here, the first of them from ``since``.
-* events recorded through ``Auditor``: ``by``, ``tenant``, and the event's details.
+* events of ``AuditLog.record``: ``by``, ``tenant``, and the event's details.
 
 It never contains prompt text or keys.
 
@@ -196,7 +196,7 @@ _FIRST_SERVER_ERROR = 500
 
 
 class AuditLog:
-    """An ``Auditor``, ``Observer``, ``SpaceObserver`` and ``PersonalDataObserver`` that writes lines.
+    """An ``Observer``, ``SpaceObserver`` and ``PersonalDataObserver`` that writes lines. Neither raises nor waits.
 
     Requests neither wait for the disk nor fail because of it: see ``AuditWriter``. Without a file nothing is written.
 
@@ -220,7 +220,7 @@ class AuditLog:
             await self._writer.stop()
 
     def record(self, event: AuditEvent) -> None:
-        """See ``Auditor``."""
+        """Write one event."""
         self._put(event.event, {**event.details, "by": event.by, "tenant": event.tenant})
 
     def on_settled(self, settlement: Settlement) -> None:

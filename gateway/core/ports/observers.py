@@ -100,14 +100,6 @@ class QueueObserver(Protocol):
         ...
 
 
-class Auditor(Protocol):
-    """Writes the audit log. Must not raise and must not wait."""
-
-    def record(self, event: AuditEvent) -> None:
-        """Write one event."""
-        ...
-
-
 class ExplainObserver(Protocol):
     """Gets the results of explanations. Must not raise and must not wait."""
 
