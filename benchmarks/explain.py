@@ -42,7 +42,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.isolation import free_port
 from benchmarks.overhead.bodies import WORDS
-from gateway.config.explain_settings import ExplainSettings
+from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.decision import Candidate, Decision, DecisionKind
 from gateway.core.explanation import ReplyChoice, RequestRecord, SpaceKey
 from gateway.core.ids import ReplicaId, Target

@@ -3,8 +3,6 @@
 import asyncio
 import time
 
-from fastapi import FastAPI
-
 from gateway.admin import AdminAccess, AdminState, LiveFeed, build_admin
 from gateway.admin.snapshots import Snapshots
 from gateway.admission import Authenticator
@@ -25,10 +23,11 @@ from gateway.component_options import (
     spaces_file,
 )
 from gateway.config.settings import Settings
-from gateway.core.audit_event import AuditEvent
+from gateway.core.http_methods import HttpRoutes
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.kv_events import Medium
 from gateway.core.ports import Observer
+from gateway.core.ports.observers import AuditEvent
 from gateway.core.worker_place import WorkerPlace
 from gateway.discovery import Discovery
 from gateway.fleet.drains import DrainOrder, Drains
@@ -260,7 +259,7 @@ class Gateway:
         )
         self._live = LiveFeed(self._explain, shown.replicas)
         self._admin_access = AdminAccess(*admin_tokens(settings))
-        self.admin: FastAPI = build_admin(
+        self.admin: HttpRoutes = build_admin(
             AdminState(
                 metrics=shown.metrics_page,
                 replicas=shown.replicas,

@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.config.logging_settings import AuditSettings
 from gateway.config.server_settings import AdminTokenSettings
 from gateway.config.settings import Settings
+from gateway.config.telemetry_settings import AuditSettings
 from gateway.core.canonical import RuleModes
 from gateway.core.ports import ExplainObserver
 from gateway.core.tenant import PersonalDataMode

@@ -32,10 +32,9 @@ from gateway.core.ports import (
     Trace,
 )
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
-from gateway.core.replica_state import ReplicaState
+from gateway.core.replica_state import Load, ReplicaState
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Settlement
-from gateway.core.target_load import Load
 from gateway.explain.client_family import client_family
 from gateway.explain.learn_rates import learn
 from gateway.explain.reconcile import confirmed_tokens, settlement

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import structlog
 
+from gateway.core.canonical import PersonalFinding
 from gateway.core.explanation import CacheEvent, CacheHistory
-from gateway.core.personal_findings import PersonalFinding
 from gateway.core.ports import Explains, Observer, PersonalDataObserver, SpaceObserver
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Refusal, Settlement

@@ -8,8 +8,8 @@ from typing import Any
 import structlog
 
 from gateway.canon.token_counts import TokenCounts
+from gateway.config.index_settings import EncodeSettings
 from gateway.config.settings import ModelSettings
-from gateway.config.tokenize_settings import EncodeSettings
 from gateway.context import ServedModel
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.ids import ModelId, TenantId

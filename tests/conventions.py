@@ -4,7 +4,7 @@
 
 Rejected are a class name that two modules of `gateway/` define, a file name that two folders of `gateway/` hold
 (`__init__.py` and `settings.py` excepted), and the words of `DISCOURAGED` in identifiers, docstrings, comments,
-messages and documentation. Prints one line for each, and exits with 1.
+messages, the dashboard's texts and documentation. Prints one line for each, and exits with 1.
 """
 
 import ast
@@ -25,6 +25,7 @@ DISCOURAGED = {
     "whoever": "the client that, the caller that",
     "whatever": "any",
     "just so": "as it is",
+    "mended": "fixed",
 }
 """Word or phrase, and what to write instead. See docs/glossary.md."""
 
@@ -32,6 +33,15 @@ WRITTEN = re.compile(r"""(?<![`"'])\b(""" + "|".join(DISCOURAGED) + r""")\b(?![`
 """Not in quotes: values of the API, such as the field `told`."""
 NOT_OURS = ("gateway/canon/lexicon/", "gateway/admin/dashboard/vendor/", "gateway/demo/applications.py")
 """Word lists and texts of prompts, and other projects' files."""
+TEXTS = (
+    "docs/*.md",
+    "README.md",
+    "CONTRIBUTING.md",
+    "config/*.yaml",
+    "gateway/admin/dashboard/*.js",
+    "gateway/admin/dashboard/*.css",
+    "gateway/admin/dashboard/*.html",
+)
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -79,7 +89,7 @@ def main() -> int:
     found = [
         *duplicate_classes(modules),
         *duplicate_files(modules),
-        *discouraged_words([*modules, *tracked("docs/*.md", "README.md", "CONTRIBUTING.md", "config/*.yaml")]),
+        *discouraged_words([*modules, *tracked(*TEXTS)]),
     ]
     print(*found, sep="\n")
     return 1 if found else 0

@@ -1,7 +1,7 @@
 """Replicas for tests that look at a fleet from outside: no sockets, and time is a number."""
 
 from gateway.core.ids import ModelId, ReplicaId
-from gateway.core.target_load import Rates
+from gateway.core.replica_state import Rates
 from gateway.fleet.breaker import BreakerLimits
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import InflightRequest, Replica

@@ -13,8 +13,8 @@ import redis
 from external import program
 from pydantic import SecretStr
 
+from gateway.cluster.redis_context import name_of
 from gateway.cluster.seal import Seal
-from gateway.cluster.writes import name_of
 
 _START_SECONDS = 90
 

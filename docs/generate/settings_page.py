@@ -3,9 +3,13 @@
 ``python -m docs.generate.settings_page [FILE]``, run in the repository's root.
 """
 
+import ast
+import inspect
 import sys
+import textwrap
 import types
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -66,19 +70,27 @@ def page() -> str:
 
 
 def _section(section: type[BaseModel], path: str) -> Iterator[str]:
+    texts = _field_texts(section)
     for name, field in section.model_fields.items():
         key = f"{path}{name}"
         inner = _section_class(field.annotation)
         if inner is None:
-            yield from (f"### `{key}`", "", f"{_kind(field)}. {_default(section, name, field)}", "", _text(field), "")
+            yield from (
+                f"### `{key}`",
+                "",
+                f"{_kind(field)}. {_default(section, name, field)}",
+                "",
+                texts.get(name, ""),
+                "",
+            )
             continue
         listed = get_origin(field.annotation) is tuple
         yield from (f"{'###' if path else '##'} `{key}`", "")
         if _is_optional(field.annotation):
-            yield from ("mapping or null. Default: `null`.", "", _text(field), "", _text_of(inner), "")
+            yield from ("mapping or null. Default: `null`.", "", texts.get(name, ""), "", _text_of(inner), "")
         elif listed:
             kind = "list. Required." if field.is_required() else "list. Default: empty."
-            yield from (kind, "", _text(field), "", _text_of(inner), "")
+            yield from (kind, "", texts.get(name, ""), "", _text_of(inner), "")
         else:
             yield from (_text_of(inner), "")
         yield from _section(inner, f"{key}[]." if listed else f"{key}.")
@@ -152,8 +164,16 @@ def _default(section: type[BaseModel], name: str, field: FieldInfo) -> str:
     return f"Default: `{shown}`."
 
 
-def _text(field: FieldInfo) -> str:
-    return field.description or ""
+def _field_texts(section: type[BaseModel]) -> dict[str, str]:
+    """The docstrings below the fields. The settings classes do not read them: it would take a tenth of the start."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+    assert isinstance(definition, ast.ClassDef)
+    texts = {}
+    for statement, behind in pairwise(definition.body):
+        match statement, behind:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                texts[name] = inspect.cleandoc(text)
+    return texts
 
 
 def _text_of(section: type[BaseModel]) -> str:

@@ -6,25 +6,26 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import structlog
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from gateway.admin.access import AdminAccess
-from gateway.admin.admin_errors import problem_response
 from gateway.admin.explained import Decoders, show_explained
-from gateway.admin.guard import BROWSER_HEADERS, Guard, operator_of
-from gateway.admin.live_feed import LiveFeed
-from gateway.admin.live_stream import show_live
+from gateway.admin.guard import BROWSER_HEADERS, Guard, operator_of, problem_response, read_filters
+from gateway.admin.live_stream import LiveFeed, show_live
 from gateway.admin.orders import DRAIN_BYTES, RESET_BYTES, WARM_BYTES, parse_drain, parse_selection, read_order
-from gateway.admin.query import read_filters
 from gateway.admin.site import show_dashboard
 from gateway.core.api_keys import redacted, shown_path
-from gateway.core.audit_event import AuditEvent
 from gateway.core.errors import BadRequest, ClientGone, GatewayError, MethodNotAllowed, NotFound
-from gateway.core.http_methods import allowed_methods, serve_head
-from gateway.core.ports import Auditor, ExplainDesk, FleetDesk, SpaceDesk, WarmDesk
+from gateway.core.http_methods import HttpRoutes, allowed_methods
+from gateway.core.ports import WarmDesk
+from gateway.core.ports.observers import AuditEvent
 from gateway.core.space import SpaceEnd
+from gateway.explain.worker.front import ExplainClient
+from gateway.fleet.drains import Drains
+from gateway.spaces import SpaceKeeper
+from gateway.telemetry import AuditLog
 
 MetricsPage = Callable[[str], tuple[bytes, str]]
 """From an ``accept`` header to the metrics page and its content type."""
@@ -56,23 +57,23 @@ class AdminState:
     config: Callable[[], Mapping[str, Any]]
     personal_data: Callable[[str], Sequence[Mapping[str, object]]]
     named_owners: Callable[[str], Sequence[str]]
-    desk: SpaceDesk
-    fleet: FleetDesk
+    desk: SpaceKeeper
+    fleet: Drains
     warm: WarmDesk
-    explain: ExplainDesk
+    explain: ExplainClient
     decoders: Decoders
     live: LiveFeed
-    audit: Auditor
+    audit: AuditLog
 
 
-def build_admin(state: AdminState, access: AdminAccess) -> FastAPI:
-    """The FastAPI application.
+def build_admin(state: AdminState, access: AdminAccess) -> HttpRoutes:
+    """The application.
 
     Args:
         state: The components.
         access: Authenticates operators.
     """
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = HttpRoutes()
     app.add_middleware(Guard, access=access, audit=state.audit)
     _show(app, state, access)
     show_explained(app, state.explain, state.decoders)
@@ -80,12 +81,11 @@ def build_admin(state: AdminState, access: AdminAccess) -> FastAPI:
     show_live(app, state.live, access)
     show_dashboard(app)
     _operate(app, state)
-    serve_head(app)
     _explain(app)
     return app
 
 
-def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
+def _show(app: HttpRoutes, state: AdminState, access: AdminAccess) -> None:
     @app.get("/admin/api/me")
     async def me(request: Request) -> Response:
         operator = operator_of(request)
@@ -97,7 +97,7 @@ def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
         return Response(page, headers={"content-type": content_type})
 
     @app.get("/admin/api/config")
-    async def config() -> Response:
+    async def config(_request: Request) -> Response:
         return JSONResponse(dict(state.config()))
 
     @app.get("/admin/api/spaces")
@@ -117,11 +117,12 @@ def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
         return JSONResponse({"spaces": found, "more": more})
 
     @app.get("/admin/api/warm")
-    async def warm_desk() -> Response:
+    async def warm_desk(_request: Request) -> Response:
         return JSONResponse(dict(await state.warm.overview()))
 
     @app.get("/admin/api/warm/{job}")
-    async def warm_job(job: str) -> Response:
+    async def warm_job(request: Request) -> Response:
+        job = request.path_params["job"]
         found = state.warm.job(job)
         if found is None:
             raise NotFound(
@@ -131,11 +132,11 @@ def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
         return JSONResponse(dict(found))
 
     @app.get("/healthz")
-    async def process_lives() -> Response:
+    async def process_lives(_request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
     @app.get("/")
-    async def front() -> Response:
+    async def front(_request: Request) -> Response:
         return JSONResponse(
             {
                 "see": [
@@ -163,7 +164,7 @@ def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
         )
 
 
-def _operate(app: FastAPI, state: AdminState) -> None:
+def _operate(app: HttpRoutes, state: AdminState) -> None:
     @app.post("/admin/api/spaces/reset")
     async def reset(request: Request) -> Response:
         selection = parse_selection(await read_order(request, RESET_BYTES))
@@ -194,16 +195,16 @@ def _operate(app: FastAPI, state: AdminState) -> None:
         return JSONResponse(dict(job), 202)
 
 
-def _explain(app: FastAPI) -> None:
-    @app.exception_handler(GatewayError)
+def _explain(app: HttpRoutes) -> None:
+    @app.on_error(GatewayError)
     async def refused(_request: Request, error: GatewayError) -> Response:
         return problem_response(error)
 
-    @app.exception_handler(ClientGone)
+    @app.on_error(ClientGone)
     async def gone(_request: Request, _error: ClientGone) -> Response:
         return Response(status_code=499)
 
-    @app.exception_handler(HTTPException)
+    @app.on_error(HTTPException)
     async def not_routed(request: Request, error: HTTPException) -> Response:
         path = shown_path(request.scope["path"])
         _log.info("admin_path_refused", method=request.method, path=path, status=error.status_code)
@@ -214,7 +215,7 @@ def _explain(app: FastAPI) -> None:
         message = f"{request.method} is not possible here; use {allowed}."
         return problem_response(MethodNotAllowed(message, code="method_not_allowed", headers=(("allow", allowed),)))
 
-    @app.exception_handler(Exception)
+    @app.on_error(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         _log.error("admin_request_failed", path=shown_path(request.scope["path"]), exc_info=error)
         response = problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
@@ -254,7 +255,7 @@ _MAX_PREFIXES = 100
 
 
 def show_fleet(
-    app: FastAPI,
+    app: HttpRoutes,
     replicas: Callable[[], Sequence[Mapping[str, Any]]],
     prefixes: Callable[[str, int], Mapping[str, Any]],
 ) -> None:
@@ -267,7 +268,7 @@ def show_fleet(
     """
 
     @app.get("/admin/api/replicas")
-    async def shown_replicas() -> Response:
+    async def shown_replicas(_request: Request) -> Response:
         return JSONResponse({"replicas": list(replicas())})
 
     @app.get("/admin/api/prefixes")

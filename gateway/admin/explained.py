@@ -10,15 +10,16 @@ from difflib import SequenceMatcher
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
-from gateway.admin.query import read_filters
+from gateway.admin.guard import read_filters
 from gateway.core.api_keys import redacted
 from gateway.core.errors import GatewayError
-from gateway.core.ports import ExplainDesk
+from gateway.core.http_methods import HttpRoutes
 from gateway.core.prompt import TokenSource
 from gateway.explain.diff.difference_text import masked
+from gateway.explain.worker.front import ExplainClient
 
 Decode = Callable[[list[int]], str]
 """Decodes token ids to text."""
@@ -32,7 +33,7 @@ _REASONS = ("window", *_WHOSE, "reason", "by")
 _REQUESTS = (*_WHOSE, "reason", "session", "limit")
 
 
-def show_explained(app: FastAPI, desk: ExplainDesk, decoders: Decoders) -> None:
+def show_explained(app: HttpRoutes, desk: ExplainClient, decoders: Decoders) -> None:
     """Add the paths."""
 
     @app.get("/admin/api/summary")
@@ -59,7 +60,7 @@ def show_explained(app: FastAPI, desk: ExplainDesk, decoders: Decoders) -> None:
 
 
 async def _tokens(
-    desk: ExplainDesk, decoders: Decoders, which: Mapping[str, str], found: Mapping[str, Any]
+    desk: ExplainClient, decoders: Decoders, which: Mapping[str, str], found: Mapping[str, Any]
 ) -> Mapping[str, object] | None:
     """The difference token by token; None if it is unknown."""
     decode = decoders(found["model"], found["space"]["tokenizer"])

@@ -1,21 +1,52 @@
-"""ASGI middleware of the admin port: authenticates requests, and adds security headers to answers.
+"""What every request to the admin port passes: authentication, security headers, query parameters, error bodies.
 
-Plain ASGI, because answers may be streams: other middleware would delay pieces or hide a disconnect of the client.
+The middleware is plain ASGI, because answers may be streams: other middleware would delay pieces or hide a
+disconnect.
 """
 
 import time
+from collections.abc import Collection
 
-from fastapi import Request
+import orjson
 from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.admin.access import AdminAccess, Operator, TokenExpired, check_host, check_role, check_same_site
-from gateway.admin.admin_errors import problem_response
 from gateway.admin.site import POLICY, is_dashboard
-from gateway.core.api_keys import shown_path
-from gateway.core.audit_event import AuditEvent
-from gateway.core.errors import Forbidden, GatewayError, Unauthorized
-from gateway.core.ports import Auditor
+from gateway.core.api_keys import redacted, shown_path
+from gateway.core.errors import BadRequest, Forbidden, GatewayError, Unauthorized
+from gateway.core.ports.observers import AuditEvent
+from gateway.telemetry import AuditLog
+
+_SHOWN_CHARS = 200
+
+
+def read_filters(request: Request, known: Collection[str]) -> dict[str, str]:
+    """The parameters that are given and not empty; API keys in values are masked.
+
+    Raises:
+        BadRequest: A parameter is unknown.
+    """
+    for given in request.query_params:
+        if given not in known:
+            name = redacted(given)[:_SHOWN_CHARS]
+            raise BadRequest(
+                f"There is no filter {name!r}; there is {', '.join(known) or 'none here'}.",
+                param=name,
+                code="unknown_parameter",
+            )
+    return {name: redacted(value) for name, value in request.query_params.items() if value}
+
+
+def problem_response(error: GatewayError) -> Response:
+    """The whole response."""
+    body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    return Response(
+        orjson.dumps({"error": body}), error.status, {"content-type": "application/json", **dict(error.headers)}
+    )
+
 
 BROWSER_HEADERS = {
     "cache-control": "no-store",
@@ -40,7 +71,7 @@ class Guard:
         audit: Records refused requests.
     """
 
-    def __init__(self, app: ASGIApp, access: AdminAccess, audit: Auditor) -> None:
+    def __init__(self, app: ASGIApp, access: AdminAccess, audit: AuditLog) -> None:
         self._app = app
         self._access = access
         self._audit = audit

@@ -6,10 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gateway.core.errors import NotFound
+from gateway.core.http_methods import HttpRoutes
 
 ROOT = "/dashboard"
 POLICY = "; ".join(
@@ -97,13 +98,13 @@ class Site:
         return _sent(found, accept_encoding, "public, max-age=31536000, immutable")
 
 
-def show_dashboard(app: FastAPI) -> None:
+def show_dashboard(app: HttpRoutes) -> None:
     """Add the pages and their files."""
     site = _site()
 
     @app.get(ROOT + "/assets/{address:path}")
-    async def asset(request: Request, address: str) -> Response:
-        version, _, name = address.partition("/")
+    async def asset(request: Request) -> Response:
+        version, _, name = request.path_params["address"].partition("/")
         return site.asset(version, name, request.headers.get("accept-encoding", ""))
 
     @app.get(ROOT)

@@ -6,10 +6,9 @@ from gateway.admission.all_limits import AllLimits
 from gateway.admission.callers import Callers
 from gateway.admission.replicated_limits import ReplicatedLimits
 from gateway.admission.tenant_limits import Limits, TenantLimits, TokenShare
-from gateway.config.names import ANYBODY, DEFAULT_TENANT
 from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, is_open
 from gateway.core.errors import RateLimited
-from gateway.core.tenant import Caller, PersonalDataMode, Tenant
+from gateway.core.tenant import ANYBODY, DEFAULT_TENANT, Caller, PersonalDataMode, Tenant
 
 
 class Admission:
@@ -53,7 +52,7 @@ class Admission:
 
 
 class Authenticator:
-    """Implements ``ports.Gate``.
+    """Authenticates clients and enforces their limits. Synchronous, without I/O.
 
     Args:
         tenants: Settings of the tenants.
@@ -88,11 +87,25 @@ class Authenticator:
         self._limits.replace(*_limits(tenants, admission))
 
     def identify(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float) -> Caller:
-        """See ``ports.Gate.identify``."""
+        """Authenticate a request without counting it against a limit.
+
+        Args:
+            headers: The request's, names in lower case.
+            peer: Address that the connection comes from; empty if unknown.
+            wall: Unix seconds.
+
+        Raises:
+            Unauthorized, Forbidden, BadRequest: the error to send to the client.
+        """
         return self._callers.identify(headers, peer, wall)
 
     def admit(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float, now: float) -> Admission:
-        """See ``ports.Gate.admit``."""
+        """As ``identify``, and count the request against the tenant's limits; ``now`` is monotonic seconds.
+
+        Raises:
+            Unauthorized, Forbidden, BadRequest: the error to send to the client.
+            RateLimited: the tenant has no request left.
+        """
         caller = self._callers.identify(headers, peer, wall)
         try:
             state = self._limits.admit(caller.tenant.id, now)
@@ -102,7 +115,7 @@ class Authenticator:
         return Admission(caller, self._limits, state, now)
 
     def tenant(self, tenant: str) -> Tenant | None:
-        """See ``ports.Gate.tenant``."""
+        """The tenant with this id; None if there is none."""
         return self._callers.tenant(tenant)
 
 

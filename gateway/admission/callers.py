@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from gateway.config.names import ANYBODY, DEFAULT_TENANT, is_name, shown
 from gateway.config.tenants_settings import AdmissionSettings, KeySettings, TenantSettings, is_open
 from gateway.config.trusted_proxies import TrustedProxies
 from gateway.core.api_keys import KeyRing, bearer
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, Unauthorized
 from gateway.core.ids import TenantId
-from gateway.core.tenant import Caller, PersonalDataMode, Tenant
+from gateway.core.tenant import ANYBODY, DEFAULT_TENANT, Caller, PersonalDataMode, Tenant, is_name, shown
 
 OTHER = "other"
 """Metrics label of all tenants without an entry of their own."""
@@ -168,7 +167,7 @@ class Callers:
         self._open = is_open(tenants, admission)
 
     def identify(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float) -> Caller:
-        """See ``ports.Gate.identify``."""
+        """See ``Authenticator.identify``."""
         credentials = read_credentials(headers, self._tenant_header)
         if credentials.tenant is not None:
             if not self._proxies.include(peer):
@@ -191,7 +190,7 @@ class Callers:
         return caller
 
     def tenant(self, name: str) -> Tenant | None:
-        """See ``ports.Gate.tenant``."""
+        """See ``Authenticator.tenant``."""
         if self._open:
             return self._tenants.default_caller.tenant if name == DEFAULT_TENANT else None
         caller = self._tenants.named(name) if is_name(name) else None

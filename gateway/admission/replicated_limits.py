@@ -10,7 +10,7 @@ from gateway.admission.all_limits import AllLimits
 from gateway.admission.tenant_limits import LimitUsage
 
 
-class _LimitsMessage(msgspec.Struct, array_like=True):
+class LimitsMessage(msgspec.Struct, array_like=True):
     """Usage of tenants at the sending gateway.
 
     Attributes:
@@ -22,11 +22,8 @@ class _LimitsMessage(msgspec.Struct, array_like=True):
     tenants: list[tuple[str, int, int, int]]
 
 
-_decoder = msgspec.msgpack.Decoder(_LimitsMessage)
-
-
 class ReplicatedLimits:
-    """Implements ``ports.Shared``.
+    """Implements ``Replicated``.
 
     Args:
         limits: Usage of the tenants.
@@ -37,7 +34,7 @@ class ReplicatedLimits:
         self._sent: dict[str, LimitUsage] = {}
         self._complete: set[str] = set()
 
-    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - the message has no deadline
+    def changes(self, now: float, *, everything: bool) -> LimitsMessage | None:  # noqa: ARG002 - no deadline
         """See ``Replicated``."""
         touched = self._limits.touched or {}
         states = self._limits.known() if everything else iter(touched.items())
@@ -50,11 +47,10 @@ class ReplicatedLimits:
         self._sent = {name: taken for name, taken in (self._sent | changed).items() if name in self._limits.touched}
         if not changed and not everything:
             return None
-        return msgspec.msgpack.encode(_LimitsMessage(everything, [(name, *taken) for name, taken in changed.items()]))
+        return LimitsMessage(everything, [(name, *taken) for name, taken in changed.items()])
 
-    def receive(self, peer: str, payload: bytes, now: float) -> None:
+    def receive(self, peer: str, message: LimitsMessage, now: float) -> None:
         """See ``Replicated``."""
-        message = _decoder.decode(payload)
         for name, *numbers in message.tenants:
             state = self._limits.find(name)
             if state is not None and state.limited:

@@ -1,6 +1,6 @@
 """One HTTP exchange on plain ASGI: reading the body, noticing a disconnect, sending the answer.
 
-FastAPI's routing and parameter machinery costs more than everything the gateway does to a request, so the generation
+Routing and request objects of a framework cost more than everything the gateway does to a request, so the generation
 endpoints speak ASGI themselves. Protocol: https://asgi.readthedocs.io/en/latest/specs/www.html
 """
 

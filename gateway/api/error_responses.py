@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import orjson
-from fastapi.responses import Response
+from starlette.responses import Response
 
 from gateway.core.errors import GatewayError
 
@@ -63,6 +63,6 @@ def problem_headers(error: GatewayError, request_id: str | None) -> dict[str, st
 def problem_response(
     error: GatewayError, request_id: str | None = None, extra: Mapping[str, str] | None = None
 ) -> Response:
-    """The whole response, for the routes that FastAPI serves."""
+    """The whole response, for the routes that Starlette serves."""
     headers = problem_headers(error, request_id) | dict(extra or {})
     return Response(problem_body(error), error.status, headers)

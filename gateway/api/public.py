@@ -1,4 +1,4 @@
-"""The public port: the generation endpoints on plain ASGI, everything else on FastAPI."""
+"""The public port: the generation endpoints on plain ASGI, everything else on Starlette."""
 
 import asyncio
 import time
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import structlog
-from fastapi import FastAPI
 
+from gateway.admission import Authenticator
 from gateway.api.client_exchange import ClientSink, Receive, Scope, Send, declared_length, read_body
 from gateway.api.cors import Cors, is_preflight
 from gateway.api.error_responses import problem_body, problem_headers
@@ -15,11 +15,13 @@ from gateway.api.held_bytes import HeldBytes, Share
 from gateway.api.parse import parse_request
 from gateway.api.routes import ServedCatalog, build_routes, peer_of, refused_path, request_id_of
 from gateway.core.errors import ClientGone, GatewayError, UnsupportedMediaType
+from gateway.core.http_methods import HttpRoutes
 from gateway.core.ids import RequestId
 from gateway.core.json_portions import JsonLimits
-from gateway.core.ports import Gate, Grant, Observer, Sink, Trace, Tracer
+from gateway.core.ports import Grant, Observer, Sink, Trace
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.settlement import Refusal
+from gateway.telemetry import Tracing
 from gateway.turns import Turns
 
 _log = structlog.get_logger("gateway.api")
@@ -53,11 +55,11 @@ class PublicApp:
     def __init__(
         self,
         service: GenerationService,
-        gate: Gate,
+        gate: Authenticator,
         catalog: ServedCatalog,
         *,
         observers: Sequence[Observer],
-        tracer: Tracer | None,
+        tracer: Tracing | None,
         cors: Cors,
         max_body_bytes: int,
         max_sequences: int,
@@ -78,7 +80,7 @@ class PublicApp:
         self._held = held
         self._turns = turns
         self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
-        self.routes: FastAPI = build_routes(catalog, gate, observers)
+        self.routes: HttpRoutes = build_routes(catalog, gate, observers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""

@@ -1,4 +1,4 @@
-"""The public port's other routes, on FastAPI: models, health, version, and the errors of paths that are not served."""
+"""The public port's other routes, on Starlette: models, health, version, and errors of paths that are not served."""
 
 import re
 import secrets
@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from gateway import __version__
+from gateway.admission import Authenticator
 from gateway.api.error_responses import problem_response
 from gateway.api.parse import unknown_model
 from gateway.core.api_keys import looks_like_key, shown_path
 from gateway.core.errors import GatewayError, MethodNotAllowed, NoReplica, NotFound
-from gateway.core.http_methods import allowed_methods, serve_head
+from gateway.core.http_methods import HttpRoutes, allowed_methods
 from gateway.core.ids import RequestId
-from gateway.core.ports import Gate, Observer
+from gateway.core.ports import Observer
 from gateway.core.request import Endpoint
 from gateway.core.settlement import OTHER_ENDPOINT, Refusal
 
@@ -52,15 +53,15 @@ class ServedCatalog:
     stopping: Callable[[], bool] = lambda: False
 
 
-def build_routes(catalog: ServedCatalog, gate: Gate, observers: Sequence[Observer]) -> FastAPI:
-    """The FastAPI application.
+def build_routes(catalog: ServedCatalog, gate: Authenticator, observers: Sequence[Observer]) -> HttpRoutes:
+    """The application.
 
     Args:
         catalog: The served models.
         gate: Authenticates clients.
         observers: Get refused requests.
     """
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = HttpRoutes()
 
     def _allowed(request: Request) -> list[str]:
         peer = peer_of(request.scope)
@@ -80,31 +81,32 @@ def build_routes(catalog: ServedCatalog, gate: Gate, observers: Sequence[Observe
         return JSONResponse({"object": "list", "data": [_card(catalog, model) for model in allowed]})
 
     @app.get("/v1/models/{model:path}")
-    async def show_model(request: Request, model: str) -> Response:
+    async def show_model(request: Request) -> Response:
+        model = request.path_params["model"]
         allowed = _allowed(request)
         if model not in allowed:
             raise unknown_model(model, allowed)
         return JSONResponse(_card(catalog, model))
 
     @app.get("/healthz")
-    async def process_lives() -> Response:
+    async def process_lives(_request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
-    async def some_model_is_served() -> Response:
+    async def some_model_is_served(_request: Request) -> Response:
         if catalog.stopping() or not any(catalog.ready(model) for model in catalog.models):
             raise NoReplica("No replica of any model can take a request now.", code="no_replica")
         return Response()
 
     # The engines' own paths: benchmark tools and managed platforms ask there before their first request.
-    app.add_api_route("/health", some_model_is_served, methods=["GET"])
-    app.add_api_route("/ping", some_model_is_served, methods=["GET", "POST"])
+    app.add_route("/health", some_model_is_served, methods=["GET"])
+    app.add_route("/ping", some_model_is_served, methods=["GET", "POST"])
 
     @app.get("/version")
-    async def version() -> Response:
+    async def version(_request: Request) -> Response:
         return JSONResponse({"version": __version__})
 
     @app.get("/readyz")
-    async def can_serve() -> Response:
+    async def can_serve(_request: Request) -> Response:
         models = {model: catalog.ready(model) for model in catalog.models}
         stopping = catalog.stopping()
         ready = all(models.values()) and not stopping
@@ -117,18 +119,17 @@ def build_routes(catalog: ServedCatalog, gate: Gate, observers: Sequence[Observe
 
     for endpoint in Endpoint:
         # POST is handled before. The route answers every other method with a 405 that names POST.
-        app.add_api_route(str(endpoint), _answered_elsewhere, methods=["POST"])
+        app.add_route(str(endpoint), _answered_elsewhere, methods=["POST"])
 
-    serve_head(app)
     _add_problem_handlers(app, observers)
     return app
 
 
-async def _answered_elsewhere() -> Response:
+async def _answered_elsewhere(_request: Request) -> Response:
     raise AssertionError("generation requests do not get to these routes")
 
 
-def _add_problem_handlers(app: FastAPI, observers: Sequence[Observer]) -> None:
+def _add_problem_handlers(app: HttpRoutes, observers: Sequence[Observer]) -> None:
     """Answer every failure in the OpenAI error format; count and log paths and methods that are not served."""
 
     def _refuse(request: Request, error: GatewayError, extra: Mapping[str, str] | None = None) -> Response:
@@ -137,11 +138,11 @@ def _add_problem_handlers(app: FastAPI, observers: Sequence[Observer]) -> None:
             observer.on_refused(refusal)
         return problem_response(error, _request_id(request), extra)
 
-    @app.exception_handler(GatewayError)
+    @app.on_error(GatewayError)
     async def own(request: Request, error: GatewayError) -> Response:
         return problem_response(error, _request_id(request))
 
-    @app.exception_handler(HTTPException)
+    @app.on_error(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         # The header lists the methods; without it the path is not served.
         if error.status_code == 405:
@@ -153,7 +154,7 @@ def _add_problem_handlers(app: FastAPI, observers: Sequence[Observer]) -> None:
             return _refuse(request, NotFound(message, code="unknown_path"))
         raise error
 
-    @app.exception_handler(Exception)
+    @app.on_error(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         _log.error("request_failed", path=shown_path(request.scope["path"]), exc_info=error)
         return problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))

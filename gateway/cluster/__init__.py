@@ -1,16 +1,6 @@
 """State shared by several gateways through Redis, where one is configured.
 
-In and out: encrypted messages between gateways (``peer_channel``), records that outlive them (``records``), and context
-blocks of conversations (``redis_context``, ``writes``). Without Redis every gateway works alone. Start with ``wiring``;
-``connect`` opens connections, ``redis_health`` pauses after failures, ``seal`` encrypts, ``replicated_*`` are messages.
+In and out: encrypted messages between gateways (``messages``, ``peer_channel``), records that outlive them
+(``records``), and context blocks of conversations (``redis_context``). Without Redis every gateway works alone. Start
+with ``wiring``; ``connect`` opens connections and pauses after failures, ``seal`` encrypts.
 """
-
-from gateway.cluster.peer_channel import PeerChannel
-from gateway.cluster.records import RedisRecords
-from gateway.cluster.redis_context import RedisContextStore
-
-__all__ = [
-    "PeerChannel",
-    "RedisContextStore",
-    "RedisRecords",
-]

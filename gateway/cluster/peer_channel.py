@@ -10,14 +10,14 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-import msgspec
 import structlog
 from pydantic import SecretStr
 from redis.asyncio.client import PubSub
 
-from gateway.cluster.connect import RedisConnections
-from gateway.cluster.redis_health import BACKEND, PAUSE_SECONDS, RedisHealth, is_ending
+from gateway.cluster.connect import BACKEND, PAUSE_SECONDS, RedisConnections, RedisHealth, is_ending
+from gateway.cluster.messages import PARTS, VERSION, MessageRefused, PeerMessage, decode_part, encode_part
 from gateway.cluster.seal import Seal
 from gateway.config.state_settings import read_address
 from gateway.core.ports import Replicated
@@ -49,29 +49,10 @@ _NAME_BYTES = 8
 _log = structlog.get_logger("gateway.cluster")
 
 
-class _PeerMessage(msgspec.Struct, array_like=True):
-    """A message.
-
-    Attributes:
-        sender: Random id of the gateway process.
-        number: Sequence number, to detect lost messages.
-        parts: Payload of each part by its name; unknown parts are ignored.
-        last: Whether the gateway shuts down.
-    """
-
-    sender: bytes
-    number: int
-    parts: dict[str, bytes]
-    last: bool = False
-
-
 @dataclass(slots=True)
 class _KnownPeer:
     received_at: float
     number: int
-
-
-_decoder = msgspec.msgpack.Decoder(_PeerMessage)
 
 
 class PeerChannel:
@@ -81,6 +62,7 @@ class PeerChannel:
         url: Address of Redis, validated by the settings.
         secret: Shared secret of all gateways; messages are encrypted and authenticated with it.
         parts: The replicated parts by their names in messages.
+        types: Type of each part.
         on_error: Called with the backend's name on every failure.
         on_peers: Called with the number of peers whenever it changes.
         clock: Monotonic seconds.
@@ -90,8 +72,9 @@ class PeerChannel:
         self,
         url: SecretStr,
         secret: SecretStr,
-        parts: Mapping[str, Replicated],
+        parts: Mapping[str, Replicated[Any]],
         *,
+        types: Mapping[str, type[Any]] = PARTS,
         on_error: Callable[[str], None],
         on_peers: Callable[[int], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
@@ -101,6 +84,7 @@ class PeerChannel:
         self._seal = Seal(secret, "exchange")
         self._channel = f"pgw:peers:{self._seal.name(b'channel').hex()}"
         self._parts = dict(parts)
+        self._types = types
         self._on_error = on_error
         self._on_peers = on_peers
         self._clock = clock
@@ -168,10 +152,11 @@ class PeerChannel:
         self._sent_at = now
         await self._publish(parts)
 
-    def _encode_part(self, name: str, part: Replicated, now: float, *, everything: bool) -> bytes | None:
+    def _encode_part(self, name: str, part: Replicated[Any], now: float, *, everything: bool) -> bytes | None:
         """The payload of a part; None if it fails, so that the other parts and the heartbeat are still sent."""
         try:
-            return part.encode_changes(now, everything=everything)
+            message = part.changes(now, everything=everything)
+            return None if message is None else encode_part(message)
         except Exception:  # noqa: BLE001 - the part sends its full state again in a second
             self._on_error(BACKEND)
             if name not in self._logged_encode:
@@ -181,8 +166,8 @@ class PeerChannel:
 
     async def _publish(self, parts: dict[str, bytes], *, last: bool = False) -> None:
         self._number += 1  # counted also if publishing fails, as a lost message
-        message = msgspec.msgpack.encode(_PeerMessage(self._name, self._number, parts, last))
-        await self._connections.client.publish(self._channel, self._sealed(message))
+        message = PeerMessage(VERSION, self._name, self._number, parts, last)
+        await self._connections.client.publish(self._channel, self._sealed(message.encode()))
 
     def _sealed(self, message: bytes) -> bytes:
         return self._seal.closed_bytes(self._channel.encode(), message)
@@ -224,12 +209,13 @@ class PeerChannel:
         """Process one message; returns whether it is valid."""
         is_too_large = len(data) > _MAX_MESSAGE_BYTES
         opened = None if is_too_large else self._seal.opened_bytes(self._channel.encode(), data)
-        try:
-            message = None if opened is None else _decoder.decode(opened)
-        except msgspec.MsgspecError:
-            message = None
-        if message is None:
+        if opened is None:
             self._on_error(BACKEND)
+            return False
+        try:
+            message = PeerMessage.decode(opened)
+        except MessageRefused as refused:
+            self._refused("message", str(refused))
             return False
         if message.sender == self._name:
             return True
@@ -255,12 +241,18 @@ class PeerChannel:
         if part is None:
             return
         try:
-            part.receive(peer, payload, now)
+            part.receive(peer, decode_part(self._types[part_name], payload), now)
+        except MessageRefused as refused:
+            self._refused(part_name, str(refused))
         except Exception as error:  # noqa: BLE001 - perhaps of another version; other parts may still work
-            self._on_error(BACKEND)
-            if part_name not in self._logged_decode:
-                self._logged_decode.add(part_name)
-                _log.warning("peer_not_understood", part=part_name, error=type(error).__name__)
+            self._refused(part_name, type(error).__name__)
+
+    def _refused(self, part_name: str, reason: str) -> None:
+        """Count a message or a part that cannot be used; the first of each part is logged."""
+        self._on_error(BACKEND)
+        if part_name not in self._logged_decode:
+            self._logged_decode.add(part_name)
+            _log.warning("peer_not_understood", part=part_name, error=reason)
 
     async def _expire_loop(self) -> None:
         now = self._clock()

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 from pydantic import SecretStr
 
-from gateway.cluster.connect import RedisConnections
-from gateway.cluster.redis_health import BACKEND, RedisHealth
+from gateway.cluster.connect import BACKEND, RedisConnections, RedisHealth
 from gateway.cluster.seal import Seal
 from gateway.config.state_settings import read_address
 

@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from gateway.admission import Authenticator
-from gateway.cluster import PeerChannel, RedisContextStore, RedisRecords
-from gateway.cluster.replicated_drains import ReplicatedDrains
-from gateway.cluster.replicated_load import ReplicatedLoads
+from gateway.cluster.replicated_fleet import ReplicatedDrains, ReplicatedLoads
 from gateway.config.settings import Settings
 from gateway.core.ids import ModelId, Target
 from gateway.core.ports import PrefixIndex, Replicated
@@ -17,6 +16,11 @@ from gateway.fleet.fleet import Fleet
 from gateway.index import ReplicatedIndex
 from gateway.spaces import PrefixSpaces, ReplicatedSpaces, SpaceKeeper
 from gateway.telemetry import MetricsObserver
+
+if TYPE_CHECKING:
+    from gateway.cluster.peer_channel import PeerChannel
+    from gateway.cluster.records import RedisRecords
+    from gateway.cluster.redis_context import RedisContextStore
 
 
 class Sharing:
@@ -64,15 +68,18 @@ class Sharing:
         url, secret = settings.state, settings.spaces.secret
         if url is None or secret is None:
             return
-        self.contexts = RedisContextStore(
+        # Most gateways have no Redis, and its client takes 0.2 s to import.
+        from gateway.cluster import peer_channel, records, redis_context
+
+        self.contexts = redis_context.RedisContextStore(
             url, secret, ttl_seconds=settings.canon.memory_ttl_seconds, on_error=counts.on_state_error
         )
         shared_index = ReplicatedIndex(index, self._knows)
         self.index = shared_index
-        self._records = RedisRecords(url, secret, "spaces", counts.on_state_error)
+        self._records = records.RedisRecords(url, secret, "spaces", counts.on_state_error)
         self._spaces = ReplicatedSpaces(spaces, self._records, on_update=keeper.engine_seen_elsewhere)
         keeper.shared = self._spaces
-        parts: dict[str, Replicated] = {
+        parts: dict[str, Replicated[Any]] = {
             "loads": ReplicatedLoads(fleet, freed),
             "drains": ReplicatedDrains(drains),
             "index": shared_index,
@@ -80,9 +87,11 @@ class Sharing:
             "spaces": self._spaces,
             "past": explain.past,
         }
-        self._exchange = PeerChannel(url, secret, parts, on_error=counts.on_state_error, on_peers=counts.on_peers)
+        self._exchange = peer_channel.PeerChannel(
+            url, secret, parts, on_error=counts.on_state_error, on_peers=counts.on_peers
+        )
         exchange = self._exchange
-        self._figure_records = RedisRecords(url, secret, "figures", counts.on_state_error, WRITTEN_SECONDS)
+        self._figure_records = records.RedisRecords(url, secret, "figures", counts.on_state_error, WRITTEN_SECONDS)
         self._figures = explain.others = PeerFigures(
             self._figure_records,
             own=lambda: explain.ask("figures", {}),

@@ -21,7 +21,6 @@ from gateway.canon.rulebook import rulebook
 from gateway.commands.canon_report import Tried, as_json, as_lines
 from gateway.commands.canon_trial import Trial
 from gateway.config.canon_settings import CanonSettings
-from gateway.config.names import is_name
 from gateway.config.server_settings import ServerSettings
 from gateway.config.settings import ModelSettings, Settings, load_settings
 from gateway.core.canonical import RuleMode, RuleName
@@ -30,7 +29,7 @@ from gateway.core.ids import RequestId, TenantId
 from gateway.core.json_portions import JsonLimits
 from gateway.core.portions import finished
 from gateway.core.request import ChatRequest, Endpoint
-from gateway.core.tenant import EVERYBODY, Caller, PersonalDataMode, Tenant
+from gateway.core.tenant import EVERYBODY, Caller, PersonalDataMode, Tenant, is_name
 from gateway.tokenize.load_tokenizer import load_local
 from gateway.tokenize.local import LocalEncoder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gateway.config.settings import load_settings
 from gateway.core.errors import ConfigInvalid
-from gateway.discovery.sources.file import read_replicas
+from gateway.discovery.file_source import read_replicas
 from gateway.warmup.document import read_prefixes
 
 _VALID = 0

@@ -6,8 +6,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from gateway.config.names import check_name
 from gateway.core.api_keys import hash_key, new_key, parse_expiry, parse_hash, short_id
+from gateway.core.tenant import check_name
 
 _DONE = 0
 _BAD_USAGE = 2

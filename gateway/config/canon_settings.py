@@ -1,7 +1,7 @@
-"""Settings of canonicalization."""
+"""Settings of canonicalization, and the checks across their entries."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
@@ -10,9 +10,7 @@ from gateway.config.operator_patterns import OwnRegex
 from gateway.core.canonical import RuleModes, read_modes
 from gateway.core.request import Endpoint
 
-_STRICT = ConfigDict(
-    frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-)
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _NUMBER = "{number}"
 _ROUTES = tuple(str(endpoint) for endpoint in Endpoint)
@@ -206,3 +204,37 @@ class CanonSettings(BaseModel):
 
     memory_ttl_seconds: float = Field(default=86400, ge=60)
     """How long a conversation's blocks are remembered after its last turn."""
+
+
+Mistake = tuple[tuple[str | int, ...], str]
+"""Location from the top of the file, and the problem with its fix."""
+
+
+def canon_mistakes(canon: CanonSettings, models: Collection[str]) -> Iterator[Mistake]:
+    """Mistakes in the combination of entries, or with other parts of the file.
+
+    Args:
+        canon: The settings, each entry valid on its own.
+        models: Ids of all models.
+    """
+    suffix = canon.dynamic_suffix
+    yield from _repeated(("canon", "dynamic_suffix", "slots"), [slot.name for slot in suffix.slots])
+    yield from _repeated(("canon", "patterns"), [pattern.name for pattern in canon.patterns])
+    for s, slot in enumerate(suffix.slots):
+        for m, model in enumerate(slot.models):
+            if model not in models:
+                place = ("canon", "dynamic_suffix", "slots", s, "models", m)
+                yield place, f"there is no model {model[:60]!r} (there are: {', '.join(sorted(models))})"
+    if suffix.opening.strip() == suffix.closing.strip():
+        yield (
+            ("canon", "dynamic_suffix", "closing"),
+            "the same line as `opening`: the model could not tell where the block ends",
+        )
+
+
+def _repeated(place: tuple[str, ...], names: Sequence[str]) -> Iterator[Mistake]:
+    first: dict[str, int] = {}
+    for n, name in enumerate(names):
+        if first.setdefault(name, n) != n:
+            there = f"{'.'.join(place)}[{first[name]}]"
+            yield (*place, n, "name"), f"{there} has this name already (reports could not tell the two apart)"

@@ -14,9 +14,7 @@ ZONE = "zone"
 HOST = "{host}"
 """Placeholder for the replica's host in ``template.events`` and ``template.replay``."""
 
-_STRICT = ConfigDict(
-    frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-)
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 _HIGHEST_PORT = 65535
 
 

@@ -16,9 +16,7 @@ _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 class PatternSettings(BaseModel):
     """A kind of personal data of your own."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     kind: str
     """What it is called in metrics, in the audit log and in place of masked text (`[employee-id]`): up to 40 lower-case
@@ -55,9 +53,7 @@ class PersonalDataSettings(BaseModel):
     may share: which kinds are searched, and what is done with them. Findings are reported by kind and position, never
         by text."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     mode: Literal["off", "report", "mask", "block"] = "report"
     """The action on findings, unless `tenants[].personal_data` says otherwise. `off`: it is not looked for. `report`:

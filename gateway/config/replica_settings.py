@@ -9,9 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, fi
 from gateway.core.api_keys import looks_like_key
 
 _VISIBLE_ASCII = re.compile(r"[!-~]+")
-_STRICT = ConfigDict(
-    frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-)
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 _HIGHEST_PORT = 65535
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 

@@ -33,9 +33,7 @@ _SHOWN_ORIGIN = 100
 class AdminTokenSettings(BaseModel):
     """One token of the admin port: its hash, and what it may do."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     id: str
     """Name of the token in the audit log, 1 to 64 characters out of `A-Z a-z 0-9 . _ : -`; each may stand here once."""
@@ -104,9 +102,7 @@ class AdminTokenSettings(BaseModel):
 class ServerSettings(BaseModel):
     """The two ports of the gateway: the public one for clients, the admin one for operators."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     host: str = "127.0.0.1"
     """Address the public port listens on: an IP address or a host name, without scheme and port. Loopback by default,

@@ -21,32 +21,23 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-from gateway.config.canon_checks import canon_mistakes
-from gateway.config.canon_settings import CanonSettings
+from gateway.config.canon_settings import CanonSettings, canon_mistakes
 from gateway.config.config_file import read_config
 from gateway.config.discovery_settings import ZONE, DiscoverSettings
-from gateway.config.explain_settings import ExplainSettings
-from gateway.config.index_settings import IndexSettings
-from gateway.config.kv_events_settings import IngestSettings
-from gateway.config.logging_settings import AuditSettings, LogSettings
+from gateway.config.index_settings import EncodeSettings, IndexSettings, IngestSettings
 from gateway.config.personal_data_settings import PersonalDataSettings
-from gateway.config.proxy_settings import RelaySettings
-from gateway.config.queue_settings import QueueSettings
 from gateway.config.replica_settings import ReplicaSettings, address_of
-from gateway.config.routing_settings import PlacementSettings
+from gateway.config.routing_settings import PlacementSettings, QueueSettings, RelaySettings
 from gateway.config.server_settings import ServerSettings, is_loopback
 from gateway.config.spaces_settings import SpacesSettings
 from gateway.config.state_settings import State
+from gateway.config.telemetry_settings import AuditSettings, ExplainSettings, LogSettings, TracingSettings
 from gateway.config.tenant_checks import Mistake, mistakes
 from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, is_open
-from gateway.config.tokenize_settings import EncodeSettings
-from gateway.config.tracing_settings import TracingSettings
 from gateway.config.warmup_settings import WarmSettings
 from gateway.core.canonical import RuleModes, read_modes
 
-_STRICT = ConfigDict(
-    frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-)
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 _BUILTIN_TOKENIZERS = ("demo",)
 
 

@@ -16,9 +16,7 @@ class SpacesSettings(BaseModel):
     guess.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     isolation: Literal["tenant", "group", "none"] | None = None
     """`tenant`: every tenant has its own prefixes. `group`: tenants of the same `group` share them. `none`: all

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 
-from gateway.config.names import ANYBODY, DEFAULT_TENANT
 from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, is_open
+from gateway.core.tenant import ANYBODY, DEFAULT_TENANT
 
 Mistake = tuple[tuple[str | int, ...], str]
 """Location from the top of the file, and the problem with its fix. Never a key or a hash."""

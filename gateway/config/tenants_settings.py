@@ -16,14 +16,12 @@ from pydantic import (
     model_validator,
 )
 
-from gateway.config.names import ANYBODY, check_name, check_name_or_any
 from gateway.config.trusted_proxies import check_network
 from gateway.core.api_keys import hash_key, parse_expiry, parse_hash, short_id
 from gateway.core.canonical import RuleModes, read_modes
+from gateway.core.tenant import ANYBODY, check_name, check_name_or_any
 
-_STRICT = ConfigDict(
-    frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-)
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _TAKEN_HEADERS = frozenset(
     "authorization connection content-encoding content-length content-type cookie expect host transfer-encoding "

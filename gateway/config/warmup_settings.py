@@ -11,9 +11,7 @@ SLOWEST = 0.001
 class WarmSettings(BaseModel):
     """Which prefixes are put into a replica's cache before it takes requests, and how fast."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     file: Path | None = None
     """File with declared prefixes (YAML, JSON or JSON lines; `config/prefixes.yaml` shows the form). A replica that

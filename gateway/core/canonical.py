@@ -1,11 +1,45 @@
-"""Canonicalization rules, their modes, and what they did to a request."""
+"""Canonicalization rules, their modes and effects; personal data found in requests: kind and place, never the text."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, TypeVar
 
 import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalFinding:
+    """One piece of personal data.
+
+    Attributes:
+        kind: What it is, such as ``email``.
+        path: In which field of the request, in the API's dotted form (``messages[0].content[1].text``).
+        start: Offset of its first character there.
+        length: Its length in characters.
+    """
+
+    kind: str
+    path: str
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindingReport:
+    """Findings at one place of the prompts of one prefix space.
+
+    Attributes:
+        finding: The place and the kind.
+        requests: Requests that had it.
+        shared: Whether prompts of several conversations have it in common: it stands in a shared prefix.
+    """
+
+    finding: PersonalFinding
+    requests: int
+    shared: bool
+
 
 _SHOWN_CHARS = 60
 

@@ -1,5 +1,9 @@
-"""The tables of the demo, with rich."""
+"""The tables of the demo, with rich, and its summary: as JSON, and the gain in sentences."""
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -8,8 +12,90 @@ from rich.text import Text
 from gateway.core.decision import WARM_SHARE
 from gateway.demo.applications import APPLICATIONS
 from gateway.demo.demo_plan import ENGINE, GATEWAY, MODEL, REPLICAS, ROUND_ROBIN
-from gateway.demo.demo_summary import gains
 from gateway.demo.score import Score, Times
+
+_SHOWN = 6
+_FINDINGS = 3
+_TIMEOUT_SECONDS = 5.0
+
+ReasonSummary = Mapping[str, Any]
+"""Answer of ``GET /admin/api/summary``."""
+
+
+async def fetch_reasons(admin: str) -> ReasonSummary | None:
+    """The summary of the run; None if the admin port does not answer.
+
+    Args:
+        admin: Base URL of the admin port.
+    """
+    try:
+        async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+            answer = await client.get(f"{admin}/admin/api/summary?window=1h")
+            answer.raise_for_status()
+            found: ReasonSummary = answer.json()
+            return found
+    except (httpx.HTTPError, ValueError):
+        return None
+
+
+def reasons_table(summary: ReasonSummary) -> RenderableType:
+    """The reasons with most tokens, and the places they come from."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("why the gateway's replicas computed", min_width=36)
+    table.add_column("tokens", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("who can change it")
+    for reason in summary["reasons"][:_SHOWN]:
+        title = f"{reason['title']} ({reason['code']})"
+        table.add_row(title, f"{reason['tokens']:,}", f"{reason['share']:.1%}", reason["remedy"])
+    rest = summary["reasons"][_SHOWN:]
+    if rest:
+        share = sum(reason["share"] for reason in rest)
+        table.add_row(f"{len(rest)} more", f"{sum(reason['tokens'] for reason in rest):,}", f"{share:.1%}")
+    found = [finding["sentence"] for finding in summary["findings"] if finding["remedy"] == "application"]
+    return Group(table, *(Text(f" -> {sentence}", style="bold") for sentence in found[:_FINDINGS]))
+
+
+def tokens_by_reason(summary: ReasonSummary) -> dict[str, int]:
+    """Tokens per reason."""
+    return {reason["code"]: reason["tokens"] for reason in summary["reasons"]}
+
+
+_EQUAL_RATIO = 1.05
+"""Smaller ratios are not mentioned."""
+
+
+def as_json(score: Score) -> Mapping[str, Any]:
+    """One side as JSON. Times in milliseconds, None where nothing was measured; ``hit_rate`` from 0 to 1."""
+    quantiles = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+    times = {name: score.ttft.quantile(share) for name, share in quantiles.items()}
+    return {
+        "requests": score.requests,
+        "errors": score.errors,
+        "hit_rate": round(score.tokens.hit_rate, 4),
+        "ttft_ms": {name: None if time is None else round(time * 1000, 1) for name, time in times.items()},
+        "saved_prefill_tokens": score.tokens.cached,
+    }
+
+
+def gains(gateway: Score, other: Score) -> Iterator[str]:
+    """What the gateway gains or loses against the other side, one sentence each."""
+    for name, share in (("p50", 0.5), ("p90", 0.9)):
+        own, theirs = gateway.ttft.quantile(share), other.ttft.quantile(share)
+        if own and theirs:
+            yield f"{_ratio(theirs / own, f'{name} TTFT')}: {own * 1000:,.0f} ms instead of {theirs * 1000:,.0f} ms"
+    if gateway.tokens.prompt and other.tokens.prompt:
+        yield f"hit rate {gateway.tokens.hit_rate:.0%} instead of {other.tokens.hit_rate:.0%}"
+        own, theirs = (score.tokens.computed / score.tokens.answers for score in (gateway, other))
+        change = _ratio(theirs / max(own, 1.0), "prefill per request")
+        yield f"{change}: {own:,.0f} prompt tokens computed instead of {theirs:,.0f}"
+
+
+def _ratio(ratio: float, what: str) -> str:
+    if 1 / _EQUAL_RATIO < ratio < _EQUAL_RATIO:
+        return f"about the same {what}"
+    return f"{ratio:.1f}x lower {what}" if ratio > 1 else f"{1 / ratio:.1f}x higher {what}"
+
 
 _GOOD = "bold green"
 _NOTHING = "-"

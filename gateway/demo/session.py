@@ -24,13 +24,12 @@ import uvloop
 from rich.console import Console
 from rich.live import Live
 
-from gateway.demo import demo_reasons as reasons
 from gateway.demo import demo_view as view
 from gateway.demo.applications import APPLICATIONS, Application, Script
 from gateway.demo.children import ChildFailed, Children
 from gateway.demo.demo_client import Client, RequestFailed
 from gateway.demo.demo_plan import GATEWAY, REPLICAS, ROUND_ROBIN, Side, configuration
-from gateway.demo.demo_summary import as_json
+from gateway.demo.demo_view import ReasonSummary, as_json, fetch_reasons, reasons_table, tokens_by_reason
 from gateway.demo.score import Score
 
 _THINK_SECONDS = (0.3, 1.7)
@@ -160,7 +159,7 @@ class _Session:
         self._stop = asyncio.Event()
         names = [app.name for app in APPLICATIONS]
         self._gateway, self._other = Score.of(names), Score.of(names)
-        self._reasons: reasons.Summary | None = None
+        self._reasons: ReasonSummary | None = None
         self._problem = ""
         self._elapsed = 0.0
 
@@ -185,7 +184,7 @@ class _Session:
         public, other, admin = urls
         async with self._traffic(public, other):
             await self._unless_stopped(self._watch(children))
-        self._reasons = await reasons.asked(admin)
+        self._reasons = await fetch_reasons(admin)
 
     async def _start(self, children: Children, folder: Path) -> tuple[str, str, str]:
         """Start everything; returns the public URLs of both gateways, and the first one's admin port."""
@@ -265,10 +264,10 @@ class _Session:
             sides = ((GATEWAY, self._gateway), (ROUND_ROBIN, self._other))
             report = {side.key: dict(as_json(score)) for side, score in sides}
             if self._reasons is not None:
-                report[GATEWAY.key]["missed_tokens"] = reasons.by_code(self._reasons)
+                report[GATEWAY.key]["missed_tokens"] = tokens_by_reason(self._reasons)
             print(json.dumps(report))
         elif self._gateway.requests or self._other.requests:
-            why = reasons.shown(self._reasons) if self._reasons is not None else None
+            why = reasons_table(self._reasons) if self._reasons is not None else None
             self._console.print(view.summary(self._gateway, self._other, self._elapsed, why))
         else:
             self._console.print("ended before the first answer")

@@ -1,5 +1,10 @@
-"""Replicas as reported by a discovery source, and their settings from an address and a template."""
+"""Replicas as a discovery source reports them: settings from an address and a template; the delay of empty answers.
 
+No I/O, no clock. A source that suddenly reports no ready replica is more often broken than right (a restarted name
+server, a mistyped selector of a service), so ``EmptyGuard`` accepts such an answer only after it lasted for a while.
+"""
+
+import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -81,3 +86,48 @@ def replica_at(
     except ValidationError as invalid:
         problems = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in invalid.errors())
         raise SourceFailed(f"{host}:{port} cannot be used: {problems}") from None
+
+
+class EmptyGuard:
+    """The accepted answer of one source. All times are monotonic seconds.
+
+    Args:
+        empty_after_seconds: How long an answer without a ready replica has to last.
+    """
+
+    def __init__(self, empty_after_seconds: float) -> None:
+        self._empty_after = empty_after_seconds
+        self._believed: Sequence[DiscoveredReplica] = ()
+        self._doubted: Sequence[DiscoveredReplica] = ()
+        self._doubted_since = math.inf
+
+    @property
+    def due(self) -> float:
+        """When the delayed answer will be accepted, if no other arrives; infinite if there is none."""
+        return self._doubted_since + self._empty_after
+
+    def answered(self, found: Sequence[DiscoveredReplica], now: float) -> Sequence[DiscoveredReplica]:
+        """The source answered; returns the accepted answer."""
+        if _any_ready(found) or not _any_ready(self._believed):
+            self._believed = found
+            self._doubted_since = math.inf
+            return found
+        if self._doubted_since == math.inf:
+            self._doubted_since = now
+        self._doubted = found
+        return self.at(now)
+
+    def at(self, now: float) -> Sequence[DiscoveredReplica]:
+        """The accepted answer at a time, if no new one has arrived."""
+        if now >= self.due:
+            self._believed = self._doubted
+            self._doubted_since = math.inf
+        return self._believed
+
+    def failed(self) -> None:
+        """The source failed: drop the delayed answer."""
+        self._doubted_since = math.inf
+
+
+def _any_ready(found: Sequence[DiscoveredReplica]) -> bool:
+    return any(each.condition is Condition.READY for each in found)

@@ -1,4 +1,4 @@
-"""Runs the discovery source of every model that has one."""
+"""Runs the discovery source of every model that has one: DNS, Kubernetes or a file."""
 
 import asyncio
 import contextlib
@@ -10,10 +10,25 @@ import structlog
 
 from gateway.config.discovery_settings import DiscoverSettings
 from gateway.core.ids import ModelId
-from gateway.discovery.discovered import Condition, DiscoveredReplica, ReplicaSource, SourceFailed
-from gateway.discovery.empty_guard import EmptyGuard
-from gateway.discovery.sources import source_of
+from gateway.discovery.discovered import Condition, DiscoveredReplica, EmptyGuard, ReplicaSource, SourceFailed
 from gateway.tasks import TaskGroupOwner
+
+
+def source_of(settings: DiscoverSettings) -> ReplicaSource:
+    """The source of a configuration."""
+    if settings.dns is not None:
+        from gateway.discovery.dns_source import DnsSource
+
+        return DnsSource(settings.dns, settings.template)
+    if settings.kubernetes is not None:
+        from gateway.discovery.kubernetes_source import KubernetesSource
+
+        return KubernetesSource(settings.kubernetes, settings.template)
+    from gateway.discovery.file_source import FileSource
+
+    assert settings.file is not None
+    return FileSource(settings.file.path)
+
 
 _RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
 _JITTER = 0.25

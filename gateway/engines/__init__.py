@@ -5,16 +5,14 @@ In: bytes and documents of an engine. Out: ``EngineFacts``, ``EventBatch``, ``Us
 event format changed.
 """
 
-from gateway.engines.advice import Advice, advice
 from gateway.engines.endpoints import offset_sources
 from gateway.engines.engine_fields import acts_on_engine, names_adapter, names_cached
-from gateway.engines.engines import event_sources, parse_metrics, parse_usage, payloads
-from gateway.engines.extras import media_extra
-from gateway.engines.fetch_limits import MAX_DOCUMENT_BYTES, is_count
+from gateway.engines.engines import Advice, advice, event_sources, parse_metrics, parse_usage, payloads
+from gateway.engines.extras import media_extra, parse_media
 from gateway.engines.kv_event_batches import BatchUnreadable, decode_batch
 from gateway.engines.kv_event_reader import BatchReader
 from gateway.engines.model_list import parse_models
-from gateway.engines.rendered_media import parse_media
+from gateway.engines.samples import MAX_DOCUMENT_BYTES, is_count
 from gateway.engines.sglang import ServerFacts, parse_server_info
 
 __all__ = [

@@ -1,15 +1,56 @@
-"""Extra keys of a block's identity besides its tokens: ``extra_keys`` of vLLM's events, and the same for media.
+"""Extra keys of a block's identity besides its tokens (``extra_keys`` of vLLM's events), and a prompt's media items.
 
 vLLM (0.32, ``to_event_extra_keys`` in ``vllm/v1/core/kv_cache_utils.py``) sends one entry per block, None or a list
 without tags: the LoRA name if the event has one, a ``[identifier, offset]`` pair for each media item that reaches into
 the block (offset relative to the block's start, negative for one that began earlier), the cache salt in the first block
 of a prompt, and a digest of prompt embeddings as bytes. Older versions send a media item's bare identifier.
+
+The positions of media items come from vLLM's render endpoints (0.32, ``MultiModalFeatures`` in
+``vllm/entrypoints/scale_out/token_in_token_out/protocol.py``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import msgpack
+
+from gateway.core.prompt import MediaItem
+
+
+def parse_media(features: Any) -> tuple[MediaItem, ...] | None:
+    """The items of a rendered prompt by offset.
+
+    Args:
+        features: ``features`` of the engine's answer: ``mm_hashes`` and ``mm_placeholders``, each a list per modality.
+
+    Returns:
+        None without items, or if an item lacks its identifier or position.
+    """
+    if not isinstance(features, Mapping):
+        return None
+    hashes, places = features.get("mm_hashes"), features.get("mm_placeholders")
+    if not isinstance(hashes, Mapping) or not isinstance(places, Mapping) or hashes.keys() != places.keys():
+        return None
+    items: list[MediaItem] = []
+    for modality, identifiers in hashes.items():
+        ranges = places[modality]
+        if not isinstance(identifiers, list) or not isinstance(ranges, list) or len(identifiers) != len(ranges):
+            return None
+        for identifier, place in zip(identifiers, ranges, strict=True):
+            item = _item(identifier, place)
+            if item is None:
+                return None
+            items.append(item)
+    return tuple(sorted(items, key=lambda item: item.offset)) or None
+
+
+def _item(identifier: Any, place: Any) -> MediaItem | None:
+    if not isinstance(identifier, str) or not isinstance(place, Mapping):
+        return None
+    offset, length = place.get("offset"), place.get("length")
+    if type(offset) is not int or type(length) is not int or offset < 0 or length < 1:
+        return None
+    return MediaItem(offset, length, identifier)
 
 
 def media_extra(items: Sequence[tuple[str, int]]) -> bytes:

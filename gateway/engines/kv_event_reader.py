@@ -14,19 +14,22 @@ from msgspec import msgpack
 from gateway.core.kv_events import BlockRemoved, EventBatch, KvEvent, UnknownEvent
 from gateway.engines.extras import read_extra_keys
 from gateway.engines.kv_event_batches import (
+    FIELDS,
     TYPE_CHARACTERS,
     UNREADABLE_ERRORS,
     BatchUnreadable,
     RemovedForm,
     StoredForm,
+    block_name,
     decode_event,
+    normal_form,
     open_batch,
     read_adapter,
     read_medium,
+    read_rank,
     read_stored,
     read_timestamp,
 )
-from gateway.engines.kv_event_forms import FIELDS, block_name, normal_form, read_rank
 from gateway.engines.msgpack_walk import PORTION, Walk
 
 _PORTION_BYTES = 16 * 1024

@@ -1,4 +1,4 @@
-"""Read a few samples out of an engine's Prometheus text.
+"""Reads a few samples out of an engine's Prometheus text; limits of the numbers and documents that engines report.
 
 An engine's page holds thousands of histogram lines and is read every few seconds per replica, so only the lines asked
 for are looked at, and only so many of them. Numbers that cannot be right are left out.
@@ -8,9 +8,41 @@ Format: https://prometheus.io/docs/instrumenting/exposition_formats/ (text forma
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
-from gateway.engines.fetch_limits import MAX_RANKS, is_count, rank_number
+MAX_RANKS = 512
+"""Data-parallel ranks of one replica. The largest deployments have about 320. Each is considered for every request."""
+
+MAX_BLOCK_SIZE = 2**16
+"""Tokens. Hybrid models have blocks of some thousand."""
+
+MAX_DOCUMENT_BYTES = 2 * 2**20
+"""Limit of ``/server_info`` and ``/kv_event_sources``. SGLang's has about 20 KiB for each data-parallel rank."""
+
+_MAX_COUNT = 2**31
+_MAX_DIGITS = 10
+
+
+def is_count(value: Any) -> TypeGuard[int]:
+    """Whether a value is a plausible number of tokens, blocks or requests."""
+    return type(value) is int and 0 <= value <= _MAX_COUNT
+
+
+def count_in(text: str) -> int | None:
+    """Parse a positive count; None if it is malformed or too large."""
+    if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS:
+        return None
+    value = int(text)
+    return value if value and is_count(value) else None
+
+
+def rank_number(text: str) -> int | None:
+    """Parse a rank from ASCII digits; None if it is too large."""
+    if len(text) > _MAX_DIGITS:
+        return None
+    rank = int(text)
+    return rank if rank < MAX_RANKS else None
+
 
 _SAMPLE = re.compile(r"(?:\{(.*)\})?[ \t]++(\S+)")
 _LABEL = re.compile(r'[ \t]*+(\w++)="((?:[^"\\]++|\\.)*+)"[ \t]*+,?')

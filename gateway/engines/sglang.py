@@ -13,8 +13,7 @@ import orjson
 from gateway.core.engine_facts import EngineFacts, EngineKind, RankFacts
 from gateway.core.kv_events import EventSource
 from gateway.engines.endpoints import TcpAddress, parse_tcp, source_of_rank
-from gateway.engines.fetch_limits import MAX_BLOCK_SIZE, MAX_RANKS
-from gateway.engines.samples import Samples, by_rank, share, whole
+from gateway.engines.samples import MAX_BLOCK_SIZE, MAX_RANKS, Samples, by_rank, share, whole
 
 _RUNNING = "sglang:num_running_reqs"
 _WAITING = "sglang:num_queue_reqs"

@@ -8,8 +8,17 @@ from typing import Any
 from gateway.core.engine_facts import EngineFacts, EngineKind, RankFacts
 from gateway.core.kv_events import EventSource
 from gateway.engines.endpoints import is_chosen_by_system, source_of_rank
-from gateway.engines.fetch_limits import MAX_BLOCK_SIZE, count_in, rank_number
-from gateway.engines.samples import Sample, Samples, by_rank, rank_of, share, whole
+from gateway.engines.samples import (
+    MAX_BLOCK_SIZE,
+    Sample,
+    Samples,
+    by_rank,
+    count_in,
+    rank_number,
+    rank_of,
+    share,
+    whole,
+)
 
 _RUNNING = "vllm:num_requests_running"
 _WAITING = "vllm:num_requests_waiting"

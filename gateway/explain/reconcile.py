@@ -4,9 +4,9 @@ from gateway.core.canonical import RuleName
 from gateway.core.decision import Decision
 from gateway.core.outcome import FailureStage, Outcome
 from gateway.core.prompt import TokenizedPrompt, TokenSource
+from gateway.core.replica_state import Rates
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.settlement import Settlement
-from gateway.core.target_load import Rates
 
 _EXACT = (TokenSource.LOCAL, TokenSource.ENGINE_RENDER, TokenSource.ENGINE_TOKENIZE)
 

@@ -31,7 +31,7 @@ class DrainOrder(NamedTuple):
 
 
 class Drains:
-    """Implements ``FleetDesk``.
+    """Drains replicas, by orders of operators.
 
     A replica drains while the configuration or an order says so. Orders are lost when the gateway ends, and when their
     replica leaves the fleet.
@@ -57,7 +57,15 @@ class Drains:
         self._clock = clock
 
     def drain(self, replica: str, *, on: bool) -> Mapping[str, object]:
-        """See ``FleetDesk``."""
+        """Begin or end the drain of a replica; returns its new state, JSON-ready.
+
+        Args:
+            replica: Its id.
+            on: Whether to drain it.
+
+        Raises:
+            NotFound: there is no such replica.
+        """
         known = self._fleet.find(ReplicaId(replica))
         if known is None:
             names = ", ".join(each.id for each in self._fleet.replicas)

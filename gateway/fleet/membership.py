@@ -10,8 +10,7 @@ import structlog
 from gateway.config.replica_settings import ReplicaSettings
 from gateway.config.settings import ModelSettings, Settings
 from gateway.core.ids import ModelId, ReplicaId
-from gateway.core.replica_state import DrainCause
-from gateway.core.target_load import Rates
+from gateway.core.replica_state import DrainCause, Rates
 from gateway.discovery import Condition, DiscoveredReplica
 from gateway.fleet.breaker import BreakerLimits
 from gateway.fleet.drains import Drains

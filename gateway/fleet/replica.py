@@ -11,8 +11,7 @@ from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.core.ids import ModelId, ReplicaId, Target
 from gateway.core.outcome import Usage
 from gateway.core.ports import RateLearner
-from gateway.core.replica_state import DrainCause, ReplicaState
-from gateway.core.target_load import Load
+from gateway.core.replica_state import DrainCause, Load, ReplicaState
 from gateway.engines import ServerFacts, advice
 from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
 from gateway.fleet.rank_load import ModelTraffic, RankLoad, Ticket

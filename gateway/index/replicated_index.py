@@ -21,14 +21,16 @@ _MAX_BLOCKS = 65_536
 hits."""
 
 
-class _RouteStage(IntEnum):
+class RouteStage(IntEnum):
+    """Operations on a request's blocks."""
+
     BEGIN = 0
     COMPUTED = 1
     COMPLETE = 2
     ABANDON = 3
 
 
-class _Chain(msgspec.Struct, array_like=True):
+class ChainMessage(msgspec.Struct, array_like=True):
     """A chain.
 
     Attributes:
@@ -44,7 +46,7 @@ class _Chain(msgspec.Struct, array_like=True):
     after: int = -1
 
 
-class _RouteMessage(msgspec.Struct, array_like=True):
+class RouteMessage(msgspec.Struct, array_like=True):
     """One operation of a request.
 
     Attributes:
@@ -56,15 +58,18 @@ class _RouteMessage(msgspec.Struct, array_like=True):
         chains: Its prompts; with ``COMPLETE`` the chains it left in the cache.
     """
 
-    what: _RouteStage
+    what: RouteStage
     number: int
     replica: str = ""
     rank: int = 0
     cached_tokens: int | None = None
-    chains: list[_Chain] = []
+    chains: list[ChainMessage] = []
 
 
-_decoder = msgspec.msgpack.Decoder(list[_RouteMessage])
+class IndexMessage(msgspec.Struct, array_like=True):
+    """Operations in their order."""
+
+    steps: list[RouteMessage]
 
 
 @dataclass(slots=True, eq=False)
@@ -102,7 +107,7 @@ class ReplicatedIndex:
         self._inner = inner
         self._is_known = is_known
         self._steps: list[
-            tuple[_RouteStage, int, Target | None, int | None, Sequence[BlockChain], Sequence[BlockChain]]
+            tuple[RouteStage, int, Target | None, int | None, Sequence[BlockChain], Sequence[BlockChain]]
         ] = []
         self._waiting_blocks = 0
         self._number = 0
@@ -118,27 +123,27 @@ class ReplicatedIndex:
             return _ReplicatedLease(inner, None, chains)
         self._waiting_blocks += blocks
         self._number += 1
-        self._steps.append((_RouteStage.BEGIN, self._number, target, None, chains, ()))
+        self._steps.append((RouteStage.BEGIN, self._number, target, None, chains, ()))
         return _ReplicatedLease(inner, self._number, chains)
 
     def computed(self, lease: Lease) -> None:
         """See ``PrefixIndex``."""
         assert isinstance(lease, _ReplicatedLease)
         self._inner.computed(lease.inner)
-        self._step(_RouteStage.COMPUTED, lease)
+        self._step(RouteStage.COMPUTED, lease)
 
     def complete(self, lease: Lease, cached_tokens: int | None, filled: Iterable[BlockChain], now: float) -> None:
         """See ``PrefixIndex``."""
         assert isinstance(lease, _ReplicatedLease)
         filled = list(filled)
         self._inner.complete(lease.inner, cached_tokens, filled, now)
-        self._step(_RouteStage.COMPLETE, lease, cached_tokens, filled)
+        self._step(RouteStage.COMPLETE, lease, cached_tokens, filled)
 
     def abandon(self, lease: Lease) -> None:
         """See ``PrefixIndex``."""
         assert isinstance(lease, _ReplicatedLease)
         self._inner.abandon(lease.inner)
-        self._step(_RouteStage.ABANDON, lease)
+        self._step(RouteStage.ABANDON, lease)
 
     def holdings(self, chains: Sequence[BlockChain], targets: Sequence[Target], now: float) -> list[Holding]:
         """See ``PrefixIndex``."""
@@ -162,14 +167,14 @@ class ReplicatedIndex:
 
     # Requests of peers
 
-    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - ended requests are not sent again
+    def changes(self, now: float, *, everything: bool) -> IndexMessage | None:  # noqa: ARG002 - ended requests are not sent again
         """See ``Replicated``."""
         if not self._steps:
             return None
         steps, self._steps, self._waiting_blocks = self._steps, [], 0
-        return msgspec.msgpack.encode(
+        return IndexMessage(
             [
-                _RouteMessage(
+                RouteMessage(
                     what,
                     number,
                     target.replica if target else "",
@@ -181,16 +186,16 @@ class ReplicatedIndex:
             ]
         )
 
-    def receive(self, peer: str, message: bytes, now: float) -> None:
+    def receive(self, peer: str, message: IndexMessage, now: float) -> None:
         """See ``Replicated``."""
         requests = self._peer_requests.setdefault(peer, {})
-        for step in _decoder.decode(message):
-            if step.what is _RouteStage.BEGIN:
+        for step in message.steps:
+            if step.what is RouteStage.BEGIN:
                 target = Target(ReplicaId(step.replica), step.rank)
                 if self._is_known(target):
                     chains = [_decode_chain(chain, ()) for chain in step.chains]
                     requests[step.number] = _PeerRequest(self._inner.begin(chains, target, now), chains)
-            elif step.what is _RouteStage.COMPUTED:
+            elif step.what is RouteStage.COMPUTED:
                 self._computed(requests.get(step.number))
             else:
                 self._end(step, requests.pop(step.number, None), now)
@@ -207,7 +212,7 @@ class ReplicatedIndex:
         """See ``Replicated``."""
 
     def _step(
-        self, what: _RouteStage, lease: _ReplicatedLease, cached: int | None = None, filled: Sequence[BlockChain] = ()
+        self, what: RouteStage, lease: _ReplicatedLease, cached: int | None = None, filled: Sequence[BlockChain] = ()
     ) -> None:
         if lease.number is not None:
             self._steps.append((what, lease.number, None, cached, filled, lease.chains))
@@ -217,27 +222,27 @@ class ReplicatedIndex:
             request.computed = True
             self._inner.computed(request.lease)
 
-    def _end(self, step: _RouteMessage, request: _PeerRequest | None, now: float) -> None:
+    def _end(self, step: RouteMessage, request: _PeerRequest | None, now: float) -> None:
         if request is None:
             return
-        if step.what is _RouteStage.COMPLETE:
+        if step.what is RouteStage.COMPLETE:
             filled = [_decode_chain(chain, request.chains) for chain in step.chains]
             self._inner.complete(request.lease, step.cached_tokens, filled, now)
         else:
             self._inner.abandon(request.lease)
 
 
-def _encode_chain(chain: BlockChain, prompts: Sequence[BlockChain]) -> _Chain:
+def _encode_chain(chain: BlockChain, prompts: Sequence[BlockChain]) -> ChainMessage:
     """Encode a chain; of a chain that continues a prompt, only the blocks behind it, as peers have the prompt."""
     for position, prompt in enumerate(prompts):
         length = len(prompt.hashes)
         # A chain hash covers all blocks before it.
         if length and len(chain.hashes) >= length and chain.hashes[length - 1] == prompt.hashes[-1]:
-            return _Chain(_pack_hashes(chain.hashes[length:]), chain.block_size, chain.tokens, position)
-    return _Chain(_pack_hashes(chain.hashes), chain.block_size, chain.tokens)
+            return ChainMessage(_pack_hashes(chain.hashes[length:]), chain.block_size, chain.tokens, position)
+    return ChainMessage(_pack_hashes(chain.hashes), chain.block_size, chain.tokens)
 
 
-def _decode_chain(chain: _Chain, prompts: Sequence[BlockChain]) -> BlockChain:
+def _decode_chain(chain: ChainMessage, prompts: Sequence[BlockChain]) -> BlockChain:
     hashes = _unpack_hashes(chain.hashes)
     if chain.after >= 0:
         hashes = [*prompts[chain.after].hashes, *hashes]

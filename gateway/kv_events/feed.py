@@ -10,7 +10,7 @@ from typing import NamedTuple
 import structlog
 import zmq
 
-from gateway.config.kv_events_settings import IngestSettings
+from gateway.config.index_settings import IngestSettings
 from gateway.core.ids import Target
 from gateway.core.kv_events import (
     UNREADABLE,

@@ -11,7 +11,7 @@ import orjson
 import structlog
 import zmq
 
-from gateway.config.kv_events_settings import IngestSettings
+from gateway.config.index_settings import IngestSettings
 from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.core.ids import ReplicaId, Target
 from gateway.core.kv_events import EventSource

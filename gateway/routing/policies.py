@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 
 from gateway.core.decision import Candidate, Decision, decision_kind
 from gateway.core.ports import Holding
-from gateway.core.target_load import Load
+from gateway.core.replica_state import Load
 
 
 def candidate(load: Load, prompt_tokens: int, holding: Holding, miss_weight: float, slots: int) -> Candidate:

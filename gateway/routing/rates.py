@@ -20,7 +20,7 @@ import math
 from collections import deque
 from dataclasses import replace
 
-from gateway.core.target_load import Rates
+from gateway.core.replica_state import Rates
 
 _FADE = 0.98
 """Weight an observation keeps with each later one: the last 50 count for two thirds."""

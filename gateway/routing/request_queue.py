@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gateway.config.queue_settings import QueueSettings
+from gateway.config.routing_settings import QueueSettings
 from gateway.core.errors import Overloaded
 from gateway.core.ids import ModelId, Target
 from gateway.core.ports import QueueObserver

@@ -24,8 +24,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from gateway.api.cors import Cors
 from gateway.api.error_responses import RequestTimeout, TooManyConnections, problem_body, problem_headers
 from gateway.core.errors import BadRequest, GatewayError, HeadersTooLarge
-from gateway.server.half_closed import HalfClosed
-from gateway.server.open_files import FileLimits
+from gateway.server.sockets import FileLimits, HalfClosed
 
 _log = structlog.get_logger("gateway.api")
 

@@ -20,7 +20,7 @@ from gateway.api.cors import Cors
 from gateway.config.settings import Settings
 from gateway.core.errors import ConfigInvalid
 from gateway.server.http_protocol import limited_protocol
-from gateway.server.open_files import FileLimits, open_files
+from gateway.server.sockets import FileLimits, open_files
 
 _LAST_WORDS_SECONDS = 1
 """Seconds after the grace period in which open answers send their error, before their connections are closed."""

@@ -29,8 +29,8 @@ from gateway.heap import return_large_blocks
 from gateway.server.event_loop import Loop
 from gateway.server.forced_end import ForcedEnd
 from gateway.server.http_server import HttpServer, bound, url_of
-from gateway.server.open_files import open_files, raise_open_files
 from gateway.server.reload import Reloader
+from gateway.server.sockets import open_files, raise_open_files
 
 _log = structlog.get_logger("gateway.server.run")
 

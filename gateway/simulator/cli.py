@@ -8,9 +8,9 @@ import uvloop
 
 from gateway.core.engine_facts import EngineKind
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.engine_errors import ListenError
 from gateway.simulator.event_encoder import EventEncoding, EventHashes
 from gateway.simulator.faults import Fault
+from gateway.simulator.publisher import ListenError
 from gateway.simulator.simulated_engine import SimulatedEngine, serve_engines
 
 DESCRIPTION = "Run one simulated engine: vLLM's or SGLang's API, prefix cache, KV events and timing, without a model."

@@ -1,11 +1,12 @@
-"""The configuration of a simulated engine."""
+"""The configuration of a simulated engine, and what a running one reports of it: its model and release."""
 
+import dataclasses
 from dataclasses import dataclass
 
 from gateway.core.engine_facts import EngineKind
 from gateway.simulator.event_encoder import EventEncoding, EventHashes
 from gateway.simulator.faults import FaultSpec
-from gateway.simulator.zmq_endpoints import ZmqEndpoint
+from gateway.simulator.publisher import ZmqEndpoint
 
 DEFAULT_CONTEXT = 32768
 """Default context limit in tokens, if the cache is large enough."""
@@ -148,3 +149,33 @@ class EngineConfig:
                 if port in taken:
                     raise ValueError(f"{name} and {taken[port]} both need port {port}; rank r takes the port + r")
                 taken[port] = name
+
+
+class Identity:
+    """One engine's current identity.
+
+    Attributes:
+        root: Where the model's files are.
+        version: Release of the engine.
+        context: Context limit in tokens.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._take(config)
+
+    def change(self, *, root: str = "", version: str = "", max_model_len: int | None = None) -> None:
+        """Change it; empty or None keeps a value. Raises ValueError for a limit that the cache cannot hold."""
+        before = self._config
+        self._config = dataclasses.replace(
+            before,
+            root=root or before.root,
+            engine_version=version or before.engine_version,
+            max_model_len=before.max_model_len if max_model_len is None else max_model_len,
+        )
+        self._take(self._config)
+
+    def _take(self, config: EngineConfig) -> None:
+        self.root = config.root or config.model
+        self.version = config.engine_version or config.flavor_version
+        self.context = config.context

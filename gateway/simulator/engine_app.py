@@ -10,21 +10,17 @@ from typing import Any
 
 from gateway.core.engine_facts import EngineKind
 from gateway.core.request import Endpoint
-from gateway.simulator.answer_writer import ConnectionCutError, ReplyWriter
 from gateway.simulator.answers import Author
-from gateway.simulator.call import Call, Routes
-from gateway.simulator.config import EngineConfig
-from gateway.simulator.engine_errors import EngineError, ListenError
-from gateway.simulator.exposition import CONTENT_TYPE
+from gateway.simulator.call import Call, ConnectionCutError, EngineError, ReplyWriter, Routes
+from gateway.simulator.config import EngineConfig, Identity
 from gateway.simulator.faults import Fault, FaultInjector, FaultSpec
-from gateway.simulator.generate import Generator
-from gateway.simulator.identity import Identity
+from gateway.simulator.publisher import ListenError
 from gateway.simulator.ranks import Ranks
-from gateway.simulator.requests import RequestReader
-from gateway.simulator.salts import sglang_salt, vllm_salt
+from gateway.simulator.requests import RequestReader, sglang_salt, vllm_salt
 from gateway.simulator.sglang_surface import SglangSurface
-from gateway.simulator.surface import Surface
+from gateway.simulator.surface import CONTENT_TYPE, Surface
 from gateway.simulator.vllm_surface import VllmSurface
+from gateway.simulator.wire import Generator
 from gateway.tokenize.local import LocalEncoder
 
 FAULT_PATH = "/simulator/fault"

@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.core.engine_facts import EngineKind
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.simulator.cached_block import CacheEvent, Cleared, Prefix, Removed, Stored
+from gateway.simulator.block_cache import CacheEvent, Cleared, Prefix, Removed, Stored
 
 _MEDIUM = "GPU"
 _GROUP = 0

@@ -6,13 +6,12 @@ from typing import NamedTuple
 
 from gateway.core.engine_facts import EngineKind
 from gateway.simulator.block_cache import BlockCache
+from gateway.simulator.call import EngineError
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.engine_errors import EngineError
 from gateway.simulator.engine_scheduler import Scheduler, Sequence
 from gateway.simulator.event_encoder import EventEncoder, Name
 from gateway.simulator.faults import Fault, FaultSpec
-from gateway.simulator.publisher import EventPublisher
-from gateway.simulator.zmq_endpoints import ZmqEndpoint
+from gateway.simulator.publisher import EventPublisher, ZmqEndpoint
 
 
 class CachedBlock(NamedTuple):

@@ -9,15 +9,12 @@ from datetime import UTC, datetime
 
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import Endpoint
-from gateway.simulator.call import Call, Routes
-from gateway.simulator.config import EngineConfig
-from gateway.simulator.engine_errors import EngineError, error_type
+from gateway.simulator.call import Call, EngineError, Routes, error_type
+from gateway.simulator.config import EngineConfig, Identity
 from gateway.simulator.engine_scheduler import Sequence
-from gateway.simulator.exposition import Exposition
-from gateway.simulator.identity import Identity
 from gateway.simulator.ranks import Rank, Ranks
 from gateway.simulator.requests import RequestReader
-from gateway.simulator.surface import Json
+from gateway.simulator.surface import Exposition, Json
 from gateway.simulator.wire import ids_of
 
 

@@ -14,14 +14,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from gateway.simulator.block_cache import BlockCache
+from gateway.simulator.call import reset
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.engine_app import EngineApp, RecordedRequest
-from gateway.simulator.engine_errors import ListenError
 from gateway.simulator.engine_scheduler import Scheduler
 from gateway.simulator.faults import Fault, FaultInjector, FaultSpec
-from gateway.simulator.publisher import EventPublisher
+from gateway.simulator.publisher import EventPublisher, ListenError
 from gateway.simulator.ranks import CachedBlock, Ranks
-from gateway.simulator.transport import reset
 from gateway.tokenize.load_tokenizer import load_local
 from gateway.tokenize.local import LocalEncoder
 

@@ -6,17 +6,13 @@ From vLLM 0.32.0, ``vllm/entrypoints`` and ``vllm/v1/metrics/loggers.py``.
 from collections.abc import Sequence as Several
 
 from gateway.core.request import Endpoint
-from gateway.simulator.call import Call, Routes
-from gateway.simulator.config import EngineConfig
-from gateway.simulator.engine_errors import EngineError, error_type
+from gateway.simulator.call import Call, EngineError, Routes, error_type
+from gateway.simulator.config import EngineConfig, Identity
 from gateway.simulator.engine_scheduler import Sequence
-from gateway.simulator.exposition import Exposition
-from gateway.simulator.identity import Identity
 from gateway.simulator.publisher import HIGH_WATER_MARK
 from gateway.simulator.ranks import Rank, Ranks
-from gateway.simulator.requests import RequestReader
-from gateway.simulator.salts import vllm_salt
-from gateway.simulator.surface import Json
+from gateway.simulator.requests import RequestReader, vllm_salt
+from gateway.simulator.surface import Exposition, Json
 from gateway.simulator.wire import ids_of
 
 _MAX_QUEUE_SIZE = 100_000

@@ -27,7 +27,7 @@ _log = structlog.get_logger("gateway.spaces")
 
 
 class SpaceKeeper:
-    """A ``SpaceDesk``, and the background work around ``PrefixSpaces``.
+    """Lists and resets prefix spaces for operators; the background work around ``PrefixSpaces``.
 
     Args:
         spaces: The spaces.
@@ -139,11 +139,20 @@ class SpaceKeeper:
             self._spaces.changed = True
 
     def shown(self) -> Iterator[dict[str, object]]:
-        """See ``SpaceDesk``."""
+        """All spaces, then the last ended epochs, JSON-ready and made one by one; as in ``GET /admin/api/spaces``."""
         return (_shown(life, alive) for life, alive in self._spaces.shown())
 
     async def reset(self, selection: SpaceSelection, by: str) -> Sequence[SpaceEnd]:
-        """See ``SpaceDesk``. Also raises ``GatewayError`` if the file cannot be written."""
+        """End the epochs of all spaces of a selection. Returns when a restart of the gateway cannot undo it.
+
+        Args:
+            selection: Which spaces.
+            by: Id of the admin token, empty without one.
+
+        Raises:
+            BadRequest: it names a model or a tenant that does not exist.
+            GatewayError: the file cannot be written.
+        """
         models = self._served
         if selection.model is not None and selection.model not in models:
             known = ", ".join(sorted(models))

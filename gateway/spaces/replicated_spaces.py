@@ -53,7 +53,6 @@ _AT_ONCE = 100
 
 _life_decoder = msgspec.msgpack.Decoder(EpochMessage)
 _reset_decoder = msgspec.msgpack.Decoder(ResetMessage)
-_message_decoder = msgspec.msgpack.Decoder(SpacesMessage)
 _log = structlog.get_logger("gateway.spaces")
 
 
@@ -123,7 +122,7 @@ class ReplicatedSpaces:
 
     # Shared
 
-    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:
+    def changes(self, now: float, *, everything: bool) -> SpacesMessage | None:
         """See ``Replicated``."""
         self._collect()
         outgoing = SpacesMessage()
@@ -138,11 +137,11 @@ class ReplicatedSpaces:
         outgoing.updates = self._updates
         self._recent += ((now, reset) for reset in (*self._fresh, *self._raised))
         self._begun, self._fresh, self._raised, self._updates = [], [], [], []
-        return msgspec.msgpack.encode(outgoing) if outgoing != SpacesMessage() else None
+        return outgoing if outgoing != SpacesMessage() else None
 
-    def receive(self, peer: str, data: bytes, now: float) -> None:  # noqa: ARG002
+    def receive(self, peer: str, message: SpacesMessage, now: float) -> None:  # noqa: ARG002
         """See ``Replicated``."""
-        message, wall = _message_decoder.decode(data), self._wall()
+        wall = self._wall()
         for update in message.updates:
             self._on_update(ReplicaId(update.replica), update.root, update.version)
         for fresh, resets in ((False, message.resets), (True, message.fresh)):

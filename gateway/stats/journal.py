@@ -196,7 +196,7 @@ class Stats:
             question: ``summary``, ``reasons``, ``requests`` or ``request``; ``tokens``, whose answer must be masked
                 before it is shown, because token ids reveal the text; or ``figures``, whose answer is binary, for
                 ``others`` of another gateway.
-            arguments: As in ``ExplainDesk.ask``.
+            arguments: As in ``ExplainClient.ask``.
             now: Unix seconds.
             others: Answers of the journals of other gateways to ``figures``; None if they are unavailable.
 

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from prometheus_client import Counter, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
-from gateway.core.canonical import ALL_RULES, RuleMode
+from gateway.core.canonical import ALL_RULES, PersonalFinding, RuleMode
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.kv_events import IndexSource
 from gateway.core.outcome import Ending, FailureStage
-from gateway.core.personal_findings import PersonalFinding
 from gateway.core.reasons import Reason
 from gateway.core.replica_state import ReplicaState
 from gateway.core.request import ChatRequest

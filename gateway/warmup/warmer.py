@@ -14,11 +14,9 @@ from gateway.core.errors import BadRequest, ConfigInvalid, ShuttingDown
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.request import Endpoint
 from gateway.tasks import TaskGroupOwner
-from gateway.warmup.declared import Declared, Location, Malformed
+from gateway.warmup.declared import Declared, Location, Malformed, parse_order
 from gateway.warmup.document import read_prefixes
-from gateway.warmup.job import Job, JobState
-from gateway.warmup.runner import Clock, Runner, Sleep, WarmupService
-from gateway.warmup.warm_order import parse_order
+from gateway.warmup.runner import Clock, Job, JobState, Runner, Sleep, WarmupService
 from gateway.warmup.warmup_plan import Planner, WarmFleet, WarmupStep, WarmupTenants
 
 _KEPT_JOBS = 32

@@ -56,7 +56,7 @@ class WarmFleet(Protocol):
 
 
 class WarmupTenants(Protocol):
-    """Looks up tenants; a part of ``Gate``."""
+    """Looks up tenants; a part of ``Authenticator``."""
 
     def tenant(self, tenant: str) -> Tenant | None:
         """The tenant with an id; None if there is none."""

@@ -9,9 +9,8 @@ import httpx
 import orjson
 
 from gateway.admin import AdminAccess, AdminState, LiveFeed, build_admin
-from gateway.core.audit_event import AuditEvent
 from gateway.core.errors import BadRequest
-from gateway.core.ports import ExplainDesk
+from gateway.core.ports.observers import AuditEvent
 from gateway.core.space import PrefixSpace, ResetCause, SpaceEnd, SpaceSelection
 
 PLAIN, READER, OPERATOR, LATE = "plain-t0ken", "reader-t0ken", "operator-t0ken", "late-t0ken"
@@ -46,7 +45,7 @@ TOKENS = (
 
 @dataclass
 class Rooms:
-    """A ``SpaceDesk``, a ``FleetDesk``, a ``WarmDesk``, an ``ExplainDesk`` and an ``Auditor``."""
+    """Stands for all components behind the admin port."""
 
     events: list[AuditEvent] = field(default_factory=list)
     resets: list[tuple[SpaceSelection, str]] = field(default_factory=list)
@@ -100,7 +99,7 @@ class Rooms:
 class AdminPort:
     """The application, asked without a network."""
 
-    def __init__(self, access: AdminAccess, journal: ExplainDesk | None = None) -> None:
+    def __init__(self, access: AdminAccess, journal: Any = None) -> None:
         self.access = access
         self.rooms = Rooms()
         self.config: dict[str, Any] = {"version": 1}

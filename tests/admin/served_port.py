@@ -114,7 +114,7 @@ async def _lines(answer: httpx.Response) -> AsyncIterator[str]:
 
 
 class Journal:
-    """An ``ExplainDesk`` with requests that a test writes down.
+    """Stands for ``ExplainClient``, with requests that a test writes down.
 
     Attributes:
         asked: The questions it got.

@@ -11,7 +11,7 @@ from admin_port import OPERATOR, PLAIN, READER, TOKENS, AdminPort, Token, proble
 from served_port import Journal, ServedPort, eventually
 
 from gateway.admin import AdminAccess, LiveFeed
-from gateway.admin.live_feed import MAX_LISTENERS, SHOWN_ROWS
+from gateway.admin.live_stream import MAX_LISTENERS, SHOWN_ROWS
 from gateway.core.errors import GatewayError, NotFound
 
 LIVE = "/admin/api/live"

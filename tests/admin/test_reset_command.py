@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 import uvicorn
 from admin_port import LATE, OPERATOR, PLAIN, READER, SECRETS, TOKENS, AdminPort, Rooms
-from fastapi import FastAPI
-from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse
 
 from gateway.admin import AdminAccess
 from gateway.commands import reset
@@ -23,7 +23,7 @@ from gateway.core.space import SpaceSelection
 class Serving:
     """An application on a free loopback port, in a thread of its own."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: Starlette) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, ws="none"))
@@ -42,7 +42,7 @@ class Serving:
 def serve():
     running: list[Serving] = []
 
-    def start(app: FastAPI) -> str:
+    def start(app: Starlette) -> str:
         running.append(Serving(app))
         return running[-1].url
 
@@ -220,9 +220,9 @@ def test_a_token_file_that_cannot_be_used(run, rooms, tmp_path, content):
 
 
 def test_a_token_is_not_sent_on_to_where_an_answer_points(run, serve, rooms, port):
-    app = FastAPI()
-    app.add_api_route(
-        "/admin/api/spaces/reset", lambda: RedirectResponse(f"{port[0]}/admin/api/spaces/reset"), methods=["POST"]
+    app = Starlette()
+    app.add_route(
+        "/admin/api/spaces/reset", lambda _: RedirectResponse(f"{port[0]}/admin/api/spaces/reset"), methods=["POST"]
     )
     code, _, err = run("--all", url=serve(app))
     assert code == 2
@@ -243,8 +243,8 @@ def test_a_token_is_not_sent_on_to_where_an_answer_points(run, serve, rooms, por
     ],
 )
 def test_something_else_that_answers_is_told_apart(run, serve, answer):
-    app = FastAPI()
-    app.add_api_route("/admin/api/spaces/reset", lambda: answer, methods=["POST"])
+    app = Starlette()
+    app.add_route("/admin/api/spaces/reset", lambda _: answer, methods=["POST"])
     code, out, err = run("--all", url=serve(app))
     assert (code, out) == (2, "")
     assert "of this release" in err
@@ -252,9 +252,9 @@ def test_something_else_that_answers_is_told_apart(run, serve, answer):
 
 
 def test_what_an_answer_says_cannot_move_the_cursor(run, serve):
-    app = FastAPI()
+    app = Starlette()
     error = {"error": {"message": "no\x1b[2J\nway", "type": "x", "param": None, "code": "odd"}}
-    app.add_api_route("/admin/api/spaces/reset", lambda: JSONResponse(error, 400), methods=["POST"])
+    app.add_route("/admin/api/spaces/reset", lambda _: JSONResponse(error, 400), methods=["POST"])
     assert run("--all", url=serve(app)) == (1, "", "prefix-gateway reset: refused: no [2J way\n")
 
 

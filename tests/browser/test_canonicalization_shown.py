@@ -241,7 +241,7 @@ def test_requests_page_has_every_place_with_both_texts_and_what_it_saved(visit, 
     ("told", "text"),
     [
         ({"observed": True}, "No observed rule found anything to change either."),
-        ({"observed": False}, "was not worked out"),
+        ({"observed": False}, "was not computed"),
         ({"observed": False, "rules": OF_A_REQUEST["rules"][:1]}, "not known"),
     ],
 )

@@ -41,7 +41,7 @@ def test_replica_is_drained_when_confirmed_tells_what_is_left_and_is_taken_back(
         dialog.get_by_role("button", name="Drain", exact=True).click()
         expect(dialog).to_have_count(0)
         expect(card.get_by_text("draining", exact=True)).to_be_visible()
-        expect(card).to_contain_text("somebody ordered it here")
+        expect(card).to_contain_text("an operator ordered it")
         expect(card).to_contain_text("1 request left")
         assert state(stage, home) == "draining"
         stage.send("Where is parcel 1?")

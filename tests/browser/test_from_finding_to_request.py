@@ -18,7 +18,7 @@ def test_first_finding_names_the_application_the_place_and_the_remedy_and_leads_
     expect(first).to_contain_text("a date and time that changes")
     expect(first).to_contain_text("messages[0].content, line 2")
     expect(first).to_contain_text("Move it behind what repeats")
-    expect(first).to_contain_text("whoever writes the prompts")
+    expect(first).to_contain_text("in the application's prompts")
 
     first.get_by_role("link", name=re.compile("^A time in the prompt")).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("A time in the prompt")

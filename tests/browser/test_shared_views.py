@@ -81,7 +81,7 @@ def test_shared_url_shows_the_same_view_to_somebody_else(visit, visitor, known: 
     page = visitor.page
     page.get_by_role("group", name="Window").get_by_role("link", name="1h").click()
     chosen(page, "Source").select_option("mobile")
-    page.get_by_role("group", name="Told apart by").get_by_role("link", name="tenant").click()
+    page.get_by_role("group", name="Broken down by").get_by_role("link", name="tenant").click()
     page.get_by_role("region", name="The ladder").get_by_role("link", name="Prompt changed").click()
     expect(page.get_by_role("heading", name=re.compile("^Reasons:"))).to_be_visible()
     shared = visitor.place

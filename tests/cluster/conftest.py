@@ -12,7 +12,8 @@ from ears import Ear
 from pydantic import SecretStr
 from redis_server import PATIENT, SECRET, RedisServer
 
-from gateway.cluster import PeerChannel, RedisContextStore
+from gateway.cluster.peer_channel import PeerChannel
+from gateway.cluster.redis_context import RedisContextStore
 
 
 class Clock:
@@ -87,7 +88,9 @@ async def exchange_at(errors: Errors) -> AsyncIterator[Callable[..., PeerChannel
     async with AsyncExitStack() as stack:
 
         def opened(url: str, *, secret: SecretStr = SECRET, **parts: Ear) -> PeerChannel:
-            exchange = PeerChannel(SecretStr(url), secret, parts, on_error=errors.append)
+            exchange = PeerChannel(
+                SecretStr(url), secret, parts, types=dict.fromkeys(parts, bytes), on_error=errors.append
+            )
             exchange.start()
             stack.push_async_callback(exchange.stop)
             return exchange

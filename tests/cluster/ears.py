@@ -19,7 +19,7 @@ class Ear:
     def says(self, what: bytes) -> None:
         self._next.append(what)
 
-    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:
+    def changes(self, now: float, *, everything: bool) -> bytes | None:
         if self._next:
             return self._next.pop(0)
         return self._always if everything else None

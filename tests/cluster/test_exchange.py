@@ -55,7 +55,7 @@ async def test_a_part_that_fails_to_say_anything_keeps_neither_the_others_nor_th
     server, exchange_at, soon, errors
 ):
     broken, ear = Ear(), Ear()
-    broken.encode_changes = lambda now, *, everything: [].pop()
+    broken.changes = lambda now, *, everything: [].pop()
     first = exchange_at(server.url, broken=broken, part=Ear(always=b"all there is"))
     second = exchange_at(server.url, part=ear)
     await soon(lambda: b"all there is" in ear.heard_all)

@@ -6,7 +6,7 @@ import time
 from pydantic import SecretStr
 from redis_server import PATIENT, SEAL, SECRET, RedisServer, read, redis_name
 
-from gateway.cluster import RedisContextStore
+from gateway.cluster.redis_context import RedisContextStore
 
 KEY, OTHER = b"\x01" * 16, b"\x02" * 16
 BLOCK = "[context 1] Aktuelle Uhrzeit: 10:02 \N{WATCH}"

@@ -5,7 +5,7 @@ import redis
 from pydantic import SecretStr
 from redis_server import SECRET
 
-from gateway.cluster import RedisRecords
+from gateway.cluster.records import RedisRecords
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from redis_server import PATIENT, SEAL, RedisServer, read, redis_name
 
-from gateway.cluster.redis_health import PAUSE_SECONDS
+from gateway.cluster.connect import PAUSE_SECONDS
 
 KEY, OTHER = b"\x01" * 16, b"\x02" * 16
 BLOCK = "[context 1] Customer: Jane Doe"

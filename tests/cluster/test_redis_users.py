@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from redis_groups import Cluster
 from redis_server import SECRET, RedisServer
 
-from gateway.cluster import RedisRecords
+from gateway.cluster.records import RedisRecords
 
 PASSWORD = "s3cret"
 BLOCKS = {bytes([n]) * 16: f"[context {n}]" for n in range(1, 40)}

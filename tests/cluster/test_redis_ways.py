@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from redis_groups import Cluster, Watched
 from redis_server import SECRET, RedisServer
 
-from gateway.cluster import RedisRecords
+from gateway.cluster.records import RedisRecords
 
 PASSWORD = "s3cret"
 BLOCKS = {bytes([n]) * 16: f"[context {n}] Customer: Jane Doe" for n in range(1, 40)}

@@ -8,7 +8,7 @@ from rich.console import Console
 from gateway.demo import demo_view as view
 from gateway.demo.applications import APPLICATIONS
 from gateway.demo.demo_client import StreamedAnswer
-from gateway.demo.demo_summary import as_json, gains
+from gateway.demo.demo_view import as_json, gains
 from gateway.demo.score import Score, Times
 
 NAMES = [application.name for application in APPLICATIONS]

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.replica_settings import ReplicaSettings
-from gateway.discovery.discovered import Condition, DiscoveredReplica
-from gateway.discovery.empty_guard import EmptyGuard
+from gateway.discovery.discovered import Condition, DiscoveredReplica, EmptyGuard
 
 A, B = (DiscoveredReplica(ReplicaSettings(url=f"http://{name}:8000")) for name in "ab")
 LEAVING = DiscoveredReplica(A.replica, Condition.LEAVING)

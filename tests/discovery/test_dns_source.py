@@ -4,7 +4,7 @@ import pytest
 
 from gateway.config.discovery_settings import DnsSettings, TemplateSettings
 from gateway.discovery.discovered import Condition
-from gateway.discovery.sources.dns import DnsSource
+from gateway.discovery.dns_source import DnsSource
 
 NAME = "vllm.default.svc."
 SRV = "_http._tcp.vllm.default.svc."
@@ -78,7 +78,7 @@ async def test_a_server_that_fails_is_no_answer(names, hear):
 
 
 async def test_a_server_that_says_nothing_is_no_answer(names, hear, monkeypatch):
-    monkeypatch.setattr("gateway.discovery.sources.dns._LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.discovery.dns_source._LOOK_SECONDS", 0.2)
     names.silent = True
     heard = hear(source(names, srv=SRV))
     assert "cannot be looked up" in await heard.until(lambda said: True)
@@ -110,7 +110,7 @@ async def test_records_are_kept_as_long_as_they_may_be(names, monkeypatch, ttl, 
     async def sleep(seconds):
         pauses.append(seconds)
 
-    monkeypatch.setattr("gateway.discovery.sources.dns.asyncio.sleep", sleep)
+    monkeypatch.setattr("gateway.discovery.dns_source.asyncio.sleep", sleep)
     names.records, names.ttl = {(SRV, "SRV"): ["0 0 8000 a."]}, ttl
     answers = source(names, srv=SRV, interval_seconds=interval).answers()
     await anext(answers)

@@ -5,7 +5,7 @@ from discovery_fakes import endpoint
 
 from gateway.config.discovery_settings import KubernetesSettings, TemplateSettings
 from gateway.discovery.discovered import Condition, SourceFailed
-from gateway.discovery.sources.slices import Slices
+from gateway.discovery.endpoint_slices import Slices
 
 
 def slice_of(name, *endpoints, ports=(("http", 8000),), family="IPv4"):

@@ -5,13 +5,13 @@ import os
 import pytest
 
 from gateway.core.errors import ConfigInvalid
-from gateway.discovery.sources import file as listed
-from gateway.discovery.sources.file import FileSource, read_replicas
+from gateway.discovery import file_source as listed
+from gateway.discovery.file_source import FileSource, read_replicas
 
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch):
-    monkeypatch.setattr("gateway.discovery.sources.file._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("gateway.discovery.file_source._LOOK_SECONDS", 0.02)
 
 
 @pytest.fixture

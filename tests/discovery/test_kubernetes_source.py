@@ -7,9 +7,9 @@ import pytest
 from discovery_fakes import FakeKubernetes, endpoint
 
 from gateway.config.discovery_settings import KubernetesSettings, TemplateSettings
+from gateway.discovery import kubernetes_source as kubernetes_module
 from gateway.discovery.discovered import Condition
-from gateway.discovery.sources import kubernetes as kubernetes_module
-from gateway.discovery.sources.kubernetes import KubernetesSource
+from gateway.discovery.kubernetes_source import KubernetesSource
 
 PATH = "/apis/discovery.k8s.io/v1/namespaces/ml/endpointslices"
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from gateway.admin import live_feed as live
+from gateway.admin import live_stream as live
 from gateway.admin import orders
 from gateway.admission import all_limits
 from gateway.api import cors, parse
@@ -19,8 +19,8 @@ from gateway.config import yaml_tree as tree
 from gateway.config.settings import Settings
 from gateway.core import api_keys as keys
 from gateway.core import request
-from gateway.engines import fetch_limits as limits
 from gateway.engines import kv_event_reader
+from gateway.engines import samples as limits
 from gateway.fleet import engine_calls as engines
 from gateway.fleet import health
 from gateway.http_client import connection
@@ -37,7 +37,7 @@ from gateway.server import http_protocol as protocol
 from gateway.spaces import epoch_table as lives
 from gateway.spaces import salt
 from gateway.stats import counters as counts
-from gateway.telemetry import audit_writer
+from gateway.telemetry import audit as audit_writer
 from gateway.telemetry.tracing import export
 from gateway.tokenize import encoder as size
 from gateway.tokenize import engine_tokenizer as remote

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from gateway.config.explain_settings import ExplainSettings
+from gateway.config.telemetry_settings import ExplainSettings
 from gateway.explain.worker.explain_messages import CanonOptions
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
 from gateway.explain.worker.front import ExplainClient

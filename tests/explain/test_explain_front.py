@@ -14,7 +14,7 @@ from explained_requests import request
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from gateway.config.explain_settings import ExplainSettings
+from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.explanation import CacheEvent, CacheHistory
 from gateway.explain.worker import ExplainClient
@@ -218,7 +218,7 @@ async def test_signals_meant_for_the_gateway_do_not_end_it(tmp_path, number):
 
 def test_the_process_loads_only_what_it_needs():
     """What a gateway needs besides, a web framework or tokenizers, would take memory and a second to start."""
-    heavy = {"asyncio", "fastapi", "httpx", "prometheus_client", "pydantic", "transformers", "uvicorn", "zmq"}
+    heavy = {"asyncio", "httpx", "prometheus_client", "pydantic", "rich", "starlette", "transformers", "uvicorn", "zmq"}
     code = "import gateway.explain.worker.build, gateway.explain.worker.process, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "gateway.explain.worker.explain_worker" in loaded

@@ -14,7 +14,7 @@ import pytest
 from explain_world import QUICK, Counts, eventually, runs
 from explained_requests import request
 
-from gateway.config.explain_settings import ExplainSettings
+from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.errors import GatewayError
 from gateway.explain.worker.front import SHARED_COMMAND, ExplainClient
 

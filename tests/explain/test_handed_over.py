@@ -10,8 +10,8 @@ from gateway.core.engine_facts import EngineFacts
 from gateway.core.ids import ModelId, ReplicaId, RequestId, Target
 from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.prompt import TokenizedPrompt, TokenSource
+from gateway.core.replica_state import Rates
 from gateway.core.request import ChatRequest, Endpoint
-from gateway.core.target_load import Rates
 from gateway.explain.reconcile import settlement
 from gateway.request_record import finished
 

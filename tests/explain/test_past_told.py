@@ -8,7 +8,7 @@ import pytest
 from explain_world import QUICK, Counts, eventually
 from explained_requests import request
 
-from gateway.config.explain_settings import ExplainSettings
+from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.explanation import CacheEvent, CacheHistory
 from gateway.explain.worker.front import ExplainClient
 from gateway.explain.worker.replicated_seen import ReplicatedSeen
@@ -37,7 +37,7 @@ class Pair:
     async def told(self) -> bytes:
         """What the one tells next."""
         async with asyncio.timeout(20):
-            while (told := self.one.past.encode_changes(0.0, everything=False)) is None:
+            while (told := self.one.past.changes(0.0, everything=False)) is None:
                 await asyncio.sleep(0.01)
         return told
 
@@ -69,7 +69,7 @@ async def test_what_one_computed_the_other_knows():
         pair.other.finished(answered(request_id="second"))
         assert "evicted" in await reasons(pair.other, "second")
         # Nothing is left over, and what was heard is not told on.
-        assert pair.one.past.encode_changes(0.0, everything=False) is None
+        assert pair.one.past.changes(0.0, everything=False) is None
 
 
 @pytest.mark.parametrize("other", [{"hears": False}, {"tells": True}])
@@ -88,7 +88,7 @@ async def test_a_gateway_that_is_alone_has_nothing_gathered_to_tell():
         pair.other.finished(answered(request_id="first"))
         assert await reasons(pair.other, "first") == {"first_seen"}
         await eventually(lambda: pair.other._outbox.is_empty)
-        assert pair.other.past.encode_changes(0.0, everything=True) is None
+        assert pair.other.past.changes(0.0, everything=True) is None
 
 
 async def test_what_makes_no_sense_to_the_process_costs_no_request():
@@ -104,28 +104,28 @@ def test_what_cannot_be_told_is_bounded_and_the_oldest_goes_first():
     past = ReplicatedSeen(heard.append)
     for number in range(100):
         past.add(bytes([number]) * 10_000)
-    told = past.encode_changes(0.0, everything=False)
+    told = past.changes(0.0, everything=False)
     assert told is not None
-    assert len(told) < 600_000
+    assert sum(map(len, told.encoded)) < 600_000
     past.receive("peer", told, 0.0)
     ((*_, last),) = heard
     assert last == bytes([99]) * 10_000
-    assert past.encode_changes(0.0, everything=True) == told
+    assert past.changes(0.0, everything=True) == told
     past.add(b"more")
-    assert len(past.encode_changes(0.0, everything=True) or b"") < 600_000
+    assert sum(map(len, past.changes(0.0, everything=True).encoded)) < 600_000
 
 
 def test_what_could_not_be_told_is_told_with_what_comes_next():
     heard = []
     past = ReplicatedSeen(heard.append)
     past.add(b"one")
-    assert past.encode_changes(0.0, everything=False) is not None
+    assert past.changes(0.0, everything=False) is not None
     past.add(b"two")
-    told = past.encode_changes(0.1, everything=True)  # the first try failed
+    told = past.changes(0.1, everything=True)  # the first try failed
     past.receive("peer", told, 0.0)
     assert heard == [(b"one", b"two")]
-    assert past.encode_changes(0.2, everything=False) is None
-    assert past.encode_changes(0.3, everything=True) is None
+    assert past.changes(0.2, everything=False) is None
+    assert past.changes(0.3, everything=True) is None
 
 
 def test_replicas_that_left_are_not_told_for_ever():

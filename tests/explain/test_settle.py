@@ -4,8 +4,8 @@ from gateway.core.decision import Decision, DecisionKind
 from gateway.core.ids import ModelId, ReplicaId, RequestId, Target
 from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.prompt import TokenizedPrompt, TokenSource
+from gateway.core.replica_state import Rates
 from gateway.core.request import ChatRequest, Endpoint
-from gateway.core.target_load import Rates
 from gateway.explain.learn_rates import learn
 from gateway.explain.reconcile import confirmed_tokens, settlement
 from gateway.explain.replies import replies

@@ -7,7 +7,7 @@ from gateway.core.engine_facts import EngineFacts, EngineKind, RankFacts
 from gateway.core.ids import ModelId, ReplicaId, Target
 from gateway.core.outcome import Usage
 from gateway.core.ports import Holding
-from gateway.core.target_load import Rates
+from gateway.core.replica_state import Rates
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.routing import Affinity, Chooser, LearnedRates

@@ -8,7 +8,7 @@ import pytest
 from raw_http import Answer, post
 from running_gateway import CHAT, eventually
 
-from gateway.server import half_closed
+from gateway.server import sockets as half_closed
 
 
 def long_request(**fields: object) -> bytes:

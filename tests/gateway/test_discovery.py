@@ -19,7 +19,7 @@ SRV = "_http._tcp.vllm.test."
 @pytest.fixture(autouse=True)
 def ask_again_soon(monkeypatch):
     monkeypatch.setattr(follower, "_RETRY_SECONDS", (0.1,))
-    monkeypatch.setattr("gateway.discovery.sources.file._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("gateway.discovery.file_source._LOOK_SECONDS", 0.05)
 
 
 @pytest.fixture

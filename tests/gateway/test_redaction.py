@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.config.names import is_name
 from gateway.core.api_keys import looks_like_key, new_key, redacted
+from gateway.core.tenant import is_name
 
 KEY, TOKEN = new_key(), new_key("pgw_admin")
 

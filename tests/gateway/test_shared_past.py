@@ -141,5 +141,5 @@ async def test_nothing_is_told_where_requests_are_not_explained(start_engine, st
     engine = await start_engine()
     first, second = await start_pair(engine, explain={"enabled": False})
     await asked(first, prose(1, 200), "one")
-    assert first.gateway._explain.past.encode_changes(0.0, everything=True) is None
+    assert first.gateway._explain.past.changes(0.0, everything=True) is None
     assert (await asked(second, prose(1, 200), "two")).status_code == 200

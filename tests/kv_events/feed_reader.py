@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import zmq
 from index.event_index import HASHER, MODEL, WORTH, digest
 
-from gateway.config.kv_events_settings import IngestSettings
+from gateway.config.index_settings import IngestSettings
 from gateway.core.ids import ReplicaId, Target
 from gateway.core.kv_events import EventSource, FeedState
 from gateway.index import ReplicaIndex

@@ -10,7 +10,7 @@ from index.event_index import HASHER, MODEL, WORTH
 from kv_events.feed_reader import CONNECTING, LIVE, REBUILDING, TARGET, Reader, fill, following
 from kv_events.publishing_engine import END, TOPIC, PublishingEngine
 
-from gateway.config.kv_events_settings import IngestSettings
+from gateway.config.index_settings import IngestSettings
 from gateway.core.kv_events import EventSource
 from gateway.index import ReplicaIndex
 from gateway.kv_events import feed as feed_module

@@ -11,7 +11,7 @@ import structlog
 from index.event_index import HASHER, MODEL, WORTH, digest
 from kv_events.publishing_engine import PublishingEngine
 
-from gateway.config.kv_events_settings import IngestSettings
+from gateway.config.index_settings import IngestSettings
 from gateway.core.decision import Decision, DecisionKind
 from gateway.core.engine_facts import EngineFacts, EngineKind, RankFacts
 from gateway.core.ids import ModelId, ReplicaId, RequestId, Target

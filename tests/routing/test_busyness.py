@@ -4,8 +4,7 @@ import time
 
 from gateway.core.engine_facts import EngineFacts, EngineKind, RankFacts
 from gateway.core.ids import ModelId, ReplicaId, Target
-from gateway.core.replica_state import DrainCause
-from gateway.core.target_load import Rates
+from gateway.core.replica_state import DrainCause, Rates
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.overload import BusyReplicas

@@ -3,7 +3,7 @@ import pytest
 from gateway.core.decision import DecisionKind, decision_kind
 from gateway.core.ids import ReplicaId, Target
 from gateway.core.ports import Holding
-from gateway.core.target_load import Load, Rates
+from gateway.core.replica_state import Load, Rates
 from gateway.routing import Affinity, Chooser
 
 RATES = Rates(base_seconds=0.01, prefill_seconds_per_token=0.001, decode_seconds_per_token=0.02, request_seconds=2.0)

@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from gateway.core.target_load import Rates
+from gateway.core.replica_state import Rates
 from gateway.routing import LearnedRates
 
 START = Rates(0.02, 1 / 4000, 0.02, 2.0)

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.config.queue_settings import QueueSettings
+from gateway.config.routing_settings import QueueSettings
 from gateway.core.errors import NoReplica, Overloaded
 from gateway.core.ids import ModelId, ReplicaId, Target, TenantId
 from gateway.core.tenant import Tenant

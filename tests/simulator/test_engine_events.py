@@ -6,7 +6,7 @@ import zmq
 from event_reader import Mirror, Subscriber, fill, held, local, named, replay
 
 from gateway.simulator.config import EngineConfig
-from gateway.simulator.engine_errors import ListenError
+from gateway.simulator.publisher import ListenError
 from gateway.simulator.simulated_engine import SimulatedEngine
 
 COMPLETIONS = "/v1/completions"

@@ -6,7 +6,7 @@ import pytest
 from event_reader import Mirror, Subscriber, held, replay
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.simulator.engine_errors import ListenError
+from gateway.simulator.publisher import ListenError
 
 COMPLETIONS = "/v1/completions"
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from records import lines_of
 
-from gateway.config.logging_settings import AuditSettings
+from gateway.config.telemetry_settings import AuditSettings
+from gateway.telemetry.audit import AuditWriter
 from gateway.telemetry.audit_file import RotatedFile
-from gateway.telemetry.audit_writer import AuditWriter
 
 
 def line(number: int, length: int = 20) -> bytes:

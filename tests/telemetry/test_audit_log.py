@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from records import ACME, lines_of, refusal, request, settlement, space_end
 
-from gateway.config.logging_settings import AuditSettings
-from gateway.core.audit_event import AuditEvent
+from gateway.config.telemetry_settings import AuditSettings
+from gateway.core.canonical import PersonalFinding
 from gateway.core.errors import ConfigInvalid
-from gateway.core.personal_findings import PersonalFinding
+from gateway.core.ports.observers import AuditEvent
 from gateway.core.space import ResetCause
 from gateway.telemetry import AuditLog, check_writable
 

@@ -4,11 +4,10 @@ import pytest
 from prometheus_client import generate_latest
 from records import ACME, refusal, request, settlement, space_end
 
-from gateway.core.canonical import RuleMode
+from gateway.core.canonical import PersonalFinding, RuleMode
 from gateway.core.decision import Decision, DecisionKind
 from gateway.core.ids import ReplicaId, Target, TenantId
 from gateway.core.outcome import Ending
-from gateway.core.personal_findings import PersonalFinding
 from gateway.core.space import ResetCause
 from gateway.core.tenant import Caller, Tenant
 from gateway.telemetry import MetricCatalog, MetricsObserver

@@ -38,7 +38,7 @@ export function Shell() {
       <main id="content"><${SignIn} onDone=${() => askSignIn(false)} /></main>`;
   }
   if (me.value === null && me.problem === null) {
-    // Nothing else is asked before it is known whether somebody has to sign in.
+    // Nothing else is asked before it is known whether a token is needed.
     return html`<${Bar} page=${page} bare />
       <main id="content"><${Loading} what="the dashboard" /></main>`;
   }
@@ -61,7 +61,7 @@ function Page({ at, me }) {
     <p>There is no page at ${location.pathname}. <a href=${link([])}>Go to the overview.</a></p>`;
 }
 
-/** `bare`: nobody is signed in, so there is nothing to choose from. */
+/** `bare`: without a sign-in there is nothing to choose from. */
 function Bar({ page, me, bare, onSignOut }) {
   const [shown, set] = useState(theme());
   useEffect(() => {

@@ -18,8 +18,8 @@ from gateway.canon.pii.passages import Beginning, Passage, beginnings, has_more_
 from gateway.canon.pii.scanner import Hit, Scanner
 from gateway.canon.pii.shared_prefixes import Conversation, SharedPrefixes
 from gateway.config.operator_patterns import TooSlow
+from gateway.core.canonical import FindingReport, PersonalFinding
 from gateway.core.errors import Overloaded
-from gateway.core.personal_findings import FindingReport, PersonalFinding
 from gateway.core.ports import PersonalDataObserver
 from gateway.core.request import ChatRequest, Endpoint
 

@@ -14,9 +14,9 @@ from gateway.canon.pii.scanner import Hit, Patterns, Scanner
 from gateway.canon.pii.shared_prefixes import SharedPrefixes
 from gateway.config.operator_patterns import TooSlow
 from gateway.config.personal_data_settings import PersonalDataSettings
+from gateway.core.canonical import FindingReport
 from gateway.core.errors import BadRequest, GatewayError, Overloaded
 from gateway.core.json_edit import Path, replaced
-from gateway.core.personal_findings import FindingReport
 from gateway.core.ports import LongTexts, PersonalDataObserver
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import PersonalDataMode

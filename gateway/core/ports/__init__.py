@@ -10,7 +10,6 @@ from gateway.core.ports.canonicalization import (
 )
 from gateway.core.ports.engine_access import EngineCaller, EngineReader, EngineUnavailable, RateLearner
 from gateway.core.ports.observers import (
-    Auditor,
     EventObserver,
     ExplainObserver,
     Observer,
@@ -18,7 +17,7 @@ from gateway.core.ports.observers import (
     QueueObserver,
     SpaceObserver,
 )
-from gateway.core.ports.operations import ExplainDesk, Explains, FleetDesk, SpaceDesk, WarmDesk
+from gateway.core.ports.operations import Explains, WarmDesk
 from gateway.core.ports.prefix_index import (
     BlockHasher,
     EventIndex,
@@ -30,10 +29,9 @@ from gateway.core.ports.prefix_index import (
     PrefixUses,
 )
 from gateway.core.ports.replication import Replicated, SharedRecords
-from gateway.core.ports.request_path import Gate, Grant, Sink, Trace, Tracer
+from gateway.core.ports.request_path import Grant, Sink, Trace
 
 __all__ = [
-    "Auditor",
     "BlockHasher",
     "CanonicalRequest",
     "Canonicalizes",
@@ -43,11 +41,8 @@ __all__ = [
     "EngineUnavailable",
     "EventIndex",
     "EventObserver",
-    "ExplainDesk",
     "ExplainObserver",
     "Explains",
-    "FleetDesk",
-    "Gate",
     "Grant",
     "Holding",
     "IndexState",
@@ -65,9 +60,7 @@ __all__ = [
     "Screen",
     "SharedRecords",
     "Sink",
-    "SpaceDesk",
     "SpaceObserver",
     "Trace",
-    "Tracer",
     "WarmDesk",
 ]

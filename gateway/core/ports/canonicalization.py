@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from gateway.core.canonical import Canonicalized, RuleName
+from gateway.core.canonical import Canonicalized, FindingReport, RuleName
 from gateway.core.ids import ModelId
-from gateway.core.personal_findings import FindingReport
 from gateway.core.request import ChatRequest
 from gateway.core.tenant import Tenant
 

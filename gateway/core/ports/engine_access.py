@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from gateway.core.ids import ModelId, ReplicaId
-from gateway.core.target_load import Rates
+from gateway.core.replica_state import Rates
 
 
 class EngineUnavailable(Exception):

@@ -1,16 +1,33 @@
 """Observers: get events for metrics, logs, the audit log and statistics. None may raise or wait."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.core.audit_event import AuditEvent
-from gateway.core.canonical import RuleMode
+from gateway.core.canonical import PersonalFinding, RuleMode
 from gateway.core.ids import ModelId, ReplicaId
-from gateway.core.personal_findings import PersonalFinding
 from gateway.core.reasons import Reason
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Refusal, Settlement
 from gateway.core.space import SpaceEnd
 from gateway.core.tenant import Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """An action, or a refused one. Never holds text of a prompt or a key.
+
+    Attributes:
+        event: Its name, such as ``spaces_reset`` or ``admin_refused``.
+        by: Id of a key or of an admin token; empty for the gateway itself or an unknown client.
+        tenant: Id of the tenant concerned; empty for none.
+        details: Further fields, JSON-ready.
+    """
+
+    event: str
+    by: str = ""
+    tenant: str = ""
+    details: Mapping[str, object] = field(default_factory=dict)
 
 
 class EventObserver(Protocol):
@@ -80,14 +97,6 @@ class QueueObserver(Protocol):
 
     def on_shed(self, model: ModelId, tenant: Tenant, reason: str) -> None:
         """A request was refused: ``full`` (too many waited) or ``too_long`` (it waited too long)."""
-        ...
-
-
-class Auditor(Protocol):
-    """Writes the audit log. Must not raise and must not wait."""
-
-    def record(self, event: AuditEvent) -> None:
-        """Write one event."""
         ...
 
 

@@ -1,16 +1,18 @@
 """State that several gateways in front of the same engines exchange."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+MessageT = TypeVar("MessageT")
 
 
-class Replicated(Protocol):
-    """A component that sends state to its peers, and receives theirs.
+class Replicated(Protocol[MessageT]):
+    """A component that sends state to its peers, and receives theirs, as msgspec structs of one type.
 
     A peer is another gateway; its name is that of one process. Synchronous, without I/O; ``now`` is monotonic seconds.
     """
 
-    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:
+    def changes(self, now: float, *, everything: bool) -> MessageT | None:
         """The message for all peers; None if nothing has changed.
 
         Args:
@@ -19,7 +21,7 @@ class Replicated(Protocol):
         """
         ...
 
-    def receive(self, peer: str, message: bytes, now: float) -> None:
+    def receive(self, peer: str, message: MessageT, now: float) -> None:
         """Process a message from a peer.
 
         Raises:

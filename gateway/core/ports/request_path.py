@@ -6,7 +6,7 @@ from typing import Protocol
 from gateway.core.decision import Decision
 from gateway.core.outcome import Outcome
 from gateway.core.settlement import Refusal, Settlement
-from gateway.core.tenant import Caller, Tenant
+from gateway.core.tenant import Caller
 
 
 class Sink(Protocol):
@@ -34,7 +34,7 @@ class Sink(Protocol):
 class Trace(Protocol):
     """The trace of one request. Must not raise and must not wait.
 
-    Its clock runs from ``Tracer.begin``: a stage begins where the one before ended.
+    Its clock runs from ``Tracing.begin``: a stage begins where the one before ended.
     """
 
     def end_stage(self, stage: str) -> None:
@@ -71,18 +71,6 @@ class Trace(Protocol):
         ...
 
 
-class Tracer(Protocol):
-    """Begins traces of requests. Must not raise and must not wait."""
-
-    def begin(self, headers: Sequence[tuple[bytes, bytes]]) -> Trace:
-        """Begin the trace of a request.
-
-        Args:
-            headers: Its headers, names in lower case.
-        """
-        ...
-
-
 class Grant(Protocol):
     """The admission of a request: its caller, and its share of the tenant's limits."""
 
@@ -113,34 +101,4 @@ class Grant(Protocol):
 
     def release(self) -> None:
         """The request is over. Idempotent."""
-        ...
-
-
-class Gate(Protocol):
-    """Authenticates clients and enforces their limits. Synchronous, without I/O."""
-
-    def identify(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float) -> Caller:
-        """Authenticate a request without counting it against a limit.
-
-        Args:
-            headers: The request's, names in lower case.
-            peer: Address that the connection comes from; empty if unknown.
-            wall: Unix seconds.
-
-        Raises:
-            Unauthorized, Forbidden, BadRequest: the error to send to the client.
-        """
-        ...
-
-    def admit(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float, now: float) -> Grant:
-        """As ``identify``, and count the request against the tenant's limits; ``now`` is monotonic seconds.
-
-        Raises:
-            Unauthorized, Forbidden, BadRequest: the error to send to the client.
-            RateLimited: the tenant has no request left.
-        """
-        ...
-
-    def tenant(self, tenant: str) -> Tenant | None:
-        """The tenant with this id; None if there is none."""
         ...

@@ -118,7 +118,7 @@ class PeerPrompts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """To the worker: a query as in ``ExplainDesk.ask``. The answer repeats ``number``; ``others`` as in ``Stats``."""
+    """To the worker: a query as in ``ExplainClient.ask``. The answer repeats ``number``; ``others`` as in ``Stats``."""
 
     number: int
     question: str

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from gateway.config.explain_settings import ExplainSettings
+from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.explanation import CacheEvent, RequestRecord
 from gateway.core.ports import ExplainObserver
 from gateway.core.reasons import Reason
@@ -52,7 +52,7 @@ _log = structlog.get_logger("gateway.explain.worker")
 
 
 class ExplainClient:
-    """``Explains`` and ``ExplainDesk``, backed by the worker process. Built inside a running event loop.
+    """``Explains``, and its questions for the admin port, by the worker process. Built inside a running event loop.
 
     Args:
         settings: The settings.
@@ -154,7 +154,20 @@ class ExplainClient:
             self._flush_later()
 
     async def ask(self, question: str, arguments: Mapping[str, str]) -> bytes:
-        """See ``ExplainDesk``."""
+        """The answer to a question as a JSON document.
+
+        Args:
+            question: ``summary``, ``reasons``, ``requests`` or ``request``: paths below ``/admin/api/``. Or ``tokens``,
+                whose answer holds token ids and must not be shown: ``{"model", "equal_tokens", "before": [ids],
+                "after": [ids], "first"}``, equal up to ``first``; ``null`` where there is nothing to compare. Or
+                ``figures``, whose answer is for other gateways.
+            arguments: The query's parameters; for ``request`` and ``tokens`` the request's ``id``.
+
+        Raises:
+            BadRequest: a parameter is wrong; message and param say how.
+            NotFound: there is no such request in the journal.
+            GatewayError: explanations are turned off, or their process does not answer.
+        """
         if not self._enabled:
             raise explain_off()
         if not self._there:

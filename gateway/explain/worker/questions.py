@@ -34,7 +34,7 @@ class OpenQuestions:
         """Send a question, and wait for its answer.
 
         Raises:
-            GatewayError: As ``ExplainDesk.ask``.
+            GatewayError: As ``ExplainClient.ask``.
         """
         self._asked += 1
         asked = Question(self._asked, question, dict(arguments), others)

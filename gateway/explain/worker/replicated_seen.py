@@ -11,7 +11,15 @@ import msgspec
 _MAX_BYTES = 512 * 1024
 """Maximum bytes waiting to be sent; beyond it the oldest messages are dropped."""
 
-_decoder = msgspec.msgpack.Decoder(tuple[bytes, ...])
+
+class SeenMessages(msgspec.Struct, array_like=True, frozen=True):
+    """What the explain workers send each other.
+
+    Attributes:
+        encoded: Each is a ``SeenMessage``, encoded.
+    """
+
+    encoded: tuple[bytes, ...]
 
 
 class ReplicatedSeen:
@@ -35,7 +43,7 @@ class ReplicatedSeen:
         self._bytes += len(message)
         self._trim()
 
-    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
+    def changes(self, now: float, *, everything: bool) -> SeenMessages | None:  # noqa: ARG002 - it takes no time
         """See ``Replicated``."""
         if everything:
             self._waiting.extendleft(reversed(self._sent))
@@ -44,11 +52,11 @@ class ReplicatedSeen:
         self._sent = list(self._waiting)
         self._waiting.clear()
         self._bytes = 0
-        return msgspec.msgpack.encode(self._sent) if self._sent else None
+        return SeenMessages(tuple(self._sent)) if self._sent else None
 
-    def receive(self, peer: str, message: bytes, now: float) -> None:  # noqa: ARG002 - any sender is equal
+    def receive(self, peer: str, message: SeenMessages, now: float) -> None:  # noqa: ARG002 - any sender is equal
         """See ``Replicated``."""
-        self._receive(_decoder.decode(message))
+        self._receive(message.encoded)
 
     def missed(self, peer: str, now: float) -> None:
         """See ``Replicated``. Messages are independent of each other."""

@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from gateway.server.forced_end import end_process
-from gateway.server.workers.worker_messages import WorkerMessageSplitter, message, read_worker_start
+from gateway.server.workers.worker_process import WorkerMessageSplitter, message, read_worker_start
 
 
 def main() -> int:

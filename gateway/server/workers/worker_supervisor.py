@@ -26,8 +26,7 @@ from gateway.server.reload import Reloader
 from gateway.server.run import log_ready
 from gateway.server.workers.admin_port import AdminPort
 from gateway.server.workers.worker_client import WorkerClient
-from gateway.server.workers.worker_messages import WorkerStart
-from gateway.server.workers.worker_process import WorkerProcess
+from gateway.server.workers.worker_process import WorkerProcess, WorkerStart
 from gateway.tasks import TaskGroupOwner
 
 _PATIENCE_SECONDS = 3.5

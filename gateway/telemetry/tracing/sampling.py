@@ -6,7 +6,7 @@ Finished traces are passed to a ``TraceSink``.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gateway.config.tracing_settings import TracingSettings
+from gateway.config.telemetry_settings import TracingSettings
 from gateway.telemetry.tracing.request_trace import FinishedTrace, RequestTrace, Unrecorded
 from gateway.telemetry.tracing.trace_context import SAMPLED, Header, new_span_id, new_trace_id, parent_of, trace_headers
 
@@ -28,7 +28,9 @@ _UNTOUCHED = Unrecorded(None)
 
 
 class Tracing:
-    """A ``Tracer``. Follows the client's sampling decision if there is one, and samples a share of the other requests.
+    """Begins traces of requests. Neither raises nor waits.
+
+    Follows the client's sampling decision if there is one, and samples a share of the other requests.
 
     Args:
         sample_ratio: Share of the requests without a client's trace, 0 to 1.
@@ -41,7 +43,11 @@ class Tracing:
         self._sink = sink
 
     def begin(self, headers: Sequence[Header]) -> RequestTrace | Unrecorded:
-        """See ``Tracer``."""
+        """Begin the trace of a request.
+
+        Args:
+            headers: Its headers, names in lower case.
+        """
         parent = parent_of(headers)
         if parent is not None:
             if not parent.flags & SAMPLED:

@@ -12,9 +12,9 @@ from gateway.canon.pii import PersonalDataScreen
 from gateway.canon.pii.counting import Tally
 from gateway.canon.pii.scanner import FoundCache, Hit, Patterns
 from gateway.config.personal_data_settings import PersonalDataSettings
+from gateway.core.canonical import FindingReport, PersonalFinding
 from gateway.core.errors import BadRequest, GatewayError
 from gateway.core.ids import ReplicaId, Target
-from gateway.core.personal_findings import FindingReport, PersonalFinding
 from gateway.core.request import Endpoint
 
 TEXT = f"Write to {SECRET}."

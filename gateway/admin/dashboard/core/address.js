@@ -47,7 +47,7 @@ export function open(url, { replace = false } = {}) {
   dispatchEvent(new Event(CHANGED));
 }
 
-/** The present address; whoever uses it is drawn again when it changes. */
+/** The present address; a component that uses it is drawn again when it changes. */
 export function useAddress() {
   const [now, set] = useState(address);
   useEffect(() => {

@@ -3,7 +3,7 @@
 
 const TOKEN = "prefix-gateway-token";
 export const SIGN_IN = "sign-in-needed";
-/** The gateway sends something every 15 seconds; a stream without it for so long is lost, whatever the network says. */
+/** The gateway sends something every 15 seconds; a stream without it for so long is lost, even if the network reports nothing. */
 const SILENT_SECONDS = 40;
 
 /** Why something was not answered. `status` is 0 when there was no answer at all. */
@@ -87,9 +87,9 @@ async function call(url, options) {
     throw options.signal?.aborted ? error : lost();
   }
   if (answer.ok) return answer;
-  const told = (await answer.json().catch(() => ({}))).error ?? {};
+  const problem = (await answer.json().catch(() => ({}))).error ?? {};
   if (answer.status === 401) dispatchEvent(new Event(SIGN_IN));
-  throw new Problem(answer.status, told.code ?? "", told.message ?? `The gateway answered ${answer.status}.`, told.param);
+  throw new Problem(answer.status, problem.code ?? "", problem.message ?? `The gateway answered ${answer.status}.`, problem.param);
 }
 
 function lost() {

@@ -18,7 +18,7 @@ const WORDS = {
   },
   pattern: {
     does: "What your own patterns (canon.patterns) find is replaced or taken out.",
-    mind: "What is taken out is not told to the model any more.",
+    mind: "The model does not receive what is taken out.",
   },
   "role-order": {
     does: "System and developer messages move to the front.",
@@ -38,17 +38,17 @@ const WORDS = {
   },
   "history-trim": {
     does: "Conversations that near the model's context limit are cut in large steps instead of with every turn.",
-    mind: "The oldest messages are not told to the model any more.",
+    mind: "The model does not receive the oldest messages any more.",
   },
   [ALL]: {
-    does: "Two faults in one prompt hide each other's cost: mended one by one they show less than this.",
+    does: "Two faults in one prompt hide each other's cost: fixed one by one they show less than this.",
     mind: "",
   },
 };
 
 export const wordsOf = (rule) => WORDS[rule] ?? { does: "", mind: "" };
 
-/** Reasons that `dynamic-suffix` mends only where it is told of the place. */
+/** Reasons that `dynamic-suffix` removes only at declared places. */
 export const NEEDS_SLOT = new Set(["user_data"]);
 
 /** Lines for the gateway's configuration that put rules into a mode, for everybody. */

@@ -1,4 +1,4 @@
-// Light or dark: as the system says, unless somebody chose.
+// Light or dark: as the system says, unless it was chosen.
 
 const KEY = "prefix-gateway-theme";
 export const THEME_CHANGED = "theme-changed";
@@ -17,7 +17,7 @@ export function toggleTheme() {
   show();
 }
 
-/** Put it into force. Charts are drawn in colours of their own, so they are told. */
+/** Put it into force. Charts are drawn in colours of their own, so they are notified. */
 export function show() {
   document.documentElement.dataset.theme = theme();
   dispatchEvent(new Event(THEME_CHANGED));

@@ -59,12 +59,12 @@ function Page({ at, summary, series, by, quiet }) {
 
 function covered({ window, covered_seconds, requests }) {
   const whole = { "15m": 900, "1h": 3600, "24h": 86400, "7d": 604800 }[window];
-  const told = counted(requests, "request");
+  const text = counted(requests, "request");
   // A window is up to one step shorter than its name says.
-  if (covered_seconds > whole * 0.9) return `${told} in the last ${WINDOW_WORDS[window]}.`;
+  if (covered_seconds > whole * 0.9) return `${text} in the last ${WINDOW_WORDS[window]}.`;
   // Also after the explaining process was lost: what it had counted is gone with it.
   const whence = `since counting began: there is no more of the last ${WINDOW_WORDS[window]} yet`;
-  return `${told} in ${seconds(covered_seconds)}, ${whence}.`;
+  return `${text} in ${seconds(covered_seconds)}, ${whence}.`;
 }
 
 function skipped({ skipped, requests }) {

@@ -1,4 +1,4 @@
-// One reason: what it means, what it costs and whom, where it comes from, and examples.
+// One reason: what it means, what it costs, where it comes from, and examples.
 
 import { html } from "../vendor/ui.js";
 import { here, link } from "../core/address.js";
@@ -65,7 +65,7 @@ function About({ text, rungs }) {
     <div>
       <h2>What to do</h2>
       <p>${text.advice}</p>
-      <p class="hint">To be mended by <${Remedy} remedy=${text.remedy} /></p>
+      <p class="hint">Fix: <${Remedy} remedy=${text.remedy} /></p>
     </div>
   </section>`;
 }
@@ -110,7 +110,7 @@ function Costs({ at, summary, series, text, by }) {
     <section class="card" aria-labelledby="over-time">
       <div class="head">
         <h2 id="over-time">Over time</h2>
-        <${Switch} label="Told apart by" name="by" value=${by} choices=${BY} />
+        <${Switch} label="Broken down by" name="by" value=${by} choices=${BY} />
       </div>
       <${OverTime}
         title=${`Tokens computed again for this reason by ${series.by}, and hit rate`}

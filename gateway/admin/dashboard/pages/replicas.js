@@ -1,4 +1,4 @@
-// The replicas: how they are, how busy, what the gateway knows of their caches, and what is warm where.
+// The replicas: how they are, how busy, what the gateway has recorded of their caches, and what is warm where.
 
 import { html } from "../vendor/ui.js";
 import { count } from "../core/format.js";

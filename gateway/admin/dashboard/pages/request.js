@@ -52,7 +52,7 @@ function Ending({ request }) {
 
 function Known({ request }) {
   const { reasons, rungs } = useCatalog();
-  const { prompt_tokens: prompt, hits, timings, value, told, missed } = request;
+  const { prompt_tokens: prompt, hits, timings, value, "told": words, missed } = request;
   const priced = value.lost.money !== null;
   const currency = useAsked(priced ? "config" : null, {}, 0).value?.explain.currency;
   const worth = (amount) => (currency && amount >= 0.0001 ? `, ${money(amount, currency)}` : "");
@@ -70,7 +70,7 @@ function Known({ request }) {
       <//>
     </section>
     <div class="grid">
-      <section class="card span-8"><${CopyText} title="In words" text=${told.join("\n")} /></section>
+      <section class="card span-8"><${CopyText} title="In words" text=${words.join("\n")} /></section>
       <section class="card span-4"><h2>What was asked</h2><${WhatWasAsked} request=${request} /></section>
       <section class="card span-7"><${Ladder} ladder=${request.ladder} rungs=${rungs} /></section>
       <section class="card span-5"><${Timeline} timings=${timings} /></section>
@@ -98,7 +98,7 @@ function WhatWasAsked({ request }) {
     ["Turn", turn],
     ["Endpoint", html`<code>${endpoint}</code>${streamed ? ", streamed" : ""}`],
     ["Over at", html`<time datetime=${request.time} title=${request.time}>${moment(at)}</time>`],
-    ["Left out", request.skipped && "Its text was not looked at: the explanation was behind."],
+    ["Left out", request.skipped && "Its text was not examined: the explanation was behind."],
   ];
   return html`<${Facts} rows=${rows} />`;
 }

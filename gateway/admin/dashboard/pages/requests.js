@@ -20,7 +20,7 @@ export function Requests({ at }) {
   const reason = at.query.get("reason") ?? "";
   const session = at.query.get("session") ?? "";
   const paused = at.query.has("paused");
-  // Rows must not move under the pointer or the focus of somebody who reads them: from when it gets to the table until it
+  // Rows must not move under the pointer or the focus of a reader: from when it gets to the table until it
   // leaves the card, which has the button that shows the new ones.
   const [pointed, setPointed] = useState(false);
   const [focused, setFocused] = useState(false);

@@ -62,7 +62,7 @@ function Done({ done, onClose }) {
   return html`<div class="done">
     <span>
       <strong>${reset === 1 ? "1 space was reset" : `${count(reset)} spaces were reset`}</strong> at ${clock(done.at)}${ids && `: ${ids}`}.
-      ${reset > 0 ? " Nothing that was cached there is used again; new requests begin anew." : " Whatever was selected had ended meanwhile."}
+      ${reset > 0 ? " Nothing that was cached there is used again; new requests begin anew." : " All selected spaces had ended meanwhile."}
     </span>
     <button class="quiet" onClick=${onClose}>Close</button>
   </div>`;

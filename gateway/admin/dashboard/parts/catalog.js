@@ -15,7 +15,7 @@ export function useCatalog() {
   useEffect(() => {
     if (known) return undefined;
     const stop = new AbortController();
-    // Whoever needs the texts asks for the figures, too, and says so if there is no answer.
+    // A page that needs the texts asks for the figures, too, and shows a problem if there is no answer.
     load(stop.signal).then(set, () => {});
     return () => stop.abort();
   }, []);

@@ -13,7 +13,7 @@ export function CopyText({ title, text }) {
       <h2>${title}</h2>
       ${button}
     </div>
-    <pre class="told" ref=${shown}>${text}</pre>
+    <pre class="copied" ref=${shown}>${text}</pre>
   `;
 }
 

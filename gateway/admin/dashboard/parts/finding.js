@@ -1,4 +1,4 @@
-// One cause that costs: where it is, what mending it would bring, how, and who can.
+// One cause that costs: where it is, what fixing it would bring, how, and where.
 
 import { html } from "../vendor/ui.js";
 import { link } from "../core/address.js";
@@ -10,7 +10,7 @@ import { Remedy } from "./reason.js";
  * @param {object} props
  * @param {object} props.finding one of the summary's `findings`
  * @param {object} props.summary
- * @param {string[]} [props.rules] of canonicalization, that mend its reason
+ * @param {string[]} [props.rules] of canonicalization that remove its reason
  * @param {boolean} [props.ofReason] it stands on its reason's own page
  */
 export function Finding({ finding, summary, rules = [], ofReason = false }) {
@@ -29,7 +29,7 @@ export function Finding({ finding, summary, rules = [], ofReason = false }) {
       <p><b>What to do:</b> ${finding.advice}</p>
       <${InTheGateway} finding=${finding} rules=${rules} canonicalization=${summary.canonicalization} />
       <p class="hint">
-        To be mended by <${Remedy} remedy=${finding.remedy} />. ${counted(finding.requests, "request")} of ${tenant} to
+        Fix: <${Remedy} remedy=${finding.remedy} />. ${counted(finding.requests, "request")} of ${tenant} to
         ${" "}${model}${template && `, template ${template}`}.
       </p>
       <p class="links">
@@ -41,7 +41,7 @@ export function Finding({ finding, summary, rules = [], ofReason = false }) {
   </li>`;
 }
 
-/** What of it the gateway could mend by itself, or mends already. */
+/** What of it the gateway could fix by itself, or fixes already. */
 function InTheGateway({ finding, rules, canonicalization: { rules: rows, suggestions } }) {
   const slot = suggestions.find((each) => ["reason", "model", "tenant", "source"].every((name) => each[name] === finding[name]));
   const byItself = !slot && !NEEDS_SLOT.has(finding.reason);
@@ -50,12 +50,12 @@ function InTheGateway({ finding, rules, canonicalization: { rules: rows, suggest
   if (!most && !on && !slot) return null;
   return html`<p>
     <b>In the gateway:</b>${" "}
-    ${most && html`<a href="#canonicalization">turn <code>${most.rule}</code> on</a>, ${gained(most.points / 100)} with all that it mends. `}
+    ${most && html`<a href="#canonicalization">turn <code>${most.rule}</code> on</a>, ${gained(most.points / 100)} with everything that it fixes. `}
     ${on && html`<a href="#canonicalization"><code>${on.rule}</code> is on</a>, and saves ${points(on.points / 100)} in all. `}
     ${slot && html`<a href="#canonicalization">Declare the slot <code>${slot.name}</code></a>, ${count(slot.tokens)} tokens at most.`}
   </p>`;
 }
 
-/** What tells it from all others. */
+/** What distinguishes it from all others. */
 export const findingKey = ({ model, tenant, source, template, reason, detail, path, line }) =>
   JSON.stringify([model, tenant, source, template, reason, detail, path, line]);

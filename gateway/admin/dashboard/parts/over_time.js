@@ -1,4 +1,4 @@
-// Tokens that had to be computed, over time: one bar for each stretch, stacked by what they are told apart by, and the
+// Tokens that had to be computed, over time: one bar for each stretch, stacked by what they are broken down by, and the
 // hit rate as a line over it.
 
 import { html } from "../vendor/ui.js";
@@ -58,7 +58,7 @@ export function OverTime({ title, series, of, layers, height = 280 }) {
   `;
 }
 
-/** Layers of a series told apart `by` models, tenants, sources or templates. */
+/** Layers of a series broken down `by` models, tenants, sources or templates. */
 export function groupLayers(series) {
   const missing = new Set();
   // Buckets have none while nothing was sent.

@@ -1,13 +1,13 @@
-// A reason's name, in the colour of its step of the ladder, leading to its page; and who can do something about it.
+// A reason's name, in the colour of its step of the ladder, leading to its page; and where it can be fixed.
 
 import { html } from "../vendor/ui.js";
 import { link } from "../core/address.js";
 
 const REMEDIES = {
-  application: "whoever writes the prompts",
-  gateway: "whoever configures the gateway",
-  capacity: "whoever pays for replicas",
-  nobody: "nobody: it is how caches work, or what was meant",
+  application: "in the application's prompts",
+  gateway: "in the gateway's configuration",
+  capacity: "with more or larger replicas",
+  "nobody": "none: caches work this way, or it is intended",
 };
 
 /** @param {{code: string, title: string, rung?: string, changes?: object}} props changes: to the query of its page */

@@ -68,14 +68,14 @@ function Warning({ isOn, costs }) {
 function Worth({ row, summary }) {
   const { requests, saved_tokens: saved, lost_tokens: lost, net_tokens: net, gpu_seconds: worth, cost } = row;
   const { looked_at: looked } = summary.canonicalization;
-  const told = [
+  const parts = [
     net >= 0 ? `${count(net)} prompt tokens not computed again` : `${count(-net)} prompt tokens more to compute`,
     lost > 0 && saved > 0 && `${count(saved)} saved, ${count(lost)} lost`,
     net !== 0 && `${gpu(Math.abs(worth))} of GPU time`,
     net !== 0 && cost !== null && money(Math.abs(cost), summary.price.currency),
     `changes ${count(requests)} of ${counted(looked.requests, "request")}`,
   ];
-  return told.filter(Boolean).join(" · ");
+  return parts.filter(Boolean).join(" · ");
 }
 
 /** The rules that a row is about; of all together those are named apart that cost more than they save. */

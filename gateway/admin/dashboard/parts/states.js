@@ -33,7 +33,7 @@ export function ProblemNote({ problem, at, onRetry }) {
 
 /**
  * Shows the answer of `useAsked`: loading, problem, or what `children` (a function of the answer) makes of it.
- * With `quiet` a problem is not told: it is, already.
+ * With `quiet` a problem is not shown: it is shown already.
  */
 export function Asked({ asked, what, quiet = false, children }) {
   const { value, problem, at, refresh } = asked;

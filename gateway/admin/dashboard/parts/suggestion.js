@@ -40,5 +40,5 @@ export function Suggestion({ suggestion, title = "" }) {
   </li>`;
 }
 
-/** What tells it from all others. */
+/** What distinguishes it from all others. */
 export const suggestionKey = ({ model, tenant, source, name, regex }) => JSON.stringify([model, tenant, source, name, regex]);

@@ -1,4 +1,4 @@
-// What the rules of canonicalization would bring, or bring now, and places that they could be told of.
+// What the rules of canonicalization would bring, or bring now, and places that could be declared for them.
 
 import { html } from "../../vendor/ui.js";
 import { ALL, effectOf, observed } from "../../core/canon.js";

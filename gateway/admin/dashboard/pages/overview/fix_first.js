@@ -11,7 +11,7 @@ const WORTH_IT = 0.005;
 export function FixFirst({ summary, catalog }) {
   const rules = new Map(catalog.map((text) => [text.code, text.rules]));
   const [all, showAll] = useState(false);
-  // What nobody can do anything about is no advice; it comes last.
+  // A finding without a fix is no advice; it comes last.
   const ranked = [...summary.findings].sort((one, other) => isIdle(one) - isIdle(other));
   const large = ranked.filter((finding) => finding.share >= WORTH_IT && !isIdle(finding)).length;
   const first = Math.max(Math.min(large, AT_ONCE), 1);

@@ -88,7 +88,7 @@ function Name({ at, name, value }) {
   return html`<a href=${here({ [name]: value })} title=${`Only ${value}`}>${value}</a>`;
 }
 
-/** The reason with most tokens that somebody can do something about; undefined for none. */
+/** The reason with most tokens that can be fixed; undefined for none. */
 function mainReason(row, texts) {
   return Object.entries(row.reasons)
     .filter(([code, tokens]) => tokens && texts.get(code).remedy !== "nobody")

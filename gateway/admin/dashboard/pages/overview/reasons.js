@@ -21,7 +21,7 @@ export function Reasons({ summary, series, step, by, choices }) {
           ? html`Reasons: ${title}${" "}<a class="off" href=${here({ step: null })}>show all steps</a>`
           : "Why tokens were computed again"}
       </h2>
-      <${Switch} label="Told apart by" name="by" value=${by} choices=${choices} />
+      <${Switch} label="Broken down by" name="by" value=${by} choices=${choices} />
     </div>
     ${grouped && step && html`<p class="hint">By ${series.by} the chart has all reasons; the list below has those of this step.</p>`}
     <${OverTime}

@@ -1,4 +1,4 @@
-// What canonicalization would do about a reason: its rules, and places they could be told of.
+// What canonicalization would do about a reason: its rules, and places that could be declared for them.
 
 import { html } from "../../vendor/ui.js";
 import { NEEDS_SLOT, wordsOf } from "../../core/canon.js";
@@ -16,10 +16,10 @@ export function Canonical({ summary, text }) {
     <h2 id="canonicalization" tabindex="-1">What canonicalization would do</h2>
     ${text.rules.length > 0 &&
     (looked.requests
-      ? html`<p class="hint">In this window, for everything the rules mend in ${counted(looked.requests, "request")}, not for this reason alone.</p>`
+      ? html`<p class="hint">In this window, for everything the rules fix in ${counted(looked.requests, "request")}, not for this reason alone.</p>`
       : html`<${NotLookedAt} />`)}
     ${NEEDS_SLOT.has(text.code) &&
-    html`<p><strong>It has to be told where:</strong> what belongs to one user is found only in places that are declared as slots
+    html`<p><strong>It needs the place:</strong> what belongs to one user is found only in places that are declared as slots
       (<code>canon.dynamic_suffix.slots</code>).${own.length === 0 && " None could be suggested in this window."}</p>`}
     <ul class="rules">
       ${text.rules.map((rule, at) => {

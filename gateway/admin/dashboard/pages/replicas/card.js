@@ -9,11 +9,11 @@ import { stateOf } from "./state.js";
 
 /** What the picture of a cache rests on, and what to do where that is little. */
 const SOURCES = {
-  events: { tone: "good", told: "Exact: the engine tells of every block it stores and drops." },
-  predicted: { tone: "", told: "What was sent there, corrected by the cached tokens that the engine reports. KV events would make it exact." },
+  events: { tone: "good", text: "Exact: the engine reports every block that it stores and drops." },
+  predicted: { tone: "", text: "What was sent there, corrected by the cached tokens that the engine reports. KV events would make it exact." },
   blind: {
     tone: "bad",
-    told: "What was sent there, and nothing corrects it. Turn on KV events, or at least reports of cached tokens (vLLM: \
+    text: "What was sent there, and nothing corrects it. Turn on KV events, or at least reports of cached tokens (vLLM: \
 --enable-prompt-tokens-details, SGLang: --enable-cache-report).",
   },
 };
@@ -26,25 +26,25 @@ const SOURCES = {
  */
 export function ReplicaCard({ replica, replicas, onDrained }) {
   const { id, url, region, state, engine, index, learned } = replica;
-  const { tone, told } = stateOf(replica);
+  const { tone, text } = stateOf(replica);
   const source = SOURCES[index.source];
   return html`<article class="card" aria-label=${id}>
     <div class="titled">
       <h3 class="name">${id}</h3>
       <span class="buttons">
         ${onDrained && html`<${Drain} replica=${replica} replicas=${replicas} onDone=${onDrained} />`}
-        <span class=${`badge ${tone}`} title=${told || null}>${state}</span>
+        <span class=${`badge ${tone}`} title=${text || null}>${state}</span>
       </span>
     </div>
     <p class="note">${[url, region, engine.kind, engine.ranks > 1 && `${engine.ranks} ranks`].filter(Boolean).join(" · ")}</p>
-    ${told && html`<p class=${tone === "bad" ? "warned" : "note"}>${told}</p>`}
+    ${text && html`<p class=${tone === "bad" ? "warned" : "note"}>${text}</p>`}
     <${Facts}
       rows=${[
         ["Requests", html`${count(replica.requests)}<${Note}>engine: ${count(engine.running)} running, ${count(engine.waiting)} waiting<//>`],
         ["Prefill in flight", `${count(replica.prefill_tokens_in_flight)} tokens`],
         ["Cache in use", html`<${Meter} share=${engine.cache_use} /><${Note}>${capacity(index, engine)}<//>`],
         ["Known of it", html`<span class=${`badge ${source.tone}`}>${index.source}</span> ${count(index.blocks)} blocks<${Note}
-          warned=${index.source === "blind"}>${source.told}<//>`],
+          warned=${index.source === "blind"}>${source.text}<//>`],
         ...replica.events.map((feed) => [replica.events.length > 1 ? `Events, rank ${feed.rank}` : "Events", html`<${Feed} feed=${feed} />`]),
         ["Prediction", html`<${Prediction} prediction=${replica.prediction} />`],
         ["Speed learned", html`<${Speed} learned=${learned} />`],
@@ -57,7 +57,7 @@ const Note = ({ warned, children }) => html`<span class=${warned ? "warned" : "n
 
 function capacity({ capacity_blocks: blocks }, { block_size: size, prefix_caching: caches }) {
   if (caches === false) return "Prefix caching is off at the engine: nothing is ever reused. Turn it on.";
-  if (blocks === null) return "The engine does not say how large it is.";
+  if (blocks === null) return "The engine does not report its size.";
   return `${count(blocks)} blocks${size ? ` of ${count(size)} tokens: ${brief(blocks * size)} tokens` : ""}`;
 }
 

@@ -42,7 +42,7 @@ function Out({ replica, replicas }) {
     ${others.length === 0 &&
     html`<p class="warned">No other replica of ${model} takes requests: its clients are refused (503) until one does.</p>`}
     <p class="hint">
-      With a shared Redis every gateway does so until it is told otherwise; without one only this gateway does, until it is restarted.
+      With a shared Redis every gateway does so until the order is withdrawn; without one only this gateway does, until it is restarted.
       For good, set <code>drain: true</code> in the replica's configuration.
     </p>
   `;

@@ -6,25 +6,25 @@ const TONES = { ready: "good", suspect: "bad", ejected: "bad" };
 
 const CAUSES = {
   configuration: "its configuration says so (drain: true)",
-  operator: "somebody ordered it here",
-  leaving: "it is to go",
+  operator: "an operator ordered it",
+  leaving: "it is being removed",
 };
 
 const OTHER_MODEL =
-  "Its engine does not serve this model, says its list (/v1/models): it gets requests only if none of the others does. See " +
+  "The list of its engine (/v1/models) does not contain this model: it gets requests only if no other replica can. Check " +
   "whether its address is right, and the engine's --served-model-name.";
 
 /**
  * @param {object} replica as `GET replicas` has it
- * @returns {{tone: string, told: string}} told: empty where there is nothing to say
+ * @returns {{tone: string, text: string}} text: empty where nothing is to be said
  */
 export function stateOf(replica) {
-  if (replica.up && !replica.serves_model && replica.state !== "draining") return { tone: "bad", told: OTHER_MODEL };
-  const tell = TOLD[replica.state];
-  return { tone: TONES[replica.state] ?? "", told: tell ? tell(replica) : "" };
+  if (replica.up && !replica.serves_model && replica.state !== "draining") return { tone: "bad", text: OTHER_MODEL };
+  const describe = TEXTS[replica.state];
+  return { tone: TONES[replica.state] ?? "", text: describe ? describe(replica) : "" };
 }
 
-const TOLD = {
+const TEXTS = {
   starting({ up, warming }) {
     if (up === null) return "Its first health check is still to come.";
     if (warming) return "Its cache is being filled; it takes requests only for want of others.";

@@ -17,7 +17,7 @@ export function Warming({ replicas, me }) {
   const running = asked.value?.jobs.some((job) => job.state === "running") ?? false;
   useEffect(() => setBusy(running), [running]);
   return html`<section class="card" aria-label="Warming">
-    <h2>Warm before anybody asks</h2>
+    <h2>Warm up before clients ask</h2>
     <${Asked} asked=${asked} what="declared prefixes">
       ${({ declared, jobs }) => html`
         ${declared.length ? html`<${Declared} declared=${declared} replicas=${replicas} me=${me} onStarted=${asked.refresh} />`
@@ -75,7 +75,7 @@ function Jobs({ jobs }) {
       job.joined ? `${job.joined} joined` : `asked for${job.by && ` by ${job.by}`}`,
       html`<progress max=${job.total} value=${job.done + job.failed}
         aria-label="Prefixes sent"></progress> ${count(job.done + job.failed)} of ${count(job.total)}`,
-      html`<span>${told(job)}</span>`,
+      html`<span>${outcome(job)}</span>`,
       seconds(job.seconds),
     ],
   }));
@@ -84,12 +84,12 @@ function Jobs({ jobs }) {
 }
 
 /** What came of a job, in words. */
-function told({ state, reason, failed, down, failures }) {
+function outcome({ state, reason, failed, down, failures }) {
   const parts = [];
   if (reason) parts.push(reason);
   if (failed) parts.push(`${count(failed)} failed; the first at ${failures[0].replica}: ${failures[0].status ?? "no answer"} ${failures[0].message}`);
   if (down.length) parts.push(`left out, because down or draining: ${down.join(", ")}`);
-  return parts.length ? parts.join("; ") : state === "running" ? "under way" : "all sent";
+  return parts.length ? parts.join("; ") : state === "running" ? "running" : "all sent";
 }
 
 /**

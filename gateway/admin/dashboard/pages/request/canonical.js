@@ -22,7 +22,7 @@ export function Canonical({ canonicalization, skipped }) {
       ${applied.length
         ? html`Changed on its way to the engine by ${applied.map((rule, at) => html`${at > 0 && ", "}<code>${rule}</code>`)}.`
         : "Sent on as it came: no rule changed it."}
-      ${" "}${told(rules, observed, skipped)}
+      ${" "}${coverage(rules, observed, skipped)}
     </p>
     ${lost &&
     html`<p class="warned">
@@ -39,9 +39,9 @@ export function Canonical({ canonicalization, skipped }) {
   `;
 }
 
-function told(rules, observed, skipped) {
-  if (skipped) return "Its text was not looked at: the explanation was behind.";
-  if (!observed) return "What rules save, or would have saved, was not worked out for it.";
+function coverage(rules, observed, skipped) {
+  if (skipped) return "Its text was not examined: the explanation was behind.";
+  if (!observed) return "What rules save, or would have saved, was not computed for it.";
   return rules.length ? "" : "No observed rule found anything to change either.";
 }
 

@@ -99,7 +99,7 @@ async function follow(query, signal, { onList, onEvent, onProblem }) {
         continue;
       }
       let connected = false;
-      const heard = (name, event) => {
+      const received = (name, event) => {
         if (!connected) {
           connected = true;
           wait = 1;
@@ -108,7 +108,7 @@ async function follow(query, signal, { onList, onEvent, onProblem }) {
         }
         if (name === "requests") onEvent(event);
       };
-      await listen("live", selected, heard, signal);
+      await listen("live", selected, received, signal);
     } catch (problem) {
       if (signal.aborted) return;
       const refused = problem.status >= 400 && problem.status < 500 && problem.status !== TOO_MANY;

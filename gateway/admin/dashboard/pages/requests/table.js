@@ -38,8 +38,8 @@ export function RequestsTable({ rows, reasons }) {
 }
 
 function Gap({ row }) {
-  const told = row.gap === null ? "Some are left out here" : `${count(row.gap)} more left out here`;
-  return html`<tr class="gap"><td colspan=${COLUMNS.length}>${told}: they came faster than can be shown.</td></tr>`;
+  const text = row.gap === null ? "Some are left out here" : `${count(row.gap)} more left out here`;
+  return html`<tr class="gap"><td colspan=${COLUMNS.length}>${text}: they came faster than can be shown.</td></tr>`;
 }
 
 function Line({ row, reasons }) {

@@ -58,7 +58,7 @@ export function ResetDialog({ space, listed, more, tenants, onDone, onClose }) {
 function NoWord({ space, onClose }) {
   return html`<${Dialog} title="No tenant of this group is configured" action="Close" onConfirm=${async () => {}} onClose=${onClose}>
     <p>
-      A reset names a tenant, and ${ownerOf(space.tenant)} has none in the configuration any more. Nobody can use this space now: it ends by
+      A reset names a tenant, and ${ownerOf(space.tenant)} has none in the configuration any more. No client can use this space now: it ends by
       its times, or by a reset of its model.
     </p>
   <//>`;

@@ -19,7 +19,7 @@ import orjson
 
 from gateway.config.discovery_settings import KubernetesSettings, TemplateSettings
 from gateway.discovery.discovered import DiscoveredReplica, SourceFailed
-from gateway.discovery.sources.slices import Slices, read_slice
+from gateway.discovery.endpoint_slices import Slices, read_slice
 
 _WATCH_SECONDS = 60
 """How long one watch lasts; a silently broken connection is detected after that."""
