@@ -1,9 +1,9 @@
 """Limits of all tenants: those in the configuration, and a bounded number of others."""
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 
 from gateway.admission.tenant_limits import Limits, TenantLimits
+from gateway.core.bounded_cache import BoundedCache
 
 MAX_UNLISTED = 10_000
 """Maximum number of idle tenants without a configuration entry whose counts are kept."""
@@ -29,15 +29,16 @@ class AllLimits:
         self._unlisted = unlisted
         self._busy: dict[str, TenantLimits] = {}
         self._gone: dict[str, TenantLimits] = {}
-        self._idle: OrderedDict[str, TenantLimits] = OrderedDict()
+        self._idle: BoundedCache[str, TenantLimits] = BoundedCache(max_unlisted)
         self.touched: dict[str, TenantLimits] | None = None
 
     def replace(self, listed: Mapping[str, Limits], unlisted: Limits | None) -> None:
         """Replace tenants and limits. A remaining tenant keeps its usage, with or without an entry."""
-        former = {**self._gone, **self._idle, **self._busy, **self._listed}
+        former = {**self._gone, **dict(self._idle.items()), **self._busy, **self._listed}
         self._unlisted = unlisted
         self._listed = {name: _changed(former.pop(name, None), name, limits) for name, limits in listed.items()}
-        self._busy, self._idle, self._gone = {}, OrderedDict(), {}
+        self._busy, self._gone = {}, {}
+        self._idle.clear()
         if unlisted is None:
             # If such a tenant is configured again, its running requests still count.
             self._gone = {name: state for name, state in former.items() if state.running}
@@ -47,7 +48,7 @@ class AllLimits:
             if state.running:
                 self._busy[name] = state
             else:
-                self._set_idle(name, state)
+                self._idle.put(name, state)
 
     def admit(self, name: str, now: float) -> TenantLimits:
         """Count a request of a tenant. Returns the tenant's usage.
@@ -60,11 +61,11 @@ class AllLimits:
             state.admit(now)
             self._touch(name, state)
             return state
-        state = self._idle.pop(name, None) or TenantLimits(name, self._unlisted or Limits())
+        state = self._idle.pop(name) or TenantLimits(name, self._unlisted or Limits())
         try:
             state.admit(now)
         except BaseException:
-            self._set_idle(name, state)
+            self._idle.put(name, state)
             raise
         self._busy[name] = state
         self._touch(name, state)
@@ -77,10 +78,10 @@ class AllLimits:
 
     def find(self, name: str) -> TenantLimits | None:
         """Usage of a tenant; None if there is no such tenant."""
-        state = self._listed.get(name) or self._busy.get(name) or self._idle.get(name)
+        state = self._listed.get(name) or self._busy.get(name) or self._idle.peek(name)
         if state is None and self._unlisted is not None:
             state = TenantLimits(name, self._unlisted)
-            self._set_idle(name, state)
+            self._idle.put(name, state)
         return state
 
     def release(self, name: str, state: TenantLimits) -> None:
@@ -89,17 +90,12 @@ class AllLimits:
         self._touch(name, state)
         if not state.running and self._busy.get(name) is state:
             del self._busy[name]
-            self._set_idle(name, state)
+            self._idle.put(name, state)
 
     def _touch(self, name: str, state: TenantLimits) -> None:
         touched = self.touched
         if touched is not None and state.limited and len(touched) < self._max_unlisted + len(self._listed):
             touched[name] = state
-
-    def _set_idle(self, name: str, state: TenantLimits) -> None:
-        self._idle[name] = state
-        if len(self._idle) > self._max_unlisted:
-            self._idle.popitem(last=False)
 
 
 def _changed(state: TenantLimits | None, name: str, limits: Limits) -> TenantLimits:

@@ -77,8 +77,7 @@ class Canonicalizer:
             self._rulebook = rulebook(settings)
         self._settings = settings
         self._modes = ModeTable(settings.rules, models, settings.routes)
-        self._memory.max_bytes = settings.memory_mib * _MIB
-        self._memory.ttl_seconds = settings.memory_ttl_seconds
+        self._memory.configure(settings.memory_mib * _MIB, settings.memory_ttl_seconds)
 
     async def canonical(self, request: ChatRequest) -> CanonicalRequest:
         """The canonicalized request; see ``ports.Canonicalizes``."""

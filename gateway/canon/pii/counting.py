@@ -5,7 +5,7 @@ space.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,6 +18,7 @@ from gateway.canon.pii.passages import Beginning, Passage, beginnings, has_more_
 from gateway.canon.pii.scanner import Hit, Scanner
 from gateway.canon.pii.shared_prefixes import Conversation, SharedPrefixes
 from gateway.config.operator_patterns import TooSlow
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import Overloaded
 from gateway.core.personal_findings import FindingReport, PersonalFinding
 from gateway.core.ports import PersonalDataObserver
@@ -40,12 +41,10 @@ class Tally:
 
     def __init__(self, max_findings_per_space: int, max_findings: int) -> None:
         self._max_per_space = max_findings_per_space
-        self._max = max_findings
-        self._spaces: OrderedDict[str, OrderedDict[PersonalFinding, _Count]] = OrderedDict()
-        self._findings = 0
+        self._spaces: BoundedCache[str, BoundedCache[PersonalFinding, _Count]] = BoundedCache(max_weight=max_findings)
 
     def __len__(self) -> int:
-        return self._findings
+        return self._spaces.weight
 
     def count(self, space: str, finding: PersonalFinding, *, shared: bool) -> bool:
         """Count a request with a finding.
@@ -53,15 +52,14 @@ class Tally:
         Returns:
             Whether the finding is new, or shared for the first time.
         """
-        findings = self._spaces.setdefault(space, OrderedDict())
-        self._spaces.move_to_end(space)
+        findings = self._spaces.get(space)
+        if findings is None:
+            findings = BoundedCache(self._max_per_space)
         known = findings.get(finding)
         if known is None:
-            known = findings[finding] = _Count()
-            self._findings += 1
-            self._evict(findings)
-        else:
-            findings.move_to_end(finding)
+            known = _Count()
+            findings.put(finding, known)
+            self._spaces.put(space, findings, weight=len(findings))
         is_new = known.requests == 0 or (shared and not known.shared)
         known.requests += 1
         known.shared |= shared
@@ -69,19 +67,11 @@ class Tally:
 
     def reports(self, space: str) -> Sequence[FindingReport]:
         """Findings in a space, most frequent first."""
-        counts = self._spaces.get(space)
+        counts = self._spaces.peek(space)
         if counts is None:
             return ()
         reports = [FindingReport(finding, count.requests, count.shared) for finding, count in counts.items()]
         return sorted(reports, key=lambda report: (-report.requests, report.finding.path, report.finding.start))
-
-    def _evict(self, findings: OrderedDict[PersonalFinding, _Count]) -> None:
-        if len(findings) > self._max_per_space:
-            findings.popitem(last=False)
-            self._findings -= 1
-        while self._findings > self._max and len(self._spaces) > 1:
-            _, evicted = self._spaces.popitem(last=False)
-            self._findings -= len(evicted)
 
 
 def beginning_of_findings(

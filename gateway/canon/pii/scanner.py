@@ -5,13 +5,13 @@ part of every request, is searched once.
 """
 
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gateway.canon.pii.kinds import card, email, iban, ipv4, national_id, phone
 from gateway.canon.pii.kinds.text_view import Span, TextView
 from gateway.config.operator_patterns import compiled
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.ports import LongTexts
 from gateway.core.tenant import Tenant
 
@@ -95,31 +95,22 @@ class FoundCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._hits: OrderedDict[tuple[str, str], tuple[Hit, ...]] = OrderedDict()
-        self._bytes = 0
+        self._hits: BoundedCache[tuple[str, str], tuple[Hit, ...]] = BoundedCache(max_weight=max_bytes)
 
     @property
     def bytes(self) -> int:
         """Memory used by texts and findings."""
-        return self._bytes
+        return self._hits.weight
 
     def get(self, owner: str, text: str) -> tuple[Hit, ...] | None:
         """Findings in a text of this owner; None if it is not cached."""
-        hits = self._hits.get((owner, text))
-        if hits is not None:
-            self._hits.move_to_end((owner, text))
-        return hits
+        return self._hits.get((owner, text))
 
     def put(self, owner: str, text: str, hits: tuple[Hit, ...]) -> None:
         """Cache the findings in a text of this owner."""
         size = _size(text, hits)
-        if size > self._max_bytes // _LARGEST_SHARE or (owner, text) in self._hits:
-            return
-        self._hits[owner, text] = hits
-        self._bytes += size
-        while self._bytes > self._max_bytes:
-            (_, forgotten), found = self._hits.popitem(last=False)
-            self._bytes -= _size(forgotten, found)
+        if size <= self._max_bytes // _LARGEST_SHARE:
+            self._hits.put((owner, text), hits, weight=size)
 
 
 def _size(text: str, hits: tuple[Hit, ...]) -> int:

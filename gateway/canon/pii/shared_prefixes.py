@@ -4,9 +4,10 @@ A finding is shared if prompts of several conversations have the same text up to
 compared by hash. Prompts with the same prefix have the same finding, so only prefixes with findings are stored.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from gateway.core.bounded_cache import BoundedCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,10 @@ class Conversation:
         return self.begins is not None and 0 < length < self.length and self.begins(length) == known
 
 
+_SHARED: list[tuple[int, int]] = []
+"""Identity of a shared prefix, whose conversations are no longer needed."""
+
+
 class SharedPrefixes:
     """Counts conversations by the beginning of their prompts, with LRU eviction.
 
@@ -40,20 +45,19 @@ class SharedPrefixes:
 
     def __init__(self, shared_by: int, max_prefixes: int) -> None:
         self._shared_by = shared_by
-        self._max_prefixes = max_prefixes
-        # None: shared; its conversations are no longer needed.
-        self._conversations: OrderedDict[int, list[tuple[int, int]] | None] = OrderedDict()
+        # Id and length of the conversations with a prefix; _SHARED once there are enough of them.
+        self._conversations: BoundedCache[int, list[tuple[int, int]]] = BoundedCache(max_prefixes)
 
     def __len__(self) -> int:
         return len(self._conversations)
 
     def count(self, prefix: int, conversation: Conversation) -> bool:
         """Count a conversation whose prompt begins with a prefix (a hash). Returns whether the prefix is shared now."""
-        known = self._conversations.setdefault(prefix, [])
-        self._conversations.move_to_end(prefix)
-        if len(self._conversations) > self._max_prefixes:
-            self._conversations.popitem(last=False)
+        known = self._conversations.get(prefix)
         if known is None:
+            known = []
+            self._conversations.put(prefix, known)
+        if known is _SHARED:
             return True
         this = (conversation.id, conversation.length)
         if this in known:
@@ -65,5 +69,5 @@ class SharedPrefixes:
         known.append(this)
         if len(known) < self._shared_by:
             return False
-        self._conversations[prefix] = None
+        self._conversations.put(prefix, _SHARED)
         return True
