@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 
+from gateway.canon.lexicon import entries
 from gateway.canon.shapes.shape import (
     ID_WORDS,
     LANGUAGE_NAMES,
@@ -14,12 +15,7 @@ from gateway.canon.shapes.shape import (
 )
 from gateway.core.reasons import Reason
 
-_PHONE_WORDS = frozenset(
-    """
-    phone telephone tel mobile cell fax call whatsapp handy telefon téléphone teléfono telefono телефон 电话
-    電話 전화
-    """.split()
-)
+_PHONE_WORDS = frozenset(entries("neighbours", "phones"))
 
 
 def _is_phone(one: ShapedValue, other: ShapedValue) -> bool:
@@ -72,7 +68,7 @@ NUMBERS = (
 _VALUE_CHARS, _VALUE_WORDS = 64, 6
 _OPENING, _CLOSING = "\"'“‘«„‹<([{`*|「『【", "\"'”’»“›>)]}`*|」』】"
 _LINE_END = re.compile(r"[ \t]*(?:$|[\n,;.|)\]}>」』】])")
-_ARTICLES = frozenset("ein eine einen einem einer eines der die das den dem des kein keine a an un une".split())
+_ARTICLES = frozenset(entries("neighbours", "articles"))
 """Articles: a capitalized word behind one is a noun (German capitalizes all nouns) rather than a name."""
 
 

@@ -6,9 +6,15 @@ The patterns apply to text with marked calendar words.
 import re
 from collections.abc import Callable
 
+from gateway.canon.lexicon import alternatives, entries
 from gateway.canon.shapes.calendar_words import HALF, MONTH, RELATIVE, SHORT_DAY, UNIT, WEEKDAY
 from gateway.canon.shapes.shape import ID_WORDS, TIME_WORDS, ShapedValue, ValueShape
 from gateway.core.reasons import Reason
+
+
+def _any(section: str, *, as_written: bool = False) -> str:
+    return alternatives(entries("calendar", section, as_written=as_written))
+
 
 _START, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
 _HOUR, _MINUTE = r"(?:[01]?\d|2[0-4])", r"[0-5]\d"
@@ -29,23 +35,26 @@ _NAMED = (
 )
 _MONTH_FIRST = rf"{MONTH}{{2,14}}\.?[\s\-][\s]?[0-3]?\d(?!\d|:)(?:st|nd|rd|th)?(?:,?\s\d{{4}})?"
 _MONTH_YEAR = rf"{MONTH}{{2,14}}\.?,?\s(?:de\s)?\d{{4}}"
-_IN_FRONT = rf"(?:(?:{WEEKDAY}{{2,14}}|{SHORT_DAY}{{2,4}})\.?,?\s(?:(?:the|den|dem|le|el|il)\s)?)?"
+_IN_FRONT = rf"(?:(?:{WEEKDAY}{{2,14}}|{SHORT_DAY}{{2,4}})\.?,?\s(?:(?:{_any('weekday_articles')})\s)?)?"
 _BEHIND = rf"(?:,?\s?\(?{WEEKDAY}{{2,14}}\)?)?"
 _DATE = rf"{_IN_FRONT}(?:{_YEAR_FIRST}|{_NAMED}|{_YEAR_LAST}|{_MONTH_FIRST}|{_MONTH_YEAR}){_BEHIND}"
 _EAST_ASIAN = (
     r"(?:\d{1,4}\s?[年년]\s?)?\d{1,2}\s?[月월](?:\s?\d{1,2}\s?[日号號일])?"
     rf"(?:\s?[(（]?(?:{WEEKDAY}{{2,3}}|[(（][月火水木金土日월화수목금토일])[)）]?)?"
 )
-_BETWEEN = r"(?:,?\s(?:(?:at|um|à|a las|alle|às|om|o|в|saat|kl\.|-|–|\|)\s)?|T|\s?[\-–|,]\s?)"
+_BETWEEN = rf"(?:,?\s(?:(?:{_any('before_time')})\s)?|T|\s?[\-–|,]\s?)"
 # Day, word and year are a date even if the month's name is unknown; the year may be of another calendar.
 _UNKNOWN_MONTH = r"\d{1,2}\.?\s(?:(?:de|of)\s|d['’])?[^\W\d_]{3,14}\.?,?\s\d{4}"
 _VIETNAMESE = r"(?:ngày\s)?\d{1,2}\stháng\s\d{1,2}(?:\snăm\s\d{4})?"
 
 _COUNT = r"\d{1,6}(?:[.,]\d{1,3})?"
-_SPAN = rf"{_COUNT}\s?{UNIT}{{1,14}}(?:(?:,?\s(?:(?:and|und|et|y|e|и)\s)?){_COUNT}\s?{UNIT}{{1,14}}){{0,5}}"
-_AGO = r"(?:ago|earlier|from now|later|назад|fa|atrás|geleden|temu|önce|sedan|siden|पहले)"
-_SINCE = r"(?:(?:in|vor|seit|il y a|hace|há|dans|en|tra|fra|over|за|через|منذ|قبل|for)\s)"
-_ASIAN_SPAN = r"\d{1,6}\s?(?:秒|分钟|分鐘|分|小时|小時|時間|天|日|周|週間|个月|ヶ月|年|초|분|시간|일|주|개월|년)"
+_SPAN = rf"{_COUNT}\s?{UNIT}{{1,14}}(?:(?:,?\s(?:(?:{_any('and')})\s)?){_COUNT}\s?{UNIT}{{1,14}}){{0,5}}"
+_AGO = rf"(?:{_any('ago')})"
+_SINCE = rf"(?:(?:{_any('since')})\s)"
+_ASIAN_SPAN = rf"\d{{1,6}}\s?(?:{_any('units_unspaced')})"
+
+_WEEKS = _any("weeks", as_written=True)
+_JUST_NOW = _any("just_now", as_written=True)
 
 _SECONDS_FROM, _SECONDS_TO = 978_307_200, 4_133_980_800  # 2001..2100
 _UNITS_PER_SECOND = {10: 1, 13: 10**3, 16: 10**6, 19: 10**9}
@@ -106,7 +115,7 @@ SHAPES = (
     _shape(
         "datetime",
         rf"(?:{_DATE}|{_EAST_ASIAN}){_BETWEEN}?(?:{_CLOCK}|{_HALF_CLOCK})"
-        rf"|{_HOUR}:{_MINUTE}(?::{_MINUTE}{_FRACTION})?{_AM_PM}{_ZONE},?\s(?:(?:on|am|le|el|on the)\s)?{_DATE}"
+        rf"|{_HOUR}:{_MINUTE}(?::{_MINUTE}{_FRACTION})?{_AM_PM}{_ZONE},?\s(?:(?:{_any('before_date')})\s)?{_DATE}"
         rf"|{WEEKDAY}{{2,14}},?\s{MONTH}{{2,14}}\s{{1,2}}\d{{1,2}}\s{_CLOCK}(?:\s[A-Z]{{2,5}})?\s\d{{4}}"
         rf"|\d{{1,2}}/{MONTH}{{2,14}}/\d{{4}}:\d{{2}}:\d{{2}}:\d{{2}}{_ZONE}",
         kind="date and time",
@@ -115,17 +124,15 @@ SHAPES = (
         Reason.DYNAMIC_TIME,
         "week",
         "week",
-        re.compile(
-            rf"{_START}(?:\d{{4}}-?W\d{{2}}(?:-?[1-7])?|(?:KW|CW|[Ww]eek|[Ww]oche|[Ss]emaine|[Ss]emana)\s?\d{{1,2}}){_END}"
-        ),
+        re.compile(rf"{_START}(?:\d{{4}}-?W\d{{2}}(?:-?[1-7])?|(?:{_WEEKS})\s?\d{{1,2}}){_END}"),
     ),
     _shape("quarter", r"\d{4}[\s\-]?Q[1-4]|Q[1-4](?:[\s/\-]\d{4})?"),
     _shape("date", f"{_DATE}|{_EAST_ASIAN}|{_UNKNOWN_MONTH}|{_VIETNAMESE}"),
     _shape("date", r"20\d{6}", _is_compact_date),
     _shape(
         "relative",
-        rf"(?P<since>{_SINCE})?(?P<span>{_SPAN}|{_ASIAN_SPAN})(?P<ago>\s{_AGO}|\s?(?:前|后|後|以前|之前|之后|전|후))?"
-        r"|[jJ]ust now|[Gg]erade eben|刚刚|たった今|방금",
+        rf"(?P<since>{_SINCE})?(?P<span>{_SPAN}|{_ASIAN_SPAN})(?P<ago>\s{_AGO}|\s?(?:{_any('ago_unspaced')}))?"
+        rf"|{_JUST_NOW}",
         _is_relative,
         kind="relative time",
     ),

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from gateway.canon.lexicon import alternatives, entries
 from gateway.canon.rules.dynamic.labels import (
     ADVERBS,
     BARE_LABELS,
@@ -22,7 +23,7 @@ _LONGEST_CONNECTOR = max(map(len, CONNECTORS))
 _BACK = 90
 _BETWEEN = " \t*_–—-|>,،、（(「\"'`[~"
 _COLONS = ":=："
-_ARTICLE = re.compile(r"(?:(?<=\s)|^)(?:the|la|le|el|die|das|der|il|a|o|den|de|het|l'|your)\s?$")
+_ARTICLE = re.compile(rf"(?:(?<=\s)|^)(?:{alternatives(entries('labels', 'articles'))})\s?$")
 _OPENING = ".!?。！？:;,،，：、(（|—–[>#*•\n-"
 _PLACE = re.compile(r"(?<=[^\W\d_])\sin\s(?:[^\W\d_]+\s)?[^\W\d_]{3,}$")
 _LAST_WORD = re.compile(r"[^\W\d_]+$")

@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gateway.canon.lexicon import entries
 from gateway.canon.rules.dynamic.values import VaryingValue
 
 _FRONT = re.compile(r"[ \t]*(?:(?:[-*+•–—]|\d{1,3}[.)]|#{1,6})[ \t]+)*")
 _WORD = re.compile(r"\w+")
-_JOINING = frozenset("and und et y e i a och og ja и та й і ve và dan و ו और और 和 及 및 と".split())
+_JOINING = frozenset(entries("labels", "joining_values"))
 _SENTENCE_END = re.compile(r"[.!?]+(?=\s|$)|[。！？]+")
 _LONGEST = 600
 
