@@ -11,13 +11,13 @@ from gateway.canon import lexicon
 from gateway.canon.code_spans import fenced
 from gateway.canon.lexicon import LexiconError, by_part, entries, split, value_of
 from gateway.canon.pii.scanner import Patterns
+from gateway.canon.recognizer import calendar_words as calendar
+from gateway.canon.recognizer.moments import moment
 from gateway.canon.rule import RuleContext
 from gateway.canon.rules.dynamic import DynamicSuffix, finding, id_finder, label_before, words
-from gateway.canon.rules.dynamic.moments import moment
 from gateway.canon.rules.dynamic.movable_pieces import _JOINING
 from gateway.canon.rules.dynamic.quoted_data import _PAIRS, Line, QuotedData, kind_of
 from gateway.canon.rules.dynamic.search import stands_in_letter
-from gateway.canon.shapes import calendar_words as calendar
 from gateway.config.canon_settings import DynamicSuffixSettings
 from gateway.core.reasons import Reason
 from gateway.explain.diff.cause import text_cause

@@ -7,21 +7,15 @@ import re
 from functools import lru_cache
 
 from gateway.canon.lexicon import alternatives, entries
+from gateway.canon.recognizer.calendar_words import WEEKDAY, marked
+from gateway.canon.recognizer.kinds import MOMENT
+from gateway.canon.recognizer.moments import Moment, moment
 from gateway.canon.rules.dynamic.id_finder import ids_in
 from gateway.canon.rules.dynamic.label_before import Label, label_before, opens_sentence
 from gateway.canon.rules.dynamic.labels import BARE_LABELS, JOINING, LAST_WORDS, NOW_LABELS, WITHOUT_BLANKS, WORDS
-from gateway.canon.rules.dynamic.moments import Moment, moment
 from gateway.canon.rules.dynamic.values import Need, VaryingValue, lowered
 from gateway.canon.rules.dynamic.words import speaks_of_data, speaks_of_now
-from gateway.canon.shapes.calendar_words import WEEKDAY, marked
-from gateway.canon.shapes.time_shapes import SHAPES
 
-_TIMES = [
-    each.pattern.pattern for each in SHAPES if each.detail in ("iso_datetime", "datetime", "date", "time", "epoch")
-]
-_TIMES += [r"令和\s?\d{1,2}\s?年\s?\d{1,2}\s?月\s?\d{1,2}\s?日", r"\d{1,2}\s[\u0e00-\u0e7f]{3,14}\s(?:พ\.ศ\.\s)?\d{4}"]
-_TIMES += [rf"(?<![^\W_]){WEEKDAY}{{2,14}}(?![^\W_])"]
-_VALUE = re.compile("|".join(f"(?:{each})" for each in _TIMES))
 _MORE = re.compile(
     r"[,،，、]?\s?(?:\(|（|\[|[\-–—|/]\s?|T)?"
     rf"(?:(?:{alternatives(entries('sentences', 'before_more'))})\s)?"
@@ -140,7 +134,7 @@ def _times(chunk: str, low: str, *, is_first: bool) -> list[VaryingValue]:
     marks = marked(chunk)
     found: list[VaryingValue] = []
     at = 0
-    while match := _VALUE.search(marks, at):
+    while match := MOMENT.search(marks, at):
         at = match.end()
         label = label_before(low, match.start())
         if label is None:
@@ -217,7 +211,7 @@ def _whole(chunk: str, marks: str, end: int) -> tuple[int, int]:
             end = unit.end()
         more = _MORE.match(chunk, end)
         at = more.end() if more else end
-        value = _VALUE.match(marks, at) if at > end else None
+        value = MOMENT.match(marks, at) if at > end else None
         if value is None:
             break
         end = value.end()
@@ -248,7 +242,7 @@ def _date_line(chunk: str) -> list[VaryingValue]:
         return []
     start = chunk.index(bare)
     marks = marked(chunk)
-    match = _VALUE.match(marks, start)
+    match = MOMENT.match(marks, start)
     read: Moment | None = None
     if match is not None:
         end, _ = _whole(chunk, marks, match.end())

@@ -4,6 +4,7 @@ import re
 
 from gateway.canon.code_spans import touched
 from gateway.canon.lexicon import alternatives, entries
+from gateway.canon.recognizer.id_kinds import UUID
 from gateway.canon.rules.dynamic.labels import (
     CONVERSATION_WORDS,
     OTHER_CONVERSATION_IDS,
@@ -28,9 +29,7 @@ _LABELLED = re.compile(
     r"(?P<between>[:：=#>]|(?<=\s)(?:is|ist|est|es|è|é)\b|は|是|為|为|은|는)?[*_\s`]*"
     r"(?P<value>[A-Za-z0-9][A-Za-z0-9_\-.:/+=@|]{1,127})"
 )
-_UUID = re.compile(
-    r"(?<![\w\-/=.:@#])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?=[\s.,;:!?)\]，。、）]|$)(?![.,:][^\s])"
-)
+_UUID = re.compile(r"(?<![\w\-/=.:@#])" + UUID + r"(?=[\s.,;:!?)\]，。、）]|$)(?![.,:][^\s])")
 _DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _CASE = re.compile(

@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from gateway.canon.rules.dynamic.moments import Moment
+from gateway.canon.recognizer.moments import Moment
 
 
 class Need(Enum):

@@ -1,4 +1,4 @@
-"""Types of the shape families: a shape is a pattern that both values of a slot have to match.
+"""A kind of value: a pattern, and a check of two values that are in the same slot of two texts.
 
 The word lists contain words in front of a value that indicate its type: id, time, person, locale.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gateway.canon.lexicon import entries
-from gateway.canon.shapes.calendar_words import marked
+from gateway.canon.recognizer.calendar_words import marked
 from gateway.core.reasons import Reason
 
 ID_WORDS = frozenset(entries("neighbours", "ids"))
@@ -57,7 +57,7 @@ class TextWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class ShapedValue:
+class FoundValue:
     """A value at the first difference.
 
     Attributes:
@@ -79,7 +79,7 @@ class ShapedValue:
 
 
 @dataclass(frozen=True, slots=True)
-class ValueShape:
+class ValueKind:
     """A kind of value.
 
     Attributes:
@@ -88,6 +88,7 @@ class ValueShape:
         kind: Name of the kind for people, used in masked text.
         pattern: Matches a value.
         is_marked: Whether the pattern applies to the marked text.
+        is_moment: Whether a value may be the current date or time.
         fits: Additional check of two values that match the pattern.
     """
 
@@ -96,9 +97,10 @@ class ValueShape:
     kind: str
     pattern: re.Pattern[str]
     is_marked: bool = False
-    fits: Callable[[ShapedValue, ShapedValue], bool] | None = None
+    is_moment: bool = False
+    fits: Callable[[FoundValue, FoundValue], bool] | None = None
 
-    def both(self, before: TextWindow, after: TextWindow) -> tuple[ShapedValue, ShapedValue] | None:
+    def both(self, before: TextWindow, after: TextWindow) -> tuple[FoundValue, FoundValue] | None:
         """The two values of the slot at the first difference, if both are of this kind and differ."""
         one = self._at(before)
         other = self._at(after) if one else None
@@ -106,10 +108,10 @@ class ValueShape:
             return None
         return (one, other) if self.fits is None or self.fits(one, other) else None
 
-    def _at(self, window: TextWindow) -> ShapedValue | None:
+    def _at(self, window: TextWindow) -> FoundValue | None:
         for match in self.pattern.finditer(window.marked if self.is_marked else window.text):
             if match.start() > window.at:
                 return None
             if match.end() >= window.at and match.end() > match.start():
-                return ShapedValue(window.text[match.start() : match.end()], match.start(), window, match)
+                return FoundValue(window.text[match.start() : match.end()], match.start(), window, match)
         return None

@@ -58,11 +58,16 @@ _CLASSES: dict[str, str] = {
 }
 
 
+def ascii_digits(text: str) -> str:
+    """The text, of the same length, with decimal digits of all scripts as ASCII."""
+    return _FOREIGN_DIGIT.sub(lambda match: str(unicodedata.decimal(match[0])), text)
+
+
 def marked(text: str) -> str:
     """The text, of the same length, with calendar words marked and decimal digits of all scripts as ASCII."""
     text = _RESERVED.sub("\ue000", text)
     if not text.isascii():
-        text = _FOREIGN_DIGIT.sub(lambda match: str(unicodedata.decimal(match[0])), text)
+        text = ascii_digits(text)
         text = _SCRIPTLESS.sub(lambda match: (WEEKDAY if match["weekday"] else HALF) * len(match[0]), text)
         text = text.replace("：", ":")
     return _WORD.sub(_mark_word, text)

@@ -5,7 +5,7 @@ import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from gateway.canon.shapes.calendar_words import MONTH_NUMBERS
+from gateway.canon.recognizer.calendar_words import MONTH_NUMBERS, ascii_digits
 
 NEAR_SECONDS = 36 * 3600
 """Maximum distance of the current date from now: a day, plus half a day for time zones."""
@@ -13,8 +13,8 @@ NEAR_SECONDS = 36 * 3600
 _BUDDHIST, _REIWA = 543, 2018
 _OTHER_CALENDAR = (1340, 1500)
 """Years of the Islamic calendars, which are not converted: such dates are unreadable."""
-_EPOCH_DIGITS = {10: 1, 13: 10**3, 16: 10**6, 19: 10**9}
-_FOREIGN_DIGIT = re.compile(r"[^\D0-9]")
+UNIX_UNITS = {10: 1, 13: 10**3, 16: 10**6, 19: 10**9}
+"""Units per second of Unix times, by their number of digits."""
 _WORD = re.compile(r"[^\s\d_.,/()\-:]+")
 
 _COMPACT = re.compile(r"(?<!\d)(20\d\d)([01]\d)([0-3]\d)(?:[T_\-]?([0-2]\d)([0-5]\d)(?:[0-5]\d)?)?(?=\D|$)")
@@ -79,10 +79,10 @@ class Moment:
 
 def moment(value: str) -> Moment | None:
     """Parse a date; None if there is none, such as in a time of day or in an unknown language."""
-    text = _FOREIGN_DIGIT.sub(lambda found: str(unicodedata.decimal(found[0])), value).strip()
+    text = ascii_digits(value).strip()
     digits, _, fraction = text.partition(".")
-    if digits.isdecimal() and len(digits) in _EPOCH_DIGITS and (not fraction or fraction.isdecimal()):
-        return Moment(epoch=int(digits) / _EPOCH_DIGITS[len(digits)])
+    if digits.isdecimal() and len(digits) in UNIX_UNITS and (not fraction or fraction.isdecimal()):
+        return Moment(epoch=int(digits) / UNIX_UNITS[len(digits)])
     days = _days(text)
     return Moment(days, _second(text), _offset(text)) if days else None
 
