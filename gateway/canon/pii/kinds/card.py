@@ -7,6 +7,8 @@ dashes.
 import re
 from collections.abc import Iterator
 
+from stdnum import luhn
+
 from gateway.canon.lexicon import value_of
 from gateway.canon.pii.kinds.text_view import END, START, Span, TextView, digits_of
 
@@ -23,18 +25,11 @@ _FIRST_DIGITS = tuple(
     for low, _, high in (str(first).partition("-") for first in issuer["first"])
 )
 """How many first digits, their lowest and highest value, and the possible numbers of digits of the card."""
-_DOUBLED = str.maketrans("0123456789", "0246813579")
 
 
 def find(view: TextView) -> Iterator[Span]:
     """Spans of card numbers."""
     return view.matches(_CARD, _length)
-
-
-def luhn(digits: str) -> bool:
-    """Whether the last digit is the Luhn check digit of the digits before."""
-    total = sum(map(int, digits[-1::-2])) + sum(map(int, digits[-2::-2].translate(_DOUBLED)))
-    return total % 10 == 0
 
 
 def _length(match: re.Match[str]) -> int:
@@ -50,4 +45,4 @@ def _is_card(text: str) -> bool:
     has_issuer = any(
         len(digits) in lengths and low <= int(digits[:count]) <= high for count, low, high, lengths in _FIRST_DIGITS
     )
-    return has_issuer and luhn(digits)
+    return has_issuer and luhn.is_valid(digits)

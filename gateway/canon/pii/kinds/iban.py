@@ -6,6 +6,8 @@ Accepts single spaces or dashes between the characters, and both cases.
 import re
 from collections.abc import Iterator
 
+from stdnum.iso7064 import mod_97_10
+
 from gateway.canon.lexicon import by_part
 from gateway.canon.pii.kinds.text_view import Span, TextView
 
@@ -35,5 +37,5 @@ def find(view: TextView) -> Iterator[Span]:
 
 
 def _checks(head: str, rest: str) -> bool:
-    moved = rest.replace(" ", "").replace("-", "") + head
-    return int("".join(str(int(character, 36)) for character in moved)) % 97 == 1
+    # Not stdnum.iban: it also checks the national format, and takes ten times as long.
+    return mod_97_10.is_valid(rest.replace(" ", "").replace("-", "").upper() + head.upper())
