@@ -11,10 +11,9 @@ import structlog
 
 from gateway.canon.context_memory import ContextMemory
 from gateway.canon.hints import affinity_of, hinted
-from gateway.canon.modes import ALL_OFF, ModeTable, rules_in
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import RuleContext
-from gateway.canon.rulebook import Canonical, rulebook
+from gateway.canon.rulebook import ALL_OFF, Canonical, ModeTable, rulebook, rules_in
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import Canonicalized, RuleMode, RuleModes, RuleName
 from gateway.core.errors import Overloaded

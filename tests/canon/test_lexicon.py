@@ -14,7 +14,8 @@ from gateway.canon.pii.scanner import Patterns
 from gateway.canon.recognizer import calendar_words as calendar
 from gateway.canon.recognizer.moments import moment
 from gateway.canon.rule import RuleContext
-from gateway.canon.rules.dynamic import DynamicSuffix, finding, id_finder, label_before, words
+from gateway.canon.rules.dynamic import DynamicSuffix, finding, id_finder, label_before
+from gateway.canon.rules.dynamic import quoted_data as words
 from gateway.canon.rules.dynamic.movable_pieces import _JOINING
 from gateway.canon.rules.dynamic.quoted_data import _PAIRS, Line, QuotedData, kind_of
 from gateway.canon.rules.dynamic.search import stands_in_letter

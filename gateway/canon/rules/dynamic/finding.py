@@ -11,10 +11,19 @@ from gateway.canon.recognizer.calendar_words import WEEKDAY, marked
 from gateway.canon.recognizer.kinds import MOMENT
 from gateway.canon.recognizer.moments import Moment, moment
 from gateway.canon.rules.dynamic.id_finder import ids_in
-from gateway.canon.rules.dynamic.label_before import Label, label_before, opens_sentence
-from gateway.canon.rules.dynamic.labels import BARE_LABELS, JOINING, LAST_WORDS, NOW_LABELS, WITHOUT_BLANKS, WORDS
-from gateway.canon.rules.dynamic.values import Need, VaryingValue, lowered
-from gateway.canon.rules.dynamic.words import speaks_of_data, speaks_of_now
+from gateway.canon.rules.dynamic.label_before import (
+    BARE_LABELS,
+    JOINING,
+    LAST_WORDS,
+    NOW_LABELS,
+    WITHOUT_BLANKS,
+    WORDS,
+    Label,
+    label_before,
+    opens_sentence,
+)
+from gateway.canon.rules.dynamic.movable_pieces import Need, VaryingValue, lowered
+from gateway.canon.rules.dynamic.quoted_data import speaks_of_data, speaks_of_now
 
 _MORE = re.compile(
     r"[,،，、]?\s?(?:\(|（|\[|[\-–—|/]\s?|T)?"

@@ -5,13 +5,13 @@ import re
 from gateway.canon.code_spans import touched
 from gateway.canon.lexicon import alternatives, entries
 from gateway.canon.recognizer.id_kinds import UUID
-from gateway.canon.rules.dynamic.labels import (
+from gateway.canon.rules.dynamic.label_before import (
     CONVERSATION_WORDS,
     OTHER_CONVERSATION_IDS,
     OTHER_REQUEST_IDS,
     REQUEST_WORDS,
 )
-from gateway.canon.rules.dynamic.values import Need, VaryingValue
+from gateway.canon.rules.dynamic.movable_pieces import Need, VaryingValue
 
 BILLING = "billing header"
 _BILLING = re.compile(r"\s*(x-anthropic-billing-header\s*:\s*)(\S[^\n]*?)\s*$")

@@ -14,10 +14,8 @@ from gateway.canon.code_spans import touched
 from gateway.canon.lexicon import alternatives, entries
 from gateway.canon.rules.dynamic.finding import findings
 from gateway.canon.rules.dynamic.id_finder import BILLING
-from gateway.canon.rules.dynamic.movable_pieces import MovablePiece, pieces
-from gateway.canon.rules.dynamic.quoted_data import QuotedData
-from gateway.canon.rules.dynamic.values import Need, VaryingValue, lowered
-from gateway.canon.rules.dynamic.words import CONTEXT_LABELS, CONTEXT_WITHOUT_BLANKS
+from gateway.canon.rules.dynamic.movable_pieces import MovablePiece, Need, VaryingValue, lowered, pieces
+from gateway.canon.rules.dynamic.quoted_data import CONTEXT_LABELS, CONTEXT_WITHOUT_BLANKS, QuotedData
 from gateway.canon.texts import LONGEST_TEXT
 from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
 from gateway.config.operator_patterns import Found, OwnRegex, TooSlow

@@ -8,7 +8,7 @@ from moving import NOW, Talk, rule
 from requests_at_random import chats
 
 from gateway.canon.rule import RuleContext, applied
-from gateway.canon.rules.dynamic.context_blocks import BlockForm
+from gateway.canon.rules.dynamic.dynamic_suffix import BlockForm
 from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
 
 _FORM = BlockForm(DynamicSuffixSettings())
