@@ -47,7 +47,7 @@ from gateway.retry import Attempts
 from gateway.routing import Affinity, Chooser
 from gateway.spaces import PrefixSpaces
 from gateway.tokenize.block_hashes import ChainHasher
-from gateway.tokenize.token_estimate import least_tokens
+from gateway.tokenize.encoder import least_tokens
 from gateway.turns import Turns
 
 _log = structlog.get_logger("gateway.flow")

@@ -24,11 +24,10 @@ from gateway.routing.fair_threads import FairThreads
 from gateway.spaces import template_version
 from gateway.tasks import TaskGroupOwner, in_daemon_thread
 from gateway.tokenize.block_hashes import ChainHasher
-from gateway.tokenize.encoder import Encoder
+from gateway.tokenize.encoder import Encoder, characters
 from gateway.tokenize.engine_tokenizer import EngineTokenizer
 from gateway.tokenize.load_tokenizer import load_local
 from gateway.tokenize.local import LocalEncoder
-from gateway.tokenize.token_estimate import characters
 
 _MIB = 1024 * 1024
 

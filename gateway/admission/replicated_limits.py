@@ -6,8 +6,7 @@ another gateway: a gateway may exceed a limit by what was used elsewhere since t
 
 import msgspec
 
-from gateway.admission.all_limits import AllLimits
-from gateway.admission.tenant_limits import LimitUsage
+from gateway.admission.tenant_limits import AllLimits, LimitUsage
 
 
 class LimitsMessage(msgspec.Struct, array_like=True):

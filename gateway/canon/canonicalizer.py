@@ -11,10 +11,9 @@ import structlog
 
 from gateway.canon.context_memory import ContextMemory
 from gateway.canon.hints import affinity_of, hinted
-from gateway.canon.modes import ALL_OFF, ModeTable, rules_in
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import RuleContext
-from gateway.canon.rulebook import Canonical, rulebook
+from gateway.canon.rulebook import ALL_OFF, Canonical, ModeTable, rulebook, rules_in
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import Canonicalized, RuleMode, RuleModes, RuleName
 from gateway.core.errors import Overloaded
@@ -77,8 +76,7 @@ class Canonicalizer:
             self._rulebook = rulebook(settings)
         self._settings = settings
         self._modes = ModeTable(settings.rules, models, settings.routes)
-        self._memory.max_bytes = settings.memory_mib * _MIB
-        self._memory.ttl_seconds = settings.memory_ttl_seconds
+        self._memory.configure(settings.memory_mib * _MIB, settings.memory_ttl_seconds)
 
     async def canonical(self, request: ChatRequest) -> CanonicalRequest:
         """The canonicalized request; see ``ports.Canonicalizes``."""

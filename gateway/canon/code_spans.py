@@ -8,6 +8,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from gateway.canon.lexicon import alternatives, entries
+
 Ranges = Sequence[tuple[int, int]]
 """Half-open ranges ``[start, end)`` of a text, sorted and disjoint."""
 
@@ -21,8 +23,9 @@ _CLOSING = {
     "`": re.compile(r"([ \t>]*+)(`{3,}+)[ \t]*+(?=[\r\n]|\Z)"),
     "~": re.compile(r"([ \t>]*+)(~{3,}+)[ \t]*+(?=[\r\n]|\Z)"),
 }
-_TAG = re.compile(r"<(pre|code)(?:[ \t\r\n][^<>]*+)?>", re.IGNORECASE)
-_TAG_ENDS = {name: re.compile(rf"</{name}[ \t\r\n]*+>", re.IGNORECASE) for name in ("pre", "code")}
+_CODE_TAGS = entries("documents", "code_tags")
+_TAG = re.compile(rf"<({alternatives(_CODE_TAGS)})(?:[ \t\r\n][^<>]*+)?>", re.IGNORECASE)
+_TAG_ENDS = {name: re.compile(rf"</{name}[ \t\r\n]*+>", re.IGNORECASE) for name in _CODE_TAGS}
 
 
 def fenced(text: str) -> Ranges:

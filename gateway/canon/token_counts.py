@@ -5,6 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 
+from gateway.core.bounded_cache import BoundedCache
+
 _SHORT = 64
 """Texts with fewer characters are not cached: tokenizing them is as fast as the lookup."""
 
@@ -14,24 +16,20 @@ _DIGEST_BYTES = 16
 class TokenCounts:
     """Counts the tokens of texts. Thread-safe; keeps hashes of texts, not the texts.
 
-    Evicts a text that was not looked up while the last ``max_texts / 2`` new texts were added.
-
     Args:
         count: Counts the tokens of a text; safe to use from several threads.
-        max_texts: Capacity in texts; each takes about 200 bytes.
+        max_texts: Capacity in texts; each takes about 250 bytes.
     """
 
     def __init__(self, count: Callable[[str], int], max_texts: int = 32_768) -> None:
         self._count = count
-        self._half = max(1, max_texts // 2)
         self._lock = threading.Lock()
-        self._new: dict[bytes, int] = {}
-        self._old: dict[bytes, int] = {}
+        self._known: BoundedCache[bytes, int] = BoundedCache(max_texts)
 
     @property
     def remembered(self) -> int:
         """Number of cached texts."""
-        return len(self._new) + len(self._old)
+        return len(self._known)
 
     def counter(self, tenant: str) -> Callable[[str], int]:
         """A counter with a cache of this tenant only: response times must not reveal to others which texts it sent."""
@@ -44,18 +42,10 @@ class TokenCounts:
         named = f"{tenant}\0{text}".encode("utf-8", "surrogatepass")
         key = blake2b(named, digest_size=_DIGEST_BYTES).digest()
         with self._lock:
-            tokens = self._new.get(key)
-            if tokens is None and (tokens := self._old.pop(key, None)) is not None:
-                self._put(key, tokens)
+            tokens = self._known.get(key)
         if tokens is None:
             # Outside the lock, so that other threads do not wait for a long text.
             tokens = self._count(text)
             with self._lock:
-                self._old.pop(key, None)
-                self._put(key, tokens)
+                self._known.put(key, tokens)
         return tokens
-
-    def _put(self, key: bytes, tokens: int) -> None:
-        if key not in self._new and len(self._new) >= self._half:
-            self._old, self._new = self._new, {}
-        self._new[key] = tokens

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from gateway.admission.callers import TenantKeys
 from gateway.api.parse import parse_request
-from gateway.canon.modes import RULES, Modes, ModeTable
-from gateway.canon.rulebook import rulebook
+from gateway.canon.rulebook import RULES, Modes, ModeTable, rulebook
 from gateway.commands.canon_report import Tried, as_json, as_lines
 from gateway.commands.canon_trial import Trial
 from gateway.config.canon_settings import CanonSettings

@@ -9,12 +9,19 @@ from gateway.core.ports import SpaceObserver
 from gateway.core.settlement import Settlement
 from gateway.core.space import ModelVersion, PrefixSpace, ResetCause, SpaceEnd, SpaceGrant, SpaceSelection
 from gateway.core.tenant import Caller, Tenant
-from gateway.spaces.epoch_table import EpochTable, SpaceEpochKey, key_of
-from gateway.spaces.permitted_fields import check_permitted
 from gateway.spaces.resets import EpochChanges, EpochFloors, Reset, Resets
-from gateway.spaces.rules import SpaceRules, matches, outdated
+from gateway.spaces.rules import SpaceRules, check_permitted, matches, outdated
 from gateway.spaces.salt import client_salt, client_salt_name, engine_salt
-from gateway.spaces.space_epoch import SpaceEpoch, check_number, check_types, life_id, load_life
+from gateway.spaces.space_epoch import (
+    EpochTable,
+    SpaceEpoch,
+    SpaceEpochKey,
+    check_number,
+    check_types,
+    key_of,
+    life_id,
+    load_life,
+)
 
 
 class PrefixSpaces:

@@ -17,6 +17,7 @@ from itertools import islice
 from xxhash import xxh3_64_intdigest
 
 from gateway.core.block_chain import BlockChain
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.ids import BlockHash, ModelId
 from gateway.core.portions import Portioned, finished
 from gateway.core.prompt import TOKEN_BYTES, MediaItem
@@ -54,19 +55,16 @@ class ChainHasher:
     """
 
     def __init__(self) -> None:
-        # Two generations: when the young one is full it becomes the old one, and entries in use move back.
-        self._young: dict[tuple[int, bytes], list[BlockHash]] = {}
-        self._old: dict[tuple[int, bytes], list[BlockHash]] = {}
-        self._roots: dict[tuple[str, str, str, str], int] = {}
+        self._runs: BoundedCache[tuple[int, bytes], list[BlockHash]] = BoundedCache(_MEMO_RUNS)
+        self._roots: BoundedCache[tuple[str, str, str, str], int] = BoundedCache(_MEMO_ROOTS)
 
     def root(self, model: ModelId, adapter: str, salt: str, variant: str = "") -> int:
         """``space_root`` of a space, remembered."""
         key = (model, adapter, salt, variant)
         known = self._roots.get(key)
         if known is None:
-            if len(self._roots) >= _MEMO_ROOTS:
-                self._roots.clear()  # the number of salts is unbounded; those in use are soon cached again
-            known = self._roots[key] = space_root(CacheSpace(model, adapter, salt, variant))
+            known = space_root(CacheSpace(model, adapter, salt, variant))
+            self._roots.put(key, known)
         return known
 
     def chain(self, root: int, tokens: bytes, block_size: int, media: Sequence[MediaItem] = ()) -> BlockChain:
@@ -106,12 +104,10 @@ class ChainHasher:
 
     def _known_run(self, previous: int, part: bytes, block: int) -> list[BlockHash]:
         key = (previous, part)
-        known = self._young.get(key)
+        known = self._runs.get(key)
         if known is None:
-            known = self._old.get(key) or _hash_run(previous, part, block)
-            if len(self._young) >= _MEMO_RUNS // 2:
-                self._old, self._young = self._young, {}
-            self._young[key] = known
+            known = _hash_run(previous, part, block)
+            self._runs.put(key, known)
         return known
 
     def extended(self, root: int, chain: BlockChain, tokens: bytes) -> BlockChain:

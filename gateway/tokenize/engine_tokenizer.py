@@ -16,8 +16,7 @@ from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.engines import parse_media
 from gateway.tokenize.backends import pack
-from gateway.tokenize.json_text import written
-from gateway.tokenize.media_prompts import media_variant
+from gateway.tokenize.conversation import media_variant, written
 
 _TOKENIZE_CHAT_FIELDS = (
     "messages",

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission.all_limits import AllLimits
 from gateway.admission.replicated_limits import ReplicatedLimits
-from gateway.admission.tenant_limits import Limits
+from gateway.admission.tenant_limits import AllLimits, Limits
 from gateway.core.errors import RateLimited
 
 

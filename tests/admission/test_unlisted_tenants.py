@@ -2,8 +2,7 @@
 
 from admission_door import Door
 
-from gateway.admission.all_limits import MAX_UNLISTED, AllLimits
-from gateway.admission.tenant_limits import Limits
+from gateway.admission.tenant_limits import MAX_UNLISTED, AllLimits, Limits
 from gateway.core.errors import RateLimited
 
 PROXY = "10.0.0.7"

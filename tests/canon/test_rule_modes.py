@@ -1,6 +1,6 @@
 """Which mode a rule is in for a request: the most specific word counts."""
 
-from gateway.canon.modes import ModeTable, rules_in
+from gateway.canon.rulebook import ModeTable, rules_in
 from gateway.core.canonical import RuleMode, RuleName
 
 OFF, OBSERVE, APPLY = RuleMode.OFF, RuleMode.OBSERVE, RuleMode.APPLY

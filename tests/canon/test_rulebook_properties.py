@@ -189,7 +189,7 @@ def test_parts_that_nobody_knows_are_the_same_objects(fields, which):
 
 
 @given(fields=chats())
-@settings(max_examples=50)
+@settings(max_examples=settings().max_examples // 2)
 def test_no_rule_no_change(fields):
     done = canonical(fields, ())
     assert done.fields is fields

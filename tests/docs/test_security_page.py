@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from gateway.admin import live_stream as live
 from gateway.admin import orders
-from gateway.admission import all_limits
+from gateway.admission import tenant_limits
 from gateway.api import cors, parse
 from gateway.canon.pii import counting
 from gateway.cluster import redis_context as context
@@ -34,8 +34,8 @@ from gateway.proxy.resume import continued as eligible
 from gateway.proxy.resume import resumable_stream as stream
 from gateway.routing import fair_threads as threads
 from gateway.server import http_protocol as protocol
-from gateway.spaces import epoch_table as lives
 from gateway.spaces import salt
+from gateway.spaces import space_epoch as lives
 from gateway.stats import counters as counts
 from gateway.telemetry import audit as audit_writer
 from gateway.telemetry.tracing import export
@@ -79,7 +79,7 @@ FIXED: dict[str, Any] = {
     "Path in logs and errors": keys._SHOWN_CHARS,
     "Client's own `cache_salt`": salt._LONGEST_CLIENT_SALT,
     "Request headers that one preflight allows": cors._MAX_ALLOWED_HEADERS,
-    "Unlisted tenants whose use of their limits is remembered": all_limits.MAX_UNLISTED,
+    "Unlisted tenants whose use of their limits is remembered": tenant_limits.MAX_UNLISTED,
     "Ended spaces shown": lives._ENDED_KEPT,
     "Head of a replica's answer": connection._MAX_OVERHEAD,
     "Answer that is held until it is complete; larger ones are streamed through": answer._MAX_HELD_BYTES,

@@ -339,7 +339,7 @@ ACTS = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(ACTS, st.tuples(*[st.sampled_from([-5.0, 0.0, 5.0])] * 3))
 @example([(1, "reset", "b"), (1, "enter", "b")], (0.0, -5.0, -5.0))
 def test_no_salt_that_was_reset_is_used_by_who_knows_of_it_and_all_agree_in_the_end(acts, ahead):

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.core.portions import finished
 from gateway.core.request import Endpoint
-from gateway.tokenize.token_estimate import least_tokens
+from gateway.tokenize.encoder import least_tokens
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.tokenize.json_text import written
+from gateway.tokenize.conversation import written
 
 
 @pytest.mark.parametrize("value", [2**64, -(2**70), int("7" * 128), [{"a": 2**65, "b": [1, "x", None, 0.5]}]])

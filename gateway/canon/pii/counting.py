@@ -1,12 +1,13 @@
 """Counts findings in answered requests, in small portions in the background.
 
-Hashes of prompt beginnings decide which findings are shared; they stay in memory. ``Tally`` keeps the counts by prefix
-space.
+A finding is shared if prompts of several conversations have the same text up to its last character. The texts are
+compared by hash; the hashes stay in memory. Prompts with the same prefix have the same finding, so only prefixes with
+findings are stored. ``Tally`` keeps the counts by prefix space.
 """
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -14,14 +15,76 @@ from typing import NamedTuple
 import structlog
 import xxhash
 
-from gateway.canon.pii.passages import Beginning, Passage, beginnings, has_more_pieces
-from gateway.canon.pii.scanner import Hit, Scanner
-from gateway.canon.pii.shared_prefixes import Conversation, SharedPrefixes
+from gateway.canon.pii.scanner import Beginning, Hit, Passage, Scanner, beginnings, has_more_pieces
 from gateway.config.operator_patterns import TooSlow
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import FindingReport, PersonalFinding
 from gateway.core.errors import Overloaded
 from gateway.core.ports import PersonalDataObserver
 from gateway.core.request import ChatRequest, Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Identity of a conversation.
+
+    Attributes:
+        id: Hash of the session or of the prompt's beginning.
+        length: Length in characters of a prompt without messages, whose next turn extends it; its id is the hash of
+            the whole prompt. 0 for chats, whose id does not change.
+        begins: Returns the hash of the first n characters of a prompt without messages.
+    """
+
+    id: int
+    length: int = 0
+    begins: Callable[[int], int] | None = None
+
+    def continues(self, earlier: tuple[int, int]) -> bool:
+        """Whether this is a later turn of a conversation with the given id and length."""
+        known, length = earlier
+        return self.begins is not None and 0 < length < self.length and self.begins(length) == known
+
+
+_SHARED: list[tuple[int, int]] = []
+"""Identity of a shared prefix, whose conversations are no longer needed."""
+
+
+class SharedPrefixes:
+    """Counts conversations by the beginning of their prompts, with LRU eviction.
+
+    Args:
+        shared_by: Number of conversations from which a prefix counts as shared.
+        max_prefixes: Capacity. A prefix takes about 300 bytes, and until it is shared up to 130 more per conversation.
+    """
+
+    def __init__(self, shared_by: int, max_prefixes: int) -> None:
+        self._shared_by = shared_by
+        # Id and length of the conversations with a prefix; _SHARED once there are enough of them.
+        self._conversations: BoundedCache[int, list[tuple[int, int]]] = BoundedCache(max_prefixes)
+
+    def __len__(self) -> int:
+        return len(self._conversations)
+
+    def count(self, prefix: int, conversation: Conversation) -> bool:
+        """Count a conversation whose prompt begins with a prefix (a hash). Returns whether the prefix is shared now."""
+        known = self._conversations.get(prefix)
+        if known is None:
+            known = []
+            self._conversations.put(prefix, known)
+        if known is _SHARED:
+            return True
+        this = (conversation.id, conversation.length)
+        if this in known:
+            return False
+        for position, earlier in enumerate(known):
+            if conversation.continues(earlier):
+                known[position] = this
+                return False
+        known.append(this)
+        if len(known) < self._shared_by:
+            return False
+        self._conversations.put(prefix, _SHARED)
+        return True
 
 
 @dataclass(slots=True)
@@ -40,12 +103,10 @@ class Tally:
 
     def __init__(self, max_findings_per_space: int, max_findings: int) -> None:
         self._max_per_space = max_findings_per_space
-        self._max = max_findings
-        self._spaces: OrderedDict[str, OrderedDict[PersonalFinding, _Count]] = OrderedDict()
-        self._findings = 0
+        self._spaces: BoundedCache[str, BoundedCache[PersonalFinding, _Count]] = BoundedCache(max_weight=max_findings)
 
     def __len__(self) -> int:
-        return self._findings
+        return self._spaces.weight
 
     def count(self, space: str, finding: PersonalFinding, *, shared: bool) -> bool:
         """Count a request with a finding.
@@ -53,15 +114,14 @@ class Tally:
         Returns:
             Whether the finding is new, or shared for the first time.
         """
-        findings = self._spaces.setdefault(space, OrderedDict())
-        self._spaces.move_to_end(space)
+        findings = self._spaces.get(space)
+        if findings is None:
+            findings = BoundedCache(self._max_per_space)
         known = findings.get(finding)
         if known is None:
-            known = findings[finding] = _Count()
-            self._findings += 1
-            self._evict(findings)
-        else:
-            findings.move_to_end(finding)
+            known = _Count()
+            findings.put(finding, known)
+            self._spaces.put(space, findings, weight=len(findings))
         is_new = known.requests == 0 or (shared and not known.shared)
         known.requests += 1
         known.shared |= shared
@@ -69,19 +129,11 @@ class Tally:
 
     def reports(self, space: str) -> Sequence[FindingReport]:
         """Findings in a space, most frequent first."""
-        counts = self._spaces.get(space)
+        counts = self._spaces.peek(space)
         if counts is None:
             return ()
         reports = [FindingReport(finding, count.requests, count.shared) for finding, count in counts.items()]
         return sorted(reports, key=lambda report: (-report.requests, report.finding.path, report.finding.start))
-
-    def _evict(self, findings: OrderedDict[PersonalFinding, _Count]) -> None:
-        if len(findings) > self._max_per_space:
-            findings.popitem(last=False)
-            self._findings -= 1
-        while self._findings > self._max and len(self._spaces) > 1:
-            _, evicted = self._spaces.popitem(last=False)
-            self._findings -= len(evicted)
 
 
 def beginning_of_findings(

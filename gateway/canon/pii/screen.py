@@ -8,10 +8,8 @@ from typing import Any, TypeVar
 import orjson
 import structlog
 
-from gateway.canon.pii.counting import Counting, Tally
-from gateway.canon.pii.passages import Passage, has_more_pieces, leading
-from gateway.canon.pii.scanner import Hit, Patterns, Scanner
-from gateway.canon.pii.shared_prefixes import SharedPrefixes
+from gateway.canon.pii.counting import Counting, SharedPrefixes, Tally
+from gateway.canon.pii.scanner import Hit, Passage, Patterns, Scanner, has_more_pieces, leading
 from gateway.config.operator_patterns import TooSlow
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.core.canonical import FindingReport

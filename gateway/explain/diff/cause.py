@@ -5,11 +5,11 @@ Also detects JSON with the same data but other key order or spacing.
 
 import json
 from dataclasses import dataclass
+from functools import cache
 
-from gateway.canon.shapes import id_shapes as ids
-from gateway.canon.shapes import people
-from gateway.canon.shapes import time_shapes as times
-from gateway.canon.shapes.shape import ValueShape
+from gateway.canon.recognizer.kinds import KINDS, kind_of_both
+from gateway.canon.recognizer.person_kinds import template_value
+from gateway.canon.recognizer.value_kind import ValueKind
 from gateway.core.reasons import Reason
 from gateway.explain.diff.same_text import sameness
 from gateway.explain.diff.slot import Slot, common_length, slot_at, window_at
@@ -69,15 +69,6 @@ def _openings(text: str, at: int) -> list[int]:
     return found
 
 
-_SHAPES: tuple[ValueShape, ...] = (
-    people.EMAIL,
-    *ids.SURE_SHAPES,
-    *times.SHAPES,
-    *people.SHAPES,
-    *ids.SHAPES,
-    *people.NUMBERS,
-)
-"""The first match decides: a date is no version, a phone number no counter."""
 _PLAIN_NUMBERS = frozenset({"counter", "number", "year", "duration", "version"})
 
 
@@ -133,17 +124,26 @@ def _ends(before: str, after: str, slot: Slot) -> tuple[tuple[str, int], tuple[s
     return (before, slot.before_end), (after, slot.after_end)
 
 
+@cache
+def _kinds(is_template: bool, own_words: bool) -> tuple[ValueKind, ...]:
+    """The kinds that a value may have, see ``text_cause``."""
+    return tuple(
+        kind
+        for kind in KINDS
+        if not (own_words and kind.detail in _PLAIN_NUMBERS) and (is_template or kind.reason is not Reason.USER_DATA)
+    )
+
+
 def _shaped(before: str, after: str, at: int, is_template: bool, own_words: bool) -> DiffCause | None:
-    """The cause if both values have the same known shape."""
+    """The cause if both values have the same known kind."""
     one, start = window_at(before, at)
     other, _ = window_at(after, at)
-    for shape in _SHAPES:
-        if (own_words and shape.detail in _PLAIN_NUMBERS) or (shape.reason is Reason.USER_DATA and not is_template):
-            continue
-        if both := shape.both(one, other):
-            slot = Slot(start + both[0].start, start + both[0].end, start + both[1].end)
-            return DiffCause(shape.reason, shape.detail, shape.kind, at, slot)
-    return None
+    found = kind_of_both(one, other, _kinds(is_template, own_words))
+    if found is None:
+        return None
+    kind, first, second = found
+    slot = Slot(start + first.start, start + first.end, start + second.end)
+    return DiffCause(kind.reason, kind.detail, kind.kind, at, slot)
 
 
 def _valued(before: str, after: str, at: int, slot: Slot, is_template: bool) -> DiffCause | None:
@@ -154,7 +154,7 @@ def _valued(before: str, after: str, at: int, slot: Slot, is_template: bool) -> 
     other, _ = window_at(after, at)
     if slot.start < start:
         return None
-    found = people.template_value(
+    found = template_value(
         one, other, (slot.start - start, slot.before_end - start), (slot.start - start, slot.after_end - start)
     )
     return DiffCause(Reason.USER_DATA, found[0], found[1], at, slot) if found else None

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from gateway.canon.shapes.shape import TextWindow
+from gateway.canon.recognizer.value_kind import TextWindow
 
 _BEHIND, _AHEAD = 160, 240
 _SLOT_AHEAD = 600

@@ -259,7 +259,7 @@ class WhatIf:
 
     def _take_settings(self, terms: CanonOptions) -> None:
         settings = CanonSettings.model_validate_json(terms.settings)
-        self._memory.ttl_seconds = settings.memory_ttl_seconds
+        self._memory.configure(_MEMORY_BYTES, settings.memory_ttl_seconds)
         self._forms = Forms(settings, self._build(settings), self._memory)
 
 

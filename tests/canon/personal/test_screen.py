@@ -300,7 +300,7 @@ async def test_nothing_the_screen_holds_shows_a_text():
         await screen.inspect(original)
         screen.answered(original, "s")
         await idle(screen, observer, 1)
-        from gateway.canon.pii.passages import leading
+        from gateway.canon.pii.scanner import leading
 
         assert SECRET not in repr(screen.reports("s")) + repr(observer.seen) + repr(leading(original))
 

@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 from screening import SECRET, chat, request, screening, system
 
-from gateway.canon.pii.shared_prefixes import Conversation, SharedPrefixes
+from gateway.canon.pii.counting import Conversation, SharedPrefixes
 from gateway.core.request import Endpoint
 
 

@@ -7,6 +7,9 @@ dashes.
 import re
 from collections.abc import Iterator
 
+from stdnum import luhn
+
+from gateway.canon.lexicon import value_of
 from gateway.canon.pii.kinds.text_view import END, START, Span, TextView, digits_of
 
 _CARD = re.compile(
@@ -16,30 +19,17 @@ _CARD = re.compile(
     r"|3[0689][0-9]{2}([ \-])[0-9]{6}\4[0-9]{4}"
     rf"){END}"
 )
-_ISSUERS = re.compile(
-    "4(?:[0-9]{12}|[0-9]{15}|[0-9]{18})"  # Visa
-    "|5[1-5][0-9]{14}|2(?:22[1-9]|2[3-9][0-9]|[3-6][0-9]{2}|7[01][0-9]|720)[0-9]{12}"  # Mastercard
-    "|3[47][0-9]{13}"  # American Express
-    "|3(?:0[0-59]|[689][0-9])[0-9]{11}"  # Diners Club
-    "|35(?:2[89]|[3-8][0-9])[0-9]{12}"  # JCB
-    "|6(?:011|4[4-9][0-9]|5[0-9]{2})[0-9]{12}"  # Discover
-    "|62[0-9]{14,17}"  # UnionPay
-    "|(?:50(?:18|20|38)|5893|6304|6759|676[1-3])[0-9]{9,15}"  # Maestro
-    "|220[0-4][0-9]{12}"  # Mir
-    "|(?:60|508)[0-9]{13,14}"  # RuPay
+_FIRST_DIGITS = tuple(
+    (len(low), int(low), int(high or low), frozenset(issuer["digits"]))
+    for issuer in value_of("personal_data", "card_issuers").values()
+    for low, _, high in (str(first).partition("-") for first in issuer["first"])
 )
-_DOUBLED = str.maketrans("0123456789", "0246813579")
+"""How many first digits, their lowest and highest value, and the possible numbers of digits of the card."""
 
 
 def find(view: TextView) -> Iterator[Span]:
     """Spans of card numbers."""
     return view.matches(_CARD, _length)
-
-
-def luhn(digits: str) -> bool:
-    """Whether the last digit is the Luhn check digit of the digits before."""
-    total = sum(map(int, digits[-1::-2])) + sum(map(int, digits[-2::-2].translate(_DOUBLED)))
-    return total % 10 == 0
 
 
 def _length(match: re.Match[str]) -> int:
@@ -52,4 +42,7 @@ def _length(match: re.Match[str]) -> int:
 
 def _is_card(text: str) -> bool:
     digits = digits_of(text)
-    return _ISSUERS.fullmatch(digits) is not None and luhn(digits)
+    has_issuer = any(
+        len(digits) in lengths and low <= int(digits[:count]) <= high for count, low, high, lengths in _FIRST_DIGITS
+    )
+    return has_issuer and luhn.is_valid(digits)

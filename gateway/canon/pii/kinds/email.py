@@ -7,6 +7,7 @@ Not found: addresses without a dot in the domain (``root@localhost``), users in 
 import re
 from collections.abc import Iterator
 
+from gateway.canon.lexicon import entries
 from gateway.canon.pii.kinds.text_view import Span, TextView
 
 _LETTER = "A-Za-z\u00c0-\u024f\u0370-\u052f"
@@ -18,7 +19,7 @@ _ATOM = rf"[{_LETTER}0-9_%+'&\-]++"
 _LOCAL_BACKWARDS = re.compile(rf"{_ATOM}(?:\.{_ATOM})*+")
 _LOCAL_CHARS = 64
 _TOP_LEVEL = re.compile(rf"[{_LETTER}]{{2,63}}|xn--[A-Za-z0-9\-]{{2,59}}")
-_PICTURES = frozenset({"avif", "gif", "jpeg", "jpg", "png", "svg", "webp"})
+_PICTURES = frozenset(entries("personal_data", "picture_endings"))
 _USER_OF_A_URL = re.compile(r"//(?:[^\s/@]*:)?$")
 _URL_CHARS = 80
 _SSH_PATH = re.compile(r":[\w~.\-]*+/")

@@ -6,33 +6,17 @@ Accepts single spaces or dashes between the characters, and both cases.
 import re
 from collections.abc import Iterator
 
+from stdnum.iso7064 import mod_97_10
+
+from gateway.canon.lexicon import by_part
 from gateway.canon.pii.kinds.text_view import Span, TextView
 
-# SWIFT, IBAN Registry, release 99: total number of characters.
 _LENGTHS = {
-    country: length
-    for length, countries in {
-        15: "NO",
-        16: "BE",
-        18: "DK FK FI FO GL NL SD",
-        19: "MK SI",
-        20: "AT BA EE KZ LT LU XK MN",
-        21: "CH HR LI LV",
-        22: "BG BH CR DE GB GE IE ME RS VA",
-        23: "AE GI IL IQ OM SO TL",
-        24: "AD CZ ES MD PK RO SA SE SK TN VG",
-        25: "LY PT ST",
-        26: "IS TR",
-        27: "BI DJ FR GR IT MC MR SM",
-        28: "AL AZ BY CY DO GT HN HU LB NI PL SV",
-        29: "BR EG PS QA UA",
-        30: "JO KW MU YE",
-        31: "MT SC",
-        32: "LC",
-        33: "RU",
-    }.items()
-    for country in countries.split()
+    country: int(length)
+    for length, countries in by_part("personal_data", "iban_lengths", as_written=True).items()
+    for country in countries
 }
+"""Total number of characters by country."""
 _HEAD = re.compile(r"(?<![0-9A-Za-z_])[A-Za-z]{2}[0-9]{2}")
 _REST = {
     length: re.compile(rf"(?:[ \-]?[0-9A-Za-z]){{{length - 4}}}(?![0-9A-Za-z_])") for length in set(_LENGTHS.values())
@@ -53,5 +37,5 @@ def find(view: TextView) -> Iterator[Span]:
 
 
 def _checks(head: str, rest: str) -> bool:
-    moved = rest.replace(" ", "").replace("-", "") + head
-    return int("".join(str(int(character, 36)) for character in moved)) % 97 == 1
+    # Not stdnum.iban: it also checks the national format, and takes ten times as long.
+    return mod_97_10.is_valid(rest.replace(" ", "").replace("-", "").upper() + head.upper())

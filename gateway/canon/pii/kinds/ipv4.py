@@ -9,6 +9,7 @@ section, or behind a product name with slash or dash (``Chrome/120.0.0.0``).
 import re
 from collections.abc import Iterator
 
+from gateway.canon.lexicon import alternatives, entries
 from gateway.canon.pii.kinds.text_view import Span, TextView
 
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
@@ -18,10 +19,7 @@ _ADDRESS = re.compile(
 )
 _NOT_UNICAST = frozenset({0, 127, *range(224, 256)})
 _SINGLE_DIGITS = len("1.2.3.4")
-_VERSION = re.compile(
-    r"(?:(?<![a-z])(?:version|versión|release|build|ver|firmware|driver|revision|rev|section|chapter|abschnitt|kapitel)|§)"
-    r"[ .:#=]{0,3}$"
-)
+_VERSION = re.compile(rf"(?:(?<![a-z])(?:{alternatives(entries('personal_data', 'version_words'))})|§)[ .:#=]{{0,3}}$")
 _WINDOW = 16
 
 

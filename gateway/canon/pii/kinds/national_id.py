@@ -15,6 +15,7 @@ Found are those whose format or check digits make a chance match unlikely:
 import re
 from collections.abc import Callable, Iterator
 
+from gateway.canon.lexicon import alternatives, by_part
 from gateway.canon.pii.kinds import national_checks as checks
 from gateway.canon.pii.kinds.text_view import END, START, Span, TextView, digits_of
 
@@ -38,16 +39,8 @@ _NUMBER = re.compile(
     rf"){END}"
 )
 _NAMES = {
-    name: re.compile(rf"(?<![a-zа-я])(?:{words})")
-    for name, words in {
-        "us": r"ssn|social[ \-]security",
-        "br": "cpf",
-        "nl": "bsn|burgerservice|sofinummer",
-        "pl": "pesel",
-        "ru": "inn(?![a-z])|инн(?![а-я])",
-        "dk": "cpr",
-        "order": "order|invoice|ticket|serial|part|sku|batch|tracking",
-    }.items()
+    form: re.compile(rf"(?<![a-zа-я])(?:{alternatives(names)})" + ("(?![a-zа-я])" if form == "ru" else ""))
+    for form, names in by_part("personal_data", "national_id_names").items()
 }
 _WINDOW = 40
 

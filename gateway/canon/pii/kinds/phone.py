@@ -18,46 +18,43 @@ Not found: other numbers, and those without ``+`` directly behind a word such as
 import re
 from collections.abc import Iterator
 
+from gateway.canon.lexicon import alternatives, entries, value_of
 from gateway.canon.pii.kinds.text_view import END, START, Span, TextView, digits_of
 
-_CALLING_CODE = re.compile(
-    "1|7|2[07]|3[0-469]|4[013-9]|5[1-8]|6[0-6]|8[1246]|9[0-58]"
-    "|21[1-8]|22[0-9]|23[0-9]|24[0-9]|25[0-8]|26[0-9]|29[0-17-9]|35[0-9]|37[0-8]|38[0-35-79]|42[0139]|50[0-9]|59[0-9]"
-    "|67[02-9]|68[0-9]|69[0-2]|80[08]|85[02356]|88[068]|96[0-8]|97[0-7]|99[2-68]"
-)
+
+def _formats(section: str) -> str:
+    """National formats as alternatives, each in a group of its name."""
+    formats = value_of("personal_data", section)
+    return "|".join(
+        f"(?P<{name}>{pattern.replace('?P<gap>', f'?P<{name}_gap>').replace('?P=gap', f'?P={name}_gap')})"
+        for name, pattern in formats.items()
+    )
+
+
+_CALLING_CODE = re.compile(alternatives(entries("personal_data", "calling_codes")))
 _NORTH_AMERICAN = re.compile("1[2-9][0-9]{2}[2-9][0-9]{6}")
 _FORMATTED = re.compile(
     r"(?<![0-9A-Za-z_+])\+ ?(?P<international>[1-9](?:[ .\-/()]{0,3}+[0-9]){7,14})(?![0-9]|[.:\-][0-9])"
     rf"|{START}(?:"
     r"00(?=[1-9][0-9]{0,2}[ .\-/(])(?P<double_zero>[1-9](?:[ .\-/()]{0,3}+[0-9]){7,14})(?![0-9]|[.:\-][0-9])"
-    r"|(?P<american>(?:1[ .\-])?"
-    r"(?:\([2-9][0-9]{2}\)[ .\-]?[2-9][0-9]{2}[ .\-]|[2-9][0-9]{2}([.\-])[2-9][0-9]{2}\4)[0-9]{4})"
-    r"|(?P<brazilian>\([1-9][0-9]\) ?9?[0-9]{4}-[0-9]{4})"
-    r"|(?<![0-9]{2} )(?:"  # not the middle of a longer number in groups
-    r"(?P<pairs>0[1-9]([ .\-])[0-9]{2}(?:\7[0-9]{2}){3})(?!\7[0-9])"
-    r"|(?P<short_area>(?:\(0[1-9]\)|0[1-9])([ \-])[0-9]{3,4}\9[0-9]{4})(?!\9[0-9])"
-    r"|(?P<area>(?:\(0[1-9][0-9]{1,3}\)|0[1-9][0-9]{1,3})(?: ?[/\-] ?| )[0-9]{3,8}(?:[ \-][0-9]{2,4}){0,2})"
-    rf")){END}"
+    rf"|{_formats('phone_formats')}"
+    # Not the middle of a longer number in groups.
+    rf"|(?<![0-9]{{2}} )(?:{_formats('phone_formats_with_0')})"
+    rf"){END}"
 )
 _BARE_HEAD = re.compile(rf"{START}\(?[0-9]")
 _BARE_REST = re.compile(r"(?:[ .\-/()]{0,2}+[0-9]){6,14}(?![0-9])")
 
 _GAP_CHARACTERS = " .:#=*_(-\"'：。"
 _GAP = f"[{re.escape(_GAP_CHARACTERS)}]{{0,4}}"
-_LINK = (
-    r"(?:[ .:#=*_\-\"']{0,4}+"
-    r"(?:numbers?|nummer|numero|número|numéro|no|nr|num|n°|us|me|at|on|is|unter|au|al|ist|est|es|号码|号|是))"
-)
+_LINK = rf"(?:[ .:#=*_\-\"']{{0,4}}+(?:{alternatives(entries('personal_data', 'phone_links'))}))"
 _CALLED = re.compile(
-    r"(?<![a-z\u00c0-\u052f])(?:tele|cell|mobile?|smart)?"
-    r"(?:phones?|telephone|telefon[oe]?|teléfono|téléphone|telefoon|tel|tél|ph|mobile?|móvil|celular|cell|handy|portable|fax"
-    r"|telefax|whatsapp|sms|hotline|rufnummer|call|dial|телефон|тел|моб|电话|手机|電話|携帯|전화)"
-    rf"{_LINK}{{0,3}}{_GAP}$"
+    rf"(?<![a-z\u00c0-\u052f])(?:{alternatives(entries('personal_data', 'phone_prefixes'))})?"
+    rf"(?:{alternatives(entries('personal_data', 'phone_words'))}){_LINK}{{0,3}}{_GAP}$"
 )
 _COUNTED = re.compile(
-    r"(?:(?<![a-z])(?:order|invoice|ticket|case|ref|reference|serial|part|sku|isbn|article|item|model|batch|lot|tracking"
-    r"|id|bestellung|rechnung|auftrag|commande|facture|pedido|factura|bestellnummer|rechnungsnummer|auftragsnummer)"
-    rf"(?:[ .:#=]{{0,2}}(?:numbers?|nummer|no|nr|num|id|code|n°)){{0,2}}{_GAP}|# ?)$"
+    rf"(?:(?<![a-z])(?:{alternatives(entries('personal_data', 'counted_words'))})"
+    rf"(?:[ .:#=]{{0,2}}(?:{alternatives(entries('personal_data', 'counted_links'))})){{0,2}}{_GAP}|# ?)$"
 )
 _WINDOW = 40
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
+from gateway.canon.recognizer.id_kinds import UUID
+
 Span = tuple[int, int]
 """Half-open range of offsets: ``(start, end)``."""
 
@@ -39,7 +41,7 @@ _SPELLINGS = {
 _SPELLED = re.compile("[" + "".join(map(re.escape, map(chr, _SPELLINGS))) + "]")
 
 # A UUID is a key, even if it consists of digits.
-_UUID = re.compile(r"(?<![0-9A-Fa-f-])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f-])")
+_UUID = re.compile(rf"(?<![0-9A-Fa-f-]){UUID}(?![0-9A-Fa-f-])")
 _UUID_CHARS = 37
 
 

@@ -1,21 +1,214 @@
 """``dynamic-suffix``: moves varying values out of the leading messages into a context block behind the last message.
 
-Each value is replaced by a constant pointer. The blocks of earlier turns are stored by the key of the conversation
-(``keys``) and put back in later turns, so that the conversation stays a prefix of its next turn.
+Each value is replaced by a constant pointer. The blocks of earlier turns are put back in later turns, so that the
+conversation stays a prefix of its next turn. A turn is stored as the list of the ids of all blocks in its prompt, under
+the key of the conversation up to its last message (``keys``); the blocks are stored by id. So conversations with the
+same beginning share entries only up to the first message in which they differ.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+import orjson
+
 from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext, applied
-from gateway.canon.rules.dynamic.context_blocks import BlockForm, keys, recalled, remembered
 from gateway.canon.rules.dynamic.movable_pieces import MovablePiece
 from gateway.canon.rules.dynamic.search import Search
 from gateway.canon.texts import BLOCK_ROLES, Text, leading_messages, messages, texts_of
 from gateway.config.canon_settings import DynamicSuffixSettings
 from gateway.core.canonical import RuleName
 from gateway.core.json_edit import Path
+
+_NUMBER = "{number}"
+_DIGITS = "([0-9]{1,9})"
+
+
+class BlockForm:
+    """Format of pointers and context blocks.
+
+    Args:
+        settings: Pointer, opening and closing line.
+    """
+
+    def __init__(self, settings: DynamicSuffixSettings) -> None:
+        front, behind = settings.pointer.split(_NUMBER)
+        self._front, self._behind = front, behind
+        self._opening, self._closing = settings.opening, settings.closing
+        pattern = re.escape(front) + _DIGITS + re.escape(behind)
+        # Without delimiters a pointer must not match a part of a longer number.
+        self.pattern = re.compile(("" if front else "(?<![0-9])") + pattern + ("" if behind else "(?![0-9])"))
+        self._entry = re.compile(rf"^{pattern} ", re.MULTILINE)
+
+    def pointer(self, number: int) -> str:
+        """The pointer that replaces a value."""
+        return f"{self._front}{number}{self._behind}"
+
+    def largest(self, texts: Iterable[str]) -> int:
+        """Largest pointer number in some texts; 0 if there is none."""
+        return max((int(number) for text in texts for number in self.pattern.findall(text)), default=0)
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text contains something like a part of a block."""
+        if self._opening in text:
+            return True
+        if not self._front:
+            return self._entry.search(text) is not None
+        at = text.find(self._front)  # many times faster than matching every line
+        while at >= 0:
+            if (not at or text[at - 1] == "\n") and self._entry.match(text, at):
+                return True
+            at = text.find(self._front, at + 1)
+        return False
+
+    def written(self, values: Mapping[int, str]) -> str:
+        """Encode a block of values by their numbers."""
+        lines = [f"{self.pointer(number)} {value}" for number, value in sorted(values.items())]
+        return "\n".join((self._opening, *lines, self._closing))
+
+    def read(self, block: str, above: int) -> dict[int, str]:
+        """Decode a block into its values by number.
+
+        Args:
+            block: A block; one in another format may yield no values.
+            above: Largest number of the client's own pointers, which values may contain.
+        """
+        inside = block.removeprefix(self._opening + "\n").removesuffix("\n" + self._closing)
+        found: list[tuple[int, int, int]] = []
+        for match in self._entry.finditer(inside):
+            number = int(match[1])
+            if number > max(above, found[-1][0] if found else 0):
+                found.append((number, match.start(), match.end()))
+        if not found:
+            return {}
+        ends = [start - 1 for _, start, _ in found[1:]] + [len(inside)]
+        return {number: inside[start:end] for (number, _, start), end in zip(found, ends, strict=True)}
+
+
+_KEY_BYTES = 16
+_LENGTH_BYTES = 8
+_CACHE_CONTROL = "cache_control"
+
+
+def keys(
+    messages: Sequence[Mapping[str, Any]], owner: str, lasting: Sequence[tuple[str, str]], upto: int
+) -> Iterator[bytes]:
+    """Key of the conversation up to each message, from the first to the one with index ``upto``.
+
+    Args:
+        messages: The client's messages, with pointers in the leading ones.
+        owner: Owner of the conversation.
+        lasting: Names and values that are constant within a conversation, and identify it.
+        upto: Index of the last message.
+
+    Raises:
+        ValueError, RecursionError: a message cannot be encoded as JSON.
+    """
+    running = hashlib.blake2b(digest_size=_KEY_BYTES)
+    _feed(running, _encoded([owner, *lasting]))
+    for message in messages[: upto + 1]:
+        _feed(running, _encoded(_unmarked(message)))
+        yield running.digest()
+
+
+def _feed(running: "hashlib.blake2b", piece: bytes) -> None:
+    running.update(len(piece).to_bytes(_LENGTH_BYTES, "little"))
+    running.update(piece)
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except (TypeError, ValueError):
+        # Lone surrogates, and integers beyond 64 bits.
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _unmarked(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message without ``cache_control``, which clients move from turn to turn."""
+    content = message.get("content")
+    if isinstance(content, list) and any(isinstance(part, dict) and _CACHE_CONTROL in part for part in content):
+        message = {**message, "content": [_without(part) if isinstance(part, dict) else part for part in content]}
+    return _without(message) if _CACHE_CONTROL in message else message
+
+
+def _without(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in value.items() if name != _CACHE_CONTROL}
+
+
+_ID_BYTES = 8
+_NONE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierBlocks:
+    """Blocks of earlier turns.
+
+    Attributes:
+        blocks: Blocks by the index of the message to which they were appended.
+        is_whole: False if blocks are known to be missing.
+    """
+
+    blocks: Mapping[int, str]
+    is_whole: bool
+
+
+def recalled(
+    said: Sequence[Mapping[str, Any]], takers: Sequence[int], known: Sequence[bytes], given: RuleContext
+) -> EarlierBlocks:
+    """The blocks of earlier turns.
+
+    Args:
+        said: The messages.
+        takers: Indexes of messages to which blocks may be appended, without the last one.
+        known: Key of the conversation up to each message.
+        given: Looks up stored blocks.
+    """
+    for count in range(len(takers), 0, -1):
+        entry = given.recall(known[takers[count - 1]])
+        ids = entry.split(" ") if entry else []
+        if len(ids) != count:
+            continue
+        found = {number: given.recall(_id(each)) for number, each in zip(takers, ids, strict=False) if each != _NONE}
+        blocks = {number: block for number, block in found.items() if block is not None}
+        return EarlierBlocks(blocks, len(blocks) == len(found) and not _any_answered(said, takers[count:]))
+    return EarlierBlocks({}, not _any_answered(said, takers))
+
+
+def remembered(
+    takers: Sequence[int], blocks: Mapping[int, str], known: Sequence[bytes], owner: str
+) -> Mapping[bytes, str]:
+    """The entries to store for a turn: every block by its id, and the list of ids.
+
+    Args:
+        takers: Indexes of messages to which blocks may be appended, including the last one.
+        blocks: Blocks by index of the message.
+        known: See ``recalled``.
+        owner: Owner of the conversation; part of the ids, so that other owners cannot look up its blocks.
+    """
+    ids = {number: _name(block, owner) for number, block in blocks.items()}
+    entries = {_id(ids[number]): block for number, block in blocks.items()}
+    return entries | {known[takers[-1]]: " ".join(ids.get(number, _NONE) for number in takers)}
+
+
+def _name(block: str, owner: str) -> str:
+    named = f"{owner}\0{block}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(named, digest_size=_ID_BYTES).hexdigest()
+
+
+def _id(name: str) -> bytes:
+    """Storage key of a block; differs in length from keys of conversations."""
+    return b"block:" + name.encode("ascii", "replace")
+
+
+def _any_answered(said: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> bool:
+    """Whether one of the messages was the last one of a turn, that is, was answered."""
+    return any(said[number + 1].get("role") == "assistant" for number in numbers)
+
 
 _GAP = "\n\n"
 _BLANKS, _INVISIBLE = " \t\r\n", " \t\r\n\u200b\u2060\ufeff"

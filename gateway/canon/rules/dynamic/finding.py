@@ -6,68 +6,57 @@ A line is searched independently of the others, so that its findings can be cach
 import re
 from functools import lru_cache
 
+from gateway.canon.lexicon import alternatives, entries
+from gateway.canon.recognizer.calendar_words import WEEKDAY, marked
+from gateway.canon.recognizer.kinds import MOMENT
+from gateway.canon.recognizer.moments import Moment, moment
 from gateway.canon.rules.dynamic.id_finder import ids_in
-from gateway.canon.rules.dynamic.label_before import Label, label_before, opens_sentence
-from gateway.canon.rules.dynamic.labels import BARE_LABELS, JOINING, LAST_WORDS, NOW_LABELS, WITHOUT_BLANKS, WORDS
-from gateway.canon.rules.dynamic.moments import Moment, moment
-from gateway.canon.rules.dynamic.values import Need, VaryingValue, lowered
-from gateway.canon.rules.dynamic.words import speaks_of_data, speaks_of_now
-from gateway.canon.shapes.calendar_words import WEEKDAY, marked
-from gateway.canon.shapes.time_shapes import SHAPES
+from gateway.canon.rules.dynamic.label_before import (
+    BARE_LABELS,
+    JOINING,
+    LAST_WORDS,
+    NOW_LABELS,
+    WITHOUT_BLANKS,
+    WORDS,
+    Label,
+    label_before,
+    opens_sentence,
+)
+from gateway.canon.rules.dynamic.movable_pieces import Need, VaryingValue, lowered
+from gateway.canon.rules.dynamic.quoted_data import speaks_of_data, speaks_of_now
 
-_TIMES = [
-    each.pattern.pattern for each in SHAPES if each.detail in ("iso_datetime", "datetime", "date", "time", "epoch")
-]
-_TIMES += [r"令和\s?\d{1,2}\s?年\s?\d{1,2}\s?月\s?\d{1,2}\s?日", r"\d{1,2}\s[\u0e00-\u0e7f]{3,14}\s(?:พ\.ศ\.\s)?\d{4}"]
-_TIMES += [rf"(?<![^\W_]){WEEKDAY}{{2,14}}(?![^\W_])"]
-_VALUE = re.compile("|".join(f"(?:{each})" for each in _TIMES))
 _MORE = re.compile(
-    r"[,،，、]?\s?(?:\(|（|\[|[\-–—|/]\s?|T)?(?:(?:at|um|à|a las|alle|alle ore|ore|às|om|o|o godz\.|v|в|saat|saati|"
-    r"kl\.?|klo|pukul|jam|"
-    r"lúc|on|am|um|der|den|dem|the|le|el|il|ngày|godz\.|الساعة|في|בשעה|को|समय|เวลา|und|and|et|y|e)\s)?"
+    r"[,،，、]?\s?(?:\(|（|\[|[\-–—|/]\s?|T)?"
+    rf"(?:(?:{alternatives(entries('sentences', 'before_more'))})\s)?"
 )
-_ZONE_NAMES = (
-    "UTC|GMT|CET|CEST|MEZ|MESZ|WET|WEST|EET|EEST|MSK|TRT|EST|EDT|CST|CDT|MST|MDT|PST|PDT|ET|CT|PT|AKST|HST|BST|IST|JST|KST|"
-    "AEST|AEDT|ACST|AWST|NZST|NZDT|SGT|HKT|PKT|WIB|WITA|WIT|ICT|BRT|ART|CLT|SAST|EAT|WAT|GST|PHT"
-)
-_UNIT = re.compile(r"\s?(?:Uhr|uhr|h|hrs|hours|o'clock|hod\.|godz\.|น\.|बजे|года|год|г\.|року|р\.|roku|r\.)(?!\w)")
+_ZONE_NAMES = alternatives(entries("sentences", "zone_names", as_written=True))
+_UNIT = re.compile(rf"\s?(?:{alternatives(entries('sentences', 'time_units', as_written=True))})(?!\w)")
 _BEHIND = re.compile(
     r"(?:\s?[(（][月火水木金土日월화수목금토일][)）])?"
     rf"(?:,?\s?[(\[]?(?:(?:{_ZONE_NAMES})(?:\s?[+\-−]\d{{1,2}}(?::?\d{{2}})?)?|[A-Z][a-z]+/[A-Z][A-Za-z_]+(?:/[A-Z][A-Za-z_]+)?"
-    r"|[+\-−]\d{2}:?\d{2}|local time|server time|(?:[A-Z][a-z]+ ){1,3}Time|[А-ЯЁ]{2,5}|Ortszeit|heure locale|"
-    r"hora local)[)\]]?(?![\w/])){0,2}"
-    r"(?:\s?(?:です|でございます|になります|となります|だ|입니다|이다|이에요|예요|है|हैं|dır|dir|'dır|'dir))?"
+    r"|[+\-−]\d{2}:?\d{2}|(?:[A-Z][a-z]+ ){1,3}Time|[А-ЯЁ]{2,5}"
+    rf"|{alternatives(entries('sentences', 'zones', as_written=True))})[)\]]?(?![\w/])){{0,2}}"
+    rf"(?:\s?(?:{alternatives(entries('sentences', 'copulas'))}))?"
 )
 _CASE = re.compile(
-    r"(?<!\w)(?:if|when|whenever|unless|suppose|assume|assuming|imagine|pretend|instance|example|examples|e\.g|"
-    r"such as|format|formatted|was|were|"
-    r"wenn|falls|angenommen|beispiel|beispielsweise|z\.\s?b|si|quand|lorsque|supposons|exemple|ejemplo|cuando|esempio|quando|"
-    r"exemplo|caso|als|wanneer|bijvoorbeeld|jeśli|jeżeli|gdy|przykład|pokud|když|například|om|när|exempel|jos|kun|esimerkki|"
-    r"если|когда|пример|например|якщо|коли|приклад|наприклад|eğer|örnek|örneğin|nếu|khi|ví dụ|jika|kalau|contoh|"
-    r"إذا|عندما|مثال|مثلا|אם|כאשר|לדוגמה|דוגמה|अगर|यदि|उदाहरण)(?!\w)|例如|例えば|たとえば|例:|例：|如果|假如|もし|예를|예시|만약|예:"
+    rf"(?<!\w)(?:{alternatives(entries('sentences', 'hypothetical'))})(?!\w)"
+    rf"|{alternatives(entries('sentences', 'hypothetical_unspaced'))}"
 )
 _ALONE_DIGITS = re.compile(r"(?:\d\D*){4}")
 _HEAD = re.compile(r"[\s>#*•\-–]*(?P<label>[^:：=\n]{2,50}?)[\s*_]*[:：=][\s*_]*(?P<value>\S.{0,79}?)[\s*_]*$")
 _TIME_LIKE = re.compile(r"(?:19|20|25|1[34])\d\d|\d{1,2}[:.hH時时]\d{2}|\d+\D+\d+\D+\d+")
 _DIGIT = re.compile(r"\d")
 _COLON = re.compile("[:=：]")
-_OF = "のにか以的之에의부까"
+_OF = "".join(entries("sentences", "particles"))
 """Particles behind a date that make it an attribute of something else."""
 _YEAR = re.compile(r"\s(?:[A-Z]{2,5}\s)?20\d\d(?![\d:.\-/])")
 _NOON = re.compile(r"[^.][aApP][mM]\.$")
-_TODAY = tuple(
-    "today|current|weekday|day:|heute|aujourd|nous sommes|hoy|oggi|hoje|vandaag|dzi|dnes|idag|i dag|tänään|dagens|"
-    "astăzi|azi |σήμερα|сегодня|сьогодні|bugün|اليوم|היום|امروز|आज|hôm nay|hari ini|今日|本日|今天|今日|오늘|วันนี้".split(
-        "|"
-    )
-)
+_TODAY = entries("sentences", "today")
 _TODAY_ASCII = tuple(each for each in _TODAY if each.isascii())
 _INDENT = 4
 _LONGEST_ALONE, _WORDS_ALONE = 60, 6
 _REACH, _NEXT, _JOINED, _BACK = 80, 30, 40, 160
-_NOTES = frozenset(
-    "note notes nb fyi ps hinweis wichtig important remember nota remarque uwaga важно примечание 注意 注 참고".split()
-)
+_NOTES = frozenset(entries("sentences", "notes"))
 _LONGEST_KNOWN = 600
 """Findings in longer lines are not cached, because they may be as long as a request."""
 
@@ -154,7 +143,7 @@ def _times(chunk: str, low: str, *, is_first: bool) -> list[VaryingValue]:
     marks = marked(chunk)
     found: list[VaryingValue] = []
     at = 0
-    while match := _VALUE.search(marks, at):
+    while match := MOMENT.search(marks, at):
         at = match.end()
         label = label_before(low, match.start())
         if label is None:
@@ -231,7 +220,7 @@ def _whole(chunk: str, marks: str, end: int) -> tuple[int, int]:
             end = unit.end()
         more = _MORE.match(chunk, end)
         at = more.end() if more else end
-        value = _VALUE.match(marks, at) if at > end else None
+        value = MOMENT.match(marks, at) if at > end else None
         if value is None:
             break
         end = value.end()
@@ -262,7 +251,7 @@ def _date_line(chunk: str) -> list[VaryingValue]:
         return []
     start = chunk.index(bare)
     marks = marked(chunk)
-    match = _VALUE.match(marks, start)
+    match = MOMENT.match(marks, start)
     read: Moment | None = None
     if match is not None:
         end, _ = _whole(chunk, marks, match.end())

@@ -3,23 +3,24 @@
 import re
 
 from gateway.canon.code_spans import touched
-from gateway.canon.rules.dynamic.labels import (
+from gateway.canon.lexicon import alternatives, entries
+from gateway.canon.recognizer.id_kinds import UUID
+from gateway.canon.rules.dynamic.label_before import (
     CONVERSATION_WORDS,
     OTHER_CONVERSATION_IDS,
     OTHER_REQUEST_IDS,
     REQUEST_WORDS,
 )
-from gateway.canon.rules.dynamic.values import Need, VaryingValue
+from gateway.canon.rules.dynamic.movable_pieces import Need, VaryingValue
 
 BILLING = "billing header"
 _BILLING = re.compile(r"\s*(x-anthropic-billing-header\s*:\s*)(\S[^\n]*?)\s*$")
-_CONVERSATION = frozenset(CONVERSATION_WORDS.split())
-_WORDS = _CONVERSATION | frozenset(REQUEST_WORDS.split())
+_WORDS = CONVERSATION_WORDS | REQUEST_WORDS
 _OTHER = OTHER_CONVERSATION_IDS | OTHER_REQUEST_IDS
 _OTHER_WORDS = "|".join(re.escape(each) for each in sorted(_OTHER, key=len, reverse=True))
-_ID_WORDS = frozenset("id ids uuid guid identifier identifiant identificador identyfikator kennung".split())
+_ID_WORDS = frozenset(entries("labels", "id_words"))
 _ID_WORDS |= frozenset(f"{word}id" for word in _WORDS)
-_ID_MARKS = ("идентификатор", "ідентифікатор", "معر", "מזהה", "आईडी", "kimliği", "mã", "tunnus", "编号", "编號", "id")
+_ID_MARKS = entries("labels", "id_marks")
 _WORD = "|".join(sorted(_WORDS, key=len, reverse=True))
 _LABELLED = re.compile(
     r"(?<![\w.])(?:x-)?(?:(?:the|your|current|this|unique|client|our)\s)*"
@@ -28,20 +29,17 @@ _LABELLED = re.compile(
     r"(?P<between>[:：=#>]|(?<=\s)(?:is|ist|est|es|è|é)\b|は|是|為|为|은|는)?[*_\s`]*"
     r"(?P<value>[A-Za-z0-9][A-Za-z0-9_\-.:/+=@|]{1,127})"
 )
-_UUID = re.compile(
-    r"(?<![\w\-/=.:@#])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?=[\s.,;:!?)\]，。、）]|$)(?![.,:][^\s])"
-)
+_UUID = re.compile(r"(?<![\w\-/=.:@#])" + UUID + r"(?=[\s.,;:!?)\]，。、）]|$)(?![.,:][^\s])")
 _DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _CASE = re.compile(
-    r"(?<!\w)(?:if|when|whenever|suppose|example|examples|e\.g|such as|like|format|formatted|starts with|starting with|"
-    r"wenn|falls|beispiel|z\.\s?b|si|exemple|ejemplo|cuando|esempio|quando|exemplo|jeśli|przykład|если|пример|например|"
-    r"örnek|örneğin)(?!\w)|例如|例えば|例:|例：|예:"
+    rf"(?<!\w)(?:{alternatives(entries('sentences', 'hypothetical_ids'))})(?!\w)"
+    rf"|{alternatives(entries('sentences', 'hypothetical_ids_unspaced'))}"
 )
 # Ids with other labels are assumed to be constant.
 _OTHER_LABEL = re.compile(
-    r"(?:[:=#：]|(?<!\w)(?:id|ids|uuid|guid|identifier|identifiant|identificador|identyfikator|kennung|nummer|number|no\.?|nr\.?|key|"
-    r"ref|reference|номер|идентификатор)(?:\s(?:is|ist|est|es|è|é|jest))?)[\s\"'`*(\[<]*$"
+    rf"(?:[:=#：]|(?<!\w)(?:{alternatives(entries('labels', 'unknown_id_labels'))})"
+    r"(?:\s(?:is|ist|est|es|è|é|jest))?)[\s\"'`*(\[<]*$"
 )
 _DASHES, _BACK, _NEXT = 4, 120, 30
 _EDGE = " \t*_.,;|·•()[]<>#-–—`"
@@ -108,7 +106,7 @@ def _labelled(chunk: str, low: str, match: re.Match[str]) -> VaryingValue | None
         fits = bool(between) and between in ":：=#" and _looks_random(value)
     if not fits:
         return None
-    lasts = word in _CONVERSATION if word else match["other"] in OTHER_CONVERSATION_IDS
+    lasts = word in CONVERSATION_WORDS if word else match["other"] in OTHER_CONVERSATION_IDS
     name = f"{word or match['other']}"
     about = match.start() if not low[match.start()].isspace() else match.start() + 1
     return VaryingValue(start, end, about, end, f"{name} id" if word else name, lasts)

@@ -1,4 +1,7 @@
-"""Finds quotations, code, tables, examples, documents and other data, from which nothing may be moved."""
+"""Finds quotations, code, tables, examples, documents and other data, from which nothing may be moved.
+
+Words in headings, tags and labels indicate data, or else instructions and context.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,7 +10,54 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gateway.canon.code_spans import fenced, touched
-from gateway.canon.rules.dynamic.words import holds_data, speaks_of_data, speaks_of_now
+from gateway.canon.lexicon import alternatives, entries
+
+DATA_WORDS = frozenset(entries("documents", "data"))
+"""Text under a heading or in a tag with one of these words is data."""
+
+DATA_WITHOUT_BLANKS = entries("documents", "data_unspaced")
+
+FINE_WORDS = frozenset(entries("documents", "fine"))
+"""A tag that consists of such words does not contain data."""
+
+INLINE_TAGS = frozenset(entries("documents", "inline_tags"))
+"""HTML tags that are ignored."""
+
+_FINE_ELSEWHERE = frozenset(entries("documents", "fine_headings"))
+_FINE_WITHOUT_BLANKS = entries("documents", "fine_headings_unspaced")
+
+CONTEXT_LABELS = frozenset(entries("documents", "context_labels"))
+"""Labels of lines that may be next to the current date."""
+
+CONTEXT_WITHOUT_BLANKS = entries("documents", "context_labels_unspaced")
+
+NAME_PIECES = re.compile(r"[^\W\d_]+?(?=[A-Z][a-z])|[^\W\d_]+")
+
+
+def speaks_of_data(words: str) -> bool:
+    """Whether a heading indicates data."""
+    low = words.lower()
+    return any(each in DATA_WORDS for each in re.findall(r"[^\W\d_]+", low)) or (
+        not low.isascii() and any(each in low for each in DATA_WITHOUT_BLANKS)
+    )
+
+
+def speaks_of_now(words: str) -> bool:
+    """Whether the current date may be under a heading."""
+    low = words.lower()
+    return any(
+        each in FINE_WORDS or each in _FINE_ELSEWHERE or each in CONTEXT_LABELS
+        for each in re.findall(r"[^\W\d_]+", low)
+    ) or (not low.isascii() and any(each in low for each in _FINE_WITHOUT_BLANKS + CONTEXT_WITHOUT_BLANKS))
+
+
+def holds_data(tag: str) -> bool:
+    """Whether the content of a tag is data or unknown."""
+    if tag.lower() in INLINE_TAGS:
+        return False
+    pieces = [each.lower() for each in NAME_PIECES.findall(tag)]
+    return any(each in DATA_WORDS for each in pieces) or not any(each in FINE_WORDS for each in pieces)
+
 
 _LONGEST_KNOWN = 600
 """Longer lines are not cached, because they may be as long as a request."""
@@ -23,31 +73,20 @@ _JSON = re.compile(r'\s*(?:[{\[]\s*$|[}\]]+[,;]?\s*$|"[^"\n]{1,80}"\s*:|[{\[]\s*
 _LOG = re.compile(
     r"\s*(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*\]?\s+(?![A-Z]{1,5}\s*$|[ap]m\s*$|[+\-]\d|\()\S+|"
     r"\[?\d\d:\d\d:\d\d\S*\]?\s+\S+|[A-Z][a-z]{2}\s+\d{1,2} \d\d:\d\d:\d\d \S+ \S+)"
-    r"|.*(?<![\w])(?:INFO|WARN|WARNING|ERROR|DEBUG|TRACE|FATAL|CRITICAL|NOTICE)(?=[\s\]:|])(?!: *$)"
+    rf"|.*(?<![\w])(?:{alternatives(entries('documents', 'log_levels', as_written=True))})(?=[\s\]:|])(?!: *$)"
     r"|.*?(?<!\w)[a-z_]+=\S+\s+(?:[^\s=]+\s+)?[a-z_]+=\S+"
 )
 _LOG_MARKS = re.compile(r"\s*\[?\d\d[\d:]|.*(?:[A-Z]{4}|\d\d:\d\d:\d\d)|.*=.*=")
 _ROW = re.compile(r"\s*\||.*\|.*\|.*\||[^\t\n]*\S\t+\S|(?:[^,;\n]*[,;](?!\s|\d{3}(?!\d)|$)){2}")
 _KEY = re.compile(r"(\s*)(?:-\s+)?([\w.\-]+)\s*:\s*(?:#.*|[|>][+-]?)?$")
 _TURN = re.compile(
-    r"\s*(?:[-*>]\s*)?[\[*_#]*(?P<who>user|human|assistant|ai|bot|q|a|question|answer|input|output|customer|agent|client|operator|"
-    r"caller|system|frage|antwort|eingabe|ausgabe|kunde|nutzer|assistent|kundin|utilisateur|assistante|réponse|entrée|sortie|usuario|"
-    r"asistente|pregunta|respuesta|entrada|salida|utente|assistente|domanda|risposta|usuário|pergunta|resposta|saída|"
-    r"gebruiker|vraag|antwoord|użytkownik|asystent|pytanie|odpowiedź|uživatel|otázka|odpověď|пользователь|ассистент|вопрос|ответ|"
-    r"клиент|оператор|kullanıcı|asistan|soru|cevap|المستخدم|المساعد|سؤال|جواب|משתמש|עוזר|שאלה|תשובה|प्रश्न|उत्तर|ユーザー|アシスタント|"
-    r"質問|回答|問|答|用户|助手|问|问题|사용자|어시스턴트|질문|답변|답)\s?\d{0,3}[\]*_]*\s*[:：]",
+    rf"\s*(?:[-*>]\s*)?[\[*_#]*(?P<who>{alternatives(entries('documents', 'speakers'))})\s?\d{{0,3}}[\]*_]*\s*[:：]",
     re.IGNORECASE,
 )
 _BACKTICKS = re.compile(r"(`+)(?!`)[^\n]{1,400}?(?<!`)\1(?!`)")
-_PAIRS = {"“": "”", "«": "»", "„": "“”", "「": "」", "『": "』", "《": "》", "‹": "›", "‟": "”", "‚": "‘’"}
+_PAIRS = dict(pair.split(" ") for pair in entries("documents", "quotation_marks"))
 _APOSTROPHES = re.compile(r"(?<![\w'’])['‘](?=\S)[^\n]{1,300}?(?<=\S)['’](?!\w)")
-_MAIL = re.compile(
-    r"\s*[*_]*(?:from|to|cc|bcc|sent|subject|reply-to|message-id|von|an|gesendet|betreff|de|à|objet|envoyé|para|asunto|"
-    r"enviado|da|a|oggetto|assunto|aan|onderwerp|od|do|temat|от|кому|тема|від|差出人|宛先|件名|发件人|收件人|主题|"
-    r"보낸 사람|제목)"
-    r"[*_]*\s?[:：]",
-    re.IGNORECASE,
-)
+_MAIL = re.compile(rf"\s*[*_]*(?:{alternatives(entries('documents', 'mail_headers'))})[*_]*\s?[:：]", re.IGNORECASE)
 _ITEM = re.compile(r"\s*(?:[-*+•–]|\d{1,3}[.)]|[a-z][.)])\s")
 _OPENS, _CLOSES = re.compile(r"(?:^\s*|[:=(]\s*)[{\[]\s*$"), re.compile(r"\s*[}\]]")
 _WINDOW, _LINE_WINDOW = 2000, 400

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from gateway.canon.code_spans import touched
+from gateway.canon.lexicon import alternatives, entries
 from gateway.canon.rules.dynamic.finding import findings
 from gateway.canon.rules.dynamic.id_finder import BILLING
-from gateway.canon.rules.dynamic.movable_pieces import MovablePiece, pieces
-from gateway.canon.rules.dynamic.quoted_data import QuotedData
-from gateway.canon.rules.dynamic.values import Need, VaryingValue, lowered
-from gateway.canon.rules.dynamic.words import CONTEXT_LABELS, CONTEXT_WITHOUT_BLANKS
+from gateway.canon.rules.dynamic.movable_pieces import MovablePiece, Need, VaryingValue, lowered, pieces
+from gateway.canon.rules.dynamic.quoted_data import CONTEXT_LABELS, CONTEXT_WITHOUT_BLANKS, QuotedData
 from gateway.canon.texts import LONGEST_TEXT
 from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
 from gateway.config.operator_patterns import Found, OwnRegex, TooSlow
@@ -25,19 +24,10 @@ _LABELLED = re.compile(r"\s*(?:[-*•]\s+)?[*_]*([^:：=\n]{1,40}?)[*_]*\s*[:：
 _WORDS = re.compile(r"[^\W\d_]+")
 _DATE_ALONE = re.compile(r"[\s*_\-•]*[\d:./\-TZ ,]{8,40}$")
 _LETTER = re.compile(
-    r"\s*(?:(?:(?:dear|hi|hello|hey|good morning|to whom|hallo|liebe[rs]?|sehr geehrte[rs]?|guten tag|cher|chère|"
-    r"bonjour|madame|monsieur|"
-    r"hola|estimad[oa]s?|querid[oa]|caro|cara|ciao|gentile|egregio|prezad[oa]s?|olá|geachte|beste|szanown[iy]|"
-    r"dzień dobry|cześć|"
-    r"vážen[ýáí]|dobrý den|уважаем[а-я]+|здравствуйте|привет|шановн[а-яі]+|вітаю|sayın|merhaba|bästa|hej|kjære|kære|"
-    r"hei|"
-    r"عزيزي|عزيزتي|שלום|יקר|प्रिय|kính gửi)(?!\w)[^\n.:]{0,40}[,!،，]\s*$)"
-    r"|(?:sincerely|(?:best|kind|warm)? ?regards|yours|cheers|best|mit freundlichen|viele grüße|beste grüße|"
-    r"cordialement|atentamente|"
-    r"saludos|distinti saluti|cordiali saluti|atenciosamente|met vriendelijke|z poważaniem|pozdrawiam|s pozdravem|"
-    r"с уважением|"
-    r"з повагою|saygılarımla|med vänlig|trân trọng)(?!\w)[^\n.:]{0,20}[,!]?\s*$"
-    r"|(?:re|subject|cc|betreff|objet|asunto|oggetto|assunto|betreft|temat|тема)\s?:|拝啓|敬具|尊敬的|此致|敬启|안녕하세요|귀하)",
+    rf"\s*(?:(?:{alternatives(entries('documents', 'greetings'))})(?!\w)[^\n.:]{{0,40}}[,!،，]\s*$"
+    rf"|(?:{alternatives(entries('documents', 'closings'))})(?!\w)[^\n.:]{{0,20}}[,!]?\s*$"
+    rf"|(?:{alternatives(entries('documents', 'letter_headers'))})\s?:"
+    rf"|{alternatives(entries('documents', 'letter_words'))})",
     re.IGNORECASE,
 )
 _LONGEST_GREETING = 80

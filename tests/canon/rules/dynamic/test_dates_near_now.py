@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from gateway.canon.rules.dynamic.moments import moment
+from gateway.canon.recognizer.moments import moment
 
 NOW = datetime.fromisoformat("2026-11-21T10:02:00+00:00").timestamp()
 

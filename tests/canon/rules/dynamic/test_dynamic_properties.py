@@ -8,7 +8,7 @@ from moving import NOW, Talk, rule
 from requests_at_random import chats
 
 from gateway.canon.rule import RuleContext, applied
-from gateway.canon.rules.dynamic.context_blocks import BlockForm
+from gateway.canon.rules.dynamic.dynamic_suffix import BlockForm
 from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
 
 _FORM = BlockForm(DynamicSuffixSettings())
@@ -112,7 +112,7 @@ def _filled(text, values):
 
 
 @given(st.lists(_TEXTS, min_size=1, max_size=3), _SLOTS, st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 def test_the_block_holds_what_the_pointers_stand_for_and_nothing_more_is_found(texts, slots, parts):
     leading = [{"role": "system", "content": [{"type": "text", "text": text}] if parts else text} for text in texts]
     fields = {"model": "m", "messages": [*leading, {"role": "user", "content": "Hi"}]}
@@ -132,7 +132,6 @@ def test_the_block_holds_what_the_pointers_stand_for_and_nothing_more_is_found(t
 
 
 @given(st.lists(_TEXTS, min_size=2, max_size=4))
-@settings(max_examples=150, deadline=None)
 def test_a_conversation_only_grows_wherever_its_context_keeps_its_places(texts):
     """Each turn says the same but for other times. Where these are the ids of sessions, each is a conversation."""
     talk = Talk()
@@ -157,7 +156,7 @@ def test_a_conversation_only_grows_wherever_its_context_keeps_its_places(texts):
 
 
 @given(chats())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 def test_odd_requests_pass(fields):
     found = rule().detect(fields, RuleContext(NOW))
     after = applied(fields, found.edits)

@@ -1,4 +1,4 @@
-"""Types of the shape families: a shape is a pattern that both values of a slot have to match.
+"""A kind of value: a pattern, and a check of two values that are in the same slot of two texts.
 
 The word lists contain words in front of a value that indicate its type: id, time, person, locale.
 """
@@ -8,54 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from gateway.canon.shapes.calendar_words import marked
+from gateway.canon.lexicon import entries
+from gateway.canon.recognizer.calendar_words import marked
 from gateway.core.reasons import Reason
 
-ID_WORDS = frozenset(
-    """
-    # id ids uuid guid request req trace traceparent span session sess sid correlation conversation conv chat thread
-    transaction tx txn token nonce salt hash digest checksum etag commit sha revision rev build release run job task
-    step turn message msg order ord bestellung commande pedido ordine ticket tkt case invoice rechnung facture factura
-    inv customer cust cus client user usr account acct konto kunde kundennummer auftrag device host node pod
-    worker instance port item doc ref reference nr no num number nummer
-    numéro número numero serial key version ver ip address batch
-    attempt try iteration round counter count seq sequence index idx page part shard worker process pid event call
-    номер заказ 编号 编号为 订单 番号 번호
-    """.split()
-)
+ID_WORDS = frozenset(entries("neighbours", "ids"))
 
-TIME_WORDS = frozenset(
-    """
-    time timestamp ts epoch now date unix at datetime current created updated issued iat exp expires nanos ns millis ms
-    zeit datum uhrzeit jetzt heute stand heure maintenant hora fecha ahora ora data adesso agora czas teraz время сейчас
-    year jahr année año anno ano since until uptime 时间 時間 時刻 시간
-    """.split()
-)
+TIME_WORDS = frozenset(entries("neighbours", "times"))
 
-PERSON_WORDS = frozenset(
-    """
-    name names user customer client kunde kundin nutzer benutzer cliente utilisateur usuario utente employee patient
-    student author assignee contact mr mrs ms miss dr prof herr frau herrn monsieur madame señor señora sr sra signor
-    dear hello hi hallo bonjour hola ciao named called to with for hilfst assist assisting help helping von bei
-    имя пользователь клиент 姓名 名前 客户 用户 이름 고객
-    """.split()
-)
+PERSON_WORDS = frozenset(entries("neighbours", "people"))
 
-LOCALE_WORDS = frozenset(
-    """
-    locale lang language languages sprache langue idioma lingua taal język язык dil 语言 言語 언어 country land region
-    pays país timezone tz
-    """.split()
-)
+LOCALE_WORDS = frozenset(entries("neighbours", "locales"))
 
-LANGUAGE_NAMES = frozenset(
-    """
-    english german french spanish italian portuguese dutch polish russian turkish japanese chinese korean arabic hindi
-    swedish danish norwegian finnish czech greek hebrew ukrainian hungarian romanian vietnamese thai indonesian
-    deutsch englisch französisch spanisch italienisch portugiesisch anglais français allemand espagnol inglés español
-    alemán francés italiano italien
-    """.split()
-)
+LANGUAGE_NAMES = frozenset(entries("neighbours", "language_names"))
 
 
 _LABEL = re.compile(r"([^\W\d_][\w\- .]{0,40}+)[\"'`*]{0,3}\s?[:=#：]{1,2}\s?[\"'`*<(\[]{0,3}$")
@@ -92,7 +57,7 @@ class TextWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class ShapedValue:
+class FoundValue:
     """A value at the first difference.
 
     Attributes:
@@ -114,7 +79,7 @@ class ShapedValue:
 
 
 @dataclass(frozen=True, slots=True)
-class ValueShape:
+class ValueKind:
     """A kind of value.
 
     Attributes:
@@ -123,6 +88,7 @@ class ValueShape:
         kind: Name of the kind for people, used in masked text.
         pattern: Matches a value.
         is_marked: Whether the pattern applies to the marked text.
+        is_moment: Whether a value may be the current date or time.
         fits: Additional check of two values that match the pattern.
     """
 
@@ -131,9 +97,10 @@ class ValueShape:
     kind: str
     pattern: re.Pattern[str]
     is_marked: bool = False
-    fits: Callable[[ShapedValue, ShapedValue], bool] | None = None
+    is_moment: bool = False
+    fits: Callable[[FoundValue, FoundValue], bool] | None = None
 
-    def both(self, before: TextWindow, after: TextWindow) -> tuple[ShapedValue, ShapedValue] | None:
+    def both(self, before: TextWindow, after: TextWindow) -> tuple[FoundValue, FoundValue] | None:
         """The two values of the slot at the first difference, if both are of this kind and differ."""
         one = self._at(before)
         other = self._at(after) if one else None
@@ -141,10 +108,10 @@ class ValueShape:
             return None
         return (one, other) if self.fits is None or self.fits(one, other) else None
 
-    def _at(self, window: TextWindow) -> ShapedValue | None:
+    def _at(self, window: TextWindow) -> FoundValue | None:
         for match in self.pattern.finditer(window.marked if self.is_marked else window.text):
             if match.start() > window.at:
                 return None
             if match.end() >= window.at and match.end() > match.start():
-                return ShapedValue(window.text[match.start() : match.end()], match.start(), window, match)
+                return FoundValue(window.text[match.start() : match.end()], match.start(), window, match)
         return None

@@ -6,7 +6,7 @@ Of plain numbers only integers are a ``counter``; prices, percentages and measur
 import re
 from collections.abc import Callable
 
-from gateway.canon.shapes.shape import ID_WORDS, ShapedValue, ValueShape
+from gateway.canon.recognizer.value_kind import ID_WORDS, FoundValue, ValueKind
 from gateway.core.reasons import Reason
 
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
@@ -17,7 +17,7 @@ _RANDOM_CHARS = 10
 _WORD_BEHIND = re.compile(r"[ \-]?[^\W\d_]{2}")
 
 
-def _has_digit_and_letter(one: ShapedValue, other: ShapedValue) -> bool:
+def _has_digit_and_letter(one: FoundValue, other: FoundValue) -> bool:
     """One of the two is enough: a short hexadecimal number may happen to have digits only."""
     return any(_DIGIT.search(each.value) and not each.value.isdigit() for each in (one, other))
 
@@ -28,18 +28,18 @@ def _is_random(value: str) -> bool:
     return len(value) / len(pieces) < 3.5 and len(pieces) >= 4
 
 
-def _are_random(one: ShapedValue, other: ShapedValue) -> bool:
+def _are_random(one: FoundValue, other: FoundValue) -> bool:
     return _is_random(one.value) and _is_random(other.value)
 
 
-def _are_encoded(one: ShapedValue, other: ShapedValue) -> bool:
+def _are_encoded(one: FoundValue, other: FoundValue) -> bool:
     """Base64: all kinds of characters, mixed."""
     return all(
         _UPPER.search(each.value) and _LOWER.search(each.value) and _is_random(each.value) for each in (one, other)
     )
 
 
-def _have_one_prefix(one: ShapedValue, other: ShapedValue) -> bool:
+def _have_one_prefix(one: FoundValue, other: FoundValue) -> bool:
     """Whether both have the same prefix, and either at least four characters behind it or an id word in it."""
     prefix, other_prefix = (each.match["prefix"] for each in (one, other))
     if prefix != other_prefix or not all(_DIGIT.search(each.match["rest"]) for each in (one, other)):
@@ -48,7 +48,7 @@ def _have_one_prefix(one: ShapedValue, other: ShapedValue) -> bool:
     return bool(words & ID_WORDS) or all(len(each.match["rest"]) >= 4 for each in (one, other))
 
 
-def _has_id_key(one: ShapedValue, other: ShapedValue) -> bool:
+def _has_id_key(one: FoundValue, other: FoundValue) -> bool:
     """Whether the key is that of an id, and both values have digits or at least 12 characters."""
     label = one.window.label(one.start)
     words = set(re.split(r"[ _\-.]+", label))
@@ -56,16 +56,16 @@ def _has_id_key(one: ShapedValue, other: ShapedValue) -> bool:
     return bool(words & ID_WORDS) and all(_DIGIT.search(each.value) or len(each.value) >= 12 for each in (one, other))
 
 
-def _are_addresses(one: ShapedValue, other: ShapedValue) -> bool:
+def _are_addresses(one: FoundValue, other: FoundValue) -> bool:
     return all(max(map(int, re.findall(r"\d+", each.match["ip"]))) <= 255 for each in (one, other))
 
 
-def _are_ipv6_addresses(one: ShapedValue, other: ShapedValue) -> bool:
+def _are_ipv6_addresses(one: FoundValue, other: FoundValue) -> bool:
     """Excludes times of day, which consist of decimal groups."""
     return all("::" in each.value or _HEX_LETTER.search(each.value) for each in (one, other))
 
 
-def _is_counter(one: ShapedValue, other: ShapedValue) -> bool:
+def _is_counter(one: FoundValue, other: FoundValue) -> bool:
     """Excludes numbers of products or standards (``utf-8``) and numbers within a sentence (``at most 3 words``), which
     belong to an edited instruction."""
     window = one.window
@@ -79,25 +79,27 @@ def _is_counter(one: ShapedValue, other: ShapedValue) -> bool:
     return not all(_WORD_BEHIND.match(each.window.text, each.end) for each in (one, other))
 
 
-def _shape(
+def _kind(
     detail: str,
     pattern: str,
-    fits: Callable[[ShapedValue, ShapedValue], bool] | None = None,
+    fits: Callable[[FoundValue, FoundValue], bool] | None = None,
     *,
     kind: str = "id",
     start: str = _START,
     end: str = _END,
-) -> ValueShape:
-    return ValueShape(Reason.DYNAMIC_ID, detail, kind, re.compile(f"{start}(?:{pattern}){end}"), False, fits)
+) -> ValueKind:
+    return ValueKind(Reason.DYNAMIC_ID, detail, kind, re.compile(f"{start}(?:{pattern}){end}"), fits=fits)
 
 
 _HEX = "[0-9a-fA-F]"
+UUID = rf"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}"
+"""Pattern of a UUID, without what is around it."""
 
-SURE_SHAPES = (
-    _shape("uuid", rf"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"),
-    _shape("traceparent", rf"{_HEX}{{2}}-{_HEX}{{32}}-{_HEX}{{16}}-{_HEX}{{2}}"),
-    _shape("jwt", r"eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]+){0,2}", kind="token"),
-    _shape(
+SURE_KINDS = (
+    _kind("uuid", UUID),
+    _kind("traceparent", rf"{_HEX}{{2}}-{_HEX}{{32}}-{_HEX}{{16}}-{_HEX}{{2}}"),
+    _kind("jwt", r"eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]+){0,2}", kind="token"),
+    _kind(
         "ip",
         r"(?P<ip>\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3})(?::\d{2,5})?",
         _are_addresses,
@@ -105,38 +107,38 @@ SURE_SHAPES = (
         start=r"(?<![A-Za-z0-9.])",
         end=r"(?![A-Za-z0-9])",
     ),
-    _shape(
+    _kind(
         "ip", rf"(?:{_HEX}{{1,4}}:){{3,7}}:?{_HEX}{{1,4}}|{_HEX}{{1,4}}(?::{_HEX}{{0,4}}){{2,7}}", _are_ipv6_addresses
     ),
 )
-"""Shapes without false positives; tried first."""
+"""Kinds without false positives; tried first."""
 
-SHAPES = (
-    _shape(
+KINDS = (
+    _kind(
         "version",
         r"[vV]?\d{1,4}(?:\.\d{1,6}){2,3}(?:[\-+.][0-9A-Za-z][0-9A-Za-z.]*)?|[vV]\d{1,4}\.\d{1,6}",
         kind="version",
     ),
-    _shape("object_id", rf"{_HEX}{{24}}", _has_digit_and_letter),
-    _shape("hex", rf"(?:0x)?{_HEX}{{8,}}", _has_digit_and_letter),
-    _shape("ulid", r"[0-7][0-9A-HJKMNP-TV-Z]{25}|[0-7][0-9a-hjkmnp-tv-z]{25}", _has_digit_and_letter),
-    _shape("ksuid", r"[0-9A-Za-z]{27}", _are_random),
-    _shape("snowflake", r"\d{17,19}"),
-    _shape(
+    _kind("object_id", rf"{_HEX}{{24}}", _has_digit_and_letter),
+    _kind("hex", rf"(?:0x)?{_HEX}{{8,}}", _has_digit_and_letter),
+    _kind("ulid", r"[0-7][0-9A-HJKMNP-TV-Z]{25}|[0-7][0-9a-hjkmnp-tv-z]{25}", _has_digit_and_letter),
+    _kind("ksuid", r"[0-9A-Za-z]{27}", _are_random),
+    _kind("snowflake", r"\d{17,19}"),
+    _kind(
         "prefixed",
         r"(?P<prefix>[A-Za-z]{1,12}(?:[_\-][A-Za-z]{1,12}){0,2}(?:[_\-]20\d\d)?[_\-])(?P<rest>[A-Za-z0-9][A-Za-z0-9\-]*)",
         _have_one_prefix,
     ),
-    _shape(
+    _kind(
         "random",
         rf"[A-Za-z0-9_\-]{{{_RANDOM_CHARS},}}",
         _are_random,
         start=r"(?<![A-Za-z0-9_+/\-])",
         end=r"(?![A-Za-z0-9+/=])",
     ),
-    _shape("base64", r"[A-Za-z0-9+/]{16,}={0,2}", _are_encoded, start=r"(?<![A-Za-z0-9+/])", end=r"(?![A-Za-z0-9+/=])"),
-    _shape("port", r"\d{2,5}", kind="port", start=r"(?<=[A-Za-z0-9\]]:)"),
-    _shape(
+    _kind("base64", r"[A-Za-z0-9+/]{16,}={0,2}", _are_encoded, start=r"(?<![A-Za-z0-9+/])", end=r"(?![A-Za-z0-9+/=])"),
+    _kind("port", r"\d{2,5}", kind="port", start=r"(?<=[A-Za-z0-9\]]:)"),
+    _kind(
         "counter",
         r"\d{1,16}(?:(?:st|nd|rd|th)(?![A-Za-z]))?",
         _is_counter,
@@ -144,7 +146,7 @@ SHAPES = (
         start=r"(?<![A-Za-z0-9_$€£¥₽₹])(?<!\d[.,])(?<![$€£¥₽₹] )",
         end=r"(?![A-Za-z0-9_]|[.,]\d|\s?[%$€£¥₽₹°])",
     ),
-    _shape(
+    _kind(
         "labelled",
         r"[A-Za-z0-9][A-Za-z0-9_\-./+]*[A-Za-z0-9]={0,2}|[A-Za-z0-9]",
         _has_id_key,

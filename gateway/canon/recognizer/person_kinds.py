@@ -3,26 +3,22 @@
 import re
 from collections.abc import Callable
 
-from gateway.canon.shapes.shape import (
+from gateway.canon.lexicon import entries
+from gateway.canon.recognizer.value_kind import (
     ID_WORDS,
     LANGUAGE_NAMES,
     LOCALE_WORDS,
     PERSON_WORDS,
-    ShapedValue,
+    FoundValue,
     TextWindow,
-    ValueShape,
+    ValueKind,
 )
 from gateway.core.reasons import Reason
 
-_PHONE_WORDS = frozenset(
-    """
-    phone telephone tel mobile cell fax call whatsapp handy telefon téléphone teléfono telefono телефон 电话
-    電話 전화
-    """.split()
-)
+_PHONE_WORDS = frozenset(entries("neighbours", "phones"))
 
 
-def _is_phone(one: ShapedValue, other: ShapedValue) -> bool:
+def _is_phone(one: FoundValue, other: FoundValue) -> bool:
     """Whether both have 7 to 15 digits and a plus, a leading zero, a bracket, or a phone word in front."""
     words = {*one.window.label(one.start).split(), *one.window.words_before(one.start, 2)}
     if words & ID_WORDS - {"number", "no", "nummer", "call", "customer", "client", "user"}:
@@ -33,36 +29,36 @@ def _is_phone(one: ShapedValue, other: ShapedValue) -> bool:
     )
 
 
-def _is_locale(one: ShapedValue, other: ShapedValue) -> bool:
+def _is_locale(one: FoundValue, other: FoundValue) -> bool:
     words = {*one.window.label(one.start).split(), *one.window.words_before(one.start, 2)}
     return bool(words & LOCALE_WORDS) or all("-" in each.value or "_" in each.value for each in (one, other))
 
 
-def _are_languages(one: ShapedValue, other: ShapedValue) -> bool:
+def _are_languages(one: FoundValue, other: FoundValue) -> bool:
     return all(each.value.lower() in LANGUAGE_NAMES for each in (one, other))
 
 
-def _shape(
-    detail: str, pattern: str, fits: Callable[[ShapedValue, ShapedValue], bool] | None = None, kind: str = ""
-) -> ValueShape:
-    return ValueShape(Reason.USER_DATA, detail, kind or detail, re.compile(pattern), False, fits)
+def _kind(
+    detail: str, pattern: str, fits: Callable[[FoundValue, FoundValue], bool] | None = None, kind: str = ""
+) -> ValueKind:
+    return ValueKind(Reason.USER_DATA, detail, kind or detail, re.compile(pattern), fits=fits)
 
 
-EMAIL = _shape(
+EMAIL = _kind(
     "email",
     r"(?<![\w.+%\-])[\w.+%\-]{1,64}@[A-Za-z0-9\u00c0-\u052f\-]{1,63}(?:\.[A-Za-z0-9\u00c0-\u052f\-]{1,63}){1,4}",
     kind="e-mail",
 )
 
-SHAPES = (
-    _shape("phone", r"(?<![\w+])[+(]{0,2}\d[\d ()./\-]{5,20}\d(?!\w)", _is_phone),
-    _shape("timezone", r"(?<![\w/])[A-Z][a-z]+/[A-Z][A-Za-z_]+(?:/[A-Z][a-z_A-Z]+)?(?![\w/])", kind="time zone"),
-    _shape("locale", r"(?<![\w\-])[a-z]{2,3}(?:[\-_][A-Z]{2}|[\-_][A-Z][a-z]{3})?(?![\w\-])", _is_locale),
-    _shape("locale", r"(?<!\w)[^\W\d_]{4,12}(?!\w)", _are_languages),
+KINDS = (
+    _kind("phone", r"(?<![\w+])[+(]{0,2}\d[\d ()./\-]{5,20}\d(?!\w)", _is_phone),
+    _kind("timezone", r"(?<![\w/])[A-Z][a-z]+/[A-Z][A-Za-z_]+(?:/[A-Z][a-z_A-Z]+)?(?![\w/])", kind="time zone"),
+    _kind("locale", r"(?<![\w\-])[a-z]{2,3}(?:[\-_][A-Z]{2}|[\-_][A-Z][a-z]{3})?(?![\w\-])", _is_locale),
+    _kind("locale", r"(?<!\w)[^\W\d_]{4,12}(?!\w)", _are_languages),
 )
 
 NUMBERS = (
-    _shape(
+    _kind(
         "number",
         r"(?<![\w.])(?<![A-Za-z]-)[$€£¥₽₹]?\s?[+\-−]?\d{1,12}(?:[.,' \u00a0]\d{1,12}){0,5}(?:\s?[%$€£¥₽₹°])?(?![\w])",
     ),
@@ -72,7 +68,7 @@ NUMBERS = (
 _VALUE_CHARS, _VALUE_WORDS = 64, 6
 _OPENING, _CLOSING = "\"'“‘«„‹<([{`*|「『【", "\"'”’»“›>)]}`*|」』】"
 _LINE_END = re.compile(r"[ \t]*(?:$|[\n,;.|)\]}>」』】])")
-_ARTICLES = frozenset("ein eine einen einem einer eines der die das den dem des kein keine a an un une".split())
+_ARTICLES = frozenset(entries("neighbours", "articles"))
 """Articles: a capitalized word behind one is a noun (German capitalizes all nouns) rather than a name."""
 
 
