@@ -15,7 +15,7 @@ from gateway.admission.replicated_limits import LimitsMessage
 from gateway.explain.worker.replicated_seen import SeenMessages
 from gateway.fleet.drains import DrainOrder
 from gateway.index.replicated_index import IndexMessage
-from gateway.spaces.replicated_messages import SpacesMessage
+from gateway.spaces.replicated_spaces import SpacesMessage
 
 VERSION = 2
 """Version of ``PeerMessage``; to be raised when its fields change. Version 1 had no such field."""
