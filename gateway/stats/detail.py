@@ -6,13 +6,13 @@ from textwrap import wrap
 
 import msgspec
 
+from gateway.core.canonical import ALL_RULES, RuleMode
 from gateway.core.explanation import Attribution, Difference, Explanation, ReferenceShown, ReplicaPrefix, RequestRecord
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Remedy, Rung
-from gateway.stats.canonicalization_totals import request_rules
 from gateway.stats.entries import RequestEntry
 from gateway.stats.figures import seconds
-from gateway.stats.stats_limits import ComputePrice
+from gateway.stats.label_limiter import ComputePrice
 
 EVIDENCE: Mapping[bool, str] = {True: "confirmed", False: "predicted"}
 """Evidence of hits and reasons, by whether the engine reported its hits."""
@@ -213,7 +213,7 @@ def request_shown(entry: RequestEntry, price: ComputePrice) -> dict[str, object]
         "ladder": _ladder(explanation),
         "reference": _reference(explanation.reference, finished.at),
         "difference": _difference(explanation.difference),
-        "canonicalization": request_rules(entry),
+        "canonicalization": _request_rules(entry),
         "decision": _decision(finished),
         "timings": {
             "ttft_seconds": finished.ttft_seconds,
@@ -316,3 +316,20 @@ def tokens_shown(entry: RequestEntry | None) -> Mapping[str, object] | None:
 
 def _ids(packed: bytes) -> list[int]:
     return [int.from_bytes(packed[at : at + TOKEN_BYTES], "little") for at in range(0, len(packed), TOKEN_BYTES)]
+
+
+def _request_rules(entry: RequestEntry) -> dict[str, object]:
+    """The effect of canonicalization rules on one request."""
+    explanation = entry.explanation
+    observed = [each for each in explanation.canonical if each.mode is RuleMode.OBSERVE and each.rule != ALL_RULES]
+    return {
+        "observed": explanation.observed,
+        "applied": [each.rule for each in explanation.canonical if each.mode is RuleMode.APPLY and each.edits],
+        "context_lost": entry.finished.canonical.context_lost,
+        "rules": [
+            msgspec.structs.asdict(each)
+            for each in explanation.canonical
+            if each.rule != ALL_RULES or len(observed) > 1
+        ],
+        "edits": [msgspec.structs.asdict(each) for each in explanation.edits],
+    }

@@ -8,7 +8,7 @@ import msgspec
 from gateway.core.canonical import Canonicalized
 from gateway.core.explanation import Explanation, RequestRecord
 from gateway.core.reasons import Reason
-from gateway.stats.stats_limits import StatsLimits
+from gateway.stats.label_limiter import StatsLimits
 
 _OVERHEAD_BYTES = 600
 """Memory of an entry besides its encoded form: the strings of the filters, and the objects that hold them."""

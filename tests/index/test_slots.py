@@ -5,7 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.index.slot_map import NONE, SlotMap
+from gateway.index.holders import NONE, SlotMap
 
 
 class Model:
