@@ -50,9 +50,8 @@ from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.space import SpaceGrant
 from gateway.explain.worker import ExplainClient
-from gateway.explain.worker.build import ExplainParts
 from gateway.explain.worker.explain_messages import MessageSplitter, WorkerOptions, pack
-from gateway.explain.worker.explain_worker import ExplainWorker
+from gateway.explain.worker.explain_worker import ExplainParts, ExplainWorker
 from gateway.request_record import finished as record_of
 
 KINDS = "next turn", "time in front", "new prompt"
@@ -189,7 +188,7 @@ async def handing(count: int) -> None:
         values = [record_of(context, context.settled, with_text=True) for context in trips]
         began = time.process_time()
         for start in range(0, count, 10):
-            if enabled and not front.wants_text:
+            if enabled and not front.accepts_text:
                 raise SystemExit("the explaining process is behind: this machine is too busy to measure this")
             for number in range(start, start + 10):
                 front.finished(values[number % len(values)])

@@ -30,9 +30,8 @@ from gateway.config.explain_settings import ExplainSettings
 from gateway.core.explanation import Attribution, Difference, Explanation, RequestRecord
 from gateway.core.reasons import REASONS, Reason, Rung
 from gateway.explain.worker import ExplainClient
-from gateway.explain.worker.build import ExplainParts
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
-from gateway.explain.worker.explain_worker import ExplainWorker
+from gateway.explain.worker.explain_worker import ExplainParts, ExplainWorker
 from gateway.explain.worker.process import run
 from gateway.stats import Stats
 from gateway.stats.columns import Row
@@ -208,7 +207,7 @@ async def busy(requests_per_second: float, seconds: float) -> None:
         while not over:
             while handed < (time.perf_counter() - began) * requests_per_second:
                 finished = next(coming)
-                if not front.wants_text:
+                if not front.accepts_text:
                     finished = msgspec.structs.replace(finished, body=b"", parts=(), replies=())
                 front.finished(finished)
                 handed += 1

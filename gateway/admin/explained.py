@@ -18,7 +18,7 @@ from gateway.core.api_keys import redacted
 from gateway.core.errors import GatewayError
 from gateway.core.ports import ExplainDesk
 from gateway.core.prompt import TokenSource
-from gateway.explain.diff.difference_text import masked
+from gateway.explain.diff.cause import masked
 
 Decode = Callable[[list[int]], str]
 """Decodes token ids to text."""

@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from gateway.core.kv_events import Medium
 
 HOLDERS = 64
-
-
 _BELOW = (Medium.CPU, Medium.DISK)
 
 
@@ -150,7 +148,6 @@ class Holders:
 
 NONE = 0
 """The slot of nothing."""
-
 
 _FIRST_BUCKETS = 16
 

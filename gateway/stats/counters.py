@@ -218,10 +218,7 @@ class _CountRing:
 _BATCH_VALUES = 1 << 19
 """Values added up per batch; bounds the temporary memory."""
 
-
 _Numbers = NDArray[np.int64]
-
-
 _Figures = NDArray[np.float64]
 
 

@@ -25,8 +25,6 @@ from gateway.stats.query_arguments import Part, Selection
 from gateway.stats.totals import Totals
 
 _AVOIDABLE = (Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY)
-
-
 _SECONDS_DIGITS = 6
 
 
@@ -200,7 +198,6 @@ def _net(rule: Mapping[str, object]) -> int:
 
 _GROUPS = 7
 """Maximum number of groups of their own; those with fewer missed tokens are summed as ``(other)``."""
-
 
 _NOTHING = Totals([0] * SERIES)
 

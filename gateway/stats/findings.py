@@ -20,8 +20,6 @@ from gateway.stats.query_arguments import Selection
 from gateway.stats.time_buckets import FINDINGS, CostBuckets, CostPacking, covering_buckets
 
 DAY_SECONDS = 86400.0
-
-
 _SHORTEST_SECONDS = 60.0
 
 
@@ -256,20 +254,12 @@ def _number(value: float) -> str:
 
 
 _SHOWN = 20
-
-
 _LONGEST_PATH = 200
-
-
 _LONGEST_SAID = 300
-
-
 _INDEX = re.compile(r"\[\d+\]")
-
 
 _MOVING = frozenset({Reason.HISTORY_TRIMMED, Reason.HISTORY_EDITED, Reason.REPLY_RERENDERED})
 """Reasons whose place moves with every turn of a conversation."""
-
 
 _SUBJECTS: Mapping[Reason, str] = {
     Reason.DYNAMIC_TIME: "The time",
@@ -286,8 +276,6 @@ _SUBJECTS: Mapping[Reason, str] = {
     Reason.TEMPLATE_CHANGED: "The change of the chat template",
     Reason.UNCLASSIFIED: "The difference",
 }
-
-
 _PACKING = CostPacking(
     msgspec.msgpack.Encoder().encode,
     msgspec.msgpack.Decoder(list[tuple[CostKey, Cost]]).decode,

@@ -88,22 +88,22 @@ class Stats:
         self._suggestions.configure(limits)
         self._entries.configure(limits, now)
 
-    def add(self, finished: RequestRecord, explanation: Explanation, gpus: float) -> None:
+    def add(self, record: RequestRecord, explanation: Explanation, gpus: float) -> None:
         """Add one request. Warm-up requests are skipped.
 
         Args:
-            finished: The request.
+            record: The request.
             explanation: Where its tokens went.
             gpus: GPUs per replica.
         """
-        if finished.warming:
+        if record.warming:
             return
-        key = self._keys.key(finished.model, finished.tenant, finished.source, finished.where.template, finished.at)
-        self._counts.add(key, finished.at, row_of(finished, explanation, gpus))
-        per_token = finished.prefill_seconds_per_token * gpus
-        self._findings.add(key, finished.request_id, finished.at, explanation, per_token)
-        self._suggestions.add(key, finished.at, explanation)
-        self._entries.add(finished, explanation, gpus)
+        key = self._keys.key(record.model, record.tenant, record.source, record.where.template, record.at)
+        self._counts.add(key, record.at, row_of(record, explanation, gpus))
+        per_token = record.prefill_seconds_per_token * gpus
+        self._findings.add(key, record.request_id, record.at, explanation, per_token)
+        self._suggestions.add(key, record.at, explanation)
+        self._entries.add(record, explanation, gpus)
 
     def add_skipped(
         self,
@@ -281,28 +281,28 @@ def requests_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[st
 
 
 def _line(entry: RequestEntry) -> dict[str, object]:
-    finished, explanation = entry.finished, entry.explanation
+    record, explanation = entry.record, entry.explanation
     top = max(explanation.missed, key=lambda each: each.tokens, default=None)
     return {
-        "id": finished.request_id,
-        "at": finished.at,
-        "time": iso_time(finished.at),
-        "model": finished.model,
-        "tenant": finished.tenant,
-        "source": finished.source,
-        "template": finished.where.template,
-        "session": finished.session,
+        "id": record.request_id,
+        "at": record.at,
+        "time": iso_time(record.at),
+        "model": record.model,
+        "tenant": record.tenant,
+        "source": record.source,
+        "template": record.where.template,
+        "session": record.session,
         "turn": explanation.turn or None,
-        "replica": finished.replica,
-        "decision": finished.decision,
-        "status": finished.status,
+        "replica": record.replica,
+        "decision": record.decision,
+        "status": record.status,
         "prompt_tokens": explanation.prompt_tokens,
         "hits": explanation.hits,
         "evidence": EVIDENCE[explanation.hits_confirmed],
         "reason": top.reason if top is not None and top.tokens else None,
         "reason_tokens": top.tokens if top is not None else 0,
-        "ttft_seconds": finished.ttft_seconds,
-        "seconds": finished.seconds,
+        "ttft_seconds": record.ttft_seconds,
+        "seconds": record.seconds,
     }
 
 

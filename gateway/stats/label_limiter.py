@@ -9,13 +9,8 @@ from typing import NamedTuple
 OTHER = "(other)"
 """Replaces every source, tenant, template version or model beyond the bound."""
 
-
 _UNUSED_SECONDS = 3600.0
-
-
 _REPLACED_SECONDS = 60.0
-
-
 _CLEAN_SECONDS = 60.0
 
 

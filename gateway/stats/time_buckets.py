@@ -46,18 +46,14 @@ class TimeWindow:
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
-
 _HALF_DAYS = Resolution(12 * _HOUR, 7 * _DAY)
 """No window begins with one of these; they speed up the sum of a week."""
-
 
 COUNTS = (Resolution(10, _HOUR), Resolution(5 * _MINUTE, _DAY), Resolution(_HOUR, 7 * _DAY), _HALF_DAYS)
 """Rings of counts, which series are read from. Each step is a multiple of the finer ones."""
 
-
 FINDINGS = (Resolution(_MINUTE, _HOUR), Resolution(15 * _MINUTE, _DAY), Resolution(2 * _HOUR, 7 * _DAY), _HALF_DAYS)
 """Rings of findings: coarser, because there are many findings and no series of them."""
-
 
 WINDOWS = {
     window.name: window
@@ -68,8 +64,6 @@ WINDOWS = {
         TimeWindow("7d", 7 * _DAY, 2),
     )
 }
-
-
 DEFAULT_WINDOW = "15m"
 
 
@@ -158,8 +152,6 @@ class AddableCost(Protocol):
 
 
 _Cause = TypeVar("_Cause")
-
-
 _Cost = TypeVar("_Cost", bound=AddableCost)
 
 

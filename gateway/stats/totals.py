@@ -152,23 +152,23 @@ class Totals:
         return {number: int(count) for number, count in enumerate(counts) if count}
 
 
-def row_of(finished: RequestRecord, explanation: Explanation, gpus: float) -> Row:
+def row_of(record: RequestRecord, explanation: Explanation, gpus: float) -> Row:
     """The row of one explained request."""
     row = _counted(
         explanation.prompt_tokens,
         explanation.hits,
         [(each.reason, each.tokens) for each in explanation.missed],
         explanation.rungs,
-        finished.prefill_seconds_per_token,
+        record.prefill_seconds_per_token,
         gpus=gpus,
         confirmed=explanation.hits_confirmed,
     )
     row[columns.REQUESTS] = 1
     if explanation.was_skipped:
         row[columns.SKIPPED] = 1
-    if finished.ttft_seconds is not None:
+    if record.ttft_seconds is not None:
         warm = is_warm(explanation.hits, explanation.prompt_tokens)
-        row[(columns.WARM if warm else columns.COLD) + bin_of(finished.ttft_seconds)] = 1
+        row[(columns.WARM if warm else columns.COLD) + bin_of(record.ttft_seconds)] = 1
     if explanation.turn:
         turn = min(explanation.turn, columns.TURNS) - 1
         row[columns.TURN_TOKENS + turn] = explanation.prompt_tokens

@@ -145,55 +145,55 @@ class SeenPrompts:
         """Memory of the tables."""
         return self._here.nbytes + self._anywhere.nbytes
 
-    def seen(self, finished: RequestRecord, tokens: bytes, held_tokens: int = 0) -> Seen:
+    def seen(self, record: RequestRecord, tokens: bytes, held_tokens: int = 0) -> Seen:
         """The blocks of a prompt that were computed before.
 
         Args:
-            finished: The request.
+            record: The request.
             tokens: The prompt's token ids, little-endian u32.
             held_tokens: Leading tokens that some replica holds, which need no lookup.
         """
-        chain = self._chain(finished, tokens)
+        chain = self._chain(record, tokens)
         limit = chain.reusable_blocks
         hashes = np.array(chain.hashes[:limit], np.uint64)
         here: list[Reason] = []
         anywhere: list[Reason] = []
         # If a block was computed only before a reset, so were all after it.
-        held = min(held_tokens // finished.block_size, limit)
+        held = min(held_tokens // record.block_size, limit)
         if held:
             here = [Reason.EVICTED] * held
-        for record in self._here.beginning(hashes[held:] ^ self._space_key(finished.where)):
-            place = self._places[record.place]
-            if anywhere or (reason := self._why_here(place, record.at, finished.life)) is None:
+        for block in self._here.beginning(hashes[held:] ^ self._space_key(record.where)):
+            place = self._places[block.place]
+            if anywhere or (reason := self._why_here(place, block.at, record.life)) is None:
                 anywhere.append(self._causes.of_life(place.life))
             else:
                 here.append(reason)
         known = len(here) + len(anywhere)
         if known < limit:
-            for key in self._common_keys(finished.where):
-                records = self._anywhere.beginning(hashes ^ key)[known:]
-                anywhere.extend(_why_not(self._wheres[record.place], finished.where) for record in records)
-                known += len(records)
+            for key in self._common_keys(record.where):
+                blocks = self._anywhere.beginning(hashes ^ key)[known:]
+                anywhere.extend(_why_not(self._wheres[block.place], record.where) for block in blocks)
+                known += len(blocks)
         return Seen(tuple(here), tuple(anywhere))
 
-    def remember(self, finished: RequestRecord, tokens: bytes) -> None:
+    def remember(self, record: RequestRecord, tokens: bytes) -> None:
         """Record a computed prompt, possibly with its reply.
 
         Args:
-            finished: The request.
+            record: The request.
             tokens: All computed token ids.
         """
-        if len(tokens) < finished.block_size * TOKEN_BYTES:
+        if len(tokens) < record.block_size * TOKEN_BYTES:
             return
         self._limit_places(1)
-        hashes = np.array(self._chain(finished, tokens).hashes, np.uint64)
-        place, where, at = self._numbers(finished.where, finished.life, finished.replica, finished.at)
+        hashes = np.array(self._chain(record, tokens).hashes, np.uint64)
+        place, where, at = self._numbers(record.where, record.life, record.replica, record.at)
         since = at // _REPORT_SECONDS * _REPORT_SECONDS
-        known = self._here.put(hashes ^ self._space_key(finished.where), place, at, since)
-        for key in self._common_keys(finished.where):
+        known = self._here.put(hashes ^ self._space_key(record.where), place, at, since)
+        for key in self._common_keys(record.where):
             self._anywhere.put(hashes ^ key, where, at)
         if self._publisher is not None:
-            self._publisher.add(finished.where, finished.life, finished.replica, finished.at, hashes[known:])
+            self._publisher.add(record.where, record.life, record.replica, record.at, hashes[known:])
 
     def add_peer_prompts(self, data: bytes, now: float) -> None:
         """Record prompts computed for another gateway.
@@ -219,9 +219,9 @@ class SeenPrompts:
         self._here.put_all(here)
         self._anywhere.put_all(anywhere)
 
-    def _chain(self, finished: RequestRecord, tokens: bytes) -> BlockChain:
-        root = self._chains.root(ModelId(""), "", finished.where.variant)
-        return self._chains.chain(root, tokens, finished.block_size)
+    def _chain(self, record: RequestRecord, tokens: bytes) -> BlockChain:
+        root = self._chains.root(ModelId(""), "", record.where.variant)
+        return self._chains.chain(root, tokens, record.block_size)
 
     def _numbers(self, where: SpaceKey, life: str, replica: str, at: float) -> tuple[int, int, float]:
         """Numbers of a place and of its space, and the time in seconds since the tables' start."""

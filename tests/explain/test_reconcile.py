@@ -72,8 +72,8 @@ def test_text_of_an_answer_and_of_a_stream():
         b'data: {"choices":[],"usage":{}}\n\ndata: [DONE]\n\n',
     ]
     assert [reply.text for reply in replies(outcome(answer=events, streamed=True))] == ["A\n", "B2"]
-    assert [reply.text for reply in replies(outcome(answer=[b'{"choices":[{"index":0,"text":" world"}]}']))] == [
-        " world"
+    assert [reply.text for reply in replies(outcome(answer=[b'{"choices":[{"index":0,"text":" harness"}]}']))] == [
+        " harness"
     ]
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.explain.worker.peer_figures import WRITTEN_SECONDS, PeerFigures
+from gateway.explain.worker.explain_replication import WRITTEN_SECONDS, PeerFigures
 
 
 class Records:

@@ -6,46 +6,45 @@ import time
 import msgspec
 import pytest
 import yaml
-from explain_world import World, eventually
-from observed_prompts import LONG, TERMS, body, request
+from explain_harness import ClientHarness, eventually
+from observed_prompts import LONG, OPTIONS, body, request
 
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import Canonicalized, RuleMode
-from gateway.explain.worker.build import ExplainParts
+from gateway.explain.worker.explain_client import COMMAND
 from gateway.explain.worker.explain_messages import (
     CanonOptions,
-    MessageSplitter,
+    FrameSplitter,
     Question,
     QuestionAnswer,
     WorkerOptions,
-    pack,
+    encode,
 )
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
-from gateway.explain.worker.explain_worker import ExplainWorker
-from gateway.explain.worker.front import COMMAND
+from gateway.explain.worker.explain_worker import ExplainParts, ExplainWorker
 
 OBSERVED = (RuleMode.OBSERVE,) * 8
 NOW = 1_795_262_400.0
 """2026-11-21 12:00 UTC."""
 
 
-def terms(canon: CanonOptions | None = TERMS, **fields) -> WorkerOptions:
+def options(canon: CanonOptions | None = OPTIONS, **fields) -> WorkerOptions:
     return WorkerOptions(1 << 26, 1000, 3600.0, 1 << 26, 3600.0, 100_000, None, "USD", {}, canon, **fields)
 
 
 class Desk:
-    """An office with the real staff, whose tokenizer is loaded."""
+    """An worker with the real parts, whose tokenizer is loaded."""
 
-    def __init__(self, canon: CanonOptions | None = TERMS) -> None:
-        self.office = ExplainWorker(ExplainParts, lambda: NOW)
-        self.office.handle(terms(canon))
+    def __init__(self, canon: CanonOptions | None = OPTIONS) -> None:
+        self.worker = ExplainWorker(ExplainParts, lambda: NOW)
+        self.worker.handle(options(canon))
         self.number = 0
         until = time.monotonic() + 20
         while canon is not None and not self.summary()["looked_at"]["requests"]:
             assert time.monotonic() < until
             self.send(body("Hello.  \r\nYou.", "Hi."), life="before", session="before")
             time.sleep(0.005)
-        self.office.counted()
+        self.worker.counted()
         self.looked_at = self.summary()["looked_at"]["requests"]
 
     def send(self, sent: bytes, **fields) -> None:
@@ -57,12 +56,12 @@ class Desk:
         canonical = fields.pop("canonical", Canonicalized(OBSERVED, owner="acme"))
         finished = msgspec.structs.replace(finished, **({"canonical": canonical, "session": ""} | fields))
         frame = bytearray()
-        pack(finished, frame)
-        [arrived] = MessageSplitter().feed(bytes(frame))
-        assert not self.office.handle(arrived.message())
+        encode(finished, frame)
+        [arrived] = FrameSplitter().feed(bytes(frame))
+        assert not self.worker.handle(arrived.decode())
 
     def ask(self, question: str, **arguments: str) -> dict:
-        [answer] = self.office.handle(Question(1, question, arguments))
+        [answer] = self.worker.handle(Question(1, question, arguments))
         assert isinstance(answer, QuestionAnswer)
         assert answer.status == 200, answer
         return json.loads(answer.document)
@@ -83,7 +82,7 @@ def test_a_time_in_front_is_told_with_what_moving_it_would_bring():
     assert rule["saved_tokens"] > 9 * 500
     assert rule["points"] > 80
     assert not desk.summary()["suggestions"]
-    counted = desk.office.counted()
+    counted = desk.worker.counted()
     assert counted is not None
     assert (RuleMode.OBSERVE, 20) in [each[1:3] for each in counted.canonical if each[0] == "dynamic-suffix"]
 
@@ -96,7 +95,7 @@ def test_a_place_that_no_rule_finds_is_suggested_and_found_when_it_is_set():
     assert (found["regex"], found["varies"], found["requests"]) == ("^Customer: (.+)$", "conversation", 4)
     assert "dynamic-suffix" not in desk.rules()
     settings = CanonSettings.model_validate(yaml.safe_load(found["yaml"])["canon"])
-    desk.office.handle(terms(CanonOptions(settings.model_dump_json().encode(), TERMS.models)))
+    desk.worker.handle(options(CanonOptions(settings.model_dump_json().encode(), OPTIONS.models)))
     for name in ("Finn Ros", "Gita Rao", "Hugo Lima", "Ines Paz", "Jan Vos"):
         desk.send(body(f"You help people.\nCustomer: {name}\n{LONG}", "Hello."))
     assert desk.rules()["dynamic-suffix"]["saved_tokens"] > 4 * 500
@@ -122,32 +121,34 @@ def test_without_terms_nothing_is_observed_and_nothing_suggested():
         desk.send(body(f"You help people.\nCustomer: {name}  \n{LONG}", "Hi."))
     assert desk.summary() == {"looked_at": {"requests": 0, "prompt_tokens": 0}, "rules": [], "suggestions": []}
     # Later they come.
-    desk.office.handle(terms())
+    desk.worker.handle(options())
     desk.send(body(LONG, "Hi."))
     assert desk.summary()["looked_at"]["requests"] == 1
 
 
 def test_rules_that_cannot_be_built_cost_no_reasons():
-    office = ExplainWorker(ExplainParts, lambda: NOW)
-    office.handle(terms(CanonOptions(b'{"unknown": 1}', {})))
-    [notice] = office.expire()
+    worker = ExplainWorker(ExplainParts, lambda: NOW)
+    worker.handle(options(CanonOptions(b'{"unknown": 1}', {})))
+    [notice] = worker.expire()
     assert notice.event == "canon_not_observed"
-    assert not office.handle(request(body(LONG, "Hi.")))
-    assert office.counted().missed
+    assert not worker.handle(request(body(LONG, "Hi.")))
+    assert worker.counted().missed
 
 
 @pytest.mark.parametrize("before", [0, 14])
 async def test_what_was_asked_is_left_out_first_when_much_waits(tmp_path, before):
-    patience = ExplainTimeouts(tick_seconds=0.1, silent_ticks=600, starting_ticks=600, answer_seconds=60)
-    async with World(tmp_path, patience=patience, command=list(COMMAND), canon=TERMS, max_waiting_mib=1) as world:
-        await world.summary()
-        front = world.front
+    timeouts = ExplainTimeouts(tick_seconds=0.1, silent_ticks=600, starting_ticks=600, answer_seconds=60)
+    async with ClientHarness(
+        tmp_path, timeouts=timeouts, command=list(COMMAND), canon=OPTIONS, max_waiting_mib=1
+    ) as harness:
+        await harness.summary()
+        client = harness.client
         for number in range(before):
-            front.finished(request(body(LONG, "x" * 20_000), life=f"l{number}"))
+            client.record_request(request(body(LONG, "x" * 20_000), life=f"l{number}"))
         given = {"request_id": "late", "at": time.time()}
-        front.finished(request(body("Hi.", "Hi."), body("Hi.  \n", "Hi."), apply=["whitespace"], **given))
-        await eventually(lambda: not front._outbox.awaits and front._outbox.is_empty)
-        shown = json.loads(await front.ask("request", {"id": "late"}))
+        client.record_request(request(body("Hi.", "Hi."), body("Hi.  \n", "Hi."), apply=["whitespace"], **given))
+        await eventually(lambda: not client._send_buffer.awaits and client._send_buffer.is_empty)
+        shown = json.loads(await client.ask("request", {"id": "late"}))
         assert not shown["skipped"]
         assert shown["canonicalization"]["applied"] == ([] if before else ["whitespace"])
-        assert world.counts.canonical["whitespace", "apply", "edits"] == (0 if before else 1)
+        assert harness.counts.canonical["whitespace", "apply", "edits"] == (0 if before else 1)

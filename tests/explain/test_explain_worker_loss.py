@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from explain_world import QUICK, STAND_IN, World, eventually, runs
+from explain_harness import FAKE_WORKER, QUICK, ClientHarness, eventually, runs
 from explained_requests import request
 from structlog.testing import capture_logs
 
@@ -29,27 +29,27 @@ def lost(logs):
 
 @pytest.mark.parametrize("how", ["kill", "itself"])
 async def test_a_process_that_dies_is_started_again_and_what_waited_is_unclassified(tmp_path, how):
-    async with World(tmp_path) as world:
-        pid = await world.pid()
-        world.front.finished(request("one"))
-        await world.missed(68)
+    async with ClientHarness(tmp_path) as harness:
+        pid = await harness.pid()
+        harness.client.record_request(request("one"))
+        await harness.missed(68)
         with capture_logs() as logs:
             if how == "kill":
                 os.kill(pid, signal.SIGSTOP)
-                world.front.finished(request("lost", prompt_tokens=200))
+                harness.client.record_request(request("lost", prompt_tokens=200))
                 await asyncio.sleep(0.05)
                 os.kill(pid, signal.SIGKILL)
             else:
-                world.front.finished(request("die", prompt_tokens=200))
+                harness.client.record_request(request("die", prompt_tokens=200))
             await eventually(lambda: lost(logs))
-            assert world.counts.missed == {"new_content": 68, "unclassified": 168}
-            await eventually(lambda: world.front.wants_text)
-            world.front.finished(request("two"))
-            assert await world.missed(68 + 168 + 68) == {"new_content": 136, "unclassified": 168}
-            shown = await world.summary()
+            assert harness.counts.missed == {"new_content": 68, "unclassified": 168}
+            await eventually(lambda: harness.client.accepts_text)
+            harness.client.record_request(request("two"))
+            assert await harness.missed(68 + 168 + 68) == {"new_content": 136, "unclassified": 168}
+            shown = await harness.summary()
         assert shown["pid"] != pid
-        assert (shown["requests"], shown["left_out"], shown["prompt_tokens"]) == (1, 1, 300)
-        assert world.counts.skipped == 1
+        assert (shown["requests"], shown["skipped"], shown["prompt_tokens"]) == (1, 1, 300)
+        assert harness.counts.skipped == 1
     [line] = lost(logs)
     assert line["log_level"] == "error"
     assert ("signal 9" if how == "kill" else "exit code 3") in line["problem"]
@@ -58,151 +58,151 @@ async def test_a_process_that_dies_is_started_again_and_what_waited_is_unclassif
 
 
 async def test_a_process_that_hangs_while_something_waits_is_replaced(tmp_path):
-    async with World(tmp_path) as world:
-        pid = await world.pid()
+    async with ClientHarness(tmp_path) as harness:
+        pid = await harness.pid()
         with capture_logs() as logs:
             os.kill(pid, signal.SIGSTOP)
-            world.front.finished(request("lost"))
+            harness.client.record_request(request("lost"))
             await eventually(lambda: lost(logs))
             assert "hangs" in lost(logs)[0]["problem"]
-            assert await world.missed(68) == {"unclassified": 68}
-            await eventually(lambda: world.front.wants_text)
-            assert await world.pid() != pid
+            assert await harness.missed(68) == {"unclassified": 68}
+            await eventually(lambda: harness.client.accepts_text)
+            assert await harness.pid() != pid
         assert not runs(pid)
 
 
 async def test_a_process_with_nothing_to_do_does_not_hang(tmp_path):
-    async with World(tmp_path) as world:
-        pid = await world.pid()
+    async with ClientHarness(tmp_path) as harness:
+        pid = await harness.pid()
         with capture_logs() as logs:
             await asyncio.sleep(1.5)
-            assert await world.pid() == pid
+            assert await harness.pid() == pid
         assert not logs
 
 
 async def test_a_process_that_works_without_a_pause_does_not_hang(tmp_path):
-    async with World(tmp_path) as world:
-        pid = await world.pid()
+    async with ClientHarness(tmp_path) as harness:
+        pid = await harness.pid()
         for _ in range(12):
-            world.front.finished(request("slow"))
-        await world.missed(12 * 68)
-        assert await world.pid() == pid
+            harness.client.record_request(request("slow"))
+        await harness.missed(12 * 68)
+        assert await harness.pid() == pid
 
 
 async def test_questions_are_refused_while_it_is_gone(tmp_path):
-    async with World(tmp_path, patience=UNHURRIED) as world:
-        pid = await world.pid()
+    async with ClientHarness(tmp_path, timeouts=UNHURRIED) as harness:
+        pid = await harness.pid()
         os.kill(pid, signal.SIGSTOP)
-        asked = asyncio.create_task(world.summary())
+        asked = asyncio.create_task(harness.summary())
         await asyncio.sleep(0.05)
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(GatewayError) as interrupted:
             await asked
         with pytest.raises(GatewayError) as gone:
-            await world.summary()
+            await harness.summary()
         for refused in (interrupted, gone):
             assert (refused.value.status, refused.value.code) == (503, "explain_unavailable")
-        assert not world.front.wants_text
+        assert not harness.client.accepts_text
 
 
 async def test_a_question_to_a_process_that_does_not_answer_is_refused_in_time(tmp_path):
-    patience = ExplainTimeouts(tick_seconds=0.05, silent_ticks=600, starting_ticks=600, answer_seconds=0.3)
-    async with World(tmp_path, patience=patience) as world:
+    timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=600, starting_ticks=600, answer_seconds=0.3)
+    async with ClientHarness(tmp_path, timeouts=timeouts) as harness:
         await asyncio.sleep(0)
         while True:
             try:
-                pid = await world.pid()
+                pid = await harness.pid()
                 break
             except GatewayError:
                 continue
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(GatewayError) as refused:
-            await world.summary()
+            await harness.summary()
         assert (refused.value.status, refused.value.code) == (503, "explain_unavailable")
         os.kill(pid, signal.SIGCONT)
-        assert await world.pid() == pid
+        assert await harness.pid() == pid
 
 
 async def test_a_question_does_not_wait_behind_all_the_work(tmp_path):
-    async with World(tmp_path) as world:
-        await world.pid()
+    async with ClientHarness(tmp_path) as harness:
+        await harness.pid()
         for _ in range(20):
-            world.front.finished(request("slow"))
-        assert (await world.summary())["requests"] < 10
-        await world.missed(20 * 68)
+            harness.client.record_request(request("slow"))
+        assert (await harness.summary())["requests"] < 10
+        await harness.missed(20 * 68)
 
 
 async def test_a_new_process_is_told_what_still_holds(tmp_path):
-    async with World(tmp_path) as world:
+    async with ClientHarness(tmp_path) as harness:
         for what, name in [
             (CacheHistory.LEFT, "r1"),
             (CacheHistory.LEFT, "r2"),
             (CacheHistory.RETURNED, "r2"),
             (CacheHistory.RESTARTED, "r4"),
         ]:
-            world.front.happened(CacheEvent(what, 1.0, name))
-        pid = await world.pid()
+            harness.client.record_event(CacheEvent(what, 1.0, name))
+        pid = await harness.pid()
         os.kill(pid, signal.SIGKILL)
-        await eventually(lambda: not world.front.wants_text)
-        world.front.happened(CacheEvent(CacheHistory.LEFT, 2.0, "r5"))
-        await eventually(lambda: world.front.wants_text)
-        again = await world.pid()
-        told = [(each["what"], each["name"]) for each in world.told("happened") if each["pid"] == again]
+        await eventually(lambda: not harness.client.accepts_text)
+        harness.client.record_event(CacheEvent(CacheHistory.LEFT, 2.0, "r5"))
+        await eventually(lambda: harness.client.accepts_text)
+        again = await harness.pid()
+        told = [(each["what"], each["name"]) for each in harness.told("record_event") if each["pid"] == again]
         assert told == [("left", "r1"), ("left", "r5")]
 
 
 async def test_what_comes_while_it_is_gone_waits_without_text(tmp_path):
-    patience = ExplainTimeouts(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=1)
-    async with World(tmp_path, patience=patience) as world:
-        os.kill(await world.pid(), signal.SIGKILL)
-        await eventually(lambda: not world.front.wants_text)
+    timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=1)
+    async with ClientHarness(tmp_path, timeouts=timeouts) as harness:
+        os.kill(await harness.pid(), signal.SIGKILL)
+        await eventually(lambda: not harness.client.accepts_text)
         for _ in range(5):
-            world.front.finished(request("Hello."))
-        await eventually(lambda: world.front.wants_text)
-        assert await world.missed(5 * 68) == {"unclassified": 5 * 68}
-        assert (await world.summary())["requests"] == 5
-    assert world.counts.skipped == 5
+            harness.client.record_request(request("Hello."))
+        await eventually(lambda: harness.client.accepts_text)
+        assert await harness.missed(5 * 68) == {"unclassified": 5 * 68}
+        assert (await harness.summary())["requests"] == 5
+    assert harness.counts.skipped == 5
 
 
 async def test_when_it_is_behind_memory_is_bounded_and_every_token_counted(tmp_path):
     """First texts are left out, then requests are only added up; afterwards texts are wanted again."""
-    async with World(tmp_path, max_waiting_mib=1) as world:
-        pid = await world.pid()
+    async with ClientHarness(tmp_path, max_waiting_mib=1) as harness:
+        pid = await harness.pid()
         os.kill(pid, signal.SIGSTOP)
         sent, wanted = 0, []
         text = "x" * 10_000
         for number in range(3000):
-            wants = world.front.wants_text
+            wants = harness.client.accepts_text
             wanted.append(wants)
-            world.front.finished(request(text if wants else None, source=f"app-{number % 3}"))
+            harness.client.record_request(request(text if wants else None, source=f"app-{number % 3}"))
             sent += 1
-        waiting = world.counts.skipped
+        waiting = harness.counts.skipped
         assert wanted.index(False) == pytest.approx(512 * 1024 / 11_500, rel=0.2)
         assert not any(wanted[wanted.index(False) :])
         # Those that were not even held count at once.
-        assert 0 < world.counts.missed["unclassified"] < waiting * 68
+        assert 0 < harness.counts.missed["unclassified"] < waiting * 68
         os.kill(pid, signal.SIGCONT)
-        counted = await world.missed(sent * 68)
+        counted = await harness.missed(sent * 68)
         assert counted == {"new_content": wanted.count(True) * 68, "unclassified": wanted.count(False) * 68}
-        assert world.counts.skipped == wanted.count(False)
-        assert world.front.wants_text
-        shown = await world.summary()
+        assert harness.counts.skipped == wanted.count(False)
+        assert harness.client.accepts_text
+        shown = await harness.summary()
         assert shown["pid"] == pid
-        assert shown["requests"] + shown["left_out"] == sent
-        assert shown["left_out"] > 0
+        assert shown["requests"] + shown["skipped"] == sent
+        assert shown["skipped"] > 0
         assert shown["prompt_tokens"] == sent * 100
 
 
 async def test_memory_is_bounded_when_nothing_is_taken_any_more(tmp_path):
-    patience = ExplainTimeouts(silent_ticks=600)
-    async with World(tmp_path, patience=patience, max_waiting_mib=2) as world:
-        os.kill(await world.pid(), signal.SIGSTOP)
+    timeouts = ExplainTimeouts(silent_ticks=600)
+    async with ClientHarness(tmp_path, timeouts=timeouts, max_waiting_mib=2) as harness:
+        os.kill(await harness.pid(), signal.SIGSTOP)
         tracemalloc.start()
         try:
             one = request("x" * 5000)
             for number in range(10_000):
                 each = {"request_id": f"req-{number}", "source": f"app-{number}", "body": one.body + b" "}
-                world.front.finished(msgspec.structs.replace(one, **each))
+                harness.client.record_request(msgspec.structs.replace(one, **each))
                 if number % 100 == 0:
                     await asyncio.sleep(0)
             _, most = tracemalloc.get_traced_memory()
@@ -212,42 +212,42 @@ async def test_memory_is_bounded_when_nothing_is_taken_any_more(tmp_path):
 
 
 async def test_texts_are_wanted_again_only_when_much_of_them_is_done(tmp_path):
-    async with World(tmp_path, max_waiting_mib=1) as world:
-        pid = await world.pid()
+    async with ClientHarness(tmp_path, max_waiting_mib=1) as harness:
+        pid = await harness.pid()
         os.kill(pid, signal.SIGSTOP)
-        while world.front.wants_text:
-            world.front.finished(request("slow" + "x" * 100_000))
+        while harness.client.accepts_text:
+            harness.client.record_request(request("slow" + "x" * 100_000))
         os.kill(pid, signal.SIGCONT)
-        before = world.counts.missed.total()
-        await eventually(lambda: world.counts.missed.total() > before)
-        assert not world.front.wants_text
-        await eventually(lambda: world.front.wants_text)
-        assert world.counts.missed.total() >= 3 * 68
+        before = harness.counts.missed.total()
+        await eventually(lambda: harness.counts.missed.total() > before)
+        assert not harness.client.accepts_text
+        await eventually(lambda: harness.client.accepts_text)
+        assert harness.counts.missed.total() >= 3 * 68
 
 
 async def test_a_request_larger_than_all_that_may_wait_is_taken_without_its_text(tmp_path):
-    async with World(tmp_path, max_waiting_mib=1) as world:
-        world.front.finished(request("x" * 2_000_000))
-        assert await world.missed(68) == {"unclassified": 68}
-        assert world.front.wants_text
-    assert world.counts.skipped == 1
+    async with ClientHarness(tmp_path, max_waiting_mib=1) as harness:
+        harness.client.record_request(request("x" * 2_000_000))
+        assert await harness.missed(68) == {"unclassified": 68}
+        assert harness.client.accepts_text
+    assert harness.counts.skipped == 1
 
 
 async def test_a_process_that_cannot_be_started_harms_nobody(tmp_path):
-    async with World(tmp_path, command=["/nonexistent/python"]) as world:
+    async with ClientHarness(tmp_path, command=["/nonexistent/python"]) as harness:
         with capture_logs() as logs:
             await eventually(lambda: len(lost(logs)) >= 2)
-            world.front.finished(request("Hello."))
+            harness.client.record_request(request("Hello."))
             with pytest.raises(GatewayError) as refused:
-                await world.summary()
+                await harness.summary()
         assert refused.value.status == 503
         pauses = [line["again_in_seconds"] for line in lost(logs)]
         assert pauses[1] > pauses[0]
-    assert world.counts.missed == {"unclassified": 68}
+    assert harness.counts.missed == {"unclassified": 68}
 
 
 async def test_one_that_ends_again_and_again_is_started_ever_more_rarely(tmp_path):
-    async with World(tmp_path, command=[sys.executable, "-c", "import sys; sys.exit(1)"]):
+    async with ClientHarness(tmp_path, command=[sys.executable, "-c", "import sys; sys.exit(1)"]):
         with capture_logs() as logs:
             await eventually(lambda: len(lost(logs)) >= 4)
         pauses = [line["again_in_seconds"] for line in lost(logs)]
@@ -257,21 +257,21 @@ async def test_one_that_ends_again_and_again_is_started_ever_more_rarely(tmp_pat
 
 
 async def test_it_can_be_ended_while_it_is_gone(tmp_path):
-    async with World(tmp_path, patience=UNHURRIED) as world:
-        os.kill(await world.pid(), signal.SIGKILL)
-        await eventually(lambda: not world.front.wants_text)
-        world.front.finished(request("Hello."))
-    assert world.counts.missed == {"unclassified": 68}
+    async with ClientHarness(tmp_path, timeouts=UNHURRIED) as harness:
+        os.kill(await harness.pid(), signal.SIGKILL)
+        await eventually(lambda: not harness.client.accepts_text)
+        harness.client.record_request(request("Hello."))
+    assert harness.counts.missed == {"unclassified": 68}
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_one_that_hangs_at_the_end_is_killed(tmp_path):
-    async with World(tmp_path, patience=QUICK) as world:
-        pid = await world.pid()
+    async with ClientHarness(tmp_path, timeouts=QUICK) as harness:
+        pid = await harness.pid()
         os.kill(pid, signal.SIGSTOP)
-        world.front.finished(request("Hello."))
+        harness.client.record_request(request("Hello."))
     assert not runs(pid)
-    assert world.counts.missed == {"unclassified": 68}
+    assert harness.counts.missed == {"unclassified": 68}
 
 
 GATEWAY = """
@@ -280,14 +280,14 @@ import asyncio, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[:0] = [{folder!r}, {tests!r}]
 from pathlib import Path
-from explain_world import World
+from explain_harness import ClientHarness
 from explained_requests import request
 
 async def main():
-    async with World(Path({log!r})) as world:
-        print(await world.pid(), flush=True)
+    async with ClientHarness(Path({log!r})) as harness:
+        print(await harness.pid(), flush=True)
         for _ in range(200):
-            world.front.finished(request("slow"))
+            harness.client.record_request(request("slow"))
         await asyncio.sleep(60)
 
 asyncio.run(main())
@@ -297,7 +297,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_it_ends_with_the_gateway_however_that_ends(tmp_path, number):
     script = textwrap.dedent(GATEWAY).format(
-        folder=str(Path(STAND_IN).parent), tests=str(Path(STAND_IN).parents[1]), log=str(tmp_path)
+        folder=str(Path(FAKE_WORKER).parent), tests=str(Path(FAKE_WORKER).parents[1]), log=str(tmp_path)
     )
     gateway = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert gateway.stdout is not None

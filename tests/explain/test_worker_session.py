@@ -7,11 +7,11 @@ import pytest
 from explained_requests import request
 
 from gateway.core.explanation import RequestRecord
-from gateway.explain.worker.explain_messages import Question, WorkerOptions, pack
+from gateway.explain.worker.explain_messages import Question, WorkerOptions, encode
 from gateway.explain.worker.process import ConnectionClosed, Session
 
 
-class Office:
+class FakeWorker:
     """Notes what it is to do, and goes home after so many messages."""
 
     def __init__(self, messages):
@@ -36,16 +36,16 @@ def handled_before_a_question(requests, worked=lambda: 0.0):
     """Of requests that all came in front of it."""
     sent = bytearray()
     for number in range(requests):
-        pack(request(None, request_id=str(number)), sent)
-    pack(Question(1, "summary", {}), sent)
+        encode(request(None, request_id=str(number)), sent)
+    encode(Question(1, "summary", {}), sent)
     ours, theirs = socket.socketpair()
-    office = Office(requests + 1)
+    worker = FakeWorker(requests + 1)
     with ours, theirs:
         ours.sendall(sent)
         with pytest.raises(ConnectionClosed):
-            Session(theirs, office, worked=worked).run()
-    assert len(office.handled) == requests + 1
-    return office.handled.index("question")
+            Session(theirs, worker, worked=worked).run()
+    assert len(worker.handled) == requests + 1
+    return worker.handled.index("question")
 
 
 def test_a_question_waits_for_a_few_requests():
@@ -64,15 +64,15 @@ def test_a_question_does_not_wait_for_long():
 
 def test_only_while_much_waits_is_the_work_behind():
     sent = bytearray()
-    pack(WorkerOptions(80_000, 10, 60.0, 1000, 60.0, 1000, None, "USD", {}), sent)
+    encode(WorkerOptions(80_000, 10, 60.0, 1000, 60.0, 1000, None, "USD", {}), sent)
     for number in range(10):
-        pack(request("x" * 3000, request_id=str(number)), sent)
+        encode(request("x" * 3000, request_id=str(number)), sent)
     size = len(sent) / 10
     ours, theirs = socket.socketpair()
-    office = Office(11)
+    worker = FakeWorker(11)
     with ours, theirs:
         ours.sendall(sent)
         with pytest.raises(ConnectionClosed):
-            Session(theirs, office).run()
+            Session(theirs, worker).run()
     # Behind with more than an eighth of what may wait: 10 kB behind the one that is at hand.
-    assert office.behind == [(9 - number) * size > 10_000 for number in range(10)]
+    assert worker.behind == [(9 - number) * size > 10_000 for number in range(10)]

@@ -1,4 +1,4 @@
-"""What another gateway tells of the prompts that were computed for it, without their text."""
+"""What another gateway publishes_seen of the prompts that were computed for it, without their text."""
 
 import msgspec
 import numpy as np
@@ -39,7 +39,7 @@ class Gateway:
         found = self.memory.seen(asked(at, **about), ids(tokens))
         return list(found.here), list(found.anywhere)
 
-    def hears(self, other, now=1000.0):
+    def receives_seen(self, other, now=1000.0):
         self.memory.add_peer_prompts(other.teller.take(), now)
 
 
@@ -59,7 +59,7 @@ def other():
 
 def test_what_was_computed_for_another_gateway_is_known_as_if_it_had_been_for_this_one(one, other):
     other.computed(range(100))
-    one.hears(other)
+    one.receives_seen(other)
     for tokens in (range(100), [*range(40), 7777, *range(41, 100)], range(500, 600)):
         assert one.seen(tokens) == other.seen(tokens)
     assert one.seen(range(100)) == ([Reason.EVICTED] * 6, [])
@@ -74,7 +74,7 @@ def test_what_became_of_it_is_known_here(one, other):
     other.computed(range(64))
     other.computed(range(500, 564), replica="r1")
     other.computed(range(700, 764), life="old")
-    one.hears(other)
+    one.receives_seen(other)
     one.fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
     one.fates.take(CacheEvent(CacheHistory.LEFT, 1010.0, "r1"))
     one.fates.take(CacheEvent(CacheHistory.LIFE_ENDED, 1010.0, "old", ResetCause.MANUAL))
@@ -94,13 +94,13 @@ def test_what_became_of_it_is_known_here(one, other):
 )
 def test_what_was_computed_in_another_space_elsewhere_tells_by_what_that_differs(one, other, changes, reason):
     other.computed(range(64), where=msgspec.structs.replace(WHERE, **changes))
-    one.hears(other)
+    one.receives_seen(other)
     assert one.seen(range(100)) == ([], [reason] * 4)
 
 
 def test_stand_ins_of_another_gateway_are_never_compared_with_token_ids(one, other):
     other.computed(range(64), where=msgspec.structs.replace(WHERE, variant="text"))
-    one.hears(other)
+    one.receives_seen(other)
     assert one.seen(range(100)) == ([], [])
 
 
@@ -108,7 +108,7 @@ def test_what_came_later_here_is_not_replaced_by_what_is_heard_late(one, other):
     other.computed(range(64), at=5)
     one.fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
     one.computed(range(64), at=20)
-    one.hears(other, now=1021.0)
+    one.receives_seen(other, now=1021.0)
     assert one.seen(range(65), at=30) == ([Reason.EVICTED] * 4, [])
 
 
@@ -116,13 +116,13 @@ def test_what_came_later_elsewhere_replaces_what_was_known_here(one, other):
     one.computed(range(64), at=5)
     one.fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
     other.computed(range(64), at=20)
-    one.hears(other, now=1021.0)
+    one.receives_seen(other, now=1021.0)
     assert one.seen(range(65), at=30) == ([Reason.EVICTED] * 4, [])
 
 
 def test_a_gateway_whose_clock_is_ahead_computed_nothing_in_the_future(one, other):
     other.computed(range(64), at=500)
-    one.hears(other, now=1000.0)
+    one.receives_seen(other, now=1000.0)
     one.fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
     assert one.seen(range(65), at=20) == ([Reason.REPLICA_RESTARTED] * 4, [])
 
@@ -130,13 +130,13 @@ def test_a_gateway_whose_clock_is_ahead_computed_nothing_in_the_future(one, othe
 def test_what_one_process_gathers_for_several_gateways_is_not_heard_again(one):
     same = Gateway("one")
     same.computed(range(64))
-    one.hears(same)
+    one.receives_seen(same)
     assert one.seen(range(100)) == ([], [])
 
 
 def test_what_was_heard_is_not_told_on(one, other):
     other.computed(range(64))
-    one.hears(other)
+    one.receives_seen(other)
     assert one.teller.take() == b""
 
 
@@ -176,7 +176,7 @@ def test_of_what_is_sent_again_and_again_only_what_is_new_is_told_but_all_every_
 def test_what_is_told_bit_by_bit_is_known_as_a_whole(one, other):
     for turn in range(1, 6):
         other.computed(range(64 * turn), at=turn)
-        one.hears(other)
+        one.receives_seen(other)
     assert one.seen(range(321), at=9) == ([Reason.EVICTED] * 20, [])
 
 
@@ -193,7 +193,7 @@ def test_many_places_told_by_others_do_not_grow_without_bound(one, other, monkey
     for number in range(9):
         for life in range(700):
             other.computed(range(16), life=f"{number}-{life}")
-        one.hears(other)
+        one.receives_seen(other)
     assert len(one.memory._places) <= 5000
     assert one.seen(range(17), life="8-9") == ([Reason.EXPIRED], [])
 

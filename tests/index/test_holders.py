@@ -16,7 +16,7 @@ def chain(path):
     return [hash(("block", *path[: n + 1])) % 2**64 for n in range(len(path))]
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     held=st.lists(st.tuples(st.integers(0, 7), paths), max_size=25),
     dropped=st.lists(st.integers(0, 30), max_size=10),
@@ -62,7 +62,6 @@ def test_depths_equal_a_count_by_hand_for_any_whole_prefixes(held, dropped, ques
         assert found == expected
 
 
-@settings(max_examples=200)
 @given(
     order=st.lists(
         st.tuples(st.integers(0, 1), st.integers(0, 2), st.sampled_from(["put", "put", "take", *Medium])), max_size=80

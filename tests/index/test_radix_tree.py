@@ -61,7 +61,7 @@ class Model:
 paths = st.lists(st.integers(0, 2), min_size=1, max_size=9).map(tuple)
 
 
-@settings(max_examples=400)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     operations=st.lists(st.tuples(st.booleans(), paths), max_size=40),
     capacity=st.integers(1, 30),

@@ -42,7 +42,7 @@ class Model:
 keys = st.one_of(st.integers(0, 40), st.integers(0, 20).map(lambda n: n << 32), st.integers(2**64 - 5, 2**64 - 1))
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(order=st.lists(st.tuples(st.booleans(), keys), max_size=150))
 def test_any_order_of_additions_and_removals_leaves_what_a_dictionary_holds(order):
     model = Model()

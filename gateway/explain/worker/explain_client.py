@@ -11,43 +11,36 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
 
 from gateway.config.explain_settings import ExplainSettings
+from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.explanation import CacheEvent, RequestRecord
 from gateway.core.ports import ExplainObserver
 from gateway.core.reasons import Reason
 from gateway.explain.worker.explain_messages import (
     CanonOptions,
-    Counted,
     Notice,
     PeerPrompts,
+    Question,
     QuestionAnswer,
     RawMessage,
-    ToChild,
+    ToWorker,
     WorkerOptions,
-    pack,
+    WorkReport,
+    encode,
 )
+from gateway.explain.worker.explain_replication import PeerFigures, ReplicatedSeen
 from gateway.explain.worker.explain_supervisor import ExplainSupervisor, ExplainTimeouts
-from gateway.explain.worker.peer_figures import PeerFigures
-from gateway.explain.worker.questions import OpenQuestions
-from gateway.explain.worker.refusals import ExplainUnavailable, explain_off
-from gateway.explain.worker.replicated_seen import ReplicatedSeen
-from gateway.explain.worker.send_buffer import SendBuffer, SentMessage, held_of
-from gateway.explain.worker.skipped_totals import SkippedSums
-from gateway.explain.worker.standing_facts import GoneReplicas
+from gateway.explain.worker.send_buffer import GoneReplicas, SendBuffer, SentMessage, SkippedSums, sent_message
 
 COMMAND = (sys.executable, "-m", "gateway.explain.worker.process")
-SHARED_COMMAND = (sys.executable, "-m", "gateway.explain.worker.sessions")
-"""With ``door``."""
-
 _GATHER_SECONDS = 0.005
 _GATHER_BYTES = 64 * 1024
 _MIB = 1024 * 1024
-
 _log = structlog.get_logger("gateway.explain.worker")
 
 
@@ -60,16 +53,17 @@ class ExplainClient:
         gpus: GPUs per replica, by model; 1 by default.
         canon: Rules to observe; None observes none.
         command: Command of the worker; the descriptor number of the connection is appended.
-        at: Socket of a worker shared by several gateways and started by another process; then none is started.
-        door: Descriptor of a listening socket, to start a worker that other gateways can connect to.
-        tells: Whether computed prompts are reported to other gateways.
-        hears: Whether prompts reported by other gateways are passed on. Of several gateways with one worker, one does.
-        patience: Timeouts.
+        socket_path: Socket of a worker shared by several gateways and started by another process; then none is started.
+        listen_fd: Descriptor of a listening socket, to start a worker that other gateways can connect to.
+        publishes_seen: Whether computed prompts are reported to other gateways.
+        receives_seen: Whether prompts reported by other gateways are passed on. Of several gateways with one worker,
+            one does.
+        timeouts: Timeouts.
 
     Attributes:
-        past: Exchange of computed prompts with other gateways.
-        hears: As given.
-        others: Totals of other gateways; None without others.
+        replicated_seen: Exchange of computed prompts with other gateways.
+        receives_seen: As given.
+        peer_figures: Totals of other gateways; None without others.
     """
 
     def __init__(
@@ -80,23 +74,23 @@ class ExplainClient:
         canon: CanonOptions | None = None,
         *,
         command: Sequence[str] = COMMAND,
-        at: Path | None = None,
-        door: int | None = None,
-        tells: bool = False,
-        hears: bool = True,
-        patience: ExplainTimeouts = ExplainTimeouts(),  # noqa: B008 - frozen
+        socket_path: Path | None = None,
+        listen_fd: int | None = None,
+        publishes_seen: bool = False,
+        receives_seen: bool = True,
+        timeouts: ExplainTimeouts = ExplainTimeouts(),  # noqa: B008 - frozen
     ) -> None:
         self._enabled = settings.enabled
-        self._terms = _terms(settings, gpus, canon, tells=tells)
+        self._options = _worker_options(settings, gpus, canon, publishes_seen=publishes_seen)
         self._observer = observer
-        self._farewell_seconds = patience.farewell_seconds
-        self._keeper = ExplainSupervisor(command if at is None else at, patience, self, door)
-        self._questions = OpenQuestions(patience.answer_seconds)
-        self._outbox = SendBuffer(self._terms.max_waiting_bytes, self._cannot_send)
+        self._drain_seconds = timeouts.drain_seconds
+        self._supervisor = ExplainSupervisor(command if socket_path is None else socket_path, timeouts, self, listen_fd)
+        self._questions = OpenQuestions(timeouts.answer_seconds)
+        self._send_buffer = SendBuffer(self._options.max_waiting_bytes, self._cannot_send)
         self._skipped = SkippedSums()
-        self.hears = hears
-        self.others: PeerFigures | None = None
-        self.past = ReplicatedSeen(self._take_peer_prompts)
+        self.receives_seen = receives_seen
+        self.peer_figures: PeerFigures | None = None
+        self.replicated_seen = ReplicatedSeen(self._take_peer_prompts)
         self._gone_replicas = GoneReplicas()
         self._there = False
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -107,50 +101,53 @@ class ExplainClient:
         if self._enabled:
             # Messages are buffered until it runs.
             self._there = True
-            self._keeper.start()
+            self._supervisor.start()
 
     async def stop(self) -> None:
         """Wait for outstanding counts, for a second at most, and end the process."""
-        await self._keeper.stop()
+        await self._supervisor.stop()
         self._give_up()
 
     async def configure(
         self, settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonOptions | None = None
     ) -> None:
         """Apply other settings. The process keeps its state, unless explanations are turned on or off."""
-        before, self._terms = self._terms, _terms(settings, gpus, canon, tells=self._terms.tells)
-        self._outbox.most_bytes = self._terms.max_waiting_bytes
+        before, self._options = (
+            self._options,
+            _worker_options(settings, gpus, canon, publishes_seen=self._options.publishes_seen),
+        )
+        self._send_buffer.max_bytes = self._options.max_waiting_bytes
         if settings.enabled != self._enabled:
             self._enabled = settings.enabled
             await self.stop()
             self.start()
-        elif self._terms != before and self._keeper.child is not None:
-            self._send(self._terms)
+        elif self._options != before and self._supervisor.child is not None:
+            self._send(self._options)
             # With other bounds the worker may start with empty state.
             for event in self._gone_replicas.events():
-                self._outbox.add(event)
+                self._send_buffer.add(event)
             self._flush()
 
     @property
-    def wants_text(self) -> bool:
+    def accepts_text(self) -> bool:
         """See ``Explains``."""
-        return self._there and self._outbox.is_roomy
+        return self._there and self._send_buffer.is_roomy
 
-    def finished(self, finished: RequestRecord) -> None:
+    def record_request(self, record: RequestRecord) -> None:
         """See ``Explains``."""
         if not self._enabled:
             return
         try:
-            self._take(finished)
+            self._take(record)
         except Exception as error:  # noqa: BLE001 - must never fail a request
             _log.error("explain_failed", step="handing over", error=type(error).__name__)
 
-    def happened(self, event: CacheEvent) -> None:
+    def record_event(self, event: CacheEvent) -> None:
         """See ``Explains``."""
         self._gone_replicas.note(event)
         # Without a process the event is irrelevant: a new process starts with empty state.
         if self._enabled and self._there:
-            self._outbox.add(event)
+            self._send_buffer.add(event)
             self._flush_later()
 
     async def ask(self, question: str, arguments: Mapping[str, str]) -> bytes:
@@ -160,23 +157,23 @@ class ExplainClient:
         if not self._there:
             raise ExplainUnavailable("The process that explains requests is being started again; see explain_lost.")
         others: tuple[bytes, ...] | None = ()
-        if question == "summary" and arguments.get("gateways") and self.others is not None:
-            others = await self.others.read()
+        if question == "summary" and arguments.get("gateways") and self.peer_figures is not None:
+            others = await self.peer_figures.read()
         return await self._questions.ask(question, arguments, self._send, others)
 
     # ``ExplainHost``.
 
     @property
-    def awaits_sign(self) -> bool:
+    def awaits_reply(self) -> bool:
         """See ``ExplainHost``."""
-        return self._outbox.awaits or bool(self._questions.open)
+        return self._send_buffer.awaits or bool(self._questions.open)
 
     def on_started(self) -> None:
         """See ``ExplainHost``."""
         self._there = True
-        self._send(self._terms)
+        self._send(self._options)
         for event in reversed(self._gone_replicas.events()):
-            self._outbox.add_first(event)
+            self._send_buffer.add_first(event)
         self._hand_over_skipped()
         self._flush()
         for question in self._questions.open:
@@ -184,8 +181,8 @@ class ExplainClient:
 
     def on_frame(self, frame: RawMessage) -> None:
         """See ``ExplainHost``."""
-        match message := frame.message():
-            case Counted():
+        match message := frame.decode():
+            case WorkReport():
                 self._count(message)
             case QuestionAnswer():
                 self._questions.answered(message)
@@ -199,11 +196,11 @@ class ExplainClient:
         self._give_up()
         self._questions.refuse_all("The process that explains requests was lost; it is being started again.")
 
-    async def say_farewell(self) -> None:
+    async def drain(self) -> None:
         """See ``ExplainHost``: waits for outstanding counts, within a timeout."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._farewell_seconds):
-                while not self._outbox.is_empty:
+            async with asyncio.timeout(self._drain_seconds):
+                while not self._send_buffer.is_empty:
                     self._flush()
                     self._progress.clear()
                     await self._progress.wait()
@@ -211,31 +208,31 @@ class ExplainClient:
     def _give_up(self) -> None:
         self._there = False
         self._cancel_flush()
-        for held in self._outbox.give_up():
+        for held in self._send_buffer.give_up():
             self._skip(held)
 
     # Sending.
 
-    def _take(self, finished: RequestRecord) -> None:
-        held, is_plain = self._outbox.put(finished, with_text=self._there)
+    def _take(self, record: RequestRecord) -> None:
+        held, is_plain = self._send_buffer.put(record, with_text=self._there)
         if not held:
-            self._skip(held_of(finished)._replace(is_skipped=False))
+            self._skip(sent_message(record)._replace(is_skipped=False))
             return
-        if is_plain and not finished.warming:
+        if is_plain and not record.warming:
             self._observer.on_explain_skipped(1)
-        if self._outbox.unsent_bytes >= _GATHER_BYTES:
+        if self._send_buffer.unsent_bytes >= _GATHER_BYTES:
             self._flush()
         else:
             self._flush_later()
 
     def _take_peer_prompts(self, messages: tuple[bytes, ...]) -> None:
         """Pass on prompts computed for another gateway; dropped while the buffer is full."""
-        if self.hears and self._enabled and self._there and self._outbox.is_roomy:
-            self._outbox.add(PeerPrompts(time.time(), messages), sum(map(len, messages)))
+        if self.receives_seen and self._enabled and self._there and self._send_buffer.is_roomy:
+            self._send_buffer.add(PeerPrompts(time.time(), messages), sum(map(len, messages)))
             self._flush_later()
 
     def _flush_later(self) -> None:
-        if self._flush_timer is None and self._keeper.child is not None:
+        if self._flush_timer is None and self._supervisor.child is not None:
             self._flush_timer = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._flush)
 
     def _cancel_flush(self) -> None:
@@ -245,18 +242,18 @@ class ExplainClient:
 
     def _flush(self) -> None:
         self._cancel_flush()
-        child = self._keeper.child
-        if child is not None and (frames := self._outbox.encoded()):
+        child = self._supervisor.child
+        if child is not None and (frames := self._send_buffer.encoded()):
             child.write(frames)
-            if self._outbox.unsent_bytes:
+            if self._send_buffer.unsent_bytes:
                 self._flush_later()
 
-    def _send(self, message: ToChild) -> None:
+    def _send(self, message: ToWorker) -> None:
         """Send a message that is not held, after all held ones."""
         self._flush()
-        if (child := self._keeper.child) is not None:
+        if (child := self._supervisor.child) is not None:
             frame = bytearray()
-            pack(message, frame)
+            encode(message, frame)
             child.write(frame)
 
     def _cannot_send(self, held: SentMessage, error: Exception) -> None:
@@ -265,20 +262,20 @@ class ExplainClient:
 
     # Counting.
 
-    def _count(self, counted: Counted) -> None:
-        unread = set(counted.unread)
+    def _count(self, counted: WorkReport) -> None:
+        undecodable = set(counted.undecodable)
         for number in range(counted.handled):
-            held = self._outbox.done()
-            if number in unread:
+            held = self._send_buffer.done()
+            if number in undecodable:
                 self._skip(held)
         for model, tenant_label, reason, tokens in counted.missed:
             self._observer.on_missed(model, tenant_label, reason, tokens)
         for rule, mode, edits, saved, lost in counted.canonical:
             self._observer.on_canonical(rule, mode, edits, saved, lost)
         if counted.seen:
-            self.past.add(counted.seen)
+            self.replicated_seen.add(counted.seen)
         self._progress.set()
-        if self._skipped and self._outbox.is_roomy:
+        if self._skipped and self._send_buffer.is_roomy:
             self._hand_over_skipped()
             self._flush_later()
 
@@ -297,11 +294,11 @@ class ExplainClient:
 
     def _hand_over_skipped(self) -> None:
         for share in self._skipped.take():
-            self._outbox.add(share)
+            self._send_buffer.add(share)
 
 
-def _terms(
-    settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonOptions | None, *, tells: bool
+def _worker_options(
+    settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonOptions | None, *, publishes_seen: bool
 ) -> WorkerOptions:
     return WorkerOptions(
         max_waiting_bytes=settings.max_waiting_mib * _MIB,
@@ -314,5 +311,87 @@ def _terms(
         currency=settings.currency,
         gpus=dict(gpus),
         canon=canon,
-        tells=tells,
+        publishes_seen=publishes_seen,
     )
+
+
+class OpenQuestions:
+    """Questions that wait for an answer.
+
+    Args:
+        answer_seconds: Timeout of a question.
+    """
+
+    def __init__(self, answer_seconds: float) -> None:
+        self._answer_seconds = answer_seconds
+        self._asked = 0
+        self._open: dict[int, tuple[Question, asyncio.Future[QuestionAnswer]]] = {}
+
+    @property
+    def open(self) -> Sequence[Question]:
+        """The open questions, in order."""
+        return [question for question, _ in self._open.values()]
+
+    async def ask(
+        self,
+        question: str,
+        arguments: Mapping[str, str],
+        send: Callable[[Question], None],
+        others: tuple[bytes, ...] | None = (),
+    ) -> bytes:
+        """Send a question, and wait for its answer.
+
+        Raises:
+            GatewayError: As ``ExplainDesk.ask``.
+        """
+        self._asked += 1
+        asked = Question(self._asked, question, dict(arguments), others)
+        answered: asyncio.Future[QuestionAnswer] = asyncio.get_running_loop().create_future()
+        self._open[asked.number] = (asked, answered)
+        try:
+            send(asked)
+            async with asyncio.timeout(self._answer_seconds):
+                answer = await answered
+        except TimeoutError:
+            raise ExplainUnavailable(
+                f"The process that explains requests did not answer within {self._answer_seconds:g} s."
+            ) from None
+        finally:
+            del self._open[asked.number]
+        if answer.status != 200:
+            raise refusal(answer.status, answer.message, answer.param, answer.code)
+        return answer.document
+
+    def answered(self, answer: QuestionAnswer) -> None:
+        """Deliver an answer; ignored if its question has timed out."""
+        _, future = self._open.get(answer.number, (None, None))
+        if future is not None and not future.done():
+            future.set_result(answer)
+
+    def refuse_all(self, why: str) -> None:
+        """Fail all open questions."""
+        for _, future in self._open.values():
+            if not future.done():
+                future.set_exception(ExplainUnavailable(why))
+
+
+class ExplainUnavailable(GatewayError):
+    """The explain worker is not running, or does not answer."""
+
+    status = 503
+    type = "service_unavailable"
+    retry_after_seconds = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="explain_unavailable")
+
+
+def explain_off() -> NotFound:
+    """Explanations are turned off."""
+    return NotFound("Explanations are turned off. Set explain.enabled: true.", code="explain_off")
+
+
+def refusal(status: int, message: str, param: str | None, code: str | None) -> GatewayError:
+    """The exception for a refusal by the worker."""
+    kind = {400: BadRequest, 404: NotFound}.get(status, GatewayError)
+    return kind(message, param=param, code=code)

@@ -1,4 +1,4 @@
-"""The process that explains, with a simple worker in place of the real one: ``stand_in.py LOG FD``.
+"""The process that explains, with a simple worker in place of the real one: ``fake_worker.py LOG FD``.
 
 Every missed token of a request with tokens is ``new_content``, of one without ``unclassified``. Texts are orders:
 ``poison`` raises, ``slow`` means 0.2 s of work, ``die`` ends the process at once. What it was told is appended to LOG.
@@ -27,34 +27,32 @@ def work(seconds):
         pass
 
 
-class StandIn:
-    def __init__(self, terms, now):
-        self._terms = terms
+class FakeParts:
+    def __init__(self, options, now):
+        self._options = options
         self._requests = 0
         self._left_out = 0
         self._prompt_tokens = 0
-        self._log("terms", price=terms.gpu_hour_price, gpus=dict(terms.gpus))
+        self._log("options", price=options.gpu_hour_price, gpus=dict(options.gpus))
 
-    def configure(self, terms, now):
-        self._log("configured", price=terms.gpu_hour_price, gpus=dict(terms.gpus))
+    def configure(self, options, now):
+        self._log("configured", price=options.gpu_hour_price, gpus=dict(options.gpus))
 
-    def explain(self, finished):
-        if b"poison" in finished.body:
-            raise ValueError(f"cannot make sense of {finished.body.decode()}")
-        if b"slow" in finished.body:
+    def explain(self, record):
+        if b"poison" in record.body:
+            raise ValueError(f"cannot make sense of {record.body.decode()}")
+        if b"slow" in record.body:
             work(0.2)
-        if b"die" in finished.body:
+        if b"die" in record.body:
             os._exit(3)
-        missed = finished.prompt_tokens - finished.cached_tokens
-        reason = Reason.NEW_CONTENT if finished.parts else Reason.UNCLASSIFIED
-        return Explanation(
-            finished.prompt_tokens, finished.cached_tokens, True, (), (Attribution(reason, missed, True),)
-        )
+        missed = record.prompt_tokens - record.cached_tokens
+        reason = Reason.NEW_CONTENT if record.parts else Reason.UNCLASSIFIED
+        return Explanation(record.prompt_tokens, record.cached_tokens, True, (), (Attribution(reason, missed, True),))
 
-    def observe(self, finished, explanation):
-        if b"observe poison" in finished.body:
-            raise ValueError(f"cannot try {finished.body.decode()}")
-        if b"observe" not in finished.body:
+    def observe(self, record, explanation):
+        if b"observe poison" in record.body:
+            raise ValueError(f"cannot try {record.body.decode()}")
+        if b"observe" not in record.body:
             return explanation
         outcomes = (RuleOutcome("whitespace", RuleMode.APPLY, 2, 0, 16), RuleOutcome("all", RuleMode.OBSERVE, 0, 48, 0))
         return msgspec.structs.replace(explanation, canonical=outcomes, observed=True)
@@ -65,16 +63,16 @@ class StandIn:
     def expire(self, now):
         pass
 
-    def happened(self, event):
-        self._log("happened", what=event.what, name=event.name)
+    def record_event(self, event):
+        self._log("record_event", what=event.what, name=event.name)
 
-    def write_down(self, finished, explanation, gpus):
+    def add_request(self, record, explanation, gpus):
         self._requests += 1
         self._prompt_tokens += explanation.prompt_tokens
 
-    def write_down_left_out(self, left_out, gpus):
-        self._left_out += left_out.requests
-        self._prompt_tokens += left_out.prompt_tokens
+    def add_skipped(self, skipped, gpus):
+        self._left_out += skipped.requests
+        self._prompt_tokens += skipped.prompt_tokens
 
     def answer(self, question, arguments, now, others):
         if question == "request":
@@ -83,7 +81,7 @@ class StandIn:
             raise BadRequest("No such window.", param="window")
         if question == "broken":
             raise RuntimeError("a secret text")
-        shown = {"requests": self._requests, "left_out": self._left_out, "prompt_tokens": self._prompt_tokens}
+        shown = {"requests": self._requests, "skipped": self._left_out, "prompt_tokens": self._prompt_tokens}
         return json.dumps(shown | {"pid": os.getpid(), "arguments": dict(arguments)}).encode()
 
     def _log(self, kind, **fields):
@@ -91,4 +89,4 @@ class StandIn:
             log.write(json.dumps({"kind": kind, "pid": os.getpid()} | fields) + "\n")
 
 
-run(int(sys.argv[2]), ExplainWorker(StandIn))
+run(int(sys.argv[2]), ExplainWorker(FakeParts))

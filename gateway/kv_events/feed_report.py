@@ -1,14 +1,43 @@
-"""Log messages of a feed, each at most once a minute."""
+"""What a feed reports: its state for the admin API, and log messages, each at most once a minute."""
 
 import time
+from dataclasses import dataclass
 
 import structlog
 
 from gateway.core.ids import Target
+from gateway.core.kv_events import FeedState
 
 _REMIND_SECONDS = 60.0
 
 _log = structlog.get_logger("gateway.kv_events")
+
+
+@dataclass(frozen=True, slots=True)
+class FeedReport:
+    """State of one target's events, for the admin API.
+
+    Attributes:
+        rank: Data-parallel rank.
+        state: How far the indexed events can be trusted.
+        address: ZeroMQ address of the live batches.
+        replay_address: ZeroMQ address for replays; None without one.
+        next_sequence: Sequence number of the next batch; None while it is unknown.
+        batches: Batches applied.
+        gaps: How often batches were missing.
+        last_batch_age_seconds: Time since the last batch; None before the first.
+        problem: Why no events arrive, if it is known.
+    """
+
+    rank: int
+    state: FeedState
+    address: str
+    replay_address: str | None
+    next_sequence: int | None
+    batches: int
+    gaps: int
+    last_batch_age_seconds: float | None
+    problem: str | None
 
 
 class LogLimiter:

@@ -1,13 +1,15 @@
-"""Exchange of totals between gateways through shared records.
+"""What gateways exchange about explained requests: totals, through shared records, and computed prompts.
 
 Each gateway writes its totals every few seconds, as long as there are others. A gateway that is asked for the totals of
-all reads the records. Only queries of the admin API wait for this.
+all reads the records; only queries of the admin API wait for this. Messages about computed prompts are opaque here: the
+explain workers encode and decode them.
 """
 
 import asyncio
 import contextlib
 import os
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
@@ -21,11 +23,11 @@ WRITTEN_SECONDS = 180.0
 
 _WRITE_SECONDS = 5.0
 _READ_SECONDS = 1.0
+
 _CLEAN_ROUNDS = 36
 """Number of writes between cleanups of expired records."""
 
 _NAME_BYTES = 8
-
 _Written = tuple[float, bytes]
 _decoder = msgspec.msgpack.Decoder(_Written)
 _log = structlog.get_logger("gateway.explain.worker")
@@ -122,3 +124,56 @@ class PeerFigures:
 
     def _expired(self, found: Mapping[str, bytes]) -> list[str]:
         return [name for name, value in found.items() if name != self._name and self._current(value) is None]
+
+
+_MAX_BYTES = 512 * 1024
+"""Maximum bytes waiting to be sent; beyond it the oldest messages are dropped."""
+
+_replicated_seen_decoder = msgspec.msgpack.Decoder(tuple[bytes, ...])
+
+
+class ReplicatedSeen:
+    """A replicated component. Prompts in lost messages count as never seen at the other gateways.
+
+    A full update repeats the last messages, which may not have been delivered. Receiving them twice has no effect.
+
+    Args:
+        receive: Takes the messages of another gateway.
+    """
+
+    def __init__(self, receive: Callable[[tuple[bytes, ...]], None]) -> None:
+        self._receive = receive
+        self._waiting: deque[bytes] = deque()
+        self._sent: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, message: bytes) -> None:
+        """Add a message of this gateway's worker."""
+        self._waiting.append(message)
+        self._bytes += len(message)
+        self._trim()
+
+    def encode_changes(self, now: float, *, everything: bool) -> bytes | None:  # noqa: ARG002 - it takes no time
+        """See ``Replicated``."""
+        if everything:
+            self._waiting.extendleft(reversed(self._sent))
+            self._bytes += sum(map(len, self._sent))
+            self._trim()
+        self._sent = list(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
+        return msgspec.msgpack.encode(self._sent) if self._sent else None
+
+    def receive(self, peer: str, message: bytes, now: float) -> None:  # noqa: ARG002 - any sender is equal
+        """See ``Replicated``."""
+        self._receive(_replicated_seen_decoder.decode(message))
+
+    def missed(self, peer: str, now: float) -> None:
+        """See ``Replicated``. Messages are independent of each other."""
+
+    def gone(self, peer: str, now: float) -> None:
+        """See ``Replicated``. Its prompts stay recorded."""
+
+    def _trim(self) -> None:
+        while self._bytes > _MAX_BYTES:
+            self._bytes -= len(self._waiting.popleft())

@@ -1,4 +1,4 @@
-"""What the gateway tells of a request that was answered."""
+"""What the gateway records that was answered."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""A front with a real process behind it, and what a test wants to know of both."""
+"""An explain client with a real process behind it, and access to what both received."""
 
 import asyncio
 import json
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config.explain_settings import ExplainSettings
+from gateway.explain.worker.explain_client import ExplainClient
 from gateway.explain.worker.explain_messages import CanonOptions
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
-from gateway.explain.worker.front import ExplainClient
 
-STAND_IN = Path(__file__).parent / "stand_in.py"
+FAKE_WORKER = Path(__file__).parent / "fake_worker.py"
 QUICK = ExplainTimeouts(
     tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=0.05, answer_seconds=10
 )
@@ -43,8 +43,8 @@ class Counts:
         )
 
 
-class World:
-    """A front, started.
+class ClientHarness:
+    """An explain client, started.
 
     Attributes:
         counts: What it counted.
@@ -54,7 +54,7 @@ class World:
         self,
         folder: Path,
         *,
-        patience: ExplainTimeouts = QUICK,
+        timeouts: ExplainTimeouts = QUICK,
         command: list[str] | None = None,
         canon: CanonOptions | None = None,
         **fields: Any,
@@ -62,24 +62,24 @@ class World:
         self.counts = Counts()
         self.log_file = folder / "told.jsonl"
         self.settings = ExplainSettings(**fields)
-        self.front = ExplainClient(
+        self.client = ExplainClient(
             self.settings,
             self.counts,
             {"demo": 2},
             canon,
-            command=command or (sys.executable, str(STAND_IN), str(self.log_file)),
-            patience=patience,
+            command=command or (sys.executable, str(FAKE_WORKER), str(self.log_file)),
+            timeouts=timeouts,
         )
 
-    async def __aenter__(self) -> "World":
-        self.front.start()
+    async def __aenter__(self) -> "ClientHarness":
+        self.client.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.front.stop()
+        await self.client.stop()
 
     async def summary(self, **arguments: str) -> dict[str, Any]:
-        return json.loads(await self.front.ask("summary", arguments))
+        return json.loads(await self.client.ask("summary", arguments))
 
     async def pid(self) -> int:
         return (await self.summary())["pid"]

@@ -5,37 +5,37 @@ import json
 import time
 
 import pytest
-from explain_world import QUICK, Counts, eventually
+from explain_harness import QUICK, Counts, eventually
 from explained_requests import request
 
 from gateway.config.explain_settings import ExplainSettings
 from gateway.core.explanation import CacheEvent, CacheHistory
-from gateway.explain.worker.front import ExplainClient
-from gateway.explain.worker.replicated_seen import ReplicatedSeen
-from gateway.explain.worker.standing_facts import GoneReplicas
+from gateway.explain.worker.explain_client import ExplainClient
+from gateway.explain.worker.explain_replication import ReplicatedSeen
+from gateway.explain.worker.send_buffer import GoneReplicas
 
 
 class Pair:
     """Two gateways that explain, each with a process of its own."""
 
     def __init__(self, **other) -> None:
-        self.one = self._front(tells=True)
-        self.other = self._front(**{"tells": True} | other)
+        self.one = self._client(publishes_seen=True)
+        self.other = self._client(**{"publishes_seen": True} | other)
 
-    def _front(self, **how) -> ExplainClient:
-        return ExplainClient(ExplainSettings(), Counts(), {}, patience=QUICK, **how)
+    def _client(self, **how) -> ExplainClient:
+        return ExplainClient(ExplainSettings(), Counts(), {}, timeouts=QUICK, **how)
 
     async def __aenter__(self) -> "Pair":
-        for front in (self.one, self.other):
-            front.start()
+        for client in (self.one, self.other):
+            client.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for front in (self.one, self.other):
-            await front.stop()
+        for client in (self.one, self.other):
+            await client.stop()
 
     async def told(self) -> bytes:
-        """What the one tells next."""
+        """What the one publishes_seen next."""
         async with asyncio.timeout(20):
             while (told := self.one.past.encode_changes(0.0, everything=False)) is None:
                 await asyncio.sleep(0.01)
@@ -46,57 +46,57 @@ def answered(**fields):
     return request("Hello.", at=time.time(), predicted_tokens=0, cached_tokens=0, holders=(), **fields)
 
 
-async def reasons(front: ExplainClient, request_id: str) -> set[str]:
+async def reasons(client: ExplainClient, request_id: str) -> set[str]:
     found = {}
 
     async def there() -> bool:
-        document = json.loads(await front.ask("requests", {}))
+        document = json.loads(await client.ask("requests", {}))
         found.update({each["id"]: each for each in document["requests"]})
         return request_id in found
 
     async with asyncio.timeout(20):
         while not await there():
             await asyncio.sleep(0.02)
-    detail = json.loads(await front.ask("request", {"id": request_id}))
+    detail = json.loads(await client.ask("request", {"id": request_id}))
     return {each["reason"] for each in detail["missed"]}
 
 
 async def test_what_one_computed_the_other_knows():
     async with Pair() as pair:
-        pair.one.finished(answered(request_id="first"))
+        pair.one.record_request(answered(request_id="first"))
         told = await pair.told()
         pair.other.past.receive("one", told, 0.0)
-        pair.other.finished(answered(request_id="second"))
+        pair.other.record_request(answered(request_id="second"))
         assert "evicted" in await reasons(pair.other, "second")
         # Nothing is left over, and what was heard is not told on.
         assert pair.one.past.encode_changes(0.0, everything=False) is None
 
 
-@pytest.mark.parametrize("other", [{"hears": False}, {"tells": True}])
+@pytest.mark.parametrize("other", [{"receives_seen": False}, {"publishes_seen": True}])
 async def test_what_is_not_handed_on_is_new(other):
     async with Pair(**other) as pair:
-        pair.one.finished(answered(request_id="first"))
+        pair.one.record_request(answered(request_id="first"))
         told = await pair.told()
-        if not other.get("hears", True):
+        if not other.get("receives_seen", True):
             pair.other.past.receive("one", told, 0.0)
-        pair.other.finished(answered(request_id="second"))
+        pair.other.record_request(answered(request_id="second"))
         assert await reasons(pair.other, "second") == {"first_seen"}
 
 
 async def test_a_gateway_that_is_alone_has_nothing_gathered_to_tell():
-    async with Pair(tells=False) as pair:
-        pair.other.finished(answered(request_id="first"))
+    async with Pair(publishes_seen=False) as pair:
+        pair.other.record_request(answered(request_id="first"))
         assert await reasons(pair.other, "first") == {"first_seen"}
-        await eventually(lambda: pair.other._outbox.is_empty)
+        await eventually(lambda: pair.other._send_buffer.is_empty)
         assert pair.other.past.encode_changes(0.0, everything=True) is None
 
 
 async def test_what_makes_no_sense_to_the_process_costs_no_request():
     async with Pair() as pair:
         pair.one._take_peer_prompts((b"nonsense", b""))
-        pair.one.finished(answered(request_id="first"))
+        pair.one.record_request(answered(request_id="first"))
         assert await reasons(pair.one, "first") == {"first_seen"}
-        await eventually(lambda: pair.one._outbox.is_empty)
+        await eventually(lambda: pair.one._send_buffer.is_empty)
 
 
 def test_what_cannot_be_told_is_bounded_and_the_oldest_goes_first():
