@@ -51,7 +51,8 @@ from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.space import SpaceGrant
 from gateway.explain.worker import ExplainClient
 from gateway.explain.worker.explain_messages import MessageSplitter, WorkerOptions, pack
-from gateway.explain.worker.explain_worker import ExplainParts, ExplainWorker
+from gateway.explain.worker.explain_parts import ExplainParts
+from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.request_record import finished as record_of
 
 KINDS = "next turn", "time in front", "new prompt"

@@ -30,8 +30,9 @@ from gateway.config.explain_settings import ExplainSettings
 from gateway.core.explanation import Attribution, Difference, Explanation, RequestRecord
 from gateway.core.reasons import REASONS, Reason, Rung
 from gateway.explain.worker import ExplainClient
+from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
-from gateway.explain.worker.explain_worker import ExplainParts, ExplainWorker
+from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.explain.worker.process import run
 from gateway.stats import Stats
 from gateway.stats.columns import Row

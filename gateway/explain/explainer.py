@@ -23,13 +23,12 @@ from gateway.core.explanation import (
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Rung
 from gateway.explain.diff import find_difference
-from gateway.explain.diff.learned import learned_slot
+from gateway.explain.diff.learned import SlotTurns, learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
 from gateway.explain.prompt_text import LEADING_ROLES, PromptText, prompt_text
 from gateway.explain.reference import Families, KeptRequest, ReferenceMatch, References, common_tokens, tokens_behind
 from gateway.explain.seen import LossCauses, PromptChains, Seen, SeenPrompts, SeenPublisher
 from gateway.explain.seen.seen_prompts import changed
-from gateway.explain.slot_turns import SlotTurns
 
 _EXCLUDED = {
     "": Reason.LOAD_BALANCED,
@@ -120,7 +119,8 @@ class Explainer:
         explanation = _explained(record, kept, seen, found)
         self._remember(record, kept)
         slot = learned_slot(found.reference.text, kept.text, explanation.difference) if found else None
-        slot = self._turns.take(record.request_id, found, slot)
+        previous = found.reference.request_id if found and found.same_conversation else None
+        slot = self._turns.take(record.request_id, previous, slot)
         return explanation if slot is None else msgspec.structs.replace(explanation, slot=slot)
 
     def _remember(self, record: RequestRecord, kept: KeptRequest) -> None:

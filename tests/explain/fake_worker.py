@@ -1,7 +1,7 @@
 """The process that explains, with a simple worker in place of the real one: ``fake_worker.py LOG FD``.
 
 Every missed token of a request with tokens is ``new_content``, of one without ``unclassified``. Texts are orders:
-``poison`` raises, ``slow`` means 0.2 s of work, ``die`` ends the process at once. What it was told is appended to LOG.
+``poison`` raises, ``slow`` means 0.1 s of work, ``die`` ends the process at once. What it was told is appended to LOG.
 """
 
 import json
@@ -42,7 +42,7 @@ class FakeParts:
         if b"poison" in record.body:
             raise ValueError(f"cannot make sense of {record.body.decode()}")
         if b"slow" in record.body:
-            work(0.2)
+            work(0.1)
         if b"die" in record.body:
             os._exit(3)
         missed = record.prompt_tokens - record.cached_tokens

@@ -219,9 +219,9 @@ async def test_signals_meant_for_the_gateway_do_not_end_it(tmp_path, number):
 def test_the_process_loads_only_what_it_needs():
     """What a gateway needs besides, a web framework or tokenizers, would take memory and a second to start."""
     heavy = {"asyncio", "fastapi", "httpx", "prometheus_client", "pydantic", "transformers", "uvicorn", "zmq"}
-    code = "import gateway.explain.worker.explain_worker, gateway.explain.worker.process, sys; print(*sys.modules)"
+    code = "import gateway.explain.worker.explain_parts, gateway.explain.worker.process, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "gateway.explain.worker.explain_worker" in loaded
+    assert "gateway.explain.worker.explain_parts" in loaded
     assert not heavy & set(loaded)
 
 
@@ -269,7 +269,7 @@ async def test_a_reload_of_bounds_keeps_the_journal(tmp_path):
 
 
 async def test_what_was_lost_stands_in_the_next_journal_as_a_sum(tmp_path):
-    timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=40, starting_ticks=600, first_pause_seconds=0.05)
+    timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=10, starting_ticks=600, first_pause_seconds=0.05)
     harness = ClientHarness(tmp_path)
     harness.client = ExplainClient(harness.settings, harness.counts, {"demo": 2}, timeouts=timeouts)
     async with harness:

@@ -21,6 +21,8 @@ from gateway.explain.worker.explain_supervisor import ExplainTimeouts
 
 UNHURRIED = ExplainTimeouts(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=3600)
 """One that is lost does not come back."""
+IMPATIENT = ExplainTimeouts(tick_seconds=0.05, silent_ticks=12, starting_ticks=600, first_pause_seconds=0.05)
+"""A process that is silent for 0.6 seconds hangs."""
 
 
 def lost(logs):
@@ -72,16 +74,16 @@ async def test_a_process_that_hangs_while_something_waits_is_replaced(tmp_path):
 
 
 async def test_a_process_with_nothing_to_do_does_not_hang(tmp_path):
-    async with ClientHarness(tmp_path) as harness:
+    async with ClientHarness(tmp_path, timeouts=IMPATIENT) as harness:
         pid = await harness.pid()
         with capture_logs() as logs:
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(0.9)
             assert await harness.pid() == pid
         assert not logs
 
 
 async def test_a_process_that_works_without_a_pause_does_not_hang(tmp_path):
-    async with ClientHarness(tmp_path) as harness:
+    async with ClientHarness(tmp_path, timeouts=IMPATIENT) as harness:
         pid = await harness.pid()
         for _ in range(12):
             harness.client.record_request(request("slow"))
@@ -126,10 +128,10 @@ async def test_a_question_to_a_process_that_does_not_answer_is_refused_in_time(t
 async def test_a_question_does_not_wait_behind_all_the_work(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         await harness.pid()
-        for _ in range(20):
+        for _ in range(12):
             harness.client.record_request(request("slow"))
-        assert (await harness.summary())["requests"] < 10
-        await harness.missed(20 * 68)
+        assert (await harness.summary())["requests"] < 6
+        await harness.missed(12 * 68)
 
 
 async def test_a_new_process_is_told_what_still_holds(tmp_path):
@@ -152,7 +154,7 @@ async def test_a_new_process_is_told_what_still_holds(tmp_path):
 
 
 async def test_what_comes_while_it_is_gone_waits_without_text(tmp_path):
-    timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=1)
+    timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=0.3)
     async with ClientHarness(tmp_path, timeouts=timeouts) as harness:
         os.kill(await harness.pid(), signal.SIGKILL)
         await eventually(lambda: not harness.client.accepts_text)
@@ -200,7 +202,7 @@ async def test_memory_is_bounded_when_nothing_is_taken_any_more(tmp_path):
         tracemalloc.start()
         try:
             one = request("x" * 5000)
-            for number in range(10_000):
+            for number in range(3_000):
                 each = {"request_id": f"req-{number}", "source": f"app-{number}", "body": one.body + b" "}
                 harness.client.record_request(msgspec.structs.replace(one, **each))
                 if number % 100 == 0:

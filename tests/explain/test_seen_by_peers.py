@@ -181,7 +181,7 @@ def test_what_is_told_bit_by_bit_is_known_as_a_whole(one, other):
 
 
 def test_what_nobody_fetches_does_not_grow(one):
-    for number in range(2000):
+    for number in range(700):
         one.computed(range(number * 1000, number * 1000 + 1600), at=number)
     assert 100_000 < len(one.teller.take()) < 700_000
     one.computed(range(64))
@@ -189,12 +189,12 @@ def test_what_nobody_fetches_does_not_grow(one):
 
 
 def test_many_places_told_by_others_do_not_grow_without_bound(one, other, monkeypatch):
-    monkeypatch.setattr(memory, "_PLACES_KEPT", 5000)
+    monkeypatch.setattr(memory, "_PLACES_KEPT", 500)
     for number in range(9):
-        for life in range(700):
+        for life in range(70):
             other.computed(range(16), life=f"{number}-{life}")
         one.receives_seen(other)
-    assert len(one.memory._places) <= 5000
+    assert len(one.memory._places) <= 500
     assert one.seen(range(17), life="8-9") == ([Reason.EXPIRED], [])
 
 

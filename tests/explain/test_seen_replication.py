@@ -37,7 +37,7 @@ class Pair:
     async def told(self) -> bytes:
         """What the one publishes_seen next."""
         async with asyncio.timeout(20):
-            while (told := self.one.past.encode_changes(0.0, everything=False)) is None:
+            while (told := self.one.replicated_seen.encode_changes(0.0, everything=False)) is None:
                 await asyncio.sleep(0.01)
         return told
 
@@ -65,11 +65,11 @@ async def test_what_one_computed_the_other_knows():
     async with Pair() as pair:
         pair.one.record_request(answered(request_id="first"))
         told = await pair.told()
-        pair.other.past.receive("one", told, 0.0)
+        pair.other.replicated_seen.receive("one", told, 0.0)
         pair.other.record_request(answered(request_id="second"))
         assert "evicted" in await reasons(pair.other, "second")
         # Nothing is left over, and what was heard is not told on.
-        assert pair.one.past.encode_changes(0.0, everything=False) is None
+        assert pair.one.replicated_seen.encode_changes(0.0, everything=False) is None
 
 
 @pytest.mark.parametrize("other", [{"receives_seen": False}, {"publishes_seen": True}])
@@ -78,7 +78,7 @@ async def test_what_is_not_handed_on_is_new(other):
         pair.one.record_request(answered(request_id="first"))
         told = await pair.told()
         if not other.get("receives_seen", True):
-            pair.other.past.receive("one", told, 0.0)
+            pair.other.replicated_seen.receive("one", told, 0.0)
         pair.other.record_request(answered(request_id="second"))
         assert await reasons(pair.other, "second") == {"first_seen"}
 
@@ -88,7 +88,7 @@ async def test_a_gateway_that_is_alone_has_nothing_gathered_to_tell():
         pair.other.record_request(answered(request_id="first"))
         assert await reasons(pair.other, "first") == {"first_seen"}
         await eventually(lambda: pair.other._send_buffer.is_empty)
-        assert pair.other.past.encode_changes(0.0, everything=True) is None
+        assert pair.other.replicated_seen.encode_changes(0.0, everything=True) is None
 
 
 async def test_what_makes_no_sense_to_the_process_costs_no_request():
@@ -101,31 +101,31 @@ async def test_what_makes_no_sense_to_the_process_costs_no_request():
 
 def test_what_cannot_be_told_is_bounded_and_the_oldest_goes_first():
     heard = []
-    past = ReplicatedSeen(heard.append)
+    replicated = ReplicatedSeen(heard.append)
     for number in range(100):
-        past.add(bytes([number]) * 10_000)
-    told = past.encode_changes(0.0, everything=False)
+        replicated.add(bytes([number]) * 10_000)
+    told = replicated.encode_changes(0.0, everything=False)
     assert told is not None
     assert len(told) < 600_000
-    past.receive("peer", told, 0.0)
+    replicated.receive("peer", told, 0.0)
     ((*_, last),) = heard
     assert last == bytes([99]) * 10_000
-    assert past.encode_changes(0.0, everything=True) == told
-    past.add(b"more")
-    assert len(past.encode_changes(0.0, everything=True) or b"") < 600_000
+    assert replicated.encode_changes(0.0, everything=True) == told
+    replicated.add(b"more")
+    assert len(replicated.encode_changes(0.0, everything=True) or b"") < 600_000
 
 
 def test_what_could_not_be_told_is_told_with_what_comes_next():
     heard = []
-    past = ReplicatedSeen(heard.append)
-    past.add(b"one")
-    assert past.encode_changes(0.0, everything=False) is not None
-    past.add(b"two")
-    told = past.encode_changes(0.1, everything=True)  # the first try failed
-    past.receive("peer", told, 0.0)
+    replicated = ReplicatedSeen(heard.append)
+    replicated.add(b"one")
+    assert replicated.encode_changes(0.0, everything=False) is not None
+    replicated.add(b"two")
+    told = replicated.encode_changes(0.1, everything=True)  # the first try failed
+    replicated.receive("peer", told, 0.0)
     assert heard == [(b"one", b"two")]
-    assert past.encode_changes(0.2, everything=False) is None
-    assert past.encode_changes(0.3, everything=True) is None
+    assert replicated.encode_changes(0.2, everything=False) is None
+    assert replicated.encode_changes(0.3, everything=True) is None
 
 
 def test_replicas_that_left_are_not_told_for_ever():

@@ -20,8 +20,9 @@ from gateway.explain.worker.explain_messages import (
     WorkerOptions,
     encode,
 )
+from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
-from gateway.explain.worker.explain_worker import ExplainParts, ExplainWorker
+from gateway.explain.worker.explain_worker import ExplainWorker
 
 OBSERVED = (RuleMode.OBSERVE,) * 8
 NOW = 1_795_262_400.0

@@ -9,8 +9,9 @@ from socket import AF_UNIX, socket
 import pytest
 import uvloop
 
+from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_supervisor import ExplainProcess
-from gateway.explain.worker.explain_worker import ExplainParts, ExplainWorker
+from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.explain.worker.process import ConnectionClosed, Session
 
 # The gateway, the engines and the tenants are started as in the gateway's own tests.

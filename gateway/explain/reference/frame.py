@@ -11,12 +11,12 @@ repeat most of their lines even if one line holds the time.
 import heapq
 import re
 import unicodedata
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
-from typing import Generic, TypeVar
 
 import xxhash
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText
 
 _SAMPLED_MARKS = 48
@@ -44,7 +44,7 @@ class Frames:
     def __init__(self, max_bytes: int) -> None:
         """Cache frames and segments of about ``max_bytes`` in all."""
         self._wording = Wording(max_bytes // 2)
-        self._frames: RecentCache[tuple[object, ...], Frame] = RecentCache(max_bytes // 2)
+        self._frames: BoundedCache[tuple[object, ...], Frame] = BoundedCache(max_weight=max_bytes // 2)
 
     def of(self, text: PromptText) -> "Frame":
         """The frame of a prompt."""
@@ -55,7 +55,7 @@ class Frames:
         frame = self._frames.get(key)
         if frame is None:
             frame = Frame(text, self._wording)
-            self._frames.put(key, frame, _FRAME_BYTES + 4 * sum(len(each.text) for each in messages))
+            self._frames.put(key, frame, weight=_FRAME_BYTES + 4 * sum(len(each.text) for each in messages))
         return frame
 
 
@@ -147,38 +147,6 @@ def _opening_skeleton(opening: str, segments: "list[Segment]") -> int | None:
     if sum(map(str.isalpha, text)) < _OPENING_LETTERS:
         text = opening
     return digest("\0opening\0" + text)
-
-
-_Key = TypeVar("_Key", bound=Hashable)
-_Value = TypeVar("_Value")
-
-
-class RecentCache(Generic[_Key, _Value]):
-    """Values by key, bounded in bytes. A value unused while half of the bound was filled is evicted."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._half_bytes = max_bytes // 2
-        self._recent: dict[_Key, tuple[_Value, int]] = {}
-        self._recent_bytes = 0
-        self._older: dict[_Key, tuple[_Value, int]] = {}
-
-    def get(self, key: _Key) -> _Value | None:
-        """The value; None on a miss."""
-        held = self._recent.get(key)
-        if held is None:
-            held = self._older.get(key)
-            if held is None:
-                return None
-            self.put(key, *held)
-        return held[0]
-
-    def put(self, key: _Key, value: _Value, size: int) -> None:
-        """Store a value of ``size`` bytes."""
-        if self._recent_bytes + size > self._half_bytes:
-            self._older, self._recent, self._recent_bytes = self._recent, {}, 0
-        if size <= self._half_bytes:
-            self._recent[key] = (value, size)
-            self._recent_bytes += size
 
 
 _TEXT_CHARACTERS = 65_536
@@ -273,7 +241,7 @@ class Wording:
 
     def __init__(self, max_bytes: int) -> None:
         """Cache segments of about ``max_bytes`` in all."""
-        self._segments: RecentCache[tuple[str, bool], Segment] = RecentCache(max_bytes)
+        self._segments: BoundedCache[tuple[str, bool], Segment] = BoundedCache(max_weight=max_bytes)
 
     def segments(self, text: str) -> list[Segment]:
         """The segments of a text that are not empty after masking."""
@@ -283,7 +251,7 @@ class Wording:
             if segment is None:
                 segment = Segment(*piece)
                 size = _SEGMENT_BYTES + 2 * len(piece[0]) + _MARK_BYTES * (8 + len(piece[0]) // 16)
-                self._segments.put(piece, segment, size)
+                self._segments.put(piece, segment, weight=size)
             if segment.masked:
                 found.append(segment)
         return found

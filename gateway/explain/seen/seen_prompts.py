@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from gateway.core.block_chain import BlockChain
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.explanation import CacheEvent, CacheHistory, RequestRecord, SpaceKey
 from gateway.core.ids import ModelId
 from gateway.core.prompt import TOKEN_BYTES
@@ -35,47 +36,37 @@ class LossCauses:
     """
 
     def __init__(self) -> None:
-        self._restarted: dict[str, float] = {}
-        self._left: dict[str, float] = {}
-        self._ends: dict[str, ResetCause] = {}
+        self._restarted: BoundedCache[str, float] = BoundedCache(_REPLICAS_KEPT)
+        self._left: BoundedCache[str, float] = BoundedCache(_REPLICAS_KEPT)
+        self._ends: BoundedCache[str, ResetCause] = BoundedCache(_ENDS_KEPT)
 
     def take(self, event: CacheEvent) -> None:
         """Record an event."""
         match event.what:
             case CacheHistory.RESTARTED:
-                _keep(self._restarted, event)
+                self._restarted.put(event.name, event.at)
             case CacheHistory.LEFT:
-                _keep(self._left, event)
+                self._left.put(event.name, event.at)
             case CacheHistory.RETURNED:
-                self._left.pop(event.name, None)
+                self._left.pop(event.name)
             case CacheHistory.LIFE_ENDED:
-                if len(self._ends) >= _ENDS_KEPT:
-                    del self._ends[next(iter(self._ends))]
-                self._ends[event.name] = ResetCause(event.cause)
+                self._ends.put(event.name, ResetCause(event.cause))
 
     def of_replica(self, replica: str, at: float) -> Reason:
         """Why no replica holds a block any more that ``replica`` computed at ``at``."""
         if replica in self._left:
             return Reason.REPLICA_LEFT
-        return Reason.REPLICA_RESTARTED if self._restarted.get(replica, 0.0) > at else Reason.EVICTED
+        return Reason.REPLICA_RESTARTED if (self._restarted.peek(replica) or 0.0) > at else Reason.EVICTED
 
     def of_life(self, life: str) -> Reason:
         """Why blocks computed in an ended life cannot be reused."""
-        cause = self._ends.get(life)
+        cause = self._ends.peek(life)
         if cause is None or cause in _OF_TIME:
             # The end of an unknown life was evicted for its age.
             return Reason.EXPIRED
         if cause is ResetCause.TEMPLATE_CHANGED:
             return Reason.TEMPLATE_CHANGED
         return Reason.MODEL_CHANGED if cause is ResetCause.MODEL_UPDATE else Reason.RESET
-
-
-def _keep(times: dict[str, float], event: CacheEvent) -> None:
-    """Record the time of a replica's event; evicts the oldest one."""
-    times.pop(event.name, None)
-    if len(times) >= _REPLICAS_KEPT:
-        del times[next(iter(times))]
-    times[event.name] = event.at
 
 
 _PLACES_KEPT = 50_000

@@ -19,7 +19,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -31,8 +31,11 @@ from gateway.explain.worker.explain_messages import (
     WorkerOptions,
     encode,
 )
-from gateway.explain.worker.explain_worker import ExplainParts, ExplainWorker
+from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.heap import return_large_blocks
+
+if TYPE_CHECKING:
+    from gateway.explain.worker.explain_parts import ExplainParts
 
 _READ_BYTES = 256 * 1024
 _EXPIRE_SECONDS = 5.0
@@ -255,12 +258,12 @@ class Sessions:
 
 
 def shared_parts(
-    build: Callable[[WorkerOptions, float], ExplainParts],
-) -> Callable[[WorkerOptions, float], ExplainParts]:
+    build: Callable[[WorkerOptions, float], "ExplainParts"],
+) -> Callable[[WorkerOptions, float], "ExplainParts"]:
     """Makes all sessions use the same parts, configured with the latest options."""
     present: list[ExplainParts] = []
 
-    def join(options: WorkerOptions, now: float) -> ExplainParts:
+    def join(options: WorkerOptions, now: float) -> "ExplainParts":
         if present:
             present[0].configure(options, now)
         else:
@@ -310,6 +313,8 @@ def _report_without_values(kind: type[BaseException], error: BaseException, trac
 
 def main() -> None:
     """Entry point of the command."""
+    from gateway.explain.worker.explain_parts import ExplainParts
+
     *listeners, connection = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     if not listeners:
         run_until_closed(Session(connection, ExplainWorker(ExplainParts)).run)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import Canonicalized
 from gateway.core.explanation import CacheEvent, CacheHistory, RequestRecord
 from gateway.explain.worker.explain_messages import PeerPrompts, SkippedTotals, Work, encode
@@ -243,18 +244,15 @@ class GoneReplicas:
     """The replicas that have left."""
 
     def __init__(self) -> None:
-        self._gone: dict[str, CacheEvent] = {}
+        self._gone: BoundedCache[str, CacheEvent] = BoundedCache(_KEPT)
 
     def note(self, event: CacheEvent) -> None:
         """Record an event."""
         if event.what is CacheHistory.LEFT:
-            self._gone.pop(event.name, None)
-            if len(self._gone) >= _KEPT:
-                del self._gone[next(iter(self._gone))]
-            self._gone[event.name] = event
+            self._gone.put(event.name, event)
         elif event.what is CacheHistory.RETURNED:
-            self._gone.pop(event.name, None)
+            self._gone.pop(event.name)
 
     def events(self) -> Sequence[CacheEvent]:
         """The events of replicas that have left and not returned."""
-        return list(self._gone.values())
+        return [event for _, event in self._gone.items()]
