@@ -195,8 +195,8 @@ def requests_handed() -> Iterator[RequestRecord]:
 async def busy(requests_per_second: float, seconds: float) -> None:
     tally = Tally()
     command = (sys.executable, "-m", "benchmarks.journal", "--child")
-    patience = ExplainTimeouts(starting_ticks=600, answer_seconds=300)
-    front = ExplainClient(ExplainSettings(), tally, {"m": 2}, command=command, patience=patience)
+    timeouts = ExplainTimeouts(starting_ticks=600, answer_seconds=300)
+    front = ExplainClient(ExplainSettings(), tally, {"m": 2}, command=command, timeouts=timeouts)
     front.start()
     await front.ask("requests", {"limit": "1"})
     handed, over = 0, False
@@ -210,7 +210,7 @@ async def busy(requests_per_second: float, seconds: float) -> None:
                 finished = next(coming)
                 if not front.accepts_text:
                     finished = msgspec.structs.replace(finished, body=b"", parts=(), replies=())
-                front.finished(finished)
+                front.record_request(finished)
                 handed += 1
             await asyncio.sleep(0.005)
 

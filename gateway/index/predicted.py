@@ -85,14 +85,14 @@ class PredictedIndex:
             tree.release(node)
         for prompt, again in zip(lease.chains, lease.again_blocks, strict=True):
             if again:
-                tree.shadow(prompt.hashes, prompt.reusable_blocks, again)
+                tree.recomputed(prompt.hashes, prompt.reusable_blocks, again)
         # Answers do not say which of several prompts they belong to, so their copies are known for one prompt only.
         prompt_blocks = len(lease.chains[0].hashes) if len(lease.chains) == 1 else None
         for chain in filled:
             if prompt_blocks is not None:
                 again = tree.match(chain.hashes, len(chain.hashes), 0.0) - prompt_blocks
                 if again > 0:
-                    tree.shadow(chain.hashes, prompt_blocks, again)
+                    tree.recomputed(chain.hashes, prompt_blocks, again)
             # Full blocks of generated tokens without text occupy capacity like any other.
             full, rest = divmod(chain.tokens, chain.block_size)
             unknown = map(BlockHash, tree.unknown(full - len(chain.hashes)))
@@ -228,7 +228,7 @@ class RadixTree:
         self._evict()
         return node
 
-    def shadow(self, hashes: Sequence[BlockHash], start: int, count: int) -> None:
+    def recomputed(self, hashes: Sequence[BlockHash], start: int, count: int) -> None:
         """Blocks ``start`` to ``start + count`` of a held chain were computed again: the engine now has them twice.
 
         Engines do not merge equal blocks. From now on the chain refers to the new copies. The old ones have the same

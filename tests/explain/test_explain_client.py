@@ -21,7 +21,7 @@ from gateway.explain.worker import ExplainClient
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
 
 
-async def test_every_missed_token_is_counted_and_answers_know_of_all_requests_before(tmp_path):
+async def test_every_missed_token_is_counted_and_answers_include_all_earlier_requests(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         for number in range(50):
             harness.client.record_request(request(f"Question {number}", request_id=f"req-{number}"))
@@ -52,7 +52,7 @@ async def test_a_request_that_fills_a_cache_is_explained_and_not_counted(tmp_pat
     assert harness.counts.skipped == 0
 
 
-async def test_text_is_wanted_as_soon_as_it_is_started(tmp_path):
+async def test_text_is_accepted_as_soon_as_the_client_is_started(tmp_path):
     harness = ClientHarness(tmp_path)
     assert not harness.client.accepts_text
     async with harness:
@@ -62,7 +62,7 @@ async def test_text_is_wanted_as_soon_as_it_is_started(tmp_path):
     assert not harness.client.accepts_text
 
 
-async def test_refusals_arrive_as_they_were_made(tmp_path):
+async def test_errors_of_questions_keep_status_code_and_parameter(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         with pytest.raises(NotFound) as missing:
             await harness.client.ask("request", {"id": "req-1"})
@@ -73,7 +73,7 @@ async def test_refusals_arrive_as_they_were_made(tmp_path):
         assert (wrong.value.status, wrong.value.param) == (400, "window")
 
 
-async def test_a_question_that_fails_is_refused_and_tells_nothing_of_prompts(tmp_path, capfd):
+async def test_a_failing_question_is_refused_without_any_text_of_prompts(tmp_path, capfd):
     async with ClientHarness(tmp_path) as harness:
         with capture_logs() as logs:
             with pytest.raises(GatewayError) as failed:
@@ -93,7 +93,7 @@ async def test_questions_at_once_get_their_own_answers(tmp_path):
     assert [answer["arguments"]["window"] for answer in answers] == [f"{n}m" for n in range(20)]
 
 
-async def test_a_poisonous_prompt_is_unclassified_and_harms_no_other(tmp_path, capfd):
+async def test_a_prompt_that_cannot_be_explained_is_unclassified_and_affects_no_other(tmp_path, capfd):
     async with ClientHarness(tmp_path) as harness:
         pid = await harness.pid()
         with capture_logs() as logs:
@@ -107,7 +107,7 @@ async def test_a_poisonous_prompt_is_unclassified_and_harms_no_other(tmp_path, c
     assert "poison" not in "".join(capfd.readouterr())
 
 
-async def test_what_the_other_side_cannot_read_is_unclassified(tmp_path):
+async def test_a_request_that_the_worker_cannot_decode_is_unclassified(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         harness.client.record_request(request("one"))
         harness.client.record_request(request("two", session=None))
@@ -118,7 +118,7 @@ async def test_what_the_other_side_cannot_read_is_unclassified(tmp_path):
     assert harness.counts.skipped == 1
 
 
-async def test_what_cannot_be_sent_is_unclassified(tmp_path):
+async def test_a_request_that_cannot_be_encoded_is_unclassified(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         with capture_logs() as logs:
             harness.client.record_request(request("one", session="\ud800"))
@@ -137,7 +137,7 @@ async def test_events_arrive_in_their_order(tmp_path):
         assert [each["what"] for each in harness.told("record_event")][-3:] == ["left", "returned", "life_ended"]
 
 
-async def test_turned_off_nothing_is_started(tmp_path):
+async def test_disabled_client_starts_no_process(tmp_path):
     async with ClientHarness(tmp_path, enabled=False) as harness:
         harness.client.record_request(request("Hello."))
         harness.client.record_event(CacheEvent(CacheHistory.LEFT, 1.0, "r0"))
@@ -151,7 +151,7 @@ async def test_turned_off_nothing_is_started(tmp_path):
     assert not harness.counts.skipped
 
 
-async def test_a_reload_goes_on_with_the_same_process(tmp_path):
+async def test_a_reload_keeps_the_process(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         harness.client.record_request(request("Hello."))
         pid = await harness.pid()
@@ -165,7 +165,7 @@ async def test_a_reload_goes_on_with_the_same_process(tmp_path):
         assert len(harness.told("configured")) == 1
 
 
-async def test_a_reload_turns_it_off_and_on(tmp_path):
+async def test_a_reload_disables_and_enables_explanations(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         pid = await harness.pid()
         await harness.client.configure(ExplainSettings(enabled=False), {})
@@ -177,7 +177,7 @@ async def test_a_reload_turns_it_off_and_on(tmp_path):
         assert await harness.pid() != pid
 
 
-async def test_what_waits_is_counted_before_the_end(tmp_path):
+async def test_outstanding_requests_are_counted_before_the_end(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         await harness.pid()
         for _ in range(100):
@@ -185,7 +185,7 @@ async def test_what_waits_is_counted_before_the_end(tmp_path):
     assert harness.counts.missed == {"new_content": 6800}
 
 
-async def test_nothing_is_left_after_the_end(tmp_path):
+async def test_no_process_is_left_after_the_end(tmp_path):
     descriptors = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         async with ClientHarness(tmp_path) as harness:
@@ -198,7 +198,7 @@ async def test_nothing_is_left_after_the_end(tmp_path):
 
 
 @pytest.mark.parametrize("wait", [0, 0.02, 0.1])
-async def test_it_can_be_ended_while_it_starts(tmp_path, wait):
+async def test_worker_can_be_stopped_while_it_starts(tmp_path, wait):
     async with ClientHarness(tmp_path) as harness:
         harness.client.record_request(request("Hello."))
         await asyncio.sleep(wait)
@@ -207,7 +207,7 @@ async def test_it_can_be_ended_while_it_starts(tmp_path, wait):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_signals_meant_for_the_gateway_do_not_end_it(tmp_path, number):
+async def test_signals_to_the_process_group_do_not_end_the_worker(tmp_path, number):
     async with ClientHarness(tmp_path) as harness:
         pid = await harness.pid()
         os.kill(pid, number)
@@ -216,7 +216,7 @@ async def test_signals_meant_for_the_gateway_do_not_end_it(tmp_path, number):
         assert await harness.pid() == pid
 
 
-def test_the_process_loads_only_what_it_needs():
+def test_the_worker_imports_no_web_framework():
     """What a gateway needs besides, a web framework or tokenizers, would take memory and a second to start."""
     heavy = {"asyncio", "fastapi", "httpx", "prometheus_client", "pydantic", "transformers", "uvicorn", "zmq"}
     code = "import gateway.explain.worker.explain_parts, gateway.explain.worker.process, sys; print(*sys.modules)"
@@ -231,7 +231,7 @@ def test_settings_have_bounds():
             ExplainSettings.model_validate(wrong)
 
 
-async def test_the_real_process_explains_and_shows_what_it_explained(tmp_path):
+async def test_the_real_worker_explains_and_answers(tmp_path):
     harness = ClientHarness(tmp_path, gpu_hour_price=3.6)
     harness.client = ExplainClient(harness.settings, harness.counts, {"demo": 2})
     async with harness:
@@ -268,14 +268,14 @@ async def test_a_reload_of_bounds_keeps_the_journal(tmp_path):
         assert [each["id"] for each in listed] == ["req-1"]
 
 
-async def test_what_was_lost_stands_in_the_next_journal_as_a_sum(tmp_path):
+async def test_lost_requests_are_sums_in_the_next_worker(tmp_path):
     timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=10, starting_ticks=600, first_pause_seconds=0.05)
     harness = ClientHarness(tmp_path)
     harness.client = ExplainClient(harness.settings, harness.counts, {"demo": 2}, timeouts=timeouts)
     async with harness:
         await harness.client.ask("summary", {})
-        keeper = harness.client._supervisor
-        os.kill(keeper.child._process.pid, signal.SIGSTOP)
+        supervisor = harness.client._supervisor
+        os.kill(supervisor.child._process.pid, signal.SIGSTOP)
         for number in range(3):
             harness.client.record_request(request("Hello.", request_id=f"req-{number}", at=time.time()))
         await eventually(lambda: not harness.client.accepts_text)

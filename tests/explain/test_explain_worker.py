@@ -91,7 +91,7 @@ def opened(parts, clock=lambda: 0.0):
     return worker
 
 
-def test_requests_are_explained_written_down_and_counted():
+def test_requests_are_explained_counted_and_added_to_the_journal():
     parts = FakeParts()
     worker = opened(parts)
     for number in range(3):
@@ -105,7 +105,7 @@ def test_requests_are_explained_written_down_and_counted():
     assert worker.counted() is None
 
 
-def test_what_rules_did_is_counted_by_rule_and_mode():
+def test_rule_effects_are_counted_by_rule_and_mode():
     parts = FakeParts()
     worker = opened(parts)
     for number in range(3):
@@ -120,7 +120,7 @@ def test_what_rules_did_is_counted_by_rule_and_mode():
     assert counted.canonical == ()
 
 
-def test_rules_are_left_out_before_reasons_are():
+def test_rules_are_not_observed_while_the_worker_is_behind():
     parts = FakeParts()
     worker = opened(parts)
     worker.is_behind = True
@@ -132,7 +132,7 @@ def test_rules_are_left_out_before_reasons_are():
     assert [(explanation.observed, explanation.slot) for _, explanation, _ in parts.written] == [(False, None)]
 
 
-def test_rules_that_fail_cost_no_reasons():
+def test_failing_rules_cost_no_explanations():
     parts = FakeParts(fails={"observe"})
     worker = opened(parts)
     [notice] = worker.handle(request("Hello."))
@@ -143,7 +143,7 @@ def test_rules_that_fail_cost_no_reasons():
     assert explanation.slot is None
 
 
-def test_what_is_to_be_logged_is_told_once_also_while_no_requests_come():
+def test_notices_are_sent_once_also_without_requests():
     parts = FakeParts()
     worker = opened(parts)
     notice = Notice("canon_not_observed", {"model": "demo"})
@@ -155,7 +155,7 @@ def test_what_is_to_be_logged_is_told_once_also_while_no_requests_come():
 
 
 @pytest.mark.parametrize("step", ["explain", "add_request", "record_event", "add_skipped"])
-def test_work_that_fails_is_told_by_type_and_place_and_the_rest_goes_on(step):
+def test_failing_work_is_reported_by_type_and_place_and_the_rest_continues(step):
     parts = FakeParts(fails={step})
     worker = opened(parts)
     replies = [
@@ -175,7 +175,7 @@ def test_work_that_fails_is_told_by_type_and_place_and_the_rest_goes_on(step):
     assert counted.missed == (("demo", "shop", reason, 68),)
 
 
-def test_the_same_failure_is_told_once_a_minute():
+def test_the_same_failure_is_reported_once_a_minute():
     now = 0.0
     worker = opened(FakeParts(fails={"explain"}), lambda: now)
     assert [len(worker.handle(request("Hello."))) for _ in range(3)] == [1, 0, 0]
@@ -185,7 +185,7 @@ def test_the_same_failure_is_told_once_a_minute():
     assert notice.fields["times_since"] == "2"
 
 
-def test_a_request_that_cannot_be_explained_has_a_ladder_all_the_same():
+def test_a_request_that_cannot_be_explained_has_a_ladder():
     parts = FakeParts(fails={"explain"})
     worker = opened(parts)
     worker.handle(request("Hello.", cached_tokens=None, predicted_tokens=48))
@@ -196,7 +196,7 @@ def test_a_request_that_cannot_be_explained_has_a_ladder_all_the_same():
     assert len(explanation.rungs) == len(Rung)
 
 
-def test_what_is_left_out_is_written_down_and_not_counted_again():
+def test_skipped_totals_are_added_to_the_journal_and_not_counted_again():
     parts = FakeParts()
     worker = opened(parts)
     worker.handle(SkippedTotals.of(request("Hello.")))
@@ -206,7 +206,7 @@ def test_what_is_left_out_is_written_down_and_not_counted_again():
     assert (counted.handled, counted.missed) == (1, ())
 
 
-def test_answers_and_refusals():
+def test_answers_and_errors_of_questions():
     worker = opened(FakeParts())
     assert worker.handle(Question(7, "summary", {})) == [QuestionAnswer(7, 200, b"{}")]
     assert worker.handle(Question(8, "wrong", {})) == [QuestionAnswer(8, 400, b"", "No.", "window", "unknown_window")]
@@ -216,7 +216,7 @@ def test_answers_and_refusals():
     assert isinstance(notice, Notice)
 
 
-def test_other_terms_reach_those_who_work():
+def test_changed_options_reach_the_parts():
     parts = FakeParts()
     worker = opened(parts)
     dearer = msgspec.structs.replace(OPTIONS, gpu_hour_price=3.0, gpus={"demo": 2})
@@ -230,14 +230,14 @@ counts = st.one_of(st.none(), st.integers(-5, 500))
 
 
 @given(prompt=st.integers(-5, 500), own=st.integers(0, 500), predicted=st.integers(-5, 500), cached=counts)
-def test_hits_and_missed_of_what_is_left_out_are_the_prompt(prompt, own, predicted, cached):
+def test_hits_and_missed_tokens_of_skipped_totals_are_the_prompt(prompt, own, predicted, cached):
     share = SkippedTotals.of(
         request(None, prompt_tokens=prompt, own_tokens=own, predicted_tokens=predicted, cached_tokens=cached)
     )
     assert 0 <= share.hits <= share.prompt_tokens == max(prompt, 0)
 
 
-def test_sums_tell_template_versions_apart():
+def test_sums_are_kept_by_template_version():
     sums = SkippedSums()
     for version in ("v3", "v4", "v4"):
         sums.add(SkippedTotals.of(request(None, where=SpaceKey("demo", template=version))))
@@ -274,7 +274,7 @@ MESSAGES = [
 
 
 @given(cuts=st.lists(st.integers(1, 400), min_size=1, max_size=20))
-def test_messages_arrive_as_they_were_sent_wherever_the_stream_is_cut(cuts):
+def test_messages_are_decoded_however_the_stream_is_split(cuts):
     stream = bytearray()
     sizes = [encode(message, stream) for message in MESSAGES]
     assert sum(sizes) == len(stream)
@@ -293,7 +293,7 @@ def test_messages_arrive_as_they_were_sent_wherever_the_stream_is_cut(cuts):
     }
 
 
-def test_what_cannot_be_encoded_leaves_the_stream_as_it_was():
+def test_a_failed_encode_leaves_the_stream_unchanged():
     stream = bytearray()
     encode(Ready(), stream)
     before = bytes(stream)

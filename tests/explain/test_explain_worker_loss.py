@@ -30,7 +30,7 @@ def lost(logs):
 
 
 @pytest.mark.parametrize("how", ["kill", "itself"])
-async def test_a_process_that_dies_is_started_again_and_what_waited_is_unclassified(tmp_path, how):
+async def test_a_worker_that_dies_is_restarted_and_its_requests_are_unclassified(tmp_path, how):
     async with ClientHarness(tmp_path) as harness:
         pid = await harness.pid()
         harness.client.record_request(request("one"))
@@ -59,7 +59,7 @@ async def test_a_process_that_dies_is_started_again_and_what_waited_is_unclassif
     assert "explain_recovered" in [each["event"] for each in logs]
 
 
-async def test_a_process_that_hangs_while_something_waits_is_replaced(tmp_path):
+async def test_a_worker_that_hangs_with_outstanding_requests_is_replaced(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         pid = await harness.pid()
         with capture_logs() as logs:
@@ -73,7 +73,7 @@ async def test_a_process_that_hangs_while_something_waits_is_replaced(tmp_path):
         assert not runs(pid)
 
 
-async def test_a_process_with_nothing_to_do_does_not_hang(tmp_path):
+async def test_an_idle_worker_does_not_count_as_hung(tmp_path):
     async with ClientHarness(tmp_path, timeouts=IMPATIENT) as harness:
         pid = await harness.pid()
         with capture_logs() as logs:
@@ -82,7 +82,7 @@ async def test_a_process_with_nothing_to_do_does_not_hang(tmp_path):
         assert not logs
 
 
-async def test_a_process_that_works_without_a_pause_does_not_hang(tmp_path):
+async def test_a_busy_worker_does_not_count_as_hung(tmp_path):
     async with ClientHarness(tmp_path, timeouts=IMPATIENT) as harness:
         pid = await harness.pid()
         for _ in range(12):
@@ -91,7 +91,7 @@ async def test_a_process_that_works_without_a_pause_does_not_hang(tmp_path):
         assert await harness.pid() == pid
 
 
-async def test_questions_are_refused_while_it_is_gone(tmp_path):
+async def test_questions_are_refused_while_no_worker_runs(tmp_path):
     async with ClientHarness(tmp_path, timeouts=UNHURRIED) as harness:
         pid = await harness.pid()
         os.kill(pid, signal.SIGSTOP)
@@ -107,7 +107,7 @@ async def test_questions_are_refused_while_it_is_gone(tmp_path):
         assert not harness.client.accepts_text
 
 
-async def test_a_question_to_a_process_that_does_not_answer_is_refused_in_time(tmp_path):
+async def test_a_question_to_a_worker_that_does_not_answer_times_out(tmp_path):
     timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=600, starting_ticks=600, answer_seconds=0.3)
     async with ClientHarness(tmp_path, timeouts=timeouts) as harness:
         await asyncio.sleep(0)
@@ -125,7 +125,7 @@ async def test_a_question_to_a_process_that_does_not_answer_is_refused_in_time(t
         assert await harness.pid() == pid
 
 
-async def test_a_question_does_not_wait_behind_all_the_work(tmp_path):
+async def test_a_question_overtakes_waiting_requests(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         await harness.pid()
         for _ in range(12):
@@ -134,7 +134,7 @@ async def test_a_question_does_not_wait_behind_all_the_work(tmp_path):
         await harness.missed(12 * 68)
 
 
-async def test_a_new_process_is_told_what_still_holds(tmp_path):
+async def test_a_new_worker_receives_the_events_that_still_apply(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         for what, name in [
             (CacheHistory.LEFT, "r1"),
@@ -153,7 +153,7 @@ async def test_a_new_process_is_told_what_still_holds(tmp_path):
         assert told == [("left", "r1"), ("left", "r5")]
 
 
-async def test_what_comes_while_it_is_gone_waits_without_text(tmp_path):
+async def test_requests_are_buffered_without_text_while_no_worker_runs(tmp_path):
     timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=0.3)
     async with ClientHarness(tmp_path, timeouts=timeouts) as harness:
         os.kill(await harness.pid(), signal.SIGKILL)
@@ -166,7 +166,7 @@ async def test_what_comes_while_it_is_gone_waits_without_text(tmp_path):
     assert harness.counts.skipped == 5
 
 
-async def test_when_it_is_behind_memory_is_bounded_and_every_token_counted(tmp_path):
+async def test_with_a_slow_worker_memory_is_bounded_and_every_token_counted(tmp_path):
     """First texts are left out, then requests are only added up; afterwards texts are wanted again."""
     async with ClientHarness(tmp_path, max_waiting_mib=1) as harness:
         pid = await harness.pid()
@@ -195,7 +195,7 @@ async def test_when_it_is_behind_memory_is_bounded_and_every_token_counted(tmp_p
         assert shown["prompt_tokens"] == sent * 100
 
 
-async def test_memory_is_bounded_when_nothing_is_taken_any_more(tmp_path):
+async def test_memory_is_bounded_when_the_worker_stops_reading(tmp_path):
     timeouts = ExplainTimeouts(silent_ticks=600)
     async with ClientHarness(tmp_path, timeouts=timeouts, max_waiting_mib=2) as harness:
         os.kill(await harness.pid(), signal.SIGSTOP)
@@ -213,7 +213,7 @@ async def test_memory_is_bounded_when_nothing_is_taken_any_more(tmp_path):
         assert most < 4 * 1024 * 1024
 
 
-async def test_texts_are_wanted_again_only_when_much_of_them_is_done(tmp_path):
+async def test_texts_are_accepted_again_once_a_quarter_of_the_buffer_is_left(tmp_path):
     async with ClientHarness(tmp_path, max_waiting_mib=1) as harness:
         pid = await harness.pid()
         os.kill(pid, signal.SIGSTOP)
@@ -227,7 +227,7 @@ async def test_texts_are_wanted_again_only_when_much_of_them_is_done(tmp_path):
         assert harness.counts.missed.total() >= 3 * 68
 
 
-async def test_a_request_larger_than_all_that_may_wait_is_taken_without_its_text(tmp_path):
+async def test_a_request_larger_than_the_buffer_is_sent_without_its_text(tmp_path):
     async with ClientHarness(tmp_path, max_waiting_mib=1) as harness:
         harness.client.record_request(request("x" * 2_000_000))
         assert await harness.missed(68) == {"unclassified": 68}
@@ -235,7 +235,7 @@ async def test_a_request_larger_than_all_that_may_wait_is_taken_without_its_text
     assert harness.counts.skipped == 1
 
 
-async def test_a_process_that_cannot_be_started_harms_nobody(tmp_path):
+async def test_a_worker_that_cannot_be_started_fails_no_request(tmp_path):
     async with ClientHarness(tmp_path, command=["/nonexistent/python"]) as harness:
         with capture_logs() as logs:
             await eventually(lambda: len(lost(logs)) >= 2)
@@ -248,7 +248,7 @@ async def test_a_process_that_cannot_be_started_harms_nobody(tmp_path):
     assert harness.counts.missed == {"unclassified": 68}
 
 
-async def test_one_that_ends_again_and_again_is_started_ever_more_rarely(tmp_path):
+async def test_pauses_between_restarts_grow(tmp_path):
     async with ClientHarness(tmp_path, command=[sys.executable, "-c", "import sys; sys.exit(1)"]):
         with capture_logs() as logs:
             await eventually(lambda: len(lost(logs)) >= 4)
@@ -258,7 +258,7 @@ async def test_one_that_ends_again_and_again_is_started_ever_more_rarely(tmp_pat
         assert "exit code 1" in lost(logs)[0]["problem"]
 
 
-async def test_it_can_be_ended_while_it_is_gone(tmp_path):
+async def test_client_can_be_stopped_while_no_worker_runs(tmp_path):
     async with ClientHarness(tmp_path, timeouts=UNHURRIED) as harness:
         os.kill(await harness.pid(), signal.SIGKILL)
         await eventually(lambda: not harness.client.accepts_text)
@@ -267,7 +267,7 @@ async def test_it_can_be_ended_while_it_is_gone(tmp_path):
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_one_that_hangs_at_the_end_is_killed(tmp_path):
+async def test_a_worker_that_hangs_at_the_end_is_killed(tmp_path):
     async with ClientHarness(tmp_path, timeouts=QUICK) as harness:
         pid = await harness.pid()
         os.kill(pid, signal.SIGSTOP)
@@ -296,8 +296,8 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_it_ends_with_the_gateway_however_that_ends(tmp_path, number):
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_the_worker_ends_with_the_gateway(tmp_path, number):
     script = textwrap.dedent(GATEWAY).format(
         folder=str(Path(FAKE_WORKER).parent), tests=str(Path(FAKE_WORKER).parents[1]), log=str(tmp_path)
     )

@@ -59,7 +59,7 @@ async def until(holds):
             await asyncio.sleep(0.005)
 
 
-async def test_each_reads_what_all_have_written(group):
+async def test_each_gateway_reads_the_records_of_all(group):
     one, other = group.gateway(b"one"), group.gateway(b"other")
     one.start()
     other.start()
@@ -71,7 +71,7 @@ async def test_each_reads_what_all_have_written(group):
     assert not group.records.values
 
 
-async def test_a_gateway_that_is_alone_writes_nothing(group):
+async def test_a_gateway_without_peers_writes_nothing(group):
     group.peers = 0
     one, other = group.gateway(b"one"), group.gateway(b"other", writes=False)
     one.start()
@@ -85,7 +85,7 @@ async def test_a_gateway_that_is_alone_writes_nothing(group):
     await other.stop()
 
 
-async def test_what_was_written_long_ago_does_not_count_and_is_removed(group):
+async def test_expired_records_are_ignored_and_removed(group):
     dead, one = group.gateway(b"dead"), group.gateway(b"one")
     await dead.write()
     group.now += WRITTEN_SECONDS - 1
@@ -98,14 +98,14 @@ async def test_what_was_written_long_ago_does_not_count_and_is_removed(group):
     assert await one.read() == (b"one",)
 
 
-async def test_what_makes_no_sense_is_left_out(group):
+async def test_invalid_records_are_ignored(group):
     one = group.gateway(b"one")
     await one.write()
     group.records.values["odd"] = b"\xc1"
     assert await one.read() == (b"one",)
 
 
-async def test_without_redis_nothing_is_read_and_nobody_waits_for_long(group):
+async def test_without_redis_reads_return_in_time(group):
     one = group.gateway(b"one")
     one.start()
     await until(lambda: group.records.writes > 0)

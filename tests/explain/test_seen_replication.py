@@ -61,7 +61,7 @@ async def reasons(client: ExplainClient, request_id: str) -> set[str]:
     return {each["reason"] for each in detail["missed"]}
 
 
-async def test_what_one_computed_the_other_knows():
+async def test_prompts_computed_by_one_gateway_are_seen_by_the_other():
     async with Pair() as pair:
         pair.one.record_request(answered(request_id="first"))
         told = await pair.told()
@@ -73,7 +73,7 @@ async def test_what_one_computed_the_other_knows():
 
 
 @pytest.mark.parametrize("other", [{"receives_seen": False}, {"publishes_seen": True}])
-async def test_what_is_not_handed_on_is_new(other):
+async def test_prompts_that_are_not_received_are_first_seen(other):
     async with Pair(**other) as pair:
         pair.one.record_request(answered(request_id="first"))
         told = await pair.told()
@@ -83,7 +83,7 @@ async def test_what_is_not_handed_on_is_new(other):
         assert await reasons(pair.other, "second") == {"first_seen"}
 
 
-async def test_a_gateway_that_is_alone_has_nothing_gathered_to_tell():
+async def test_a_gateway_without_peers_collects_no_prompts():
     async with Pair(publishes_seen=False) as pair:
         pair.other.record_request(answered(request_id="first"))
         assert await reasons(pair.other, "first") == {"first_seen"}
@@ -91,7 +91,7 @@ async def test_a_gateway_that_is_alone_has_nothing_gathered_to_tell():
         assert pair.other.replicated_seen.encode_changes(0.0, everything=True) is None
 
 
-async def test_what_makes_no_sense_to_the_process_costs_no_request():
+async def test_an_invalid_peer_message_costs_no_request():
     async with Pair() as pair:
         pair.one._take_peer_prompts((b"nonsense", b""))
         pair.one.record_request(answered(request_id="first"))
@@ -99,7 +99,7 @@ async def test_what_makes_no_sense_to_the_process_costs_no_request():
         await eventually(lambda: pair.one._send_buffer.is_empty)
 
 
-def test_what_cannot_be_told_is_bounded_and_the_oldest_goes_first():
+def test_unsent_messages_are_bounded_and_the_oldest_is_dropped():
     heard = []
     replicated = ReplicatedSeen(heard.append)
     for number in range(100):
@@ -115,7 +115,7 @@ def test_what_cannot_be_told_is_bounded_and_the_oldest_goes_first():
     assert len(replicated.encode_changes(0.0, everything=True) or b"") < 600_000
 
 
-def test_what_could_not_be_told_is_told_with_what_comes_next():
+def test_unsent_messages_are_sent_with_the_next_ones():
     heard = []
     replicated = ReplicatedSeen(heard.append)
     replicated.add(b"one")
@@ -128,7 +128,7 @@ def test_what_could_not_be_told_is_told_with_what_comes_next():
     assert replicated.encode_changes(0.3, everything=True) is None
 
 
-def test_replicas_that_left_are_not_told_for_ever():
+def test_departed_replicas_are_bounded():
     facts = GoneReplicas()
     for number in range(20_000):
         facts.note(CacheEvent(CacheHistory.LEFT, float(number), f"pod-{number}"))

@@ -73,7 +73,7 @@ async def eventually_known(client: ExplainClient, requests: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_everybody_learns_of_all_and_counts_its_own(listen_fd):
+async def test_all_gateways_see_all_requests_and_count_their_own(listen_fd):
     async with Clients(listen_fd) as clients:
         one, other = clients.gateways
         for number in range(5):
@@ -89,7 +89,7 @@ async def test_everybody_learns_of_all_and_counts_its_own(listen_fd):
         assert shown["id"] == "one-3"
 
 
-async def test_one_that_leaves_disturbs_nobody(listen_fd):
+async def test_a_gateway_that_leaves_does_not_affect_the_others(listen_fd):
     async with Clients(listen_fd) as clients:
         one, other = clients.gateways
         one.record_request(answered("one"))
@@ -100,7 +100,7 @@ async def test_one_that_leaves_disturbs_nobody(listen_fd):
         assert clients.counts[2].missed.total() == 68
 
 
-async def test_all_come_back_to_the_process_that_replaces_one_that_was_lost(listen_fd):
+async def test_all_gateways_reconnect_to_a_restarted_worker(listen_fd):
     async with Clients(listen_fd) as clients:
         one, other = clients.gateways
         one.record_request(answered("one"))
@@ -116,7 +116,7 @@ async def test_all_come_back_to_the_process_that_replaces_one_that_was_lost(list
         await eventually(lambda: sum(counts.missed.total() for counts in clients.counts) == 3 * 68)
 
 
-async def test_it_ends_with_the_one_that_started_it(listen_fd):
+async def test_a_shared_worker_ends_with_its_parent(listen_fd):
     async with Clients(listen_fd) as clients:
         await eventually_known(clients.gateways[0], 0)
         pid = clients.host._supervisor.child._process.pid

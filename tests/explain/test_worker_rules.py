@@ -74,7 +74,7 @@ class Desk:
         return {each["rule"]: each for each in self.summary()["rules"]}
 
 
-def test_a_time_in_front_is_told_with_what_moving_it_would_bring():
+def test_a_leading_time_is_shown_with_the_tokens_a_rule_would_save():
     desk = Desk()
     for number in range(10):
         desk.send(body(f"Current time: 2026-11-21 12:0{number}\n{LONG}", "Hi."))
@@ -88,7 +88,7 @@ def test_a_time_in_front_is_told_with_what_moving_it_would_bring():
     assert (RuleMode.OBSERVE, 20) in [each[1:3] for each in counted.canonical if each[0] == "dynamic-suffix"]
 
 
-def test_a_place_that_no_rule_finds_is_suggested_and_found_when_it_is_set():
+def test_a_slot_that_no_rule_finds_is_suggested_and_found_once_configured():
     desk = Desk()
     for name in ("Anna Smith", "Bob Kent", "Carla Diaz", "Dora Lund", "Emil Berg"):
         desk.send(body(f"You help people.\nCustomer: {name}\n{LONG}", "Hi."))
@@ -104,7 +104,7 @@ def test_a_place_that_no_rule_finds_is_suggested_and_found_when_it_is_set():
     assert (still["regex"], still["requests"]) == (found["regex"], 4)
 
 
-def test_the_request_tells_what_rules_would_change():
+def test_a_request_shows_what_rules_would_change():
     desk = Desk()
     desk.send(body(f"Be brief.  \r\n{LONG}", "Hi\u200b there."))
     shown = desk.ask("request", id=f"req-{desk.number}")["canonicalization"]
@@ -116,7 +116,7 @@ def test_the_request_tells_what_rules_would_change():
     assert "brief" not in json.dumps(shown)
 
 
-def test_without_terms_nothing_is_observed_and_nothing_suggested():
+def test_without_rule_options_nothing_is_observed_or_suggested():
     desk = Desk(None)
     for name in ("Anna Smith", "Bob Kent", "Carla Diaz"):
         desk.send(body(f"You help people.\nCustomer: {name}  \n{LONG}", "Hi."))
@@ -127,7 +127,7 @@ def test_without_terms_nothing_is_observed_and_nothing_suggested():
     assert desk.summary()["looked_at"]["requests"] == 1
 
 
-def test_rules_that_cannot_be_built_cost_no_reasons():
+def test_invalid_rules_cost_no_explanations():
     worker = ExplainWorker(ExplainParts, lambda: NOW)
     worker.handle(options(CanonOptions(b'{"unknown": 1}', {})))
     [notice] = worker.expire()
@@ -137,7 +137,7 @@ def test_rules_that_cannot_be_built_cost_no_reasons():
 
 
 @pytest.mark.parametrize("before", [0, 14])
-async def test_what_was_asked_is_left_out_first_when_much_waits(tmp_path, before):
+async def test_original_prompts_are_dropped_first_when_the_buffer_fills(tmp_path, before):
     timeouts = ExplainTimeouts(tick_seconds=0.1, silent_ticks=600, starting_ticks=600, answer_seconds=60)
     async with ClientHarness(
         tmp_path, timeouts=timeouts, command=list(COMMAND), canon=OPTIONS, max_waiting_mib=1

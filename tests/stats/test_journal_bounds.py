@@ -42,17 +42,17 @@ def test_memory_does_not_grow_with_the_number_of_clients():
 
     def flood(begin: int, count: int) -> int:
         for number in range(begin, begin + count):
-            told = finished(f"r{number}", NOON + 3 * number, tenant=f"t{number}", source=f"s{number}")
+            told = finished(f"r{number}", NOON + 5 * number, tenant=f"t{number}", source=f"s{number}")
             journal.add(told, explained(number), 1)
         return tracemalloc.get_traced_memory()[0]
 
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        # A request every three seconds: after 1,400 the finest rings are full, and the others hold only dozens of
+        # A request every five seconds: after 900 the finest rings are full, and the others hold only dozens of
         # buckets.
-        first = flood(0, 1400) - before
-        second = flood(1400, 1400) - before
+        first = flood(0, 900) - before
+        second = flood(900, 900) - before
     finally:
         tracemalloc.stop()
     assert second < 1.5 * first

@@ -173,7 +173,7 @@ def _name(front: str, detail: str) -> str:
 
 
 class SlotTurns:
-    """The slots found in the latest requests: tells whether a varying value stays the same in a conversation."""
+    """The slots found in the latest requests: shows whether a varying value stays the same in a conversation."""
 
     def __init__(self) -> None:
         self._slots: BoundedCache[str, VaryingSlot] = BoundedCache(_SLOTS_KEPT)

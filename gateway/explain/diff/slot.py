@@ -1,7 +1,7 @@
 """Compares two texts: their first differing character, the slot around it, and whether only their form differs.
 
-Works in windows: a text may be a megabyte. ``sameness`` tells blanks, line ends, quotes and Unicode forms from other
-content; ``are_alike`` finds versions of one text.
+Works in windows: a text may be a megabyte. ``sameness`` separates blanks, line ends, quotes and Unicode forms from
+other content; ``are_alike`` finds versions of one text.
 """
 
 import re

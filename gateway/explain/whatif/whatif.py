@@ -149,7 +149,7 @@ class WhatIf:
     """Observes requests in the order of their replies.
 
     Args:
-        terms: Settings of the rules, and tokenizers.
+        options: Settings of the rules, and tokenizers.
         chains: Hashes prompts.
         seen_blocks: Capacity of the table of blocks.
         ttl_seconds: Lifetime of its entries.
@@ -159,7 +159,7 @@ class WhatIf:
 
     def __init__(
         self,
-        terms: CanonOptions,
+        options: CanonOptions,
         chains: ChainHasher,
         *,
         seen_blocks: int,
@@ -167,19 +167,19 @@ class WhatIf:
         load: Load = load_encoder,
         build: Callable[[CanonSettings], Rulebook] = rulebook,
     ) -> None:
-        self._terms = terms
+        self._options = options
         self._build = build
-        self._encoders = Encoders(terms.models, load)
+        self._encoders = Encoders(options.models, load)
         self._memory = ContextMemory(_MEMORY_BYTES, ttl_seconds)
         self._seen = SeenForms(chains, seen_blocks, ttl_seconds)
-        self._take_settings(terms)
+        self._take_settings(options)
 
-    def configure(self, terms: CanonOptions) -> None:
+    def configure(self, options: CanonOptions) -> None:
         """Apply other rules. Blocks recorded under the previous rules stay recorded."""
-        if terms.settings != self._terms.settings:
-            self._take_settings(terms)
-        self._encoders.configure(terms.models)
-        self._terms = terms
+        if options.settings != self._options.settings:
+            self._take_settings(options)
+        self._encoders.configure(options.models)
+        self._options = options
 
     def notices(self) -> Sequence[Notice]:
         """Takes the notices added since the last call."""
@@ -267,8 +267,8 @@ class WhatIf:
         encoder = self._encoders.loaded(record.model)
         return None if encoder is None else lambda text: len(encoder.encode_text(text)) // TOKEN_BYTES
 
-    def _take_settings(self, terms: CanonOptions) -> None:
-        settings = CanonSettings.model_validate_json(terms.settings)
+    def _take_settings(self, options: CanonOptions) -> None:
+        settings = CanonSettings.model_validate_json(options.settings)
         self._memory.ttl_seconds = settings.memory_ttl_seconds
         self._forms = Forms(settings, self._build(settings), self._memory)
 

@@ -92,7 +92,7 @@ class ExplainClient:
         self.peer_figures: PeerFigures | None = None
         self.replicated_seen = ReplicatedSeen(self._take_peer_prompts)
         self._gone_replicas = GoneReplicas()
-        self._there = False
+        self._is_running = False
         self._flush_timer: asyncio.TimerHandle | None = None
         self._progress = asyncio.Event()
 
@@ -100,7 +100,7 @@ class ExplainClient:
         """Start the process, in the background. Does nothing where explanations are turned off."""
         if self._enabled:
             # Messages are buffered until it runs.
-            self._there = True
+            self._is_running = True
             self._supervisor.start()
 
     async def stop(self) -> None:
@@ -112,10 +112,8 @@ class ExplainClient:
         self, settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonOptions | None = None
     ) -> None:
         """Apply other settings. The process keeps its state, unless explanations are turned on or off."""
-        before, self._options = (
-            self._options,
-            _worker_options(settings, gpus, canon, publishes_seen=self._options.publishes_seen),
-        )
+        before = self._options
+        self._options = _worker_options(settings, gpus, canon, publishes_seen=before.publishes_seen)
         self._send_buffer.max_bytes = self._options.max_waiting_bytes
         if settings.enabled != self._enabled:
             self._enabled = settings.enabled
@@ -131,7 +129,7 @@ class ExplainClient:
     @property
     def accepts_text(self) -> bool:
         """See ``Explains``."""
-        return self._there and self._send_buffer.is_roomy
+        return self._is_running and self._send_buffer.is_roomy
 
     def record_request(self, record: RequestRecord) -> None:
         """See ``Explains``."""
@@ -146,7 +144,7 @@ class ExplainClient:
         """See ``Explains``."""
         self._gone_replicas.note(event)
         # Without a process the event is irrelevant: a new process starts with empty state.
-        if self._enabled and self._there:
+        if self._enabled and self._is_running:
             self._send_buffer.add(event)
             self._flush_later()
 
@@ -154,7 +152,7 @@ class ExplainClient:
         """See ``ExplainDesk``."""
         if not self._enabled:
             raise explain_off()
-        if not self._there:
+        if not self._is_running:
             raise ExplainUnavailable("The process that explains requests is being started again; see explain_lost.")
         others: tuple[bytes, ...] | None = ()
         if question == "summary" and arguments.get("gateways") and self.peer_figures is not None:
@@ -170,7 +168,7 @@ class ExplainClient:
 
     def on_started(self) -> None:
         """See ``ExplainHost``."""
-        self._there = True
+        self._is_running = True
         self._send(self._options)
         for event in reversed(self._gone_replicas.events()):
             self._send_buffer.add_first(event)
@@ -206,7 +204,7 @@ class ExplainClient:
                     await self._progress.wait()
 
     def _give_up(self) -> None:
-        self._there = False
+        self._is_running = False
         self._cancel_flush()
         for held in self._send_buffer.give_up():
             self._skip(held)
@@ -214,7 +212,7 @@ class ExplainClient:
     # Sending.
 
     def _take(self, record: RequestRecord) -> None:
-        held, is_plain = self._send_buffer.put(record, with_text=self._there)
+        held, is_plain = self._send_buffer.put(record, with_text=self._is_running)
         if not held:
             self._skip(sent_message(record)._replace(is_skipped=False))
             return
@@ -227,7 +225,7 @@ class ExplainClient:
 
     def _take_peer_prompts(self, messages: tuple[bytes, ...]) -> None:
         """Pass on prompts computed for another gateway; dropped while the buffer is full."""
-        if self.receives_seen and self._enabled and self._there and self._send_buffer.is_roomy:
+        if self.receives_seen and self._enabled and self._is_running and self._send_buffer.is_roomy:
             self._send_buffer.add(PeerPrompts(time.time(), messages), sum(map(len, messages)))
             self._flush_later()
 
@@ -262,18 +260,18 @@ class ExplainClient:
 
     # Counting.
 
-    def _count(self, counted: WorkReport) -> None:
-        undecodable = set(counted.undecodable)
-        for number in range(counted.handled):
+    def _count(self, report: WorkReport) -> None:
+        undecodable = set(report.undecodable)
+        for number in range(report.handled):
             held = self._send_buffer.done()
             if number in undecodable:
                 self._skip(held)
-        for model, tenant_label, reason, tokens in counted.missed:
+        for model, tenant_label, reason, tokens in report.missed:
             self._observer.on_missed(model, tenant_label, reason, tokens)
-        for rule, mode, edits, saved, lost in counted.canonical:
+        for rule, mode, edits, saved, lost in report.canonical:
             self._observer.on_canonical(rule, mode, edits, saved, lost)
-        if counted.seen:
-            self.replicated_seen.add(counted.seen)
+        if report.seen:
+            self.replicated_seen.add(report.seen)
         self._progress.set()
         if self._skipped and self._send_buffer.is_roomy:
             self._hand_over_skipped()

@@ -38,7 +38,7 @@ class ExplainParts:
     def __init__(self, options: WorkerOptions, now: float) -> None:
         self._options = options
         self._chains = ChainHasher()
-        self._shadow: WhatIf | None = None
+        self._whatif: WhatIf | None = None
         self._notices: list[Notice] = []
         name = os.urandom(_NAME_BYTES)
         self._publisher = SeenPublisher(name)
@@ -65,14 +65,14 @@ class ExplainParts:
 
     def observe(self, record: RequestRecord, explanation: Explanation) -> Explanation:
         """Add the effects of rules to an explanation."""
-        if self._shadow is not None:
-            return self._shadow.observed(record, explanation)
+        if self._whatif is not None:
+            return self._whatif.observed(record, explanation)
         return explanation if explanation.slot is None else msgspec.structs.replace(explanation, slot=None)
 
     def notices(self) -> Sequence[Notice]:
         """Takes the notices added since the last call."""
         notices, self._notices = self._notices, []
-        return [*notices, *(self._shadow.notices() if self._shadow is not None else ())]
+        return [*notices, *(self._whatif.notices() if self._whatif is not None else ())]
 
     def expire(self, now: float) -> None:
         """Drop expired state."""
@@ -119,23 +119,23 @@ class ExplainParts:
         references = References(options.reference_bytes, options.reference_ttl_seconds, self._frames)
         publisher = self._publisher if options.publishes_seen else None
         self._explainer = Explainer(self._chains, references, self._families, options.seen_blocks, publisher)
-        self._shadow = None
+        self._whatif = None
         self._observe_by(options)
 
     def _observe_by(self, options: WorkerOptions) -> None:
         """Apply other rules. Invalid rules only turn off their observation; explanations continue."""
         try:
-            self._shadow = None if options.canon is None else self._observer(options, options.canon)
+            self._whatif = None if options.canon is None else self._observer(options, options.canon)
         except Exception as error:  # noqa: BLE001 - explanations continue without rules
-            self._shadow = None
+            self._whatif = None
             fields = {"problem": type(error).__name__, "instead": "what rules would save is not worked out"}
             self._notices.append(Notice("canon_not_observed", fields))
 
     def _observer(self, options: WorkerOptions, canon: CanonOptions) -> "WhatIf":
-        if self._shadow is not None:
+        if self._whatif is not None:
             # Keeps the blocks recorded so far.
-            self._shadow.configure(canon)
-            return self._shadow
+            self._whatif.configure(canon)
+            return self._whatif
         # Imported lazily, because loading takes a moment.
         from gateway.explain.whatif.whatif import WhatIf
 

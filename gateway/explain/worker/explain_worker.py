@@ -166,7 +166,7 @@ class ExplainWorker:
             document = self._parts.answer(asked.question, asked.arguments, self._clock(), asked.others)
         except GatewayError as error:
             return [QuestionAnswer(asked.number, error.status, b"", error.message, error.param, error.code)]
-        except Exception as error:  # noqa: BLE001 - the others want answers as well
+        except Exception as error:  # noqa: BLE001 - later questions are still answered
             refused = "The question could not be answered; the log says more (explain_failed)."
             return [
                 QuestionAnswer(asked.number, 500, b"", refused, None, "explain_failed"),

@@ -185,7 +185,7 @@ def test_very_many_messages_that_are_alike():
 
 
 def test_very_many_tools():
-    tools = [tool(f"t{number}") for number in range(5_000)]
+    tools = [tool(f"t{number}") for number in range(2_000)]
     assert code(difference(chat(tools=tools), chat(tools=tools[::-1]))) == ("tools_reordered", "tool_order")
 
 
