@@ -17,6 +17,7 @@ import asyncio
 import json
 import random
 import resource
+import socket
 import statistics
 import sys
 import time
@@ -33,7 +34,7 @@ from gateway.explain.worker import ExplainClient
 from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
 from gateway.explain.worker.explain_worker import ExplainWorker
-from gateway.explain.worker.process import run
+from gateway.explain.worker.process import Session, run_until_closed
 from gateway.stats import Stats
 from gateway.stats.columns import Row
 from gateway.stats.label_limiter import StatsKey
@@ -243,7 +244,7 @@ def main() -> None:
     parser.add_argument("--child", type=int, metavar="FD", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child is not None:
-        run(args.child, ExplainWorker(Filled))
+        run_until_closed(Session(socket.socket(fileno=args.child), ExplainWorker(Filled)).run)
         return
     parts = args.only.split(",")
     if "questions" in parts:

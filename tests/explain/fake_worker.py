@@ -6,6 +6,7 @@ Every missed token of a request with tokens is ``new_content``, of one without `
 
 import json
 import os
+import socket
 import sys
 import time
 
@@ -16,7 +17,7 @@ from gateway.core.errors import BadRequest, NotFound
 from gateway.core.explanation import Attribution, Explanation
 from gateway.core.reasons import Reason
 from gateway.explain.worker.explain_worker import ExplainWorker
-from gateway.explain.worker.process import run
+from gateway.explain.worker.process import Session, run_until_closed
 
 LOG = sys.argv[1]
 
@@ -89,4 +90,4 @@ class FakeParts:
             log.write(json.dumps({"kind": kind, "pid": os.getpid()} | fields) + "\n")
 
 
-run(int(sys.argv[2]), ExplainWorker(FakeParts))
+run_until_closed(Session(socket.socket(fileno=int(sys.argv[2])), ExplainWorker(FakeParts)).run)

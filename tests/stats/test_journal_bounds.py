@@ -42,17 +42,16 @@ def test_memory_does_not_grow_with_the_number_of_clients():
 
     def flood(begin: int, count: int) -> int:
         for number in range(begin, begin + count):
-            told = finished(f"r{number}", NOON + 5 * number, tenant=f"t{number}", source=f"s{number}")
+            told = finished(f"r{number}", NOON + 10 * number, tenant=f"t{number}", source=f"s{number}")
             journal.add(told, explained(number), 1)
         return tracemalloc.get_traced_memory()[0]
 
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        # A request every five seconds: after 900 the finest rings are full, and the others hold only dozens of
-        # buckets.
-        first = flood(0, 900) - before
-        second = flood(900, 900) - before
+        # A request every ten seconds: after 400 the finest rings are full, the others hold only dozens of buckets.
+        first = flood(0, 400) - before
+        second = flood(400, 400) - before
     finally:
         tracemalloc.stop()
     assert second < 1.5 * first
@@ -121,13 +120,13 @@ def test_versions_beyond_the_bound_are_folded_last():
 
 def test_a_week_of_new_names_has_a_bounded_summary():
     journal = Stats(NOON, StatsLimits(keys=30, sources=30))
-    for number in range(24 * 6 * 10):
-        told = finished(f"r{number}", NOON + number * 360, tenant=f"t{number}", source=f"s{number}")
+    for number in range(24 * 6 * 8):
+        told = finished(f"r{number}", NOON + number * 450, tenant=f"t{number}", source=f"s{number}")
         journal.add(told, explanation(), 1)
     for hour in range(24 * 6):
         journal.add(finished(f"mine-{hour}", NOON + hour * 3600, source="mine"), explanation(), 1)
     shown = ask(journal, "summary", NOON + 24 * 6 * 3600, window="7d")
-    assert shown["requests"] == 24 * 6 * 11
+    assert shown["requests"] == 24 * 6 * 9
     assert len(shown["by_source"]) <= 1001
     assert {each["source"]: each["requests"] for each in shown["by_source"]}["mine"] == 24 * 6
 

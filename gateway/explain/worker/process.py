@@ -273,18 +273,8 @@ def shared_parts(
     return join
 
 
-def run(fd: int, worker: ExplainWorker) -> None:
-    """Handle messages until the gateway closes the connection, and end the process.
-
-    Args:
-        fd: The file descriptor of the connection.
-        worker: Handles the messages.
-    """
-    run_until_closed(lambda: Session(socket.socket(fileno=fd), worker).run())
-
-
 def run_until_closed(work: Callable[[], None]) -> None:
-    """Run ``work`` until ``ConnectionClosed`` is raised, and end the process."""
+    """Run ``work``, such as ``Session.run``, until ``ConnectionClosed`` is raised, and end the process."""
     # A signal to the whole process group ends the gateway, which drains its requests first, and then closes this.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -316,11 +306,11 @@ def main() -> None:
     from gateway.explain.worker.explain_parts import ExplainParts
 
     *listeners, connection = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
-    if not listeners:
+    if listeners:
+        build = shared_parts(ExplainParts)
+        run_until_closed(Sessions(connection, listeners[0], lambda each: Session(each, ExplainWorker(build))).run)
+    else:
         run_until_closed(Session(connection, ExplainWorker(ExplainParts)).run)
-    (listener,) = listeners
-    build = shared_parts(ExplainParts)
-    run_until_closed(Sessions(connection, listener, lambda each: Session(each, ExplainWorker(build))).run)
 
 
 if __name__ == "__main__":
