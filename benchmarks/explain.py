@@ -50,8 +50,8 @@ from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.space import SpaceGrant
 from gateway.explain.worker import ExplainClient
-from gateway.explain.worker.build import ExplainParts
-from gateway.explain.worker.explain_messages import MessageSplitter, WorkerOptions, pack
+from gateway.explain.worker.explain_messages import FrameSplitter, WorkerOptions, encode
+from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.request_record import finished as record_of
 
@@ -182,20 +182,20 @@ async def handing(count: int) -> None:
     building = (time.process_time() - began) / count
     spent = {}
     for enabled in (False, True):
-        front = ExplainClient(ExplainSettings(enabled=enabled), NoObserver(), {"m": 1})
-        front.start()
+        client = ExplainClient(ExplainSettings(enabled=enabled), NoObserver(), {"m": 1})
+        client.start()
         if enabled:
-            await front.ask("summary", {})
+            await client.ask("summary", {})
         values = [record_of(context, context.settled, with_text=True) for context in trips]
         began = time.process_time()
         for start in range(0, count, 10):
-            if enabled and not front.wants_text:
+            if enabled and not client.accepts_text:
                 raise SystemExit("the explaining process is behind: this machine is too busy to measure this")
             for number in range(start, start + 10):
-                front.finished(values[number % len(values)])
+                client.record_request(values[number % len(values)])
             await asyncio.sleep(0.02)
         spent[enabled] = (time.process_time() - began) / count
-        await front.stop()
+        await client.stop()
     size = statistics.mean(len(context.request.body) for context in trips)
     print(f"handing over a request of {size / 1000:.1f} KB, gateway's process")
     print(f"  putting it together {building * 1e6:8.1f} us")
@@ -213,10 +213,10 @@ def working(count: int) -> None:
             where = SpaceKey("m", "tokenizer", "template", "tenant:shop")
             context = answered(messages, number)
             record: RequestRecord = record_of(context, context.settled, with_text=True)
-            pack(msgspec.structs.replace(record, where=where, at=1e9 + number), stream)
-        frames = list(MessageSplitter().feed(bytes(stream)))
+            encode(msgspec.structs.replace(record, where=where, at=1e9 + number), stream)
+        frames = list(FrameSplitter().feed(bytes(stream)))
         began = time.process_time()
-        messages_read = [frame.message() for frame in frames]
+        messages_read = [frame.decode() for frame in frames]
         reading = time.process_time() - began
         each = []
         for message in messages_read:

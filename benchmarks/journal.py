@@ -17,6 +17,7 @@ import asyncio
 import json
 import random
 import resource
+import socket
 import statistics
 import sys
 import time
@@ -30,10 +31,10 @@ from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.explanation import Attribution, Difference, Explanation, RequestRecord
 from gateway.core.reasons import REASONS, Reason, Rung
 from gateway.explain.worker import ExplainClient
-from gateway.explain.worker.build import ExplainParts
+from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
 from gateway.explain.worker.explain_worker import ExplainWorker
-from gateway.explain.worker.process import run
+from gateway.explain.worker.process import Session, run_until_closed
 from gateway.stats import Stats
 from gateway.stats.columns import Row
 from gateway.stats.label_limiter import StatsKey
@@ -195,8 +196,8 @@ def requests_handed() -> Iterator[RequestRecord]:
 async def busy(requests_per_second: float, seconds: float) -> None:
     tally = Tally()
     command = (sys.executable, "-m", "benchmarks.journal", "--child")
-    patience = ExplainTimeouts(starting_ticks=600, answer_seconds=300)
-    front = ExplainClient(ExplainSettings(), tally, {"m": 2}, command=command, patience=patience)
+    timeouts = ExplainTimeouts(starting_ticks=600, answer_seconds=300)
+    front = ExplainClient(ExplainSettings(), tally, {"m": 2}, command=command, timeouts=timeouts)
     front.start()
     await front.ask("requests", {"limit": "1"})
     handed, over = 0, False
@@ -208,9 +209,9 @@ async def busy(requests_per_second: float, seconds: float) -> None:
         while not over:
             while handed < (time.perf_counter() - began) * requests_per_second:
                 finished = next(coming)
-                if not front.wants_text:
+                if not front.accepts_text:
                     finished = msgspec.structs.replace(finished, body=b"", parts=(), replies=())
-                front.finished(finished)
+                front.record_request(finished)
                 handed += 1
             await asyncio.sleep(0.005)
 
@@ -243,7 +244,7 @@ def main() -> None:
     parser.add_argument("--child", type=int, metavar="FD", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child is not None:
-        run(args.child, ExplainWorker(Filled))
+        run_until_closed(Session(socket.socket(fileno=args.child), ExplainWorker(Filled)).run)
         return
     parts = args.only.split(",")
     if "questions" in parts:

@@ -97,7 +97,7 @@ class Gateway:
         self._audit = AuditLog(audit, lambda: counts.on_state_error("audit"))
         self._tracing = start_tracing(settings.tracing, lambda: counts.on_state_error("tracing"))
         is_first = place is None or place.number == 0
-        self._explain = explain_front(settings, counts, at=place.explain_at if place else None, hears=is_first)
+        self._explain = explain_front(settings, counts, at=place.explain_at if place else None, receives_seen=is_first)
         self._gate = Authenticator(settings.tenants, settings.admission, personal_data=personal_data_mode(settings))
 
         # Replicas, their caches and models.

@@ -12,8 +12,8 @@ from gateway.core.ports import ExplainObserver
 from gateway.core.tenant import PersonalDataMode
 from gateway.core.worker_place import WorkerPlace
 from gateway.explain.worker import ExplainClient
+from gateway.explain.worker.explain_client import COMMAND
 from gateway.explain.worker.explain_messages import CanonOptions, ModelOptions
-from gateway.explain.worker.front import COMMAND, SHARED_COMMAND
 from gateway.spaces import EpochFile, SpaceRules
 
 
@@ -67,8 +67,8 @@ def explain_front(
     observer: ExplainObserver,
     *,
     at: Path | None = None,
-    door: int | None = None,
-    hears: bool = True,
+    listen_fd: int | None = None,
+    receives_seen: bool = True,
 ) -> ExplainClient:
     """The client of the explain worker. Reads the chat templates.
 
@@ -76,14 +76,21 @@ def explain_front(
         settings: The configuration.
         observer: Counts the results.
         at: Address of an explain worker that another process started.
-        door: Descriptor of the socket at which it listens, if it is started here for several gateways.
-        hears: Whether messages of other gateways are passed on to it.
+        listen_fd: Descriptor of the socket at which it listens, if it is started here for several gateways.
+        receives_seen: Whether messages of other gateways are passed on to it.
     """
-    command = COMMAND if door is None else SHARED_COMMAND
     gpus, canon = _gpus(settings), _canon_options(settings)
-    tells = settings.state is not None
+    publishes_seen = settings.state is not None
     return ExplainClient(
-        settings.explain, observer, gpus, canon, command=command, at=at, door=door, tells=tells, hears=hears
+        settings.explain,
+        observer,
+        gpus,
+        canon,
+        command=COMMAND,
+        socket_path=at,
+        listen_fd=listen_fd,
+        publishes_seen=publishes_seen,
+        receives_seen=receives_seen,
     )
 
 

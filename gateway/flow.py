@@ -397,7 +397,8 @@ class Flow:
         if not context.prefilled or settled.status != 200:
             return
         try:
-            self._explains.finished(request_record.finished(context, settled, with_text=self._explains.wants_text))
+            record = request_record.finished(context, settled, with_text=self._explains.accepts_text)
+            self._explains.record_request(record)
         except Exception:  # noqa: BLE001 - the client already has its answer: explaining must not fail it
             _log.exception("explain_failed", request_id=context.request.request_id)
 

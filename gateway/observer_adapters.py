@@ -78,7 +78,7 @@ class EpochEndObservers:
 
     def on_space_end(self, end: SpaceEnd) -> None:
         """See ``SpaceObserver``."""
-        self._explains.happened(CacheEvent(CacheHistory.LIFE_ENDED, time.time(), end.id, end.cause))
+        self._explains.record_event(CacheEvent(CacheHistory.LIFE_ENDED, time.time(), end.id, end.cause))
 
 
 class PersonalDataObservers:

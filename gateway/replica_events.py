@@ -129,4 +129,4 @@ class ReplicaEvents:
                 self._targets.warmer.joined(replica.id)
 
     def _happened(self, what: CacheHistory, replica: Replica) -> None:
-        self._targets.explain.happened(CacheEvent(what, time.time(), replica.id))
+        self._targets.explain.record_event(CacheEvent(what, time.time(), replica.id))

@@ -22,7 +22,7 @@ from gateway.core.http_methods import HttpRoutes, allowed_methods
 from gateway.core.ports import WarmDesk
 from gateway.core.ports.observers import AuditEvent
 from gateway.core.space import SpaceEnd
-from gateway.explain.worker.front import ExplainClient
+from gateway.explain.worker.explain_client import ExplainClient
 from gateway.fleet.drains import Drains
 from gateway.spaces import SpaceKeeper
 from gateway.telemetry import AuditLog

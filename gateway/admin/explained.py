@@ -18,8 +18,8 @@ from gateway.core.api_keys import redacted
 from gateway.core.errors import GatewayError
 from gateway.core.http_methods import HttpRoutes
 from gateway.core.prompt import TokenSource
-from gateway.explain.diff.difference_text import masked
-from gateway.explain.worker.front import ExplainClient
+from gateway.explain.diff.cause import masked
+from gateway.explain.worker.explain_client import ExplainClient
 
 Decode = Callable[[list[int]], str]
 """Decodes token ids to text."""

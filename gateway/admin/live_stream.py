@@ -22,7 +22,7 @@ from gateway.admin.access import AdminAccess, check_same_site
 from gateway.admin.guard import authorization_of, read_filters
 from gateway.core.errors import BadRequest, GatewayError, ShuttingDown, Unauthorized
 from gateway.core.http_methods import HttpRoutes
-from gateway.explain.worker.front import ExplainClient
+from gateway.explain.worker.explain_client import ExplainClient
 
 Row = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 import msgspec
 
 from gateway.admission.replicated_limits import LimitsMessage
-from gateway.explain.worker.replicated_seen import SeenMessages
+from gateway.explain.worker.explain_replication import SeenMessages
 from gateway.fleet.drains import DrainOrder
 from gateway.index.replicated_index import IndexMessage
 from gateway.spaces.replicated_spaces import SpacesMessage

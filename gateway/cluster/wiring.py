@@ -10,7 +10,7 @@ from gateway.config.settings import Settings
 from gateway.core.ids import ModelId, Target
 from gateway.core.ports import PrefixIndex, Replicated
 from gateway.explain.worker import ExplainClient
-from gateway.explain.worker.peer_figures import WRITTEN_SECONDS, PeerFigures
+from gateway.explain.worker.explain_replication import WRITTEN_SECONDS, PeerFigures
 from gateway.fleet.drains import Drains
 from gateway.fleet.fleet import Fleet
 from gateway.index import ReplicatedIndex
@@ -85,18 +85,18 @@ class Sharing:
             "index": shared_index,
             "limits": gate.shared,
             "spaces": self._spaces,
-            "past": explain.past,
+            "past": explain.replicated_seen,
         }
         self._exchange = peer_channel.PeerChannel(
             url, secret, parts, on_error=counts.on_state_error, on_peers=counts.on_peers
         )
         exchange = self._exchange
         self._figure_records = records.RedisRecords(url, secret, "figures", counts.on_state_error, WRITTEN_SECONDS)
-        self._figures = explain.others = PeerFigures(
+        self._figures = explain.peer_figures = PeerFigures(
             self._figure_records,
             own=lambda: explain.ask("figures", {}),
             peers=lambda: exchange.peers,
-            writes=explain.hears,
+            writes=explain.receives_seen,
         )
 
     def configure(self, settings: Settings) -> None:

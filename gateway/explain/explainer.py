@@ -23,13 +23,12 @@ from gateway.core.explanation import (
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Rung
 from gateway.explain.diff import find_difference
-from gateway.explain.diff.learned import learned_slot
+from gateway.explain.diff.learned import SlotTurns, learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
 from gateway.explain.prompt_text import LEADING_ROLES, PromptText, prompt_text
 from gateway.explain.reference import Families, KeptRequest, ReferenceMatch, References, common_tokens, tokens_behind
 from gateway.explain.seen import LossCauses, PromptChains, Seen, SeenPrompts, SeenPublisher
 from gateway.explain.seen.seen_prompts import changed
-from gateway.explain.slot_turns import SlotTurns
 
 _EXCLUDED = {
     "": Reason.LOAD_BALANCED,
@@ -90,7 +89,7 @@ class Explainer:
         self._families = families
         self._turns = SlotTurns()
 
-    def happened(self, event: CacheEvent) -> None:
+    def record_event(self, event: CacheEvent) -> None:
         """Record a cache event that followed all requests so far."""
         self._causes.take(event)
 
@@ -106,57 +105,58 @@ class Explainer:
         """Drop requests older than the TTL; ``now`` is Unix seconds."""
         self._references.expire(now)
 
-    def explain(self, finished: RequestRecord) -> Explanation:
+    def explain(self, record: RequestRecord) -> Explanation:
         """Explains a request, and keeps it for comparison with later ones."""
-        if not finished.parts or finished.block_size < 1:
-            return _counted(finished)
-        text = prompt_text(finished.endpoint, finished.body)
-        kept = _kept(finished, text or _NO_TEXT)
-        found = self._references.find(kept, finished.at)
-        held = max((holder.held_tokens for holder in finished.holders), default=0)
-        if len(finished.parts) > 1 or finished.own_tokens != finished.prompt_tokens:
+        if not record.parts or record.block_size < 1:
+            return _counted(record)
+        text = prompt_text(record.endpoint, record.body)
+        kept = _kept(record, text or _NO_TEXT)
+        found = self._references.find(kept, record.at)
+        held = max((holder.held_tokens for holder in record.holders), default=0)
+        if len(record.parts) > 1 or record.own_tokens != record.prompt_tokens:
             held = 0
-        seen = [self._memory.seen(finished, part, held) for part in finished.parts]
-        explanation = _explained(finished, kept, seen, found)
-        self._remember(finished, kept)
+        seen = [self._memory.seen(record, part, held) for part in record.parts]
+        explanation = _explained(record, kept, seen, found)
+        self._remember(record, kept)
         slot = learned_slot(found.reference.text, kept.text, explanation.difference) if found else None
-        slot = self._turns.take(finished.request_id, found, slot)
+        previous = found.reference.request_id if found and found.same_conversation else None
+        slot = self._turns.take(record.request_id, previous, slot)
         return explanation if slot is None else msgspec.structs.replace(explanation, slot=slot)
 
-    def _remember(self, finished: RequestRecord, kept: KeptRequest) -> None:
-        replies = [reply.ids for reply in finished.replies if reply.ids] if len(finished.parts) == 1 else []
-        for computed in [finished.parts[0] + ids for ids in replies] or finished.parts:
-            self._memory.remember(finished, computed)
-        if not finished.warming:
-            self._references.keep(kept, finished.at)
-            self._families.note(kept, finished.at, tools_first=finished.tools_first)
+    def _remember(self, record: RequestRecord, kept: KeptRequest) -> None:
+        replies = [reply.ids for reply in record.replies if reply.ids] if len(record.parts) == 1 else []
+        for computed in [record.parts[0] + ids for ids in replies] or record.parts:
+            self._memory.remember(record, computed)
+        if not record.warming:
+            self._references.keep(kept, record.at)
+            self._families.note(kept, record.at, tools_first=record.tools_first)
 
 
-def _counted(finished: RequestRecord) -> Explanation:
+def _counted(record: RequestRecord) -> Explanation:
     """The explanation of a request without its text: all tokens above the predicted rungs are unclassified."""
-    ladder = _begun(finished, seen_tokens=0)
+    ladder = _begun(record, seen_tokens=0)
     while len(ladder.rungs) < len(RUNGS) - 1:
         ladder.climb(ladder.at, Reason.UNCLASSIFIED)
     ladder.climb(ladder.prompt_tokens, Reason.UNCLASSIFIED)
-    return _explanation(finished, ladder, None, turn=0, was_skipped=True)
+    return _explanation(record, ladder, None, turn=0, was_skipped=True)
 
 
 def _explained(
-    finished: RequestRecord, kept: KeptRequest, seen: Sequence[Seen], found: ReferenceMatch | None
+    record: RequestRecord, kept: KeptRequest, seen: Sequence[Seen], found: ReferenceMatch | None
 ) -> Explanation:
-    size = finished.block_size
+    size = record.block_size
     own = len(kept.ids) // TOKEN_BYTES
-    lengths = [len(part) // TOKEN_BYTES for part in finished.parts]
-    scale = _scale(finished)
+    lengths = [len(part) // TOKEN_BYTES for part in record.parts]
+    scale = _scale(record)
     here = sum(len(part.here) for part in seen) * size
     other = here + sum(len(part.anywhere) for part in seen) * size
-    ladder = _begun(finished, seen_tokens=round(here * scale))
-    compared = _compared(finished, kept, found, max(other, round(ladder.at / scale)))
+    ladder = _begun(record, seen_tokens=round(here * scale))
+    compared = _compared(record, kept, found, max(other, round(ladder.at / scale)))
     equal = compared.equal if compared else 0
     if compared is not None and len(lengths) == 1:
         # The reference was computed as well, even if its blocks were evicted from the table.
         whole = max(min(equal, own - 1), 0) // size * size
-        if here == other and compared.found.reference.where == finished.where:
+        if here == other and compared.found.reference.where == record.where:
             here = max(here, whole)
         other = max(other, whole)
     ladder.climb_by(round(here * scale), _ends([part.here for part in seen], size, scale, Reason.EVICTED))
@@ -176,23 +176,23 @@ def _explained(
     ladder.climb(ladder.at + round(behind * scale), reason)
     is_new = compared is None and not other
     ladder.climb(ladder.prompt_tokens, Reason.FIRST_SEEN if is_new else Reason.NEW_CONTENT)
-    return _explanation(finished, ladder, compared, turn=kept.text.turn, was_skipped=False)
+    return _explanation(record, ladder, compared, turn=kept.text.turn, was_skipped=False)
 
 
-def _begun(finished: RequestRecord, seen_tokens: int) -> Ladder:
+def _begun(record: RequestRecord, seen_tokens: int) -> Ladder:
     """The ladder up to the longest prefix predicted on any replica."""
-    scale = _scale(finished)
-    reported = finished.cached_tokens
+    scale = _scale(record)
+    reported = record.cached_tokens
     if reported is None:
         # Without a report the prediction counts, unless the request bypasses the cache.
-        reported = 0 if finished.bypasses_cache else round(finished.predicted_tokens * scale)
-    ladder = Ladder(finished.prompt_tokens, reported)
-    chosen = round(finished.predicted_tokens * scale)
-    best = max(finished.holders, key=_by_worth, default=None)
-    if finished.bypasses_cache or finished.is_blind:
+        reported = 0 if record.bypasses_cache else round(record.predicted_tokens * scale)
+    ladder = Ladder(record.prompt_tokens, reported)
+    chosen = round(record.predicted_tokens * scale)
+    best = max(record.holders, key=_by_worth, default=None)
+    if record.bypasses_cache or record.is_blind:
         # Cached blocks could not be used, or the index could not be searched.
         chosen = max(chosen, seen_tokens, round(best.held_tokens * scale) if best else 0)
-        ladder.climb(chosen, Reason.CACHE_BYPASSED if finished.bypasses_cache else Reason.INDEX_BLIND)
+        ladder.climb(chosen, Reason.CACHE_BYPASSED if record.bypasses_cache else Reason.INDEX_BLIND)
     else:
         ladder.climb(chosen, Reason.STALE_INDEX)
     ladder.climb(
@@ -225,7 +225,7 @@ def _ends_of_known(lengths: Sequence[int], seen: Sequence[Seen], size: int) -> i
     )
 
 
-def _compared(finished: RequestRecord, kept: KeptRequest, found: ReferenceMatch | None, known: int) -> _Compared | None:
+def _compared(record: RequestRecord, kept: KeptRequest, found: ReferenceMatch | None, known: int) -> _Compared | None:
     """The request compared with its reference, if it has one; ``known`` tokens are held or were computed before."""
     if found is None:
         return None
@@ -237,26 +237,26 @@ def _compared(finished: RequestRecord, kept: KeptRequest, found: ReferenceMatch 
         reference.text,
         kept.text,
         before_source=reference.source,
-        after_source=finished.source,
+        after_source=record.source,
         same_conversation=found.same_conversation,
         replies=reference.replies,
-        tools_first=finished.tools_first,
+        tools_first=record.tools_first,
         equal_share=equal / max(own, 1),
     )
     if kept.text.has_ids or reference.text.has_ids:
         difference = None if difference is None else _of_ids(difference)
-    then, now = reference.where, finished.where
+    then, now = reference.where, record.where
     if then.tokenizer != now.tokenizer or then.variant != now.variant:
         return _compared_by_text(found, kept, difference, known)
-    if len(finished.parts) == 1:
+    if len(record.parts) == 1:
         start = max(equal, known)
         behind = tokens_behind(ids[equal * TOKEN_BYTES :], kept.ids[start * TOKEN_BYTES :], 0)
         behind = max(behind, _lost_reply(reference, difference, start, own))
     else:
         # With several prompts, the known tokens are no prefix but a count over all prompts.
         behind = max(equal + tokens_behind(ids, kept.ids, equal) - known, 0)
-    windows = _windows(ids, kept.ids, equal, [len(part) // TOKEN_BYTES for part in finished.parts])
-    return _Compared(found, equal, behind, _cause(finished, found, difference), windows)
+    windows = _windows(ids, kept.ids, equal, [len(part) // TOKEN_BYTES for part in record.parts])
+    return _Compared(found, equal, behind, _cause(record, found, difference), windows)
 
 
 def _windows(before: bytes, after: bytes, equal: int, lengths: Sequence[int]) -> TokenWindows:
@@ -289,17 +289,17 @@ def _lost_reply(reference: KeptRequest, difference: Difference | None, start: in
     return max(min(prompt + tokens - 1, own) - start, 0) if tokens else 0
 
 
-def _cause(finished: RequestRecord, found: ReferenceMatch, difference: Difference | None) -> Difference | None:
+def _cause(record: RequestRecord, found: ReferenceMatch, difference: Difference | None) -> Difference | None:
     """The first difference, or another cause of differing tokens."""
-    reason = changed(found.reference.where, finished.where)
+    reason = changed(found.reference.where, record.where)
     if reason is not None and (difference is None or reason is Reason.TEMPLATE_CHANGED):
         return _elsewhere(reason)
-    is_lost = finished.canonical.context_lost and found.same_conversation
+    is_lost = record.canonical.context_lost and found.same_conversation
     if is_lost and difference is not None and _is_behind_the_leading(difference):
         return msgspec.structs.replace(
             difference, reason=Reason.HISTORY_EDITED, detail="context_lost", said=_CONTEXT_LOST
         )
-    if difference is None and finished.template_tells_time:
+    if difference is None and record.template_tells_time:
         return Difference(
             Reason.DYNAMIC_TIME,
             "template_clock",
@@ -340,44 +340,42 @@ def _characters(text: PromptText) -> bytes:
     return whole.encode("utf-32-le", "surrogatepass")
 
 
-def _kept(finished: RequestRecord, text: PromptText) -> KeptRequest:
+def _kept(record: RequestRecord, text: PromptText) -> KeptRequest:
     return KeptRequest(
-        request_id=finished.request_id,
-        at=finished.at,
-        tenant=finished.tenant,
-        model=finished.model,
-        source=finished.source,
-        session=finished.session,
-        where=finished.where,
+        request_id=record.request_id,
+        at=record.at,
+        tenant=record.tenant,
+        model=record.model,
+        source=record.source,
+        session=record.session,
+        where=record.where,
         text=text,
-        ids=b"".join(finished.parts),
-        replies=_replies(finished),
+        ids=b"".join(record.parts),
+        replies=_replies(record),
     )
 
 
-def _replies(finished: RequestRecord) -> tuple[ReplyChoice, ...]:
-    return finished.replies if len(finished.parts) == 1 else ()
+def _replies(record: RequestRecord) -> tuple[ReplyChoice, ...]:
+    return record.replies if len(record.parts) == 1 else ()
 
 
-def _scale(finished: RequestRecord) -> float:
+def _scale(record: RequestRecord) -> float:
     """Tokens counted by the engine per token counted by the gateway."""
-    own, counted = finished.own_tokens, finished.prompt_tokens
+    own, counted = record.own_tokens, record.prompt_tokens
     return counted / own if own > 0 and counted > 0 else 1.0
 
 
-def _note(finished: RequestRecord, reason: Reason) -> str:
+def _note(record: RequestRecord, reason: Reason) -> str:
     """Details of a reason; empty if there are none."""
     rung = REASONS[reason].rung
     if rung is Rung.CHOSEN:
-        reported = "nothing" if finished.cached_tokens is None else str(finished.cached_tokens)
-        return f"{finished.predicted_tokens} tokens predicted, {reported} reported"
-    best = max(finished.holders, key=_by_worth, default=None)
+        reported = "nothing" if record.cached_tokens is None else str(record.cached_tokens)
+        return f"{record.predicted_tokens} tokens predicted, {reported} reported"
+    best = max(record.holders, key=_by_worth, default=None)
     if rung is not Rung.ANYWHERE or best is None:
         return ""
     note = f"{best.replica} held {best.held_tokens} tokens"
-    chosen = [
-        holder for holder in finished.holders if (holder.replica, holder.rank) == (finished.replica, finished.rank)
-    ]
+    chosen = [holder for holder in record.holders if (holder.replica, holder.rank) == (record.replica, record.rank)]
     if reason is Reason.LOAD_BALANCED and chosen:
         # The costs that the routing decision compared.
         note += f", at a cost of {best.cost_seconds:.3f} s against {chosen[0].cost_seconds:.3f} s"
@@ -385,9 +383,9 @@ def _note(finished: RequestRecord, reason: Reason) -> str:
 
 
 def _explanation(
-    finished: RequestRecord, ladder: Ladder, compared: _Compared | None, *, turn: int, was_skipped: bool
+    record: RequestRecord, ladder: Ladder, compared: _Compared | None, *, turn: int, was_skipped: bool
 ) -> Explanation:
-    confirmed = finished.cached_tokens is not None
+    confirmed = record.cached_tokens is not None
     missed = sorted(ladder.missed.items(), key=lambda item: -item[1])
     difference = compared.difference if compared and compared.behind else None
     tokens = compared.tokens if compared and difference else None
@@ -400,7 +398,7 @@ def _explanation(
         hits=ladder.hits,
         hits_confirmed=confirmed,
         rungs=ladder.rungs,
-        missed=tuple(Attribution(reason, tokens, confirmed, _note(finished, reason)) for reason, tokens in missed),
+        missed=tuple(Attribution(reason, tokens, confirmed, _note(record, reason)) for reason, tokens in missed),
         reference=reference,
         difference=difference,
         turn=turn,

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 
 from gateway.core.kv_events import Medium
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.index.holders import Holders
-from gateway.index.slot_map import NONE, SlotMap
+from gateway.index.holders import NONE, Holders, SlotMap
 
 # Copies of a block, packed into 32 bits. A count that has reached its maximum stays there.
 _SHIFT = {Medium.GPU: 0, Medium.CPU: 16, Medium.DISK: 24}

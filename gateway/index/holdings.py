@@ -13,9 +13,8 @@ from gateway.core.kv_events import BlockRemoved, BlockStored, Medium
 from gateway.core.ports import BlockHasher
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.index.engine_blocks import EngineBlocks, PageTokens, add_packed, drop_packed, one_copy
-from gateway.index.holders import Holders
+from gateway.index.holders import NONE, Holders
 from gateway.index.orphans import OrphanBlock, OrphanBlocks
-from gateway.index.slot_map import NONE
 
 _ADOPTED_PER_STEP = 128
 """Orphans that are placed in one step."""

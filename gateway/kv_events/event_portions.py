@@ -1,15 +1,62 @@
-"""Joins small events and splits large ones, so that each can be applied in one short step."""
+"""Event batches in short steps: decodes large batches in portions, joins small events and splits large ones.
+
+A step that takes long would delay every request.
+"""
 
 from collections.abc import Iterable, Iterator
 
-from gateway.core.kv_events import BlockRemoved, BlockStored, KvEvent
+from gateway.core.kv_events import UNREADABLE, BlockRemoved, BlockStored, EventBatch, KvEvent, UnknownEvent
 from gateway.core.prompt import TOKEN_BYTES
+from gateway.engines import BatchReader, BatchUnreadable, decode_batch
 
 PIECE_BLOCKS = 128
 """Blocks applied in one step. The thousands of blocks of a long prompt at once would delay every request."""
 
 _PIECE_TOKENS = 65_536
 """Most tokens of one step, unless a single block has more: the engine chooses the block size."""
+
+_SMALL_BYTES = 16_384
+"""Batches up to this size are decoded in one step, larger ones in several."""
+
+_UNREADABLE = EventBatch(0.0, (UnknownEvent(UNREADABLE),))
+
+
+class EncodedBatch:
+    """A received batch that is being decoded.
+
+    Args:
+        sequence: Its number.
+        payload: The batch as the engine encoded it.
+        replayed: Whether it is part of the answer to a replay.
+
+    Attributes:
+        sequence: As above.
+        size: Its encoded size in bytes.
+        replayed: As above.
+        is_large: Whether decoding takes several steps.
+    """
+
+    __slots__ = ("_payload", "_reader", "is_large", "replayed", "sequence", "size")
+
+    def __init__(self, sequence: int, payload: bytes, *, replayed: bool) -> None:
+        self.sequence = sequence
+        self.size = len(payload)
+        self.replayed = replayed
+        self.is_large = self.size > _SMALL_BYTES
+        self._payload = payload
+        self._reader: BatchReader | None = None
+
+    def decode(self) -> EventBatch | None:
+        """Do one step. Returns the batch, with an unknown event if it cannot be decoded; None if steps are left."""
+        try:
+            if not self.is_large:
+                return decode_batch(self._payload)
+            if self._reader is None:
+                self._reader = BatchReader(self._payload)
+                self._payload = b""
+            return self._reader.read()
+        except BatchUnreadable:
+            return _UNREADABLE
 
 
 def pieces(events: Iterable[KvEvent]) -> Iterator[KvEvent]:

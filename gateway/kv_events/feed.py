@@ -4,8 +4,6 @@ import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import structlog
 import zmq
@@ -13,7 +11,6 @@ import zmq
 from gateway.config.index_settings import IngestSettings
 from gateway.core.ids import Target
 from gateway.core.kv_events import (
-    UNREADABLE,
     AllBlocksCleared,
     BlockRemoved,
     BlockStored,
@@ -24,15 +21,11 @@ from gateway.core.kv_events import (
     UnknownEvent,
 )
 from gateway.core.ports import EventIndex, EventObserver
-from gateway.engines import BatchReader, BatchUnreadable, decode_batch
-from gateway.kv_events.event_portions import pieces
-from gateway.kv_events.log_limiter import LogLimiter
+from gateway.kv_events.event_portions import EncodedBatch, pieces
+from gateway.kv_events.feed_report import FeedReport, LogLimiter
 from gateway.kv_events.order import Action, Apply, AskReplay, BatchOrder, Clear, Gap, SetState
 from gateway.kv_events.work_scheduler import WorkScheduler
 from gateway.kv_events.zmq_sockets import Context, FrameUnreadable, Replay, Subscription
-
-_SMALL_BYTES = 16_384
-"""Batches up to this size are decoded in one step, larger ones in several."""
 
 _REPLAY_BATCHES = 1_000_000
 _REPLAY_SECONDS = 300.0
@@ -48,52 +41,7 @@ _FAILED_PROBES = 2
 
 _KINDS = {BlockStored: "stored", BlockRemoved: "removed", AllBlocksCleared: "cleared", UnknownEvent: "unknown"}
 
-_UNREADABLE = EventBatch(0.0, (UnknownEvent(UNREADABLE),))
-
 _log = structlog.get_logger("gateway.kv_events")
-
-
-@dataclass(frozen=True, slots=True)
-class FeedReport:
-    """State of one target's events, for the admin API.
-
-    Attributes:
-        rank: Data-parallel rank.
-        state: How far the indexed events can be trusted.
-        address: ZeroMQ address of the live batches.
-        replay_address: ZeroMQ address for replays; None without one.
-        next_sequence: Sequence number of the next batch; None while it is unknown.
-        batches: Batches applied.
-        gaps: How often batches were missing.
-        last_batch_age_seconds: Time since the last batch; None before the first.
-        problem: Why no events arrive, if it is known.
-    """
-
-    rank: int
-    state: FeedState
-    address: str
-    replay_address: str | None
-    next_sequence: int | None
-    batches: int
-    gaps: int
-    last_batch_age_seconds: float | None
-    problem: str | None
-
-
-class _Reading(NamedTuple):
-    """A batch that is being decoded.
-
-    Attributes:
-        sequence: Its number.
-        reader: Decodes it.
-        size: Its encoded size in bytes.
-        replayed: Whether it is part of the answer to a replay.
-    """
-
-    sequence: int
-    reader: BatchReader
-    size: int
-    replayed: bool
 
 
 class Feed:
@@ -133,7 +81,7 @@ class Feed:
         self._order = BatchOrder(replays=source.replay is not None)
         self._actions: deque[Iterator[Action]] = deque()
         self._events: Iterator[KvEvent] = iter(())
-        self._reading: _Reading | None = None
+        self._decoding: EncodedBatch | None = None
         self._replay: Replay | None = None
         self._replay_began = self._replay_received_at = 0.0
         self._replay_batches = 0
@@ -187,8 +135,8 @@ class Feed:
     def _step(self) -> bool:
         if self._index.advance(self._target) or self._next_action():
             return True
-        if self._reading is not None:
-            self._read_on(self._reading)
+        if self._decoding is not None:
+            self._decode_on(self._decoding)
             return True
         change = self._subscription.link_change()
         if change is not None:
@@ -211,15 +159,6 @@ class Feed:
                 return True
             self._actions.popleft()
         return False
-
-    def _read_on(self, reading: _Reading) -> None:
-        try:
-            batch = reading.reader.read()
-        except BatchUnreadable:
-            batch = _UNREADABLE
-        if batch is not None:
-            self._reading = None
-            self._received(reading.sequence, batch, reading.size, replayed=reading.replayed)
 
     def tick(self, now: float) -> None:
         """Check time-outs; called about twice a second."""
@@ -269,7 +208,7 @@ class Feed:
         _log.exception("kv_events_failed", replica=self._target.replica, rank=self._target.rank)
         self._actions.clear()
         self._events = iter(())
-        self._reading = None
+        self._decoding = None
         if self._resume_at is not None:
             return  # clearing failed: the target stays in the failed state until events are followed again
         self._end_replay()
@@ -323,7 +262,7 @@ class Feed:
         else:
             self._end_replay()
             # Batches in the socket may be from an engine process that has ended.
-            self._reading = None
+            self._decoding = None
             self._subscription.close()
             self._subscription = self._subscribe()
             self._enqueue(self._order.lost())
@@ -345,7 +284,7 @@ class Feed:
             return True
         self._received_at = time.monotonic()
         self._expected_since = None
-        self._open(sequence, payload, replayed=False)
+        self._decode(EncodedBatch(sequence, payload, replayed=False))
         return True
 
     def _read_replay(self, replay: Replay) -> bool:
@@ -366,20 +305,21 @@ class Feed:
         if self._replay_batches > _REPLAY_BATCHES:
             self._replay_endless(self._replay_received_at)
             return True
-        self._open(sequence, payload, replayed=True)
+        self._decode(EncodedBatch(sequence, payload, replayed=True))
         return True
 
-    def _open(self, sequence: int, payload: bytes, *, replayed: bool) -> None:
+    def _decode(self, batch: EncodedBatch) -> None:
         """Decode a batch, a large one in several steps."""
-        size = len(payload)
-        try:
-            if size > _SMALL_BYTES:
-                self._reading = _Reading(sequence, BatchReader(payload), size, replayed)
-                return
-            batch = decode_batch(payload)
-        except BatchUnreadable:
-            batch = _UNREADABLE
-        self._received(sequence, batch, size, replayed=replayed)
+        if batch.is_large:
+            self._decoding = batch
+        else:
+            self._decode_on(batch)
+
+    def _decode_on(self, encoded: EncodedBatch) -> None:
+        batch = encoded.decode()
+        self._decoding = encoded if batch is None else None
+        if batch is not None:
+            self._received(encoded.sequence, batch, encoded.size, replayed=encoded.replayed)
 
     def _received(self, sequence: int, batch: EventBatch, size: int, *, replayed: bool) -> None:
         if replayed:
@@ -409,8 +349,8 @@ class Feed:
             self._replay_failed(now)
 
     def _end_replay(self) -> None:
-        if self._reading is not None and self._reading.replayed:
-            self._reading = None
+        if self._decoding is not None and self._decoding.replayed:
+            self._decoding = None
         if self._replay is not None:
             self._replay.close()
             self._replay = None

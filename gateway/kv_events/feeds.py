@@ -18,7 +18,8 @@ from gateway.core.kv_events import EventSource
 from gateway.core.ports import EngineReader, EngineUnavailable, EventIndex, EventObserver
 from gateway.core.settlement import Refusal, Settlement
 from gateway.engines import advice, event_sources, offset_sources
-from gateway.kv_events.feed import Feed, FeedReport
+from gateway.kv_events.feed import Feed
+from gateway.kv_events.feed_report import FeedReport
 from gateway.kv_events.work_scheduler import WorkScheduler
 from gateway.kv_events.zmq_sockets import Context
 from gateway.tasks import TaskGroupOwner, in_daemon_thread

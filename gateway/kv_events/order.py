@@ -110,15 +110,10 @@ class BatchOrder:
         self._numbers: list[int] = []
         self._waiting_until = 0.0
         # Of the subscription: whether it holds, whether it has brought anything, and whether it has not when it should.
-        self._linked = False
-        self._heard = False
-        self._mute = False
-        # Of the replay under way: whether its first batch was seen, whether it only looks if all is well, and how many
-        # in a row had holes.
-        self._begun = False
-        self._probing = False
-        self._tries = 0
-        self._asked_from = 0
+        self._linked = self._received_any = self._mute = False
+        # Of the replay under way: whether its first batch was seen, whether it is a probe, how many in a row had gaps.
+        self._begun = self._probing = False
+        self._tries = self._asked_from = 0
 
     @property
     def state(self) -> FeedState:
@@ -128,7 +123,7 @@ class BatchOrder:
     def connected(self) -> Iterator[Action]:
         """The subscription is connected, for the first time or again."""
         self._linked = True
-        self._heard = self._mute = False
+        self._received_any = self._mute = False
         self._replays = self._offers_replays
         self._tries = 0
         if self._replays:
@@ -182,7 +177,7 @@ class BatchOrder:
         """
         if not self._linked:
             return  # from before it broke: what came after is missing, and is asked for once it holds again
-        self._heard = True
+        self._received_any = True
         self._mute = False
         if self.asking:
             self._wait(sequence, batch, size)
@@ -249,8 +244,8 @@ class BatchOrder:
                 yield Clear()
                 self.next = 0
                 # No batch was ever sent, or this engine keeps none to replay.
-                self._complete = not self._heard
-                self._replays = not self._heard
+                self._complete = not self._received_any
+                self._replays = not self._received_any
         self.asking = False
         yield from self._catch_up()
         if self._waiting:

@@ -6,6 +6,6 @@ time and label), ``findings`` (largest causes of misses) and ``entries`` (the la
 """
 
 from gateway.stats.journal import FamiliesShown, Stats
-from gateway.stats.stats_limits import ComputePrice, StatsLimits
+from gateway.stats.label_limiter import ComputePrice, StatsLimits
 
 __all__ = ["ComputePrice", "FamiliesShown", "Stats", "StatsLimits"]

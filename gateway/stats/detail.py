@@ -6,13 +6,13 @@ from textwrap import wrap
 
 import msgspec
 
+from gateway.core.canonical import ALL_RULES, RuleMode
 from gateway.core.explanation import Attribution, Difference, Explanation, ReferenceShown, ReplicaPrefix, RequestRecord
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Remedy, Rung
-from gateway.stats.canonicalization_totals import request_rules
 from gateway.stats.entries import RequestEntry
 from gateway.stats.figures import seconds
-from gateway.stats.stats_limits import ComputePrice
+from gateway.stats.label_limiter import ComputePrice
 
 EVIDENCE: Mapping[bool, str] = {True: "confirmed", False: "predicted"}
 """Evidence of hits and reasons, by whether the engine reported its hits."""
@@ -78,11 +78,11 @@ def explanation_lines(entry: RequestEntry, price: ComputePrice) -> list[str]:
 
 
 def _head(entry: RequestEntry) -> Iterator[str]:
-    finished, explanation = entry.finished, entry.explanation
+    record, explanation = entry.record, entry.explanation
     yield from _lines(
-        f"{iso_time(finished.at)}  {_name(finished.model)} for {_name(finished.tenant)}, by {_name(finished.source)}"
+        f"{iso_time(record.at)}  {_name(record.model)} for {_name(record.tenant)}, by {_name(record.source)}"
         + (f", turn {explanation.turn}" if explanation.turn else "")
-        + f": {finished.status} {finished.ending}"
+        + f": {record.status} {record.ending}"
     )
     evidence = "as the engine reports" if explanation.hits_confirmed else "as predicted, the engine does not say"
     yield from _lines(
@@ -93,14 +93,14 @@ def _head(entry: RequestEntry) -> Iterator[str]:
 
 
 def _routed(entry: RequestEntry) -> str:
-    finished = entry.finished
-    where = f"Sent to {_name(finished.replica)}" + (f", rank {finished.rank}" if finished.rank else "")
-    where += f" ({finished.decision}), believed to hold {finished.predicted_tokens:,} of them"
-    others = [each for each in finished.holders if (each.replica, each.rank) != (finished.replica, finished.rank)]
+    record = entry.record
+    where = f"Sent to {_name(record.replica)}" + (f", rank {record.rank}" if record.rank else "")
+    where += f" ({record.decision}), believed to hold {record.predicted_tokens:,} of them"
+    others = [each for each in record.holders if (each.replica, each.rank) != (record.replica, record.rank)]
     best = max(others, key=lambda each: each.held_tokens, default=None)
-    if best is None or best.held_tokens <= finished.predicted_tokens:
+    if best is None or best.held_tokens <= record.predicted_tokens:
         return f"{where}; no other replica held more." if others else f"{where}."
-    return f"{where}; {_name(best.replica)} held {best.held_tokens:,}, {_passed_over(best, finished.holders)}."
+    return f"{where}; {_name(best.replica)} held {best.held_tokens:,}, {_passed_over(best, record.holders)}."
 
 
 def _passed_over(best: ReplicaPrefix, holders: Sequence[ReplicaPrefix]) -> str:
@@ -121,7 +121,7 @@ def _missed(entry: RequestEntry, price: ComputePrice) -> Iterator[str]:
     if not missed:
         return
     tokens = explanation.prompt_tokens - explanation.hits
-    gpu_seconds = tokens * entry.finished.prefill_seconds_per_token * entry.gpus
+    gpu_seconds = tokens * entry.record.prefill_seconds_per_token * entry.gpus
     money = price.of(gpu_seconds)
     costs = f"{gpu_seconds:.3g} GPU seconds" + ("" if money is None else f", {money:.2g} {price.currency}")
     yield from _lines(f"{tokens:,} were computed again ({costs}):")
@@ -141,7 +141,7 @@ def _compared(entry: RequestEntry) -> Iterator[str]:
     if reference is not None:
         yield from _lines(
             f"Compared with {_name(reference.request_id)} ({COMPARED_BY.get(reference.chosen_by, 'an earlier one')}, "
-            f"{ago(entry.finished.at - reference.at)} before, by {_name(reference.source)}): "
+            f"{ago(entry.record.at - reference.at)} before, by {_name(reference.source)}): "
             f"the first {reference.equal_tokens:,} tokens are equal."
         )
     if difference is None:
@@ -189,51 +189,51 @@ def _share(part: int, whole: int) -> str:
 
 def request_shown(entry: RequestEntry, price: ComputePrice) -> dict[str, object]:
     """The request as JSON; its first field holds the text for people."""
-    finished, explanation = entry.finished, entry.explanation
+    record, explanation = entry.record, entry.explanation
     return {
         "told": explanation_lines(entry, price),
-        "id": finished.request_id,
-        "at": finished.at,
-        "time": iso_time(finished.at),
-        "model": finished.model,
-        "endpoint": finished.endpoint,
-        "tenant": finished.tenant,
-        "source": finished.source,
-        "session": finished.session,
+        "id": record.request_id,
+        "at": record.at,
+        "time": iso_time(record.at),
+        "model": record.model,
+        "endpoint": record.endpoint,
+        "tenant": record.tenant,
+        "source": record.source,
+        "session": record.session,
         "turn": explanation.turn or None,
-        "status": finished.status,
-        "ending": finished.ending,
-        "streamed": finished.streamed,
+        "status": record.status,
+        "ending": record.ending,
+        "streamed": record.streamed,
         "prompt_tokens": explanation.prompt_tokens,
-        "completion_tokens": finished.completion_tokens,
+        "completion_tokens": record.completion_tokens,
         "hits": explanation.hits,
         "evidence": EVIDENCE[explanation.hits_confirmed],
         "skipped": explanation.was_skipped,
         "missed": [_missed_shown(each, entry, price) for each in explanation.missed],
         "ladder": _ladder(explanation),
-        "reference": _reference(explanation.reference, finished.at),
+        "reference": _reference(explanation.reference, record.at),
         "difference": _difference(explanation.difference),
-        "canonicalization": request_rules(entry),
-        "decision": _decision(finished),
+        "canonicalization": _request_rules(entry),
+        "decision": _decision(record),
         "timings": {
-            "ttft_seconds": finished.ttft_seconds,
-            "seconds": seconds(finished.seconds),
-            "sent_after_seconds": seconds(finished.sent_after_seconds),
-            "stages": {stage: seconds(spent) for stage, spent in finished.stages},
-            "prefill_seconds_per_token": finished.prefill_seconds_per_token,
+            "ttft_seconds": record.ttft_seconds,
+            "seconds": seconds(record.seconds),
+            "sent_after_seconds": seconds(record.sent_after_seconds),
+            "stages": {stage: seconds(spent) for stage, spent in record.stages},
+            "prefill_seconds_per_token": record.prefill_seconds_per_token,
         },
         "value": {
             "saved": _worth(explanation.hits, entry, price),
             "lost": _worth(explanation.prompt_tokens - explanation.hits, entry, price),
         },
         "tokens": {
-            "source": finished.token_source,
-            "block_size": finished.block_size,
-            "own_count": finished.own_tokens,
-            "predicted": finished.predicted_tokens,
-            "cached": finished.cached_tokens,
+            "source": record.token_source,
+            "block_size": record.block_size,
+            "own_count": record.own_tokens,
+            "predicted": record.predicted_tokens,
+            "cached": record.cached_tokens,
         },
-        "space": msgspec.structs.asdict(finished.where) | {"life": finished.life},
+        "space": msgspec.structs.asdict(record.where) | {"life": record.life},
     }
 
 
@@ -251,7 +251,7 @@ def _missed_shown(missed: Attribution, entry: RequestEntry, price: ComputePrice)
 
 
 def _worth(tokens: int, entry: RequestEntry, price: ComputePrice) -> dict[str, object]:
-    gpu_seconds = tokens * entry.finished.prefill_seconds_per_token * entry.gpus
+    gpu_seconds = tokens * entry.record.prefill_seconds_per_token * entry.gpus
     return {"gpu_seconds": seconds(gpu_seconds), "money": price.of(gpu_seconds)}
 
 
@@ -283,19 +283,19 @@ def _difference(difference: Difference | None) -> Mapping[str, object] | None:
     return None if difference is None else msgspec.structs.asdict(difference)
 
 
-def _decision(finished: RequestRecord) -> dict[str, object]:
-    chosen = (finished.replica, finished.rank)
+def _decision(record: RequestRecord) -> dict[str, object]:
+    chosen = (record.replica, record.rank)
     return {
-        "kind": finished.decision,
-        "policy": finished.policy,
-        "replica": finished.replica,
-        "rank": finished.rank,
-        "failed_attempts": finished.failed_attempts,
-        "is_blind": finished.is_blind,
-        "bypasses_cache": finished.bypasses_cache,
+        "kind": record.decision,
+        "policy": record.policy,
+        "replica": record.replica,
+        "rank": record.rank,
+        "failed_attempts": record.failed_attempts,
+        "is_blind": record.is_blind,
+        "bypasses_cache": record.bypasses_cache,
         "targets": [
             msgspec.structs.asdict(holder) | {"chosen": (holder.replica, holder.rank) == chosen}
-            for holder in sorted(finished.holders, key=lambda each: (bool(each.barred), each.cost_seconds))
+            for holder in sorted(record.holders, key=lambda each: (bool(each.barred), each.cost_seconds))
         ],
     }
 
@@ -306,7 +306,7 @@ def tokens_shown(entry: RequestEntry | None) -> Mapping[str, object] | None:
         return None
     window = entry.explanation.tokens
     return {
-        "model": entry.finished.model,
+        "model": entry.record.model,
         "equal_tokens": entry.explanation.reference.equal_tokens,
         "before": _ids(window.before),
         "after": _ids(window.after),
@@ -316,3 +316,20 @@ def tokens_shown(entry: RequestEntry | None) -> Mapping[str, object] | None:
 
 def _ids(packed: bytes) -> list[int]:
     return [int.from_bytes(packed[at : at + TOKEN_BYTES], "little") for at in range(0, len(packed), TOKEN_BYTES)]
+
+
+def _request_rules(entry: RequestEntry) -> dict[str, object]:
+    """The effect of canonicalization rules on one request."""
+    explanation = entry.explanation
+    observed = [each for each in explanation.canonical if each.mode is RuleMode.OBSERVE and each.rule != ALL_RULES]
+    return {
+        "observed": explanation.observed,
+        "applied": [each.rule for each in explanation.canonical if each.mode is RuleMode.APPLY and each.edits],
+        "context_lost": entry.record.canonical.context_lost,
+        "rules": [
+            msgspec.structs.asdict(each)
+            for each in explanation.canonical
+            if each.rule != ALL_RULES or len(observed) > 1
+        ],
+        "edits": [msgspec.structs.asdict(each) for each in explanation.edits],
+    }

@@ -8,7 +8,7 @@ import msgspec
 from gateway.core.canonical import Canonicalized
 from gateway.core.explanation import Explanation, RequestRecord
 from gateway.core.reasons import Reason
-from gateway.stats.stats_limits import StatsLimits
+from gateway.stats.label_limiter import StatsLimits
 
 _OVERHEAD_BYTES = 600
 """Memory of an entry besides its encoded form: the strings of the filters, and the objects that hold them."""
@@ -18,12 +18,12 @@ class RequestEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One request. Holds no text but the masked windows of the difference, and the token ids around it.
 
     Attributes:
-        finished: The request, without body, token ids and replies.
+        record: The request, without body, token ids and replies.
         explanation: Where its tokens went.
         gpus: GPUs per replica.
     """
 
-    finished: RequestRecord
+    record: RequestRecord
     explanation: Explanation
     gpus: float
 
@@ -68,25 +68,25 @@ class RequestEntries:
         self._limits = limits
         self.expire(now)
 
-    def add(self, finished: RequestRecord, explanation: Explanation, gpus: float) -> None:
+    def add(self, record: RequestRecord, explanation: Explanation, gpus: float) -> None:
         """Keep a request."""
-        canonical = Canonicalized(context_lost=finished.canonical.context_lost)
-        bare = msgspec.structs.replace(finished, body=b"", parts=(), replies=(), canonical=canonical)
+        canonical = Canonicalized(context_lost=record.canonical.context_lost)
+        bare = msgspec.structs.replace(record, body=b"", parts=(), replies=(), canonical=canonical)
         kept = _PackedEntry(
-            at=finished.at,
-            model=finished.model,
-            tenant=finished.tenant,
-            source=finished.source,
-            template=finished.where.template,
-            session=finished.session,
+            at=record.at,
+            model=record.model,
+            tenant=record.tenant,
+            source=record.source,
+            template=record.where.template,
+            session=record.session,
             reasons=frozenset(each.reason for each in explanation.missed if each.tokens),
             packed=_pack(RequestEntry(bare, explanation, gpus)),
         )
-        if (old := self._kept.pop(finished.request_id, None)) is not None:
+        if (old := self._kept.pop(record.request_id, None)) is not None:
             self._bytes -= _size(old)
-        self._kept[finished.request_id] = kept
+        self._kept[record.request_id] = kept
         self._bytes += _size(kept)
-        self.expire(finished.at)
+        self.expire(record.at)
 
     def expire(self, now: float) -> None:
         """Drop entries older than the TTL, and the oldest ones beyond the bounds."""

@@ -1,9 +1,12 @@
-"""Findings: the causes of missed tokens that cost most, over time, with one example request each.
+"""The causes of missed tokens that cost most, over time, and the slots that a rule could handle.
 
-Causes that cannot be remedied are no findings. Also formats GPU time and its price as text.
+Findings are causes with one example request each; causes that cannot be remedied are no findings. Suggestions are slots
+for the rule ``dynamic-suffix``: varying values, the tokens they cost, and the setting to add.
 """
 
+import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,72 +14,13 @@ import msgspec
 
 from gateway.core.explanation import Attribution, Difference, Explanation
 from gateway.core.reasons import REASONS, Reason, Remedy
-from gateway.stats.costs import CostBuckets, CostPacking
-from gateway.stats.figures import share
-from gateway.stats.label_limiter import StatsKey
+from gateway.stats.figures import points, share
+from gateway.stats.label_limiter import ComputePrice, StatsKey, StatsLimits
 from gateway.stats.query_arguments import Selection
-from gateway.stats.stats_limits import ComputePrice, StatsLimits
-from gateway.stats.time_buckets import FINDINGS, covering_buckets
+from gateway.stats.time_buckets import FINDINGS, CostBuckets, CostPacking, covering_buckets
 
 DAY_SECONDS = 86400.0
-
 _SHORTEST_SECONDS = 60.0
-
-
-def per_day(amount: float, covered_seconds: float) -> float | None:
-    """An amount extrapolated to a day; None if less than a minute is covered."""
-    return amount * DAY_SECONDS / covered_seconds if covered_seconds >= _SHORTEST_SECONDS else None
-
-
-def gpu_time(gpu_seconds: float) -> str:
-    """GPU seconds as text, in hours, minutes or seconds."""
-    if gpu_seconds >= 3600:
-        return f"{_number(gpu_seconds / 3600)} GPU hours"
-    if gpu_seconds >= 60:
-        return f"{_number(gpu_seconds / 60)} GPU minutes"
-    return f"{_number(gpu_seconds)} GPU seconds"
-
-
-def costs(gpu_seconds: float, covered_seconds: float, price: ComputePrice) -> str:
-    """GPU time and price per day as text; of the covered time if that is too short to extrapolate."""
-    daily = per_day(gpu_seconds, covered_seconds)
-    shown = gpu_seconds if daily is None else daily
-    money = price.of(shown)
-    amount = gpu_time(shown) + ("" if money is None else f" ({_money(money)} {price.currency})")
-    return f"costs {amount} a day" if daily is not None else f"cost {amount} in {covered_seconds:.0f} s"
-
-
-def _money(value: float) -> str:
-    return f"{value:,.2f}" if value >= 0.1 or value == 0 else f"{value:.2g}"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"
-
-
-_SHOWN = 20
-_LONGEST_PATH = 200
-_LONGEST_SAID = 300
-
-_INDEX = re.compile(r"\[\d+\]")
-_MOVING = frozenset({Reason.HISTORY_TRIMMED, Reason.HISTORY_EDITED, Reason.REPLY_RERENDERED})
-"""Reasons whose place moves with every turn of a conversation."""
-
-_SUBJECTS: Mapping[Reason, str] = {
-    Reason.DYNAMIC_TIME: "The time",
-    Reason.DYNAMIC_ID: "The id",
-    Reason.USER_DATA: "The user's data",
-    Reason.WHITESPACE: "Other whitespace or Unicode forms",
-    Reason.SYSTEM_CHANGED: "The change of the system prompt",
-    Reason.TOOLS_CHANGED: "The change of tools",
-    Reason.TOOLS_REORDERED: "The changing order of tools",
-    Reason.ROLE_ORDER: "The changing order of messages",
-    Reason.HISTORY_TRIMMED: "The trimming of the history",
-    Reason.HISTORY_EDITED: "The edit of the history",
-    Reason.REPLY_RERENDERED: "The reply that comes back differently",
-    Reason.TEMPLATE_CHANGED: "The change of the chat template",
-    Reason.UNCLASSIFIED: "The difference",
-}
 
 
 class CostKey(NamedTuple):
@@ -120,14 +64,6 @@ class Cost(msgspec.Struct, array_like=True):
         self.gpu_seconds += other.gpu_seconds
         self.requests += other.requests
         self.example, self.said = other.example, other.said
-
-
-_PACKING = CostPacking(
-    msgspec.msgpack.Encoder().encode,
-    msgspec.msgpack.Decoder(list[tuple[CostKey, Cost]]).decode,
-    Cost,
-    lambda cost: (cost.gpu_seconds, cost.tokens),
-)
 
 
 class TopCauses:
@@ -184,6 +120,170 @@ class TopCauses:
         ]
 
 
+class SlotPlace(NamedTuple):
+    """A place with a varying value.
+
+    Attributes:
+        model: As in ``StatsKey``.
+        tenant: As in ``StatsKey``.
+        source: As in ``StatsKey``.
+        template: As in ``StatsKey``.
+        regex: Regular expression that finds the value.
+        reason: Kind of the value.
+    """
+
+    model: str
+    tenant: str
+    source: str
+    template: str
+    regex: str
+    reason: Reason
+
+
+class SlotLoss(msgspec.Struct, array_like=True):
+    """The cost of a place.
+
+    Attributes:
+        tokens: Missed tokens.
+        requests: Number of requests.
+        kept: How often the value was the same in the next turn of a conversation.
+        changed: How often it differed in the next turn of a session named by the client. Other conversations are not
+            counted: two that look alike may belong to different users.
+        name: Suggested name of the slot.
+    """
+
+    tokens: int = 0
+    requests: int = 0
+    kept: int = 0
+    changed: int = 0
+    name: str = ""
+
+    def add(self, other: "SlotLoss") -> None:
+        """Add a newer cost."""
+        self.tokens += other.tokens
+        self.requests += other.requests
+        self.kept += other.kept
+        self.changed += other.changed
+        self.name = other.name
+
+
+class Suggestions:
+    """Costs by time and place.
+
+    Args:
+        limits: Bounds the places per time bucket; the largest are kept.
+    """
+
+    def __init__(self, limits: StatsLimits) -> None:
+        self._limits = limits
+        self._rings = tuple(CostBuckets(resolution, _SLOT_PACKING) for resolution in FINDINGS)
+
+    def configure(self, limits: StatsLimits) -> None:
+        """Apply other bounds."""
+        self._limits = limits
+
+    def add(self, key: StatsKey, at: float, explanation: Explanation) -> None:
+        """Add the varying slot of a request, if it has one."""
+        slot = explanation.slot
+        if slot is None:
+            return
+        if slot.is_kept:
+            loss = SlotLoss(kept=1, name=slot.name)
+        else:
+            tokens = next((each.tokens for each in explanation.missed if each.reason is slot.reason), 0)
+            within = explanation.reference is not None and explanation.reference.chosen_by == "session"
+            loss = SlotLoss(tokens, 1, 0, int(within), slot.name)
+        place = SlotPlace(*key, slot.regex, slot.reason)
+        for ring in self._rings:
+            ring.add(place, at, loss, self._limits.suggestions)
+
+    def shown(self, selection: Selection, now: float, prompt_tokens: int) -> list[dict[str, object]]:
+        """The suggestions for a selection, JSON-ready, largest cost first.
+
+        Args:
+            selection: Window and filters.
+            now: Unix seconds.
+            prompt_tokens: Prompt tokens of all requests on which rules were evaluated.
+        """
+        rings = [each.ring for each in self._rings[selection.window.ring :]]
+        totals: dict[SlotPlace, SlotLoss] = {}
+        reasons: dict[SlotPlace, Counter[Reason]] = {}
+        for bucket in covering_buckets(rings, now, selection.window.seconds):
+            for place, loss in bucket.items():
+                if selection.takes(place.model, place.tenant, place.source, place.template):
+                    # One suggestion for all versions of a template and all kinds of values.
+                    same = place._replace(template="", reason=Reason.UNCLASSIFIED)
+                    totals.setdefault(same, SlotLoss()).add(loss)
+                    reasons.setdefault(same, Counter())[place.reason] += max(loss.tokens, 1)
+        found = [(place, loss) for place, loss in totals.items() if loss.tokens]
+        return [
+            _slot_shown(place, loss, reasons[place], prompt_tokens)
+            for place, loss in _SLOT_PACKING.largest(found, _SHOWN)
+        ]
+
+
+def per_day(amount: float, covered_seconds: float) -> float | None:
+    """An amount extrapolated to a day; None if less than a minute is covered."""
+    return amount * DAY_SECONDS / covered_seconds if covered_seconds >= _SHORTEST_SECONDS else None
+
+
+def gpu_time(gpu_seconds: float) -> str:
+    """GPU seconds as text, in hours, minutes or seconds."""
+    if gpu_seconds >= 3600:
+        return f"{_number(gpu_seconds / 3600)} GPU hours"
+    if gpu_seconds >= 60:
+        return f"{_number(gpu_seconds / 60)} GPU minutes"
+    return f"{_number(gpu_seconds)} GPU seconds"
+
+
+def costs(gpu_seconds: float, covered_seconds: float, price: ComputePrice) -> str:
+    """GPU time and price per day as text; of the covered time if that is too short to extrapolate."""
+    daily = per_day(gpu_seconds, covered_seconds)
+    shown = gpu_seconds if daily is None else daily
+    money = price.of(shown)
+    amount = gpu_time(shown) + ("" if money is None else f" ({_money(money)} {price.currency})")
+    return f"costs {amount} a day" if daily is not None else f"cost {amount} in {covered_seconds:.0f} s"
+
+
+def _money(value: float) -> str:
+    return f"{value:,.2f}" if value >= 0.1 or value == 0 else f"{value:.2g}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"
+
+
+_SHOWN = 20
+_LONGEST_PATH = 200
+_LONGEST_SAID = 300
+_INDEX = re.compile(r"\[\d+\]")
+
+_MOVING = frozenset({Reason.HISTORY_TRIMMED, Reason.HISTORY_EDITED, Reason.REPLY_RERENDERED})
+"""Reasons whose place moves with every turn of a conversation."""
+
+_SUBJECTS: Mapping[Reason, str] = {
+    Reason.DYNAMIC_TIME: "The time",
+    Reason.DYNAMIC_ID: "The id",
+    Reason.USER_DATA: "The user's data",
+    Reason.WHITESPACE: "Other whitespace or Unicode forms",
+    Reason.SYSTEM_CHANGED: "The change of the system prompt",
+    Reason.TOOLS_CHANGED: "The change of tools",
+    Reason.TOOLS_REORDERED: "The changing order of tools",
+    Reason.ROLE_ORDER: "The changing order of messages",
+    Reason.HISTORY_TRIMMED: "The trimming of the history",
+    Reason.HISTORY_EDITED: "The edit of the history",
+    Reason.REPLY_RERENDERED: "The reply that comes back differently",
+    Reason.TEMPLATE_CHANGED: "The change of the chat template",
+    Reason.UNCLASSIFIED: "The difference",
+}
+_PACKING = CostPacking(
+    msgspec.msgpack.Encoder().encode,
+    msgspec.msgpack.Decoder(list[tuple[CostKey, Cost]]).decode,
+    Cost,
+    lambda cost: (cost.gpu_seconds, cost.tokens),
+)
+
+
 def _cause(key: StatsKey, missed: Attribution, difference: Difference | None) -> tuple[CostKey, str] | None:
     """The cause of missed tokens and its description; None if it cannot be remedied."""
     reason = missed.reason
@@ -231,3 +331,37 @@ def _subject(cause: CostKey) -> str:
     if not place:
         return f"“{REASONS[cause.reason].title}”"
     return f"{_SUBJECTS.get(cause.reason, f'“{REASONS[cause.reason].title}”')} in {place}"
+
+
+_SLOT_PACKING = CostPacking(
+    msgspec.msgpack.Encoder().encode,
+    msgspec.msgpack.Decoder(list[tuple[SlotPlace, SlotLoss]]).decode,
+    SlotLoss,
+    lambda loss: (loss.tokens, loss.requests),
+)
+
+
+def _slot_shown(place: SlotPlace, loss: SlotLoss, reasons: Counter[Reason], prompt_tokens: int) -> dict[str, object]:
+    # ``request`` requires that the value was seen changing within conversations: otherwise the value of one customer
+    # might come back in the conversation of another.
+    varies = "conversation" if loss.kept or not loss.changed or Reason.USER_DATA in reasons else "request"
+    return {
+        "name": loss.name,
+        "regex": place.regex,
+        "varies": varies,
+        "reason": reasons.most_common(1)[0][0],
+        "model": place.model,
+        "tenant": place.tenant,
+        "source": place.source,
+        "requests": loss.requests,
+        "tokens": loss.tokens,
+        "points": points(loss.tokens, prompt_tokens),
+        "yaml": _yaml(loss.name, place.regex, varies, place.model),
+    }
+
+
+def _yaml(name: str, regex: str, varies: str, model: str) -> str:
+    """The setting as YAML, ready for the configuration."""
+    quoted = "'" + regex.replace("'", "''") + "'"
+    slot = f"{{name: {name}, regex: {quoted}, varies: {varies}, models: [{json.dumps(model)}]}}"
+    return f"canon:\n  dynamic_suffix:\n    slots:\n      - {slot}\n"

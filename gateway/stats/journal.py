@@ -8,14 +8,17 @@ import orjson
 
 from gateway.core.errors import NotFound
 from gateway.core.explanation import Explanation, RequestRecord
+from gateway.stats import figures
 from gateway.stats.counters import Counters
 from gateway.stats.detail import EVIDENCE, iso_time, request_shown, tokens_shown
 from gateway.stats.entries import RequestEntries, RequestEntry
-from gateway.stats.findings import TopCauses
-from gateway.stats.label_limiter import LabelLimiter
+from gateway.stats.figures import rules_summed, series_shown
+from gateway.stats.findings import Suggestions, TopCauses
+from gateway.stats.label_limiter import ComputePrice, LabelLimiter, StatsLimits
 from gateway.stats.peer_totals import PeerTotals, encode_totals
 from gateway.stats.query_arguments import (
     PARTS,
+    Selection,
     read_gateways,
     read_limit,
     read_names,
@@ -23,60 +26,7 @@ from gateway.stats.query_arguments import (
     read_reason,
     read_selection,
 )
-from gateway.stats.series import series_shown
-from gateway.stats.stats_limits import ComputePrice, StatsLimits
-from gateway.stats.suggestions import Suggestions
-from gateway.stats.summary import summary_shown
 from gateway.stats.totals import row_of, row_of_skipped
-
-
-def requests_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[str, object]:
-    """The requests that match the filters, newest first, JSON-ready.
-
-    Raises:
-        BadRequest: A filter has an invalid value.
-    """
-    limit = read_limit(given)
-    found = entries.newest(
-        model=given.get("model"),
-        tenant=given.get("tenant"),
-        source=given.get("source"),
-        template=given.get("template"),
-        session=given.get("session"),
-        reason=read_reason(given),
-    )
-    shown = [_line(entry) for entry in islice(found, limit)]
-    return {"requests": shown, "more": len(shown) == limit and next(found, None) is not None}
-
-
-def _line(entry: RequestEntry) -> dict[str, object]:
-    finished, explanation = entry.finished, entry.explanation
-    top = max(explanation.missed, key=lambda each: each.tokens, default=None)
-    return {
-        "id": finished.request_id,
-        "at": finished.at,
-        "time": iso_time(finished.at),
-        "model": finished.model,
-        "tenant": finished.tenant,
-        "source": finished.source,
-        "template": finished.where.template,
-        "session": finished.session,
-        "turn": explanation.turn or None,
-        "replica": finished.replica,
-        "decision": finished.decision,
-        "status": finished.status,
-        "prompt_tokens": explanation.prompt_tokens,
-        "hits": explanation.hits,
-        "evidence": EVIDENCE[explanation.hits_confirmed],
-        "reason": top.reason if top is not None and top.tokens else None,
-        "reason_tokens": top.tokens if top is not None else 0,
-        "ttft_seconds": finished.ttft_seconds,
-        "seconds": finished.seconds,
-    }
-
-
-_SHOWN_CHARS = 200
-_NO_PRICE = ComputePrice()
 
 
 class FamiliesShown(Protocol):
@@ -87,6 +37,9 @@ class FamiliesShown(Protocol):
     ) -> Sequence[Mapping[str, object]]:
         """One JSON-ready object for each pair of client families that differ."""
         ...
+
+
+_NO_PRICE = ComputePrice()
 
 
 def _no_families(
@@ -135,22 +88,22 @@ class Stats:
         self._suggestions.configure(limits)
         self._entries.configure(limits, now)
 
-    def add(self, finished: RequestRecord, explanation: Explanation, gpus: float) -> None:
+    def add(self, record: RequestRecord, explanation: Explanation, gpus: float) -> None:
         """Add one request. Warm-up requests are skipped.
 
         Args:
-            finished: The request.
+            record: The request.
             explanation: Where its tokens went.
             gpus: GPUs per replica.
         """
-        if finished.warming:
+        if record.warming:
             return
-        key = self._keys.key(finished.model, finished.tenant, finished.source, finished.where.template, finished.at)
-        self._counts.add(key, finished.at, row_of(finished, explanation, gpus))
-        per_token = finished.prefill_seconds_per_token * gpus
-        self._findings.add(key, finished.request_id, finished.at, explanation, per_token)
-        self._suggestions.add(key, finished.at, explanation)
-        self._entries.add(finished, explanation, gpus)
+        key = self._keys.key(record.model, record.tenant, record.source, record.where.template, record.at)
+        self._counts.add(key, record.at, row_of(record, explanation, gpus))
+        per_token = record.prefill_seconds_per_token * gpus
+        self._findings.add(key, record.request_id, record.at, explanation, per_token)
+        self._suggestions.add(key, record.at, explanation)
+        self._entries.add(record, explanation, gpus)
 
     def add_skipped(
         self,
@@ -254,3 +207,103 @@ class Stats:
                 code="unknown_request",
             )
         return orjson.dumps(request_shown(entry, self._price), option=orjson.OPT_INDENT_2)
+
+
+def summary_shown(
+    counts: Counters,
+    findings: TopCauses,
+    suggestions: Suggestions,
+    selection: Selection,
+    now: float,
+    *,
+    since: float,
+    price: ComputePrice,
+    families: Sequence[Mapping[str, object]],
+    elsewhere: PeerTotals | None = None,
+) -> dict[str, object]:
+    """The summary of a selection.
+
+    Args:
+        counts: The counters.
+        findings: The causes of misses.
+        suggestions: Slots that rules could handle.
+        selection: Window and filters.
+        now: Unix seconds.
+        since: Start of the journal, Unix seconds.
+        price: Price of GPU time.
+        families: Differences between client families.
+        elsewhere: Totals of other gateways to add; None if they were not requested.
+    """
+    own = counts.sums(selection, now)
+    sums = own if elsewhere is None else own.combined(elsewhere.sums(selection))
+    total, own_total = sums.total, own.total
+    began = since if elsewhere is None or elsewhere.since is None else min(since, elsewhere.since)
+    begin = max(counts.first_start(selection, now), began)
+    return {
+        **selection.shown,
+        **({} if elsewhere is None else {"gateways": elsewhere.shown}),
+        "covered_seconds": round(max(now - begin, 0.0), 3),
+        "since": min(begin, now),
+        "price": {"per_gpu_hour": price.per_gpu_hour, "currency": price.currency},
+        **figures.totals(total),
+        "ladder": figures.ladder(total),
+        "reasons": figures.reasons(total, price),
+        "ttft": figures.first_tokens(total),
+        **figures.value(total, price),
+        **{f"by_{part}": figures.grouped(sums.by(part), part, price) for part in PARTS},
+        "turns": figures.turns(total),
+        "rounding_tokens": figures.rounding_tokens(total),
+        "rerendered_tokens": figures.rerendered_tokens(total),
+        "findings": findings.shown(selection, now, since=since, prompt_tokens=own_total.prompt_tokens, price=price),
+        "families": families,
+        "canonicalization": rules_summed(sums, price)
+        | {"suggestions": suggestions.shown(selection, now, own_total.observed[1])},
+    }
+
+
+def requests_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[str, object]:
+    """The requests that match the filters, newest first, JSON-ready.
+
+    Raises:
+        BadRequest: A filter has an invalid value.
+    """
+    limit = read_limit(given)
+    found = entries.newest(
+        model=given.get("model"),
+        tenant=given.get("tenant"),
+        source=given.get("source"),
+        template=given.get("template"),
+        session=given.get("session"),
+        reason=read_reason(given),
+    )
+    shown = [_line(entry) for entry in islice(found, limit)]
+    return {"requests": shown, "more": len(shown) == limit and next(found, None) is not None}
+
+
+def _line(entry: RequestEntry) -> dict[str, object]:
+    record, explanation = entry.record, entry.explanation
+    top = max(explanation.missed, key=lambda each: each.tokens, default=None)
+    return {
+        "id": record.request_id,
+        "at": record.at,
+        "time": iso_time(record.at),
+        "model": record.model,
+        "tenant": record.tenant,
+        "source": record.source,
+        "template": record.where.template,
+        "session": record.session,
+        "turn": explanation.turn or None,
+        "replica": record.replica,
+        "decision": record.decision,
+        "status": record.status,
+        "prompt_tokens": explanation.prompt_tokens,
+        "hits": explanation.hits,
+        "evidence": EVIDENCE[explanation.hits_confirmed],
+        "reason": top.reason if top is not None and top.tokens else None,
+        "reason_tokens": top.tokens if top is not None else 0,
+        "ttft_seconds": record.ttft_seconds,
+        "seconds": record.seconds,
+    }
+
+
+_SHOWN_CHARS = 200

@@ -1,8 +1,10 @@
-"""Bounds the label sets of totals: clients choose their source, and proxies may name tenants."""
+"""Bounds of the statistics: how many requests, label sets and findings are kept; and the price of a GPU.
 
+``LabelLimiter`` bounds the label sets of totals, because clients choose their source, and proxies may name tenants.
+"""
+
+from dataclasses import dataclass
 from typing import NamedTuple
-
-from gateway.stats.stats_limits import StatsLimits
 
 OTHER = "(other)"
 """Replaces every source, tenant, template version or model beyond the bound."""
@@ -10,6 +12,47 @@ OTHER = "(other)"
 _UNUSED_SECONDS = 3600.0
 _REPLACED_SECONDS = 60.0
 _CLEAN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class StatsLimits:
+    """Bounds of the journal.
+
+    Attributes:
+        requests: Maximum number of requests kept in detail.
+        ttl_seconds: How long their details are kept.
+        request_bytes: Maximum memory of these details, all together.
+        keys: Maximum number of label sets (model, tenant, source, template version) with sums of their own; further
+            ones are counted as ``(other)``.
+        sources: Maximum number of sources per tenant, model and template version.
+        findings: Maximum number of findings per time bucket.
+        suggestions: Maximum number of suggestions per time bucket.
+    """
+
+    requests: int = 5000
+    ttl_seconds: float = 3600.0
+    request_bytes: int = 64 * 1024 * 1024
+    keys: int = 200
+    sources: int = 30
+    findings: int = 200
+    suggestions: int = 40
+
+
+@dataclass(frozen=True, slots=True)
+class ComputePrice:
+    """Price of GPU time.
+
+    Attributes:
+        per_gpu_hour: Price of one GPU hour; None shows no prices.
+        currency: Currency of that price.
+    """
+
+    per_gpu_hour: float | None = None
+    currency: str = "USD"
+
+    def of(self, gpu_seconds: float) -> float | None:
+        """Price of GPU seconds; None if no price is set."""
+        return None if self.per_gpu_hour is None else round(gpu_seconds / 3600 * self.per_gpu_hour, 6)
 
 
 class StatsKey(NamedTuple):
@@ -34,12 +77,12 @@ class LabelLimiter:
         limits: The bounds. Including keys with ``OTHER`` there are at most twice as many.
     """
 
-    def __init__(self, limits: StatsLimits) -> None:
+    def __init__(self, limits: "StatsLimits") -> None:
         self._limits = limits
         self._used: dict[StatsKey, float] = {}
         self._cleaned_at = 0.0
 
-    def configure(self, limits: StatsLimits) -> None:
+    def configure(self, limits: "StatsLimits") -> None:
         """Apply other bounds."""
         self._limits = limits
 

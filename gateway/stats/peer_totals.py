@@ -12,7 +12,9 @@ from gateway.stats.label_limiter import StatsKey
 from gateway.stats.query_arguments import Selection
 from gateway.stats.time_buckets import WINDOWS
 
-_LAYOUT = zlib.crc32(repr((columns.REASONS, columns.RUNGS, columns.RULES, columns.SECTIONS)).encode())
+_LAYOUT = zlib.crc32(
+    repr((columns.REASON_COLUMNS, columns.RUNG_COLUMNS, columns.RULE_COLUMNS, columns.SECTIONS)).encode()
+)
 """Checksum of the columns' meaning: gateways of another release may have other columns."""
 
 _QUICK = 1

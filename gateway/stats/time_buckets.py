@@ -4,11 +4,14 @@ Every value is counted in all rings. The ring of a window's resolution defines w
 bucket that began less than a window ago, so a window is at most one step shorter than its name; the seconds it covers
 are part of each answer. A series reads that ring only. A sum uses buckets of coarser rings where a whole one fits, so
 it adds up dozens of buckets instead of hundreds.
+
+``CostBuckets`` holds costs by cause in such a ring; each of its buckets keeps its largest causes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from heapq import nlargest
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -48,6 +51,7 @@ _HALF_DAYS = Resolution(12 * _HOUR, 7 * _DAY)
 
 COUNTS = (Resolution(10, _HOUR), Resolution(5 * _MINUTE, _DAY), Resolution(_HOUR, 7 * _DAY), _HALF_DAYS)
 """Rings of counts, which series are read from. Each step is a multiple of the finer ones."""
+
 FINDINGS = (Resolution(_MINUTE, _HOUR), Resolution(15 * _MINUTE, _DAY), Resolution(2 * _HOUR, 7 * _DAY), _HALF_DAYS)
 """Rings of findings: coarser, because there are many findings and no series of them."""
 
@@ -133,3 +137,97 @@ def covering_buckets(rings: Sequence[TimeBuckets[T]], now: float, seconds: float
         if (bucket := ring.kept(at)) is not None:
             yield bucket
         at += ring.step
+
+
+_OPEN_FACTOR = 4
+"""An open bucket holds this many times its final number of causes: the largest are known only when it closes."""
+
+
+class AddableCost(Protocol):
+    """A cost that can be added to another."""
+
+    def add(self, other: Self) -> None:
+        """Add a newer cost."""
+        ...
+
+
+_Cause = TypeVar("_Cause")
+_Cost = TypeVar("_Cost", bound=AddableCost)
+
+
+class CostPacking(Generic[_Cause, _Cost]):
+    """How the costs of a bucket are encoded and ranked.
+
+    Args:
+        pack: Encodes the costs of a bucket.
+        unpack: Decodes them.
+        empty: Makes a cost of zero.
+        size: Sort key; the largest are kept.
+    """
+
+    def __init__(
+        self,
+        pack: Callable[[Any], bytes],
+        unpack: Callable[[bytes], Sequence[tuple[_Cause, _Cost]]],
+        empty: Callable[[], _Cost],
+        size: Callable[[_Cost], Any],
+    ) -> None:
+        self.pack = pack
+        self.unpack = unpack
+        self.empty = empty
+        self.size = size
+
+    def largest(self, costs: Iterable[tuple[_Cause, _Cost]], limit: int) -> list[tuple[_Cause, _Cost]]:
+        """The largest costs, at most ``limit``."""
+        return nlargest(limit, costs, key=lambda each: self.size(each[1]))
+
+
+class CostBucket(Generic[_Cause, _Cost]):
+    """The costs of one time bucket; encoded unless the bucket is open."""
+
+    def __init__(self, packing: CostPacking[_Cause, _Cost]) -> None:
+        self._packing = packing
+        self._open: dict[_Cause, _Cost] = {}
+        self._packed = b""
+
+    def add(self, cause: _Cause, cost: _Cost, limit: int) -> None:
+        """Add a cost; a new cause is dropped once ``limit`` times ``_OPEN_FACTOR`` are held."""
+        if self._packed:
+            self._open, self._packed = dict(self._packing.unpack(self._packed)), b""
+        if cause in self._open or len(self._open) < limit * _OPEN_FACTOR:
+            self._open.setdefault(cause, self._packing.empty()).add(cost)
+
+    def close(self, limit: int) -> None:
+        """Encode the ``limit`` largest causes and drop the others."""
+        if self._open:
+            self._packed, self._open = self._packing.pack(self._packing.largest(self._open.items(), limit)), {}
+
+    def items(self) -> Iterable[tuple[_Cause, _Cost]]:
+        """Causes and their costs."""
+        return self._packing.unpack(self._packed) if self._packed else self._open.items()
+
+
+class CostBuckets(Generic[_Cause, _Cost]):
+    """A ring of cost buckets of one resolution. The bucket written last is open.
+
+    Args:
+        resolution: Length and number of the buckets.
+        packing: How costs are encoded and ranked.
+
+    Attributes:
+        ring: The buckets.
+    """
+
+    def __init__(self, resolution: Resolution, packing: CostPacking[_Cause, _Cost]) -> None:
+        self.ring: TimeBuckets[CostBucket[_Cause, _Cost]] = TimeBuckets(resolution, lambda: CostBucket(packing))
+        self._open: CostBucket[_Cause, _Cost] = CostBucket(packing)
+
+    def add(self, cause: _Cause, at: float, cost: _Cost, limit: int) -> None:
+        """Add a cost to the bucket of its time."""
+        bucket = self.ring.bucket(at)
+        if bucket is None:
+            return
+        if bucket is not self._open:
+            self._open.close(limit)
+            self._open = bucket
+        bucket.add(cause, cost, limit)

@@ -10,11 +10,10 @@ from gateway.core.decision import is_warm
 from gateway.core.explanation import Explanation, RequestRecord
 from gateway.core.reasons import REASONS, Reason
 from gateway.stats import columns
-from gateway.stats.columns import Row
-from gateway.stats.histogram import BINS, Bins, bin_of
+from gateway.stats.columns import BINS, Bins, Row, bin_of
 
-_NUMBERS = {reason: number for number, reason in enumerate(columns.REASONS)}
-_RULES = {rule: number for number, rule in enumerate(columns.RULES)}
+_NUMBERS = {reason: number for number, reason in enumerate(columns.REASON_COLUMNS)}
+_RULES = {rule: number for number, rule in enumerate(columns.RULE_COLUMNS)}
 
 
 class Totals:
@@ -62,13 +61,13 @@ class Totals:
     @property
     def rungs(self) -> Sequence[int]:
         """Lengths of the ladder's prefixes, in tokens."""
-        return [self._count(columns.LADDER + number) for number in range(len(columns.RUNGS))]
+        return [self._count(columns.LADDER + number) for number in range(len(columns.RUNG_COLUMNS))]
 
     @property
     def missed_tokens(self) -> Mapping[Reason, int]:
         """Tokens by reason, in the order of ``Reason``; only reasons that have tokens."""
         figures = self._figures[columns.MISSED : columns.SERIES]
-        return {reason: int(tokens) for reason, tokens in zip(columns.REASONS, figures, strict=True) if tokens}
+        return {reason: int(tokens) for reason, tokens in zip(columns.REASON_COLUMNS, figures, strict=True) if tokens}
 
     @property
     def missed(self) -> Mapping[Reason, tuple[int, float]]:
@@ -96,7 +95,7 @@ class Totals:
     @property
     def lost_gpu_seconds(self) -> float:
         """GPU seconds of prefill of missed tokens, over all reasons."""
-        return sum(self._figures[columns.LOST_GPU_SECONDS : columns.LOST_GPU_SECONDS + len(columns.REASONS)])
+        return sum(self._figures[columns.LOST_GPU_SECONDS : columns.LOST_GPU_SECONDS + len(columns.REASON_COLUMNS)])
 
     @property
     def cold(self) -> Bins:
@@ -131,7 +130,7 @@ class Totals:
                 self._count(columns.SAVED_BY_RULE + number),
                 self._count(columns.LOST_BY_RULE + number),
             )
-            for number, rule in enumerate(columns.RULES)
+            for number, rule in enumerate(columns.RULE_COLUMNS)
         }
         return {rule: figures for rule, figures in found.items() if any(figures)}
 
@@ -153,23 +152,23 @@ class Totals:
         return {number: int(count) for number, count in enumerate(counts) if count}
 
 
-def row_of(finished: RequestRecord, explanation: Explanation, gpus: float) -> Row:
+def row_of(record: RequestRecord, explanation: Explanation, gpus: float) -> Row:
     """The row of one explained request."""
     row = _counted(
         explanation.prompt_tokens,
         explanation.hits,
         [(each.reason, each.tokens) for each in explanation.missed],
         explanation.rungs,
-        finished.prefill_seconds_per_token,
+        record.prefill_seconds_per_token,
         gpus=gpus,
         confirmed=explanation.hits_confirmed,
     )
     row[columns.REQUESTS] = 1
     if explanation.was_skipped:
         row[columns.SKIPPED] = 1
-    if finished.ttft_seconds is not None:
+    if record.ttft_seconds is not None:
         warm = is_warm(explanation.hits, explanation.prompt_tokens)
-        row[(columns.WARM if warm else columns.COLD) + bin_of(finished.ttft_seconds)] = 1
+        row[(columns.WARM if warm else columns.COLD) + bin_of(record.ttft_seconds)] = 1
     if explanation.turn:
         turn = min(explanation.turn, columns.TURNS) - 1
         row[columns.TURN_TOKENS + turn] = explanation.prompt_tokens
@@ -192,8 +191,8 @@ def row_of_skipped(
     requests: int, prompt_tokens: int, hits: int, per_token: float, *, gpus: float, confirmed: bool
 ) -> Row:
     """The row of requests of which only sums are known: their missed tokens count as unclassified."""
-    cut = columns.RUNGS.index(REASONS[Reason.UNCLASSIFIED].rung)
-    rungs = [hits] * cut + [prompt_tokens] * (len(columns.RUNGS) - cut)
+    cut = columns.RUNG_COLUMNS.index(REASONS[Reason.UNCLASSIFIED].rung)
+    rungs = [hits] * cut + [prompt_tokens] * (len(columns.RUNG_COLUMNS) - cut)
     missed = [(Reason.UNCLASSIFIED, prompt_tokens - hits)]
     row = _counted(prompt_tokens, hits, missed, rungs, per_token, gpus=gpus, confirmed=confirmed)
     row[columns.REQUESTS] = row[columns.SKIPPED] = requests

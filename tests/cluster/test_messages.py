@@ -17,7 +17,7 @@ from gateway.cluster.messages import (
     decode_part,
     encode_part,
 )
-from gateway.explain.worker.replicated_seen import SeenMessages
+from gateway.explain.worker.explain_replication import SeenMessages
 from gateway.fleet.drains import DrainOrder
 
 MESSAGE = PeerMessage(VERSION, b"8 bytes.", 7, {"loads": encode_part(LoadsMessage([("r", 0, 1, 2, 3)]))})

@@ -1,10 +1,8 @@
-"""Fixtures of the explaining process's tests."""
-
-import asyncio
+"""Fixtures of the tests of explanations."""
 
 import uvloop
 
 
 def pytest_asyncio_loop_factories(config, item):
-    """The event loop of production, and the one of the standard library."""
-    return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+    """The event loop of production."""
+    return {"uvloop": uvloop.new_event_loop}

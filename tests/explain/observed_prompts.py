@@ -21,7 +21,7 @@ from gateway.tokenize.block_hashes import ChainHasher
 from gateway.tokenize.load_tokenizer import load_local
 
 ENCODER = load_local("builtin:demo")
-TERMS = CanonOptions(CanonSettings().model_dump_json().encode(), {"demo": ModelOptions("builtin:demo")})
+OPTIONS = CanonOptions(CanonSettings().model_dump_json().encode(), {"demo": ModelOptions("builtin:demo")})
 WHERE = SpaceKey("demo", ENCODER.tokenizer_id, "v1")
 LONG = " ".join(f"Rule {n}: be kind about topic {n * 7}." for n in range(60))
 
@@ -116,9 +116,9 @@ def request(sent: bytes, asked: bytes = b"", lost: bool = False, owner: str = "a
 class Observer:
     """A shadow whose tokenizer is loaded."""
 
-    def __init__(self, load=lambda terms: ENCODER, wait: bool = True) -> None:
+    def __init__(self, load=lambda options: ENCODER, wait: bool = True) -> None:
         self.shadow = WhatIf(
-            TERMS, ChainHasher(), seen_blocks=100_000, ttl_seconds=3600, load=load, build=lambda _: Rulebook(BUILT)
+            OPTIONS, ChainHasher(), seen_blocks=100_000, ttl_seconds=3600, load=load, build=lambda _: Rulebook(BUILT)
         )
         self.at = 1000.0
         if wait:

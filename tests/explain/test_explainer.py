@@ -6,7 +6,7 @@ import orjson
 import pytest
 from answered_requests import answered as request
 from answered_requests import ids
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.canonical import Canonicalized
@@ -207,7 +207,7 @@ def test_what_was_computed_and_is_held_by_nobody_was_evicted_or_lost_with_its_re
     explainer.explain(asked(SYSTEM + QUESTION))
     explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1))
     assert missed(explanation) == {Reason.EVICTED: 48, Reason.BLOCK_BOUNDARY: 12}
-    explainer.happened(CacheEvent(CacheHistory.RESTARTED, 1005.0, "r0"))
+    explainer.record_event(CacheEvent(CacheHistory.RESTARTED, 1005.0, "r0"))
     explanation = explainer.explain(asked(SYSTEM + QUESTION, at=10))
     assert missed(explanation) == {Reason.REPLICA_RESTARTED: 48, Reason.BLOCK_BOUNDARY: 12}
 
@@ -386,7 +386,6 @@ def finished_requests(draw):
     )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(finished_requests(), min_size=1, max_size=6))
 def test_hits_and_reasons_are_the_prompt_whatever_comes(requests):
     explainer = made()

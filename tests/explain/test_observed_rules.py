@@ -5,7 +5,7 @@ import time
 import msgspec
 import pytest
 from answered_requests import answered
-from observed_prompts import ENCODER, LONG, TERMS, WHERE, Observer, body, common, ids, request, tokens
+from observed_prompts import ENCODER, LONG, OPTIONS, WHERE, Observer, body, common, ids, request, tokens
 
 from gateway.core.canonical import Canonicalized, RuleMode
 from gateway.core.explanation import ReplyChoice
@@ -180,7 +180,7 @@ def test_without_modes_or_text_nothing_is_told():
 
 
 def test_a_tokenizer_that_cannot_be_loaded_is_told_once():
-    def fail(terms):
+    def fail(options):
         raise OSError("no such folder")
 
     observer = Observer(fail, wait=False)
@@ -206,7 +206,7 @@ def test_a_tokenizer_that_cannot_be_loaded_is_told_once():
 
 
 def test_no_tokenizer_is_needed_where_nothing_is_ever_to_be_edited():
-    def fail(terms):
+    def fail(options):
         raise AssertionError("it was loaded")
 
     observer = Observer(fail, wait=False)
@@ -235,7 +235,7 @@ def test_prompts_that_an_engine_tokenized_are_not_compared():
 def test_other_rules_take_over_at_once_and_what_was_sent_stays_known():
     observer = Observer()
     observer.told(request(body(f"#1{LONG}", "Hi."), observe=["whitespace"]))
-    settings = TERMS.settings.replace(b'"memory_mib":64', b'"memory_mib":32')
-    assert settings != TERMS.settings
-    observer.shadow.configure(CanonOptions(settings, TERMS.models))
+    settings = OPTIONS.settings.replace(b'"memory_mib":64', b'"memory_mib":32')
+    assert settings != OPTIONS.settings
+    observer.shadow.configure(CanonOptions(settings, OPTIONS.models))
     assert observer.told(request(body(f"#2{LONG}", "Hi."), observe=["whitespace"]))["whitespace"][1] > 500

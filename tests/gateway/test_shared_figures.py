@@ -3,7 +3,7 @@
 import pytest
 from running_gateway import eventually
 
-from gateway.explain.worker import peer_figures as others
+from gateway.explain.worker import explain_replication as others
 
 ON = {"enabled": True}
 
@@ -15,7 +15,7 @@ def start_telling(start_group):
     async def start(engine, count=3):
         group = await start_group([engine], count, explain=ON)
         for gateway in group:
-            gateway.gateway._explain.others._write_seconds = 0.1
+            gateway.gateway._explain.peer_figures._write_seconds = 0.1
         return group
 
     return start

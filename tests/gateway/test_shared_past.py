@@ -24,7 +24,7 @@ class Ear:
 
     def __init__(self, gateway) -> None:
         self.heard: list[int] = []  # how many blocks each prompt has
-        self._past = gateway.gateway._explain.past
+        self._past = gateway.gateway._explain.replicated_seen
         self._hand_on, self._past._receive = self._past._receive, self._note
 
     def _note(self, told) -> None:
@@ -141,5 +141,5 @@ async def test_nothing_is_told_where_requests_are_not_explained(start_engine, st
     engine = await start_engine()
     first, second = await start_pair(engine, explain={"enabled": False})
     await asked(first, prose(1, 200), "one")
-    assert first.gateway._explain.past.changes(0.0, everything=True) is None
+    assert first.gateway._explain.replicated_seen.changes(0.0, everything=True) is None
     assert (await asked(second, prose(1, 200), "two")).status_code == 200

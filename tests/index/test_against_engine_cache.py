@@ -4,7 +4,7 @@ import random
 from array import array
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.block_chain import BlockChain
@@ -58,7 +58,6 @@ class Pair:
         return predicted, table.cached_tokens
 
 
-@settings(max_examples=200)
 @given(
     order=st.lists(prompts.filter(lambda p: p[3] % SIZE), max_size=60),
     blocks=st.integers(10, 40),

@@ -90,7 +90,7 @@ class Pair:
             assert part.holders.blocks == len(copies)
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(order=st.lists(steps, max_size=30), blocks=st.integers(4, 14), questions=st.lists(prompts, max_size=5))
 def test_index_equals_the_engine_after_every_step(order, blocks, questions):
     pair = Pair(blocks)
@@ -101,7 +101,7 @@ def test_index_equals_the_engine_after_every_step(order, blocks, questions):
         assert part is None or not part.waiting, "everything was described"
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     order=st.lists(st.one_of(steps, st.tuples(st.just("invalidate"), st.integers(0, 9))), max_size=30),
     blocks=st.integers(4, 14),
@@ -188,7 +188,6 @@ def test_prompt_is_found_only_where_salt_adapter_and_images_are_the_same():
         ]
 
 
-@settings(max_examples=60)
 @given(
     order=st.lists(steps, max_size=25),
     blocks=st.integers(4, 14),

@@ -3,7 +3,7 @@
 import itertools
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from index.event_index import Blocks, chain_of, event_index
 
@@ -54,7 +54,6 @@ operations = st.tuples(
 )
 
 
-@settings(max_examples=200)
 @given(order=st.lists(operations, max_size=40))
 def test_what_one_target_does_never_shows_at_another(order):
     fleet = Fleet(6)

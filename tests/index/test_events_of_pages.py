@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from index.engine_model import Prompt, packed
 from index.event_index import TARGET, depth, event_index
@@ -75,7 +75,6 @@ def prompts(page):
 def test_index_equals_the_tree_after_every_step(page):
     size = chain_block_size(page)
 
-    @settings(max_examples=40)
     @given(
         order=st.lists(
             st.one_of(prompts(page), prompts(page), st.integers(1, 200 // page), st.just(None)), max_size=12

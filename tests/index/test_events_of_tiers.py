@@ -129,7 +129,7 @@ operations = st.tuples(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(order=st.lists(operations, max_size=40))
 def test_depth_and_worth_equal_a_count_of_copies_per_medium(order):
     blocks, model = tiered(), Counter()

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from index.engine_model import Prompt, packed
 from index.event_index import TARGET, Blocks, depth, event_index
@@ -55,7 +55,6 @@ operations = st.one_of(
 )
 
 
-@settings(max_examples=200)
 @given(order=st.lists(operations, max_size=25))
 def test_engine_never_reuses_more_than_the_index_says(order):
     engine = Windowed(event_index())

@@ -21,7 +21,7 @@ operations = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(order=st.lists(operations, max_size=40))
 def test_prefix_is_held_exactly_when_each_of_its_blocks_is(order):
     lost = []

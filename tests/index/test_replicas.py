@@ -3,7 +3,7 @@
 from array import array
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from index.engine_model import Engine, Prompt
 from index.event_index import HASHER, MODEL, WORTH, Blocks, chain_of
@@ -254,7 +254,6 @@ def test_several_prompts_are_each_on_their_way(index):
     assert index.holdings(chains, [A], 10.0)[0].tokens == 0
 
 
-@settings(max_examples=200)
 @given(
     order=st.lists(
         st.tuples(

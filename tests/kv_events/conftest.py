@@ -4,16 +4,16 @@ import pytest
 import uvloop
 
 
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request):
-    """Runs an async function to its end, in the loop of the standard library and in the one of the gateway."""
+@pytest.fixture
+def run():
+    """Runs an async function to its end, in the event loop of production."""
 
     def run(function, *arguments):
         async def bounded():
             async with asyncio.timeout(30):
                 return await function(*arguments)
 
-        with asyncio.Runner(loop_factory=request.param) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(bounded())
 
     return run

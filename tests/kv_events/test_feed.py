@@ -27,9 +27,12 @@ def test_late_start_fills_the_index_from_the_replay(run):
             await reader.until(lambda: reader.equals(engine))
             assert reader.counts.gaps == 0
             assert reader.report.next_sequence == 50
+            asked_at = time.monotonic()
             engine.ask(*range(900, 960))
             await reader.until(lambda: reader.report.next_sequence == 51 and reader.equals(engine))
-            assert reader.report.last_batch_age_seconds >= 0
+            now = time.monotonic()
+            age = reader.feed.report(now + 60).last_batch_age_seconds
+            assert 60 <= age <= 60.001 + now - asked_at
 
     run(body)
 

@@ -15,8 +15,6 @@ from gateway.core.kv_events import EventSource
 from gateway.index import ReplicaIndex
 from gateway.kv_events import feed as feed_module
 
-STORM = 20_000
-
 
 class Counted:
     """An index that counts what is asked of it, and the most that one turn of the event loop asks."""
@@ -63,7 +61,8 @@ def stored(number, count=1):
     }
 
 
-def test_twenty_thousand_batches_of_which_every_second_is_lost_cost_one_clear(run, monkeypatch):
+@pytest.mark.parametrize("storm", [2_000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_storm_of_which_every_second_batch_is_lost_costs_one_clear(run, monkeypatch, storm):
     monkeypatch.setattr("gateway.kv_events.order._PATIENCE_SECONDS", 1e6)  # given up when this test says so
 
     async def body():
@@ -75,15 +74,15 @@ def test_twenty_thousand_batches_of_which_every_second_is_lost_cost_one_clear(ru
             engine.send_frames(batch(0, [stored(1)]))
             await reader.until(lambda: reader.report.next_sequence == 1)
             clears = index.clears
-            for number in range(2, 2 * STORM, 2):
+            for number in range(2, 2 * storm, 2):
                 engine.send_frames(batch(number, [stored(number)]))
                 if number % 500 == 0:
                     await asyncio.sleep(0)
-            await reader.until(lambda: len(reader.feed._order._waiting) == STORM - 1)
+            await reader.until(lambda: len(reader.feed._order._waiting) == storm - 1)
             beat = asyncio.create_task(heartbeat(index, longest))
             await asyncio.sleep(0.01)
             reader.feed.tick(time.monotonic() + 2e6)
-            await reader.until(lambda: reader.report.next_sequence == 2 * STORM - 1)
+            await reader.until(lambda: reader.report.next_sequence == 2 * storm - 1)
             await reader.until(lambda: reader.index.state(TARGET).blocks == 1 and not reader.feed._actions)
             beat.cancel()
             assert index.clears == clears + 1

@@ -80,7 +80,7 @@ def test_address_where_nobody_is_is_reported_as_silent_within_the_configured_tim
             assert error["fix"] == "do something about it"
             assert engine.events in reader.report.problem
             clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 61.0)
-            monkeypatch.setattr("gateway.kv_events.log_limiter.time", clock)
+            monkeypatch.setattr("gateway.kv_events.feed_report.time", clock)
             with structlog.testing.capture_logs() as logs:
                 reader.tick()
                 reader.tick()

@@ -28,7 +28,7 @@ _CLOCK_SET_BACK = [
 ]
 
 
-@settings(max_examples=500)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(order=st.lists(steps(), max_size=40), buffer=st.sampled_from([1000, 1000, 3, 1]), probe=st.booleans())
 @example(order=_CLOCK_SET_BACK, buffer=1000, probe=False)
 @example(order=[*_CLOCK_SET_BACK, ("fail_replay", None)], buffer=1000, probe=True)
@@ -58,7 +58,7 @@ def test_live_means_equal_to_the_engine_and_is_reached_again_when_faults_end(ord
         assert world.applied <= world.life.content
 
 
-@settings(max_examples=500)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(order=st.lists(steps(), max_size=40))
 def test_engine_without_replay_is_live_only_while_all_is_known(order):
     world = World(replays=False)
@@ -72,7 +72,7 @@ def test_engine_without_replay_is_live_only_while_all_is_known(order):
     assert not world.applied
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     order=st.lists(steps(damage=True), max_size=40),
     buffer=st.sampled_from([1000, 3]),
@@ -86,7 +86,7 @@ def test_batches_that_cannot_be_read_never_leave_a_wrong_content_that_counts_as_
     assert world.state in (LIVE, REBUILDING)
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(order=st.lists(steps(half_open=True), max_size=40), probe=st.booleans())
 def test_restart_that_the_connection_did_not_show_is_over_with_the_next_connection(order, probe):
     world = World()
@@ -97,7 +97,7 @@ def test_restart_that_the_connection_did_not_show_is_over_with_the_next_connecti
     assert world.applied == world.life.content
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(order=st.lists(steps(faults=False), max_size=40), replays=st.booleans())
 def test_without_a_loss_no_gap_is_reported_and_nothing_is_forgotten(order, replays):
     world = World(replays=replays)
@@ -257,6 +257,24 @@ def test_restarted_engine_begins_anew_whatever_its_number_of_batches(batches, cl
     assert world.state is LIVE
     assert world.applied == world.life.content
     assert sum(world.applied.values()) == batches
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3])
+@pytest.mark.parametrize("known", [1, 2, 3])
+def test_restarted_engine_is_replayed_from_its_first_batch(known, batches):
+    world = World()
+    world.connect()
+    world.settle()
+    for number in range(known):
+        world.publish(stored(number))
+    world.settle()
+    world.restart()
+    for number in range(batches):
+        world.publish(stored(10 + number))
+    world.connect()
+    world.settle()
+    assert world.state is LIVE
+    assert sorted(world.applied) == [10 + number for number in range(batches)]
 
 
 def test_restart_without_a_replay_to_ask_is_seen_by_the_sequence():

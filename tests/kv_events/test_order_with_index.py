@@ -102,7 +102,7 @@ class Whole:
         return self.told.index.depths(chain, chain.reusable_blocks, [TARGET])[0]
 
 
-@settings(max_examples=500)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     order=st.lists(steps, max_size=40),
     buffer=st.sampled_from([1000, 1000, 4]),

@@ -9,7 +9,7 @@ from socket import AF_UNIX, socket
 import pytest
 import uvloop
 
-from gateway.explain.worker.build import ExplainParts
+from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_supervisor import ExplainProcess
 from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.explain.worker.process import ConnectionClosed, Session

@@ -30,7 +30,9 @@ async def test_a_span_for_the_request_and_one_below_it_for_every_room(start, col
     if stream:
         # The replica's time to the first byte is noted in milliseconds.
         assert relay.began <= relay.events["first_byte"] <= relay.ended + 2_000_000
-        assert relay.attributes["gateway.ttft_seconds"] >= 0
+        ttft_seconds = relay.attributes["gateway.ttft_seconds"]
+        assert ttft_seconds > 0
+        assert relay.events["first_byte"] == relay.began + round(ttft_seconds * 1e9)
     else:
         assert not relay.events
 

@@ -34,14 +34,14 @@ class Explains(Protocol):
     """Explains requests asynchronously in another process. Must not raise and must not wait."""
 
     @property
-    def wants_text(self) -> bool:
+    def accepts_text(self) -> bool:
         """Whether body and tokens of a request can be stored; without them, ``RequestRecord`` has neither."""
         ...
 
-    def finished(self, finished: RequestRecord) -> None:
+    def record_request(self, record: RequestRecord) -> None:
         """A request was answered."""
         ...
 
-    def happened(self, event: CacheEvent) -> None:
+    def record_event(self, event: CacheEvent) -> None:
         """An event that changed a cache, such as a restart."""
         ...

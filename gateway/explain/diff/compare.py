@@ -1,11 +1,13 @@
 """Finds the first difference of two prompts, in the order in which a chat template renders them.
 
 ``find_difference`` compares tools, messages, the reply, and template arguments. This module compares tools and
-arguments itself; ``sequence`` compares messages, ``reply_differences`` the reply.
+arguments itself; ``sequence`` compares messages, ``message`` the reply.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,15 +15,50 @@ import orjson
 
 from gateway.core.explanation import Difference, ReplyChoice
 from gateway.core.reasons import Reason
-from gateway.explain.diff.cause import DiffCause, text_cause
-from gateway.explain.diff.difference_text import text_difference
-from gateway.explain.diff.given import PromptPair, counted, shown
-from gateway.explain.diff.json_path import JsonPlace, first_place
-from gateway.explain.diff.reply_differences import reply_difference
+from gateway.explain.diff.cause import DiffCause, text_cause, text_difference
+from gateway.explain.diff.message import reply_difference
 from gateway.explain.diff.sequence import message_difference, unrendered_difference
-from gateway.explain.prompt_text import PromptText, Tool
+from gateway.explain.prompt_text import PromptPair, PromptText, Tool, counted, shown
 
 _AS_ANYWHERE = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID, Reason.WHITESPACE})
+
+
+def find_difference(
+    before: PromptText,
+    after: PromptText,
+    *,
+    before_source: str,
+    after_source: str,
+    same_conversation: bool,
+    replies: Sequence[ReplyChoice],
+    tools_first: bool,
+    equal_share: float = 1.0,
+) -> Difference | None:
+    """Finds where and why a prompt first differs from an earlier one.
+
+    Fields that not every template renders (arguments, documents, names, the content's form) count if nothing else
+    differs, or if the tokens diverge well before the other difference.
+
+    Args:
+        before: The earlier prompt.
+        after: The later one.
+        before_source: Client family of the earlier.
+        after_source: Client family of the later.
+        same_conversation: Whether the later prompt continues the conversation of the earlier.
+        replies: Replies of the engine to the earlier; empty if unknown.
+        tools_first: Whether the chat template renders tools before the system message.
+        equal_share: Length of the common token prefix, as a share of the later prompt, 0 to 1.
+
+    Returns:
+        The first difference. None if one prompt is a prefix of the other: appending is no difference.
+    """
+    given = PromptPair(before, after, before_source, after_source, same_conversation, replies)
+    sure = _sure_difference(given, tools_first=tools_first) or reply_difference(given)
+    for find in (front_difference, documents_difference, unrendered_difference):
+        found = find(given)
+        if found is not None and (sure is None or _parts_in_front(given, sure, equal_share)):
+            return found
+    return sure or end_difference(given)
 
 
 def tools_difference(given: PromptPair) -> Difference | None:
@@ -115,13 +152,13 @@ def _other_text(before: str, after: str, path: str, subject: str, given: PromptP
     return msgspec.structs.replace(found, said=f"{subject} changed{given.between}")
 
 
-def _tools_changed(given: PromptPair, detail: str, place: JsonPlace | None, index: int, said: str) -> Difference:
+def _tools_changed(given: PromptPair, detail: str, place: "JsonPlace | None", index: int, said: str) -> Difference:
     return Difference(
         Reason.TOOLS_CHANGED, detail, f"tools[{index}]{place.path if place else ''}", said=said + given.between
     )
 
 
-def _renamed(one: Tool, other: Tool) -> JsonPlace | None:
+def _renamed(one: Tool, other: Tool) -> "JsonPlace | None":
     """The place of the name if nothing else differs."""
     before, after = _loaded(one), _loaded(other)
     place = first_place(before, after)
@@ -153,8 +190,10 @@ def _canonicals(tools: Sequence[Tool]) -> frozenset[str]:
 
 _FRONT = ("chat_template", "chat_template_kwargs", "add_special_tokens", "truncate_prompt_tokens", "reasoning_effort")
 """Arguments that may change the prompt anywhere, also at its beginning."""
+
 _END = ("add_generation_prompt", "continue_final_message")
 """Arguments that change the prompt after the last message only."""
+
 _DYNAMIC = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID})
 
 
@@ -218,44 +257,6 @@ def _value(arguments: Mapping[str, str], name: str) -> Any:
         return text
 
 
-def find_difference(
-    before: PromptText,
-    after: PromptText,
-    *,
-    before_source: str,
-    after_source: str,
-    same_conversation: bool,
-    replies: Sequence[ReplyChoice],
-    tools_first: bool,
-    equal_share: float = 1.0,
-) -> Difference | None:
-    """Finds where and why a prompt first differs from an earlier one.
-
-    Fields that not every template renders (arguments, documents, names, the content's form) count if nothing else
-    differs, or if the tokens diverge well before the other difference.
-
-    Args:
-        before: The earlier prompt.
-        after: The later one.
-        before_source: Client family of the earlier.
-        after_source: Client family of the later.
-        same_conversation: Whether the later prompt continues the conversation of the earlier.
-        replies: Replies of the engine to the earlier; empty if unknown.
-        tools_first: Whether the chat template renders tools before the system message.
-        equal_share: Length of the common token prefix, as a share of the later prompt, 0 to 1.
-
-    Returns:
-        The first difference. None if one prompt is a prefix of the other: appending is no difference.
-    """
-    given = PromptPair(before, after, before_source, after_source, same_conversation, replies)
-    sure = _sure_difference(given, tools_first=tools_first) or reply_difference(given)
-    for find in (front_difference, documents_difference, unrendered_difference):
-        found = find(given)
-        if found is not None and (sure is None or _parts_in_front(given, sure, equal_share)):
-            return found
-    return sure or end_difference(given)
-
-
 def _sure_difference(given: PromptPair, *, tools_first: bool) -> Difference | None:
     """The first difference in what every template renders: tools and messages."""
     tools = tools_difference(given)
@@ -279,3 +280,69 @@ def _is_in_front_of_tools(given: PromptPair, found: Difference) -> bool:
     Templates render tools in or right after a leading system message, else before all messages.
     """
     return found.message == 0 and bool(given.before.leading or given.after.leading)
+
+
+_DEPTH = 40
+_PLAIN_KEY = re.compile(r"[A-Za-z_][\w\-]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPlace:
+    """The first place where two values differ.
+
+    Attributes:
+        path: Path from the root, as ``.function.parameters.required[1]``; empty for the root.
+        how: ``changed``, ``added``, ``removed``, or ``key_order``.
+        before: The earlier value; None if it was added.
+        after: The later value; None if it was removed.
+    """
+
+    path: str
+    how: str
+    before: Any = None
+    after: Any = None
+
+
+def first_place(before: Any, after: Any, path: str = "", depth: int = 0) -> JsonPlace | None:
+    """The first differing place, in document order; None if the values are equal."""
+    if depth < _DEPTH and isinstance(before, dict) and isinstance(after, dict):
+        return _in_object(before, after, path, depth)
+    if depth < _DEPTH and isinstance(before, list) and isinstance(after, list):
+        return _in_list(before, after, path, depth)
+    if type(before) is type(after) and (depth >= _DEPTH or before == after):
+        return None
+    return JsonPlace(path, "changed", before, after)
+
+
+def _in_object(before: dict[str, Any], after: dict[str, Any], path: str, depth: int) -> JsonPlace | None:
+    for one, other in zip(before, after, strict=False):
+        if one != other:
+            if one not in after:
+                return JsonPlace(path + step(one), "removed", before[one])
+            if other not in before:
+                return JsonPlace(path + step(other), "added", None, after[other])
+            return JsonPlace(path, "key_order", before, after)
+        if place := first_place(before[one], after[one], path + step(one), depth + 1):
+            return place
+    for key in list(after)[len(before) :]:
+        return JsonPlace(path + step(key), "added", None, after[key])
+    for key in list(before)[len(after) :]:
+        return JsonPlace(path + step(key), "removed", before[key])
+    return None
+
+
+def _in_list(before: list[Any], after: list[Any], path: str, depth: int) -> JsonPlace | None:
+    for index, (one, other) in enumerate(zip(before, after, strict=False)):
+        if place := first_place(one, other, f"{path}[{index}]", depth + 1):
+            return place
+    shorter = min(len(before), len(after))
+    if len(before) == len(after):
+        return None
+    if len(after) > shorter:
+        return JsonPlace(f"{path}[{shorter}]", "added", None, after[shorter])
+    return JsonPlace(f"{path}[{shorter}]", "removed", before[shorter])
+
+
+def step(key: str) -> str:
+    """A key as a step of a path."""
+    return f".{key}" if _PLAIN_KEY.fullmatch(key) and len(key) <= 60 else f'["{shown(key)}"]'

@@ -8,6 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.explanation import Difference, VaryingSlot
 from gateway.core.reasons import Reason
 from gateway.explain.diff.cause import text_cause
@@ -25,6 +28,7 @@ _NAME_WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _SPECIAL = frozenset(r".^$*+?{}[]\|()")
 _LEAST_LETTERS = 3
 _LONGEST_NAME = 40
+_SLOTS_KEPT = 2000
 
 
 class _Place(NamedTuple):
@@ -166,3 +170,27 @@ def _name(front: str, detail: str) -> str:
     """A name for the slot: the last words before it, else the kind of its value."""
     words = [word.lower() for word in _NAME_WORD.findall(front)][-2:]
     return ("-".join(words) or detail.replace("_", "-") or "slot")[:_LONGEST_NAME]
+
+
+class SlotTurns:
+    """The slots found in the latest requests: shows whether a varying value stays the same in a conversation."""
+
+    def __init__(self) -> None:
+        self._slots: BoundedCache[str, VaryingSlot] = BoundedCache(_SLOTS_KEPT)
+
+    def take(self, request_id: str, previous_id: str | None, slot: VaryingSlot | None) -> VaryingSlot | None:
+        """The slot to report for a request.
+
+        Args:
+            request_id: The request's id.
+            previous_id: Id of the previous turn of its conversation; None without one.
+            slot: The slot that differs from the previous turn; None if none differs.
+
+        Returns:
+            The slot; if none differs, that of the previous turn, whose value was kept.
+        """
+        before = None if previous_id is None else self._slots.pop(previous_id)
+        if slot is not None:
+            self._slots.put(request_id, slot)
+            return slot
+        return None if before is None else msgspec.structs.replace(before, is_kept=True)

@@ -4,12 +4,24 @@ from collections.abc import Sequence
 
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
-from gateway.explain.diff.difference_text import beginning
-from gateway.explain.diff.given import PromptPair, counted, questions_in_front, shown
-from gateway.explain.diff.message import content_difference, fallback_reason, is_continued
-from gateway.explain.diff.reply_differences import came_back, prompt_reply_difference
-from gateway.explain.diff.same_text import are_alike
-from gateway.explain.prompt_text import LEADING_ROLES, PROMPT_ROLE, Message
+from gateway.explain.diff.cause import beginning
+from gateway.explain.diff.message import (
+    came_back,
+    content_difference,
+    fallback_reason,
+    is_continued,
+    prompt_reply_difference,
+)
+from gateway.explain.diff.slot import are_alike
+from gateway.explain.prompt_text import (
+    LEADING_ROLES,
+    PROMPT_ROLE,
+    Message,
+    PromptPair,
+    counted,
+    questions_in_front,
+    shown,
+)
 
 _CANDIDATES = 64
 _LEADING_COMPARED = 16

@@ -13,13 +13,10 @@ from typing import Any, Protocol
 
 from gateway.core.explanation import Difference, ReplyChoice
 from gateway.core.reasons import Reason
-from gateway.explain.diff.given import questions_in_front
-from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText
+from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText, questions_in_front
 from gateway.explain.reference.family_variants import FamilyVariants, Matching, Variant, VariantCounts, likeness_of
-from gateway.explain.reference.frame import Frames
-from gateway.explain.reference.kept import KeptRequest
-from gateway.explain.reference.shared_texts import text_bytes
-from gateway.explain.reference.wording import masked
+from gateway.explain.reference.frame import Frames, masked
+from gateway.explain.reference.reference_index import KeptRequest, text_bytes
 
 _SLOT_SECONDS = 300
 _SLOTS = 12

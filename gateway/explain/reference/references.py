@@ -10,11 +10,18 @@ from dataclasses import dataclass, replace
 
 from gateway.explain.prompt_text import PROMPT_ROLE, PromptText
 from gateway.explain.reference.frame import Frame, Frames
-from gateway.explain.reference.groups import POSTING_BYTES, Groups, Postings
-from gateway.explain.reference.kept import ChosenBy, KeptRequest, ReferenceMatch
 from gateway.explain.reference.overlap import common_tokens
-from gateway.explain.reference.shared_texts import SharedTexts, text_bytes
-from gateway.explain.reference.thread import Thread
+from gateway.explain.reference.reference_index import (
+    POSTING_BYTES,
+    ChosenBy,
+    Groups,
+    KeptRequest,
+    Postings,
+    ReferenceMatch,
+    SharedTexts,
+    Thread,
+    text_bytes,
+)
 
 _SESSION_REQUESTS = 8
 """Number of the last requests of a session that are candidates: agents send several at a time."""

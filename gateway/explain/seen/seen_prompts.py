@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from gateway.core.block_chain import BlockChain
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.explanation import CacheEvent, CacheHistory, RequestRecord, SpaceKey
 from gateway.core.ids import ModelId
 from gateway.core.prompt import TOKEN_BYTES
@@ -35,47 +36,37 @@ class LossCauses:
     """
 
     def __init__(self) -> None:
-        self._restarted: dict[str, float] = {}
-        self._left: dict[str, float] = {}
-        self._ends: dict[str, ResetCause] = {}
+        self._restarted: BoundedCache[str, float] = BoundedCache(_REPLICAS_KEPT)
+        self._left: BoundedCache[str, float] = BoundedCache(_REPLICAS_KEPT)
+        self._ends: BoundedCache[str, ResetCause] = BoundedCache(_ENDS_KEPT)
 
     def take(self, event: CacheEvent) -> None:
         """Record an event."""
         match event.what:
             case CacheHistory.RESTARTED:
-                _keep(self._restarted, event)
+                self._restarted.put(event.name, event.at)
             case CacheHistory.LEFT:
-                _keep(self._left, event)
+                self._left.put(event.name, event.at)
             case CacheHistory.RETURNED:
-                self._left.pop(event.name, None)
+                self._left.pop(event.name)
             case CacheHistory.LIFE_ENDED:
-                if len(self._ends) >= _ENDS_KEPT:
-                    del self._ends[next(iter(self._ends))]
-                self._ends[event.name] = ResetCause(event.cause)
+                self._ends.put(event.name, ResetCause(event.cause))
 
     def of_replica(self, replica: str, at: float) -> Reason:
         """Why no replica holds a block any more that ``replica`` computed at ``at``."""
         if replica in self._left:
             return Reason.REPLICA_LEFT
-        return Reason.REPLICA_RESTARTED if self._restarted.get(replica, 0.0) > at else Reason.EVICTED
+        return Reason.REPLICA_RESTARTED if (self._restarted.peek(replica) or 0.0) > at else Reason.EVICTED
 
     def of_life(self, life: str) -> Reason:
         """Why blocks computed in an ended life cannot be reused."""
-        cause = self._ends.get(life)
+        cause = self._ends.peek(life)
         if cause is None or cause in _OF_TIME:
             # The end of an unknown life was evicted for its age.
             return Reason.EXPIRED
         if cause is ResetCause.TEMPLATE_CHANGED:
             return Reason.TEMPLATE_CHANGED
         return Reason.MODEL_CHANGED if cause is ResetCause.MODEL_UPDATE else Reason.RESET
-
-
-def _keep(times: dict[str, float], event: CacheEvent) -> None:
-    """Record the time of a replica's event; evicts the oldest one."""
-    times.pop(event.name, None)
-    if len(times) >= _REPLICAS_KEPT:
-        del times[next(iter(times))]
-    times[event.name] = event.at
 
 
 _PLACES_KEPT = 50_000
@@ -145,55 +136,55 @@ class SeenPrompts:
         """Memory of the tables."""
         return self._here.nbytes + self._anywhere.nbytes
 
-    def seen(self, finished: RequestRecord, tokens: bytes, held_tokens: int = 0) -> Seen:
+    def seen(self, record: RequestRecord, tokens: bytes, held_tokens: int = 0) -> Seen:
         """The blocks of a prompt that were computed before.
 
         Args:
-            finished: The request.
+            record: The request.
             tokens: The prompt's token ids, little-endian u32.
             held_tokens: Leading tokens that some replica holds, which need no lookup.
         """
-        chain = self._chain(finished, tokens)
+        chain = self._chain(record, tokens)
         limit = chain.reusable_blocks
         hashes = np.array(chain.hashes[:limit], np.uint64)
         here: list[Reason] = []
         anywhere: list[Reason] = []
         # If a block was computed only before a reset, so were all after it.
-        held = min(held_tokens // finished.block_size, limit)
+        held = min(held_tokens // record.block_size, limit)
         if held:
             here = [Reason.EVICTED] * held
-        for record in self._here.beginning(hashes[held:] ^ self._space_key(finished.where)):
-            place = self._places[record.place]
-            if anywhere or (reason := self._why_here(place, record.at, finished.life)) is None:
+        for block in self._here.beginning(hashes[held:] ^ self._space_key(record.where)):
+            place = self._places[block.place]
+            if anywhere or (reason := self._why_here(place, block.at, record.life)) is None:
                 anywhere.append(self._causes.of_life(place.life))
             else:
                 here.append(reason)
         known = len(here) + len(anywhere)
         if known < limit:
-            for key in self._common_keys(finished.where):
-                records = self._anywhere.beginning(hashes ^ key)[known:]
-                anywhere.extend(_why_not(self._wheres[record.place], finished.where) for record in records)
-                known += len(records)
+            for key in self._common_keys(record.where):
+                blocks = self._anywhere.beginning(hashes ^ key)[known:]
+                anywhere.extend(_why_not(self._wheres[block.place], record.where) for block in blocks)
+                known += len(blocks)
         return Seen(tuple(here), tuple(anywhere))
 
-    def remember(self, finished: RequestRecord, tokens: bytes) -> None:
+    def remember(self, record: RequestRecord, tokens: bytes) -> None:
         """Record a computed prompt, possibly with its reply.
 
         Args:
-            finished: The request.
+            record: The request.
             tokens: All computed token ids.
         """
-        if len(tokens) < finished.block_size * TOKEN_BYTES:
+        if len(tokens) < record.block_size * TOKEN_BYTES:
             return
         self._limit_places(1)
-        hashes = np.array(self._chain(finished, tokens).hashes, np.uint64)
-        place, where, at = self._numbers(finished.where, finished.life, finished.replica, finished.at)
+        hashes = np.array(self._chain(record, tokens).hashes, np.uint64)
+        place, where, at = self._numbers(record.where, record.life, record.replica, record.at)
         since = at // _REPORT_SECONDS * _REPORT_SECONDS
-        known = self._here.put(hashes ^ self._space_key(finished.where), place, at, since)
-        for key in self._common_keys(finished.where):
+        known = self._here.put(hashes ^ self._space_key(record.where), place, at, since)
+        for key in self._common_keys(record.where):
             self._anywhere.put(hashes ^ key, where, at)
         if self._publisher is not None:
-            self._publisher.add(finished.where, finished.life, finished.replica, finished.at, hashes[known:])
+            self._publisher.add(record.where, record.life, record.replica, record.at, hashes[known:])
 
     def add_peer_prompts(self, data: bytes, now: float) -> None:
         """Record prompts computed for another gateway.
@@ -219,9 +210,9 @@ class SeenPrompts:
         self._here.put_all(here)
         self._anywhere.put_all(anywhere)
 
-    def _chain(self, finished: RequestRecord, tokens: bytes) -> BlockChain:
-        root = self._chains.root(ModelId(""), "", finished.where.variant)
-        return self._chains.chain(root, tokens, finished.block_size)
+    def _chain(self, record: RequestRecord, tokens: bytes) -> BlockChain:
+        root = self._chains.root(ModelId(""), "", record.where.variant)
+        return self._chains.chain(root, tokens, record.block_size)
 
     def _numbers(self, where: SpaceKey, life: str, replica: str, at: float) -> tuple[int, int, float]:
         """Numbers of a place and of its space, and the time in seconds since the tables' start."""

@@ -69,30 +69,30 @@ class Encoders:
         options = self._models.get(model)
         return None if options is None else self._loaded.get(options)
 
-    def is_unavailable(self, finished: RequestRecord) -> bool:
+    def is_unavailable(self, record: RequestRecord) -> bool:
         """Whether changed requests of this kind cannot be encoded: tokenizer is loading, failed, or was rejected."""
-        options = self._models.get(finished.model)
+        options = self._models.get(record.model)
         if options is None or options in self._loading or self._loaded.get(options, ...) is None:
             return True
-        return self._trials.get(_trial(options, finished), 0) >= _TRIALS
+        return self._trials.get(_trial(options, record), 0) >= _TRIALS
 
-    def of(self, finished: RequestRecord, fields: Mapping[str, Any]) -> PromptEncoder | None:
+    def of(self, record: RequestRecord, fields: Mapping[str, Any]) -> PromptEncoder | None:
         """The verified encoder of a request's model; None if it is missing, loading, or produces other tokens.
 
         Args:
-            finished: The request with the gateway's token ids.
+            record: The request with the gateway's token ids.
             fields: Its body as sent.
         """
-        options = self._models.get(finished.model)
+        options = self._models.get(record.model)
         if options is None:
             return None
         if options not in self._loaded:
-            self._begin(finished.model, options)
+            self._begin(record.model, options)
             return None
         encoder = self._loaded[options]
         if encoder is None:
             return None
-        return encoder if self._is_verified(finished, fields, options, encoder) else None
+        return encoder if self._is_verified(record, fields, options, encoder) else None
 
     def _begin(self, model: str, options: ModelOptions) -> None:
         """Load a tokenizer in a thread, so that other requests are explained meanwhile."""
@@ -112,22 +112,22 @@ class Encoders:
         threading.Thread(target=load, name=f"tokenizer-{model}", daemon=True).start()
 
     def _is_verified(
-        self, finished: RequestRecord, fields: Mapping[str, Any], options: ModelOptions, encoder: PromptEncoder
+        self, record: RequestRecord, fields: Mapping[str, Any], options: ModelOptions, encoder: PromptEncoder
     ) -> bool:
         """Whether the encoder produces the gateway's tokens for this request, or did so for an earlier one."""
-        key = _trial(options, finished)
+        key = _trial(options, record)
         failed = self._trials.get(key, 0)
         if failed < 0 or failed >= _TRIALS:
             return failed < 0
         if (
-            encoder.tokenizer_id == finished.where.tokenizer
-            and encoder.encode(Endpoint(finished.endpoint), fields) == finished.parts
+            encoder.tokenizer_id == record.where.tokenizer
+            and encoder.encode(Endpoint(record.endpoint), fields) == record.parts
         ):
             self._trials[key] = -1
             return True
         self._trials[key] = failed + 1
         if failed + 1 == _TRIALS:
-            self._add_notice(finished.model, "its tokenizer gives other tokens here than in the gateway")
+            self._add_notice(record.model, "its tokenizer gives other tokens here than in the gateway")
         return False
 
     def _add_notice(self, model: str, problem: str) -> None:
@@ -135,8 +135,8 @@ class Encoders:
         self._notices.append(Notice("canon_not_observed", {"model": model, "problem": problem, "instead": instead}))
 
 
-def _trial(options: ModelOptions, finished: RequestRecord) -> tuple[ModelOptions, str, str]:
-    return options, finished.where.tokenizer, finished.where.template
+def _trial(options: ModelOptions, record: RequestRecord) -> tuple[ModelOptions, str, str]:
+    return options, record.where.tokenizer, record.where.template
 
 
 def load_encoder(options: ModelOptions) -> PromptEncoder:

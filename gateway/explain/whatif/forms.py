@@ -2,14 +2,15 @@
 
 An observed rule is tried on the request as sent, after the applied rules: this process may remember less of the
 conversation than the gateway, so it does not repeat them. A form without an applied rule is built from the client's
-request.
+request. ``SeenForms`` remembers in which forms each block was computed, or would have been.
 """
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 
 from gateway.canon.context_memory import ContextMemory
@@ -20,13 +21,19 @@ from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import ALL_RULES, RuleMode, RuleName
 from gateway.core.explanation import RequestRecord
 from gateway.core.ids import ModelId, RequestId
+from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import ChatRequest, Endpoint
+from gateway.explain.seen.block_table import BlockTable, Hashes
+from gateway.tokenize.block_hashes import ChainHasher
 
 RULES = tuple(RuleName)
+
 SENT = 0
 """Number of the form that was sent."""
+
 TOGETHER = len(RULES) + 1
 """Number of the form with all observed rules."""
+
 FORMS = TOGETHER + 1
 """Number of possible forms. A rule's form has the rule's number, from 1."""
 
@@ -67,20 +74,20 @@ class Forms:
         self._memory = memory
         self._strips = _STRIP in (settings.prompt_cache_key, settings.cache_control, settings.billing_header)
 
-    def of(self, finished: RequestRecord, sent: Fields, count_tokens: Callable[[str], int] | None) -> list[Form]:
+    def of(self, record: RequestRecord, sent: Fields, count_tokens: Callable[[str], int] | None) -> list[Form]:
         """The forms that differ from the request as sent.
 
         Args:
-            finished: The request.
+            record: The request.
             sent: Its body as sent.
             count_tokens: Counts the tokens of a text; None if no tokenizer is available.
         """
-        given = self._given(finished, count_tokens)
-        modes = finished.canonical.modes
+        given = self._given(record, count_tokens)
+        modes = record.canonical.modes
         applied = frozenset(rule for rule, mode in zip(RULES, modes, strict=False) if mode is RuleMode.APPLY)
         forms: list[Form] = []
-        if applied and finished.canonical.asked:
-            forms += self._without(finished, sent, given, applied)
+        if applied and record.canonical.asked:
+            forms += self._without(record, sent, given, applied)
         return forms + self._with(sent, given, modes)
 
     def _with(self, sent: Fields, given: RuleContext, modes: Sequence[RuleMode]) -> list[Form]:
@@ -99,10 +106,10 @@ class Forms:
         return forms
 
     def _without(
-        self, finished: RequestRecord, sent: Fields, given: RuleContext, applied: Collection[RuleName]
+        self, record: RequestRecord, sent: Fields, given: RuleContext, applied: Collection[RuleName]
     ) -> list[Form]:
         """Forms without each of the applied rules that made edits."""
-        asked = self._asked(finished)
+        asked = self._asked(record)
         if asked is None:
             return []
         found = self._canonical(asked, applied, given)
@@ -117,19 +124,19 @@ class Forms:
                 continue
             without = self._canonical(asked, [each for each in applied if each is not rule], given)
             # This process may have lost context blocks that the gateway still had.
-            known = finished.canonical.context_lost or not without.context_lost
+            known = record.canonical.context_lost or not without.context_lost
             forms.append(Form(number_of(rule), rule, RuleMode.APPLY, edits, without.fields if known else None))
         return forms
 
-    def _asked(self, finished: RequestRecord) -> Fields | None:
+    def _asked(self, record: RequestRecord) -> Fields | None:
         """The client's request, without the hints that are removed from every request."""
-        body = finished.canonical.asked
+        body = record.canonical.asked
         asked = parsed(body)
         if asked is None or not self._strips:
             return asked
         request = ChatRequest(
-            Endpoint(finished.endpoint), b"", body, asked, (), ModelId(finished.model), stream=False,
-            usage_wanted=False, request_id=RequestId(finished.request_id), session=None, received_at=0.0,
+            Endpoint(record.endpoint), b"", body, asked, (), ModelId(record.model), stream=False,
+            usage_wanted=False, request_id=RequestId(record.request_id), session=None, received_at=0.0,
         )  # fmt: skip
         return hinted(request, self._settings).request.fields
 
@@ -141,14 +148,14 @@ class Forms:
             self._memory.put(key, block, given.now)
         return found
 
-    def _given(self, finished: RequestRecord, count_tokens: Callable[[str], int] | None) -> RuleContext:
+    def _given(self, record: RequestRecord, count_tokens: Callable[[str], int] | None) -> RuleContext:
         return RuleContext(
-            now=finished.at,
-            endpoint=Endpoint(finished.endpoint),
-            owner=finished.canonical.owner,
-            recall=lambda key: self._memory.get(key, finished.at),
+            now=record.at,
+            endpoint=Endpoint(record.endpoint),
+            owner=record.canonical.owner,
+            recall=lambda key: self._memory.get(key, record.at),
             count_tokens=count_tokens,
-            context_limit=finished.where.context_limit,
+            context_limit=record.where.context_limit,
         )
 
 
@@ -167,3 +174,83 @@ def parsed(body: bytes) -> Mapping[str, Any] | None:
         except (ValueError, RecursionError):
             return None
     return fields if isinstance(fields, dict) else None
+
+
+_BITS = np.arange(FORMS, dtype=np.uint64)
+
+
+class FormBlocks(NamedTuple):
+    """A prompt in one form.
+
+    Attributes:
+        reusable_blocks: Number of reusable blocks: the last token is always computed.
+        computed: Block hashes of the prompt with its reply: one chain per reply.
+    """
+
+    reusable_blocks: int
+    computed: Sequence[Hashes]
+
+
+class SeenForms:
+    """A table for all forms: each block has a mark for every form in which it was computed.
+
+    Args:
+        chains: Hashes prompts; it caches what the explainer hashed a moment ago from the same root.
+        blocks: Capacity in blocks.
+        ttl_seconds: Lifetime of a mark.
+    """
+
+    def __init__(self, chains: ChainHasher, blocks: int, ttl_seconds: float) -> None:
+        self.ttl_seconds = ttl_seconds
+        self._chains = chains
+        self._table = BlockTable(blocks)
+        self._began_at: float | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the table."""
+        return self._table.nbytes
+
+    def prompt(self, record: RequestRecord, ids: bytes) -> FormBlocks:
+        """The block hashes of a prompt.
+
+        Args:
+            record: The request.
+            ids: The prompt's token ids, little-endian u32.
+        """
+        where, size = record.where, record.block_size
+        parts = "\0".join(str(getattr(where, name)) for name in where.__struct_fields__)
+        root = self._chains.root(ModelId(""), "", where.variant)
+        # The life separates a space from itself before a reset.
+        key = np.uint64(self._chains.root(ModelId(where.model), record.life, parts))
+        replies = [reply.ids for reply in record.replies if reply.ids] or [b""]
+        computed = [np.array(self._chains.chain(root, ids + reply, size).hashes, np.uint64) ^ key for reply in replies]
+        reusable = max(len(ids) // TOKEN_BYTES - 1, 0) // size
+        return FormBlocks(reusable, computed)
+
+    def take(self, prompt: FormBlocks, record: RequestRecord, forms: int) -> list[int]:
+        """Record a computed prompt.
+
+        Args:
+            prompt: The prompt.
+            record: Its request.
+            forms: Bit mask of the forms with this prompt.
+
+        Returns:
+            For every form, the number of leading tokens computed before.
+        """
+        at = self._at(record)
+        since = at - self.ttl_seconds
+        before = self._table.mark(prompt.computed[0], forms, at, since)[: prompt.reusable_blocks]
+        for computed in prompt.computed[1:]:
+            self._table.mark(computed, forms, at, since)
+        if not before.size:
+            return [0] * FORMS
+        ahead = np.bitwise_and.accumulate(before)
+        blocks: list[int] = ((ahead[:, None] >> _BITS) & np.uint64(1)).sum(0, dtype=np.int64).tolist()
+        return [count * record.block_size for count in blocks]
+
+    def _at(self, record: RequestRecord) -> float:
+        if self._began_at is None:
+            self._began_at = record.at
+        return max(record.at - self._began_at, 0.0)

@@ -26,10 +26,20 @@ from gateway.core.explanation import Explanation, RequestRecord, VaryingSlot
 from gateway.core.json_edit import Path
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.core.request import Endpoint
-from gateway.explain.diff.difference_text import masked
+from gateway.explain.diff.cause import masked
 from gateway.explain.whatif.encoders import Encoders, Load, PromptEncoder, load_encoder
-from gateway.explain.whatif.forms import FORMS, RULES, SENT, TOGETHER, Form, Forms, number_of, parsed
-from gateway.explain.whatif.seen_forms import FormBlocks, SeenForms
+from gateway.explain.whatif.forms import (
+    FORMS,
+    RULES,
+    SENT,
+    TOGETHER,
+    Form,
+    FormBlocks,
+    Forms,
+    SeenForms,
+    number_of,
+    parsed,
+)
 from gateway.explain.worker.explain_messages import CanonOptions, Notice
 from gateway.tokenize.block_hashes import ChainHasher
 
@@ -139,7 +149,7 @@ class WhatIf:
     """Observes requests in the order of their replies.
 
     Args:
-        terms: Settings of the rules, and tokenizers.
+        options: Settings of the rules, and tokenizers.
         chains: Hashes prompts.
         seen_blocks: Capacity of the table of blocks.
         ttl_seconds: Lifetime of its entries.
@@ -149,7 +159,7 @@ class WhatIf:
 
     def __init__(
         self,
-        terms: CanonOptions,
+        options: CanonOptions,
         chains: ChainHasher,
         *,
         seen_blocks: int,
@@ -157,44 +167,44 @@ class WhatIf:
         load: Load = load_encoder,
         build: Callable[[CanonSettings], Rulebook] = rulebook,
     ) -> None:
-        self._terms = terms
+        self._options = options
         self._build = build
-        self._encoders = Encoders(terms.models, load)
+        self._encoders = Encoders(options.models, load)
         self._memory = ContextMemory(_MEMORY_BYTES, ttl_seconds)
         self._seen = SeenForms(chains, seen_blocks, ttl_seconds)
-        self._take_settings(terms)
+        self._take_settings(options)
 
-    def configure(self, terms: CanonOptions) -> None:
+    def configure(self, options: CanonOptions) -> None:
         """Apply other rules. Blocks recorded under the previous rules stay recorded."""
-        if terms.settings != self._terms.settings:
-            self._take_settings(terms)
-        self._encoders.configure(terms.models)
-        self._terms = terms
+        if options.settings != self._options.settings:
+            self._take_settings(options)
+        self._encoders.configure(options.models)
+        self._options = options
 
     def notices(self) -> Sequence[Notice]:
         """Takes the notices added since the last call."""
         return self._encoders.notices()
 
-    def observed(self, finished: RequestRecord, explanation: Explanation) -> Explanation:
+    def observed(self, record: RequestRecord, explanation: Explanation) -> Explanation:
         """The explanation with the effects of rules added; records the request's blocks."""
-        modes = finished.canonical.modes
-        if not modes or len(finished.parts) != 1 or finished.block_size < 1:
+        modes = record.canonical.modes
+        if not modes or len(record.parts) != 1 or record.block_size < 1:
             return msgspec.structs.replace(explanation, slot=None)
-        sent = parsed(finished.body)
+        sent = parsed(record.body)
         if sent is None:
             return msgspec.structs.replace(explanation, slot=None)
         forms: list[Form] = []
         encoder = None
         if any(mode is not RuleMode.OFF for mode in modes):
-            forms = self._forms.of(finished, sent, self._counter(finished))
-            if forms and finished.token_source == TokenSource.LOCAL:
-                encoder = self._encoders.of(finished, sent)
+            forms = self._forms.of(record, sent, self._counter(record))
+            if forms and record.token_source == TokenSource.LOCAL:
+                encoder = self._encoders.of(record, sent)
         explanation = msgspec.structs.replace(
             explanation,
             edits=edits_shown(forms, encoder.encode_text if encoder else None),
             slot=still_open(explanation.slot, modes, sent, forms),
         )
-        prompts = self._prompts(finished, forms, encoder)
+        prompts = self._prompts(record, forms, encoder)
         if prompts is None:
             done = tuple(
                 RuleOutcome(form.rule, form.mode, len(form.edits), 0, 0)
@@ -202,41 +212,41 @@ class WhatIf:
                 if form.mode is RuleMode.APPLY
             )
             return msgspec.structs.replace(explanation, canonical=done)
-        outcomes = self._outcomes(finished, forms, prompts)
+        outcomes = self._outcomes(record, forms, prompts)
         # If changed requests cannot be encoded, counting only unchanged ones would make every share too small.
-        observed = any(mode is not RuleMode.OFF for mode in modes) and not self._encoders.is_unavailable(finished)
+        observed = any(mode is not RuleMode.OFF for mode in modes) and not self._encoders.is_unavailable(record)
         return msgspec.structs.replace(explanation, canonical=outcomes, observed=observed)
 
     def _outcomes(
-        self, finished: RequestRecord, forms: Sequence[Form], prompts: Mapping[int, FormBlocks]
+        self, record: RequestRecord, forms: Sequence[Form], prompts: Mapping[int, FormBlocks]
     ) -> tuple[RuleOutcome, ...]:
         """The effect of each rule that is on, if it has any; records the blocks of all prompts."""
         numbers: dict[int, int] = {}
         for number, prompt in prompts.items():
             if number != SENT:
                 numbers[id(prompt)] = numbers.get(id(prompt), 0) | 1 << number
-        as_sent = self._seen.take(prompts[SENT], finished, _EVERY_FORM & ~sum(numbers.values()))
+        as_sent = self._seen.take(prompts[SENT], record, _EVERY_FORM & ~sum(numbers.values()))
         found = {
-            id(prompt): self._seen.take(prompt, finished, numbers[id(prompt)])
+            id(prompt): self._seen.take(prompt, record, numbers[id(prompt)])
             for prompt in {id(prompt): prompt for number, prompt in prompts.items() if number != SENT}.values()
         }
         edits = {form.number: len(form.edits) for form in forms}
         outcomes: list[RuleOutcome] = []
-        for number, rule, mode in _active_rules(finished.canonical.modes):
+        for number, rule, mode in _active_rules(record.canonical.modes):
             seen = found[id(prompts[number])] if number in prompts else as_sent
             more = seen[number] - as_sent[SENT]
-            more = max(min(-more if mode is RuleMode.APPLY else more, finished.prompt_tokens), -finished.prompt_tokens)
+            more = max(min(-more if mode is RuleMode.APPLY else more, record.prompt_tokens), -record.prompt_tokens)
             if more or number in edits:
                 outcomes.append(RuleOutcome(rule, mode, edits.get(number, 0), max(more, 0), max(-more, 0)))
         return tuple(outcomes)
 
     def _prompts(
-        self, finished: RequestRecord, forms: Sequence[Form], encoder: PromptEncoder | None
+        self, record: RequestRecord, forms: Sequence[Form], encoder: PromptEncoder | None
     ) -> dict[int, FormBlocks] | None:
         """The prompt as sent and in every differing form; None if one of them cannot be encoded."""
         if forms and encoder is None:
             return None
-        prompts = {SENT: self._seen.prompt(finished, finished.parts[0])}
+        prompts = {SENT: self._seen.prompt(record, record.parts[0])}
         done: dict[int, FormBlocks] = {}
         for form in forms:
             if form.fields is None:
@@ -244,21 +254,21 @@ class WhatIf:
             if id(form.fields) not in done:
                 assert encoder is not None
                 try:
-                    parts = encoder.encode(Endpoint(finished.endpoint), form.fields)
+                    parts = encoder.encode(Endpoint(record.endpoint), form.fields)
                 except TokenizerUnavailable:
                     return None
                 if len(parts) != 1:
                     return None
-                done[id(form.fields)] = self._seen.prompt(finished, parts[0])
+                done[id(form.fields)] = self._seen.prompt(record, parts[0])
             prompts[form.number] = done[id(form.fields)]
         return prompts
 
-    def _counter(self, finished: RequestRecord) -> Callable[[str], int] | None:
-        encoder = self._encoders.loaded(finished.model)
+    def _counter(self, record: RequestRecord) -> Callable[[str], int] | None:
+        encoder = self._encoders.loaded(record.model)
         return None if encoder is None else lambda text: len(encoder.encode_text(text)) // TOKEN_BYTES
 
-    def _take_settings(self, terms: CanonOptions) -> None:
-        settings = CanonSettings.model_validate_json(terms.settings)
+    def _take_settings(self, options: CanonOptions) -> None:
+        settings = CanonSettings.model_validate_json(options.settings)
         self._memory.configure(_MEMORY_BYTES, settings.memory_ttl_seconds)
         self._forms = Forms(settings, self._build(settings), self._memory)
 

@@ -3,7 +3,7 @@
 Messages travel over a socket pair in frames: four bytes of payload length (little-endian), one byte for the type of the
 message, and the message as MessagePack. Both ends run the same code, so there are no versions.
 
-Messages about requests are *work*: they are handled in order, and ``Counted`` reports their results.
+Messages about requests are *work*: they are handled in order, and ``WorkReport`` reports their results.
 """
 
 from collections.abc import Iterator, Mapping
@@ -59,7 +59,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
         currency: Likewise.
         gpus: GPUs per replica, by model; 1 by default.
         canon: Rules to observe; None observes none.
-        tells: Whether computed prompts are reported to other gateways.
+        publishes_seen: Whether computed prompts are reported to other gateways.
     """
 
     max_waiting_bytes: int
@@ -72,7 +72,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     currency: str
     gpus: Mapping[str, float]
     canon: CanonOptions | None = None
-    tells: bool = False
+    publishes_seen: bool = False
 
 
 class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -104,13 +104,35 @@ class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
     hits: int
     prefill_seconds: float
 
+    @staticmethod
+    def of(record: RequestRecord) -> "SkippedTotals":
+        """A request as a sum of one, with the same hits as in its explanation."""
+        hits = record.cached_tokens
+        if hits is None:
+            scale = record.prompt_tokens / record.own_tokens if record.own_tokens else 1.0
+            hits = 0 if record.bypasses_cache else round(record.predicted_tokens * scale)
+        prompt_tokens = max(record.prompt_tokens, 0)
+        return SkippedTotals(
+            record.model,
+            record.tenant,
+            record.tenant_label,
+            record.source,
+            record.where.template,
+            record.cached_tokens is not None,
+            record.at,
+            1,
+            prompt_tokens,
+            min(max(hits, 0), prompt_tokens),
+            prompt_tokens * record.prefill_seconds_per_token,
+        )
+
 
 class PeerPrompts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """To the worker, work: prompts computed for another gateway.
 
     Attributes:
         at: Time of receipt, Unix seconds.
-        messages: ``Counted.seen`` of the other gateway's worker, once or several times.
+        messages: ``WorkReport.seen`` of the other gateway's worker, once or several times.
     """
 
     at: float
@@ -130,19 +152,19 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """From the worker: it has its options and starts."""
 
 
-class Counted(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class WorkReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """From the worker: results of handled messages.
 
     Attributes:
         handled: Number of messages handled since the last report.
-        unread: Indexes of those that could not be decoded, from 0.
+        undecodable: Indexes of those that could not be decoded, from 0.
         missed: Tokens by model, tenant label and reason.
         canonical: Edits, saved and lost tokens, by rule and mode.
         seen: Computed prompts to report to other gateways, encoded by ``SeenPublisher``; empty for none.
     """
 
     handled: int
-    unread: tuple[int, ...]
+    undecodable: tuple[int, ...]
     missed: tuple[tuple[str, str, Reason, int], ...]
     canonical: tuple[tuple[str, RuleMode, int, int, int], ...] = ()
     seen: bytes = b""
@@ -181,9 +203,9 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 Work = RequestRecord | CacheEvent | SkippedTotals | PeerPrompts
-ToChild = WorkerOptions | Work | Question
-FromChild = Ready | Counted | QuestionAnswer | Notice
-Message = ToChild | FromChild
+ToWorker = WorkerOptions | Work | Question
+FromWorker = Ready | WorkReport | QuestionAnswer | Notice
+Message = ToWorker | FromWorker
 
 _TYPES: tuple[type, ...] = (
     WorkerOptions,
@@ -193,7 +215,7 @@ _TYPES: tuple[type, ...] = (
     PeerPrompts,
     Question,
     Ready,
-    Counted,
+    WorkReport,
     QuestionAnswer,
     Notice,
 )
@@ -225,7 +247,7 @@ class RawMessage:
         self.is_work = kind in _WORK_KINDS
         self.is_question = kind == _QUESTION_KIND
 
-    def message(self) -> Message:
+    def decode(self) -> Message:
         """The message.
 
         Raises:
@@ -235,7 +257,7 @@ class RawMessage:
         return decoded
 
 
-class MessageSplitter:
+class FrameSplitter:
     """Splits received bytes into frames."""
 
     def __init__(self) -> None:
@@ -255,7 +277,7 @@ class MessageSplitter:
         del self._data[:at]
 
 
-def pack(message: Message, out: bytearray) -> int:
+def encode(message: Message, out: bytearray) -> int:
     """Append a message's frame; returns its size in bytes.
 
     Raises:

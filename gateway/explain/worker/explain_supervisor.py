@@ -11,10 +11,144 @@ from typing import Any, Protocol
 
 import structlog
 
-from gateway.explain.worker.explain_messages import MessageSplitter, RawMessage
+from gateway.explain.worker.explain_messages import FrameSplitter, RawMessage
 from gateway.tasks import TaskGroupOwner
 
 _END_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainTimeouts:
+    """Timeouts of the supervisor and the client.
+
+    Attributes:
+        tick_seconds: Interval of health checks.
+        silent_ticks: Number of checks without any frame, while work is pending, after which the process counts as hung.
+            Counting checks instead of time tolerates a pause of the whole machine.
+        starting_ticks: The same until its first frame.
+        first_pause_seconds: Pause before the first restart.
+        longest_pause_seconds: Maximum pause; pauses double while the process does not run this long.
+        answer_seconds: Timeout of a question.
+        drain_seconds: Timeout at shutdown for outstanding counts.
+    """
+
+    tick_seconds: float = 1.0
+    silent_ticks: int = 10
+    starting_ticks: int = 60
+    first_pause_seconds: float = 1.0
+    longest_pause_seconds: float = 60.0
+    answer_seconds: float = 10.0
+    drain_seconds: float = 1.0
+
+
+class ExplainSupervisor:
+    """Keeps the worker process running.
+
+    Args:
+        command: Command line, to which the descriptor number of its connection is appended. Or the path of the socket
+            of a worker that another process supervises: then only the connection is kept.
+        timeouts: Timeouts.
+        host: The user of the process.
+        listen_fd: Descriptor of a listening socket that every started process inherits, for other gateways.
+
+    Attributes:
+        child: The process; None while there is none.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str] | Path,
+        timeouts: ExplainTimeouts,
+        host: "ExplainHost",
+        listen_fd: int | None = None,
+    ) -> None:
+        self._command = command
+        self._listen_fd = listen_fd
+        self._timeouts = timeouts
+        self._host = host
+        self._tasks = TaskGroupOwner()
+        self._running: asyncio.Task[None] | None = None
+        self._ending: asyncio.Future[None] | None = None
+        self._frames_received = 0
+        self._lost_before = False
+        self.child: ExplainProcess | None = None
+
+    def start(self) -> None:
+        """Start the process in the background, and keep it running."""
+        if self._running is None:
+            self._ending = asyncio.get_running_loop().create_future()
+            self._running = self._tasks.spawn(self._run(self._ending), name="explain-supervisor")
+
+    async def stop(self) -> None:
+        """End the process and wait for it."""
+        running, self._running = self._running, None
+        if running is not None and self._ending is not None:
+            self._ending.set_result(None)
+            await running
+
+    async def _run(self, ending: "asyncio.Future[None]") -> None:
+        timeouts, loop = self._timeouts, asyncio.get_running_loop()
+        pause = timeouts.first_pause_seconds
+        while not ending.done():
+            began = loop.time()
+            problem = await self._run_process(ending)
+            if ending.done():
+                return
+            self._lost_before = True
+            if loop.time() - began > timeouts.longest_pause_seconds:
+                pause = timeouts.first_pause_seconds
+            _log.error(
+                "explain_lost",
+                problem=problem,
+                instead="requests go on; the tokens of those that waited count as unclassified, and what was known of"
+                " earlier ones is forgotten",
+                again_in_seconds=pause,
+            )
+            await asyncio.wait([ending], timeout=pause)
+            pause = min(2 * pause, timeouts.longest_pause_seconds)
+
+    async def _run_process(self, ending: "asyncio.Future[None]") -> str:
+        """Run one process until it is lost or ``ending`` is done; returns how it was lost."""
+        self._frames_received = 0
+        child = ExplainProcess(self._take)
+        try:
+            if isinstance(self._command, Path):
+                await child.join(self._command)
+            else:
+                await child.start(self._command, self._listen_fd)
+        except OSError as error:
+            self._host.on_lost()
+            return f"it cannot be started: {error.strerror or type(error).__name__}"
+        self.child = child
+        self._host.on_started()
+        problem = await self._watch(child, ending)
+        if ending.done() and self._frames_received:
+            await self._host.drain()
+        self.child = None
+        self._host.on_lost()
+        # A process that is still starting does not read its connection yet, so it is killed.
+        await child.end(kill=not ending.done() or not self._frames_received)
+        return problem
+
+    async def _watch(self, child: "ExplainProcess", ending: "asyncio.Future[None]") -> str:
+        silent, frames = 0, self._frames_received
+        ends: list[asyncio.Future[Any]] = [child.over, ending]
+        while True:
+            await asyncio.wait(ends, timeout=self._timeouts.tick_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if ending.done():
+                return ""
+            if child.over.done():
+                return child.over.result()
+            silent = silent + 1 if self._frames_received == frames and (self._host.awaits_reply or not frames) else 0
+            frames = self._frames_received
+            if silent >= (self._timeouts.silent_ticks if frames else self._timeouts.starting_ticks):
+                return f"it hangs: for {silent * self._timeouts.tick_seconds:g} s it has not reacted"
+
+    def _take(self, frame: RawMessage) -> None:
+        if not self._frames_received and self._lost_before:
+            _log.info("explain_recovered")
+        self._frames_received += 1
+        self._host.on_frame(frame)
 
 
 class ExplainProcess:
@@ -34,12 +168,12 @@ class ExplainProcess:
         self._transport: asyncio.Transport | None = None
         self._watch: asyncio.Task[None] | None = None
 
-    async def start(self, command: Sequence[str], door: int | None = None) -> None:
+    async def start(self, command: Sequence[str], listen_fd: int | None = None) -> None:
         """Start it. Returns before it is ready, but it can be written to at once.
 
         Args:
             command: The command line; the descriptor number of its end of the connection is appended.
-            door: Descriptor of a listening socket that it inherits; its number is appended before that.
+            listen_fd: Descriptor of a listening socket that it inherits; its number is appended before that.
 
         Raises:
             OSError: It cannot be started.
@@ -48,7 +182,7 @@ class ExplainProcess:
         try:
             with theirs:
                 # A session of its own, so that Ctrl-C and a terminal hangup reach the gateway only, which then ends it.
-                passed = (theirs.fileno(),) if door is None else (door, theirs.fileno())
+                passed = (theirs.fileno(),) if listen_fd is None else (listen_fd, theirs.fileno())
                 self._process = await asyncio.create_subprocess_exec(
                     *command,
                     *map(str, passed),
@@ -122,7 +256,7 @@ class ExplainProcess:
 
 class _ProcessLink(asyncio.Protocol):
     def __init__(self, received: Callable[[RawMessage], None], ended: Callable[[], None]) -> None:
-        self._frames = MessageSplitter()
+        self._frames = FrameSplitter()
         self._received = received
         self._ended = ended
 
@@ -137,35 +271,11 @@ class _ProcessLink(asyncio.Protocol):
 _log = structlog.get_logger("gateway.explain.worker")
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainTimeouts:
-    """Timeouts of the supervisor and the client.
-
-    Attributes:
-        tick_seconds: Interval of health checks.
-        silent_ticks: Number of checks without any frame, while work is pending, after which the process counts as hung.
-            Counting checks instead of time tolerates a pause of the whole machine.
-        starting_ticks: The same until its first frame.
-        first_pause_seconds: Pause before the first restart.
-        longest_pause_seconds: Maximum pause; pauses double while the process does not run this long.
-        answer_seconds: Timeout of a question.
-        farewell_seconds: Timeout at shutdown for outstanding counts.
-    """
-
-    tick_seconds: float = 1.0
-    silent_ticks: int = 10
-    starting_ticks: int = 60
-    first_pause_seconds: float = 1.0
-    longest_pause_seconds: float = 60.0
-    answer_seconds: float = 10.0
-    farewell_seconds: float = 1.0
-
-
 class ExplainHost(Protocol):
     """The user of the worker process."""
 
     @property
-    def awaits_sign(self) -> bool:
+    def awaits_reply(self) -> bool:
         """Whether the process owes a reaction to something that was sent."""
         ...
 
@@ -181,112 +291,6 @@ class ExplainHost(Protocol):
         """The process is lost with its state."""
         ...
 
-    async def say_farewell(self) -> None:
+    async def drain(self) -> None:
         """The process is about to be ended."""
         ...
-
-
-class ExplainSupervisor:
-    """Keeps the worker process running.
-
-    Args:
-        command: Command line, to which the descriptor number of its connection is appended. Or the path of the socket
-            of a worker that another process supervises: then only the connection is kept.
-        patience: Timeouts.
-        host: The user of the process.
-        door: Descriptor of a listening socket that every started process inherits, for other gateways.
-
-    Attributes:
-        child: The process; None while there is none.
-    """
-
-    def __init__(
-        self, command: Sequence[str] | Path, patience: ExplainTimeouts, host: ExplainHost, door: int | None = None
-    ) -> None:
-        self._command = command
-        self._door = door
-        self._patience = patience
-        self._host = host
-        self._tasks = TaskGroupOwner()
-        self._running: asyncio.Task[None] | None = None
-        self._ending: asyncio.Future[None] | None = None
-        self._signs = 0
-        self._lost_before = False
-        self.child: ExplainProcess | None = None
-
-    def start(self) -> None:
-        """Start the process in the background, and keep it running."""
-        if self._running is None:
-            self._ending = asyncio.get_running_loop().create_future()
-            self._running = self._tasks.spawn(self._keep(self._ending), name="explain-keeper")
-
-    async def stop(self) -> None:
-        """End the process and wait for it."""
-        running, self._running = self._running, None
-        if running is not None and self._ending is not None:
-            self._ending.set_result(None)
-            await running
-
-    async def _keep(self, ending: "asyncio.Future[None]") -> None:
-        patience, loop = self._patience, asyncio.get_running_loop()
-        pause = patience.first_pause_seconds
-        while not ending.done():
-            began = loop.time()
-            problem = await self._one_life(ending)
-            if ending.done():
-                return
-            self._lost_before = True
-            if loop.time() - began > patience.longest_pause_seconds:
-                pause = patience.first_pause_seconds
-            _log.error(
-                "explain_lost",
-                problem=problem,
-                instead="requests go on; the tokens of those that waited count as unclassified, and what was known of"
-                " earlier ones is forgotten",
-                again_in_seconds=pause,
-            )
-            await asyncio.wait([ending], timeout=pause)
-            pause = min(2 * pause, patience.longest_pause_seconds)
-
-    async def _one_life(self, ending: "asyncio.Future[None]") -> str:
-        """Run one process until it is lost or ``ending`` is done; returns how it was lost."""
-        self._signs = 0
-        child = ExplainProcess(self._take)
-        try:
-            if isinstance(self._command, Path):
-                await child.join(self._command)
-            else:
-                await child.start(self._command, self._door)
-        except OSError as error:
-            self._host.on_lost()
-            return f"it cannot be started: {error.strerror or type(error).__name__}"
-        self.child = child
-        self._host.on_started()
-        problem = await self._watch(child, ending)
-        if ending.done() and self._signs:
-            await self._host.say_farewell()
-        self.child = None
-        self._host.on_lost()
-        # A process that is still starting does not read its connection yet, so it is killed.
-        await child.end(kill=not ending.done() or not self._signs)
-        return problem
-
-    async def _watch(self, child: ExplainProcess, ending: "asyncio.Future[None]") -> str:
-        silent, frames = 0, self._signs
-        ends: list[asyncio.Future[Any]] = [child.over, ending]
-        while True:
-            await asyncio.wait(ends, timeout=self._patience.tick_seconds, return_when=asyncio.FIRST_COMPLETED)
-            if ending.done():
-                return ""
-            if child.over.done():
-                return child.over.result()
-            silent = silent + 1 if self._signs == frames and (self._host.awaits_sign or not frames) else 0
-            frames = self._signs
-            if silent >= (self._patience.silent_ticks if frames else self._patience.starting_ticks):
-                return f"it hangs: for {silent * self._patience.tick_seconds:g} s it has not reacted"
-
-    def _take(self, frame: RawMessage) -> None:
-        if not self._signs and self._lost_before:
-            _log.info("explain_recovered")
-        self._signs += 1
-        self._host.on_frame(frame)

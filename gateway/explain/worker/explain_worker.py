@@ -7,7 +7,7 @@ place of the exception only, because its message may quote a prompt.
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,69 +16,24 @@ from gateway.core.errors import GatewayError
 from gateway.core.explanation import Attribution, CacheEvent, Explanation, RequestRecord
 from gateway.core.reasons import Reason, Rung
 from gateway.explain.worker.explain_messages import (
-    Counted,
-    FromChild,
+    FromWorker,
     Notice,
     PeerPrompts,
     Question,
     QuestionAnswer,
     Ready,
     SkippedTotals,
-    ToChild,
+    ToWorker,
     Work,
     WorkerOptions,
+    WorkReport,
 )
-from gateway.explain.worker.skipped_totals import share_of
+
+if TYPE_CHECKING:
+    from gateway.explain.worker.explain_parts import ExplainParts
+
 
 _NOTICE_SECONDS = 60.0
-
-
-class WorkerParts(Protocol):
-    """Explainer, observer and journal, as the handler uses them."""
-
-    def configure(self, terms: WorkerOptions, now: float) -> None:
-        """Apply other options, and keep all state within the new bounds."""
-        ...
-
-    def explain(self, finished: RequestRecord) -> Explanation:
-        """Explain a request, and remember it."""
-        ...
-
-    def observe(self, finished: RequestRecord, explanation: Explanation) -> Explanation:
-        """Add the effects of rules to an explanation."""
-        ...
-
-    def notices(self) -> Sequence[Notice]:
-        """Takes the notices added since the last call."""
-        ...
-
-    def expire(self, now: float) -> None:
-        """Drop expired state."""
-        ...
-
-    def happened(self, event: CacheEvent) -> None:
-        """Record a cache event."""
-        ...
-
-    def add_peer_prompts(self, prompts: PeerPrompts) -> None:
-        """Record prompts computed for another gateway."""
-        ...
-
-    def take_seen(self) -> bytes:
-        """Encodes the prompts computed since the last call for other gateways; empty for none."""
-        ...
-
-    def write_down(self, finished: RequestRecord, explanation: Explanation, gpus: float) -> None:
-        """Add an explained request to the journal."""
-        ...
-
-    def write_down_left_out(self, left_out: SkippedTotals, gpus: float) -> None:
-        """Add the sums of requests without an explanation to the journal."""
-        ...
-
-    def answer(self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> bytes:
-        """As ``Stats.answer``."""
-        ...
 
 
 class ExplainWorker:
@@ -93,21 +48,21 @@ class ExplainWorker:
     """
 
     def __init__(
-        self, build: Callable[[WorkerOptions, float], WorkerParts], clock: Callable[[], float] = time.time
+        self, build: "Callable[[WorkerOptions, float], ExplainParts]", clock: Callable[[], float] = time.time
     ) -> None:
         self._build = build
         self._clock = clock
-        self._parts: WorkerParts | None = None
+        self._parts: ExplainParts | None = None
         self._gpus: Mapping[str, float] = {}
-        self._tells = False
+        self._publishes_seen = False
         self._handled = 0
-        self._unread: list[int] = []
+        self._undecodable: list[int] = []
         self._missed: dict[tuple[str, str, Reason], int] = {}
         self._canonical: dict[tuple[str, RuleMode], tuple[int, int, int]] = {}
         self.is_behind = False
         self._noticed: dict[tuple[str, str], tuple[float, int]] = {}
 
-    def handle(self, message: ToChild) -> Sequence[FromChild]:
+    def handle(self, message: ToWorker) -> Sequence[FromWorker]:
         """Handle a message; returns the replies to send at once."""
         match message:
             case RequestRecord() | CacheEvent() | SkippedTotals() | PeerPrompts():
@@ -115,43 +70,43 @@ class ExplainWorker:
             case Question():
                 return self._answer(message)
             case WorkerOptions():
-                return self._take_terms(message)
+                return self._take_options(message)
 
-    def expire(self) -> Sequence[FromChild]:
+    def expire(self) -> Sequence[FromWorker]:
         """Drop expired state, also without requests; returns the messages to send."""
         parts = self._parts
         if parts is None:
             return ()
         return [*self._attempt("forgetting", lambda: parts.expire(self._clock())), *parts.notices()]
 
-    def unreadable(self) -> None:
+    def count_undecodable(self) -> None:
         """Count a work message that cannot be decoded."""
-        self._unread.append(self._handled)
+        self._undecodable.append(self._handled)
         self._handled += 1
 
-    def counted(self) -> Counted | None:
+    def counted(self) -> WorkReport | None:
         """The results since the last call; None if no message was handled."""
         if not self._handled:
             return None
         missed = tuple((*key, tokens) for key, tokens in self._missed.items())
         canonical = tuple((*key, *figures) for key, figures in self._canonical.items())
-        seen = self._parts.take_seen() if self._tells and self._parts is not None else b""
-        counted = Counted(self._handled, tuple(self._unread), missed, canonical, seen)
+        seen = self._parts.take_seen() if self._publishes_seen and self._parts is not None else b""
+        counted = WorkReport(self._handled, tuple(self._undecodable), missed, canonical, seen)
         self._handled = 0
-        self._unread = []
+        self._undecodable = []
         self._missed = {}
         self._canonical = {}
         return counted
 
-    def _take_terms(self, terms: WorkerOptions) -> Sequence[FromChild]:
-        self._gpus, self._tells = terms.gpus, terms.tells
+    def _take_options(self, options: WorkerOptions) -> Sequence[FromWorker]:
+        self._gpus, self._publishes_seen = options.gpus, options.publishes_seen
         if self._parts is None:
-            self._parts = self._build(terms, self._clock())
+            self._parts = self._build(options, self._clock())
             return [Ready()]
-        self._parts.configure(terms, self._clock())
+        self._parts.configure(options, self._clock())
         return []
 
-    def _work(self, message: Work) -> Sequence[FromChild]:
+    def _work(self, message: Work) -> Sequence[FromWorker]:
         self._handled += 1
         assert self._parts is not None
         parts = self._parts
@@ -160,35 +115,35 @@ class ExplainWorker:
                 return self._explain(parts, message)
             case SkippedTotals():
                 gpus = self._gpus.get(message.model, 1)
-                return self._attempt("writing down", lambda: parts.write_down_left_out(message, gpus))
+                return self._attempt("writing down", lambda: parts.add_skipped(message, gpus))
             case CacheEvent():
-                return self._attempt("taking an event", lambda: parts.happened(message))
+                return self._attempt("taking an event", lambda: parts.record_event(message))
             case PeerPrompts():
                 return self._attempt("recording peer prompts", lambda: parts.add_peer_prompts(message))
 
-    def _explain(self, parts: WorkerParts, finished: RequestRecord) -> Sequence[FromChild]:
-        notices: Sequence[FromChild] = ()
+    def _explain(self, parts: "ExplainParts", record: RequestRecord) -> Sequence[FromWorker]:
+        notices: Sequence[FromWorker] = ()
         try:
-            explanation = parts.explain(finished)
+            explanation = parts.explain(record)
         except Exception as error:  # noqa: BLE001 - one odd prompt must not cost all others their reasons
             notices = self._notice("explaining", error)
-            explanation = _unclassified(finished)
+            explanation = _unclassified(record)
         # Without observation it is unknown whether a rule already finds the slot.
         untried = msgspec.structs.replace(explanation, slot=None)
         try:
-            explanation = untried if self.is_behind else parts.observe(finished, explanation)
+            explanation = untried if self.is_behind else parts.observe(record, explanation)
         except Exception as error:  # noqa: BLE001 - likewise
             notices, explanation = [*notices, *self._notice("observing", error)], untried
         notices = [*notices, *parts.notices()]
-        if finished.warming:
+        if record.warming:
             return notices
-        self._count(finished, explanation)
-        gpus = self._gpus.get(finished.model, 1)
-        return [*notices, *self._attempt("writing down", lambda: parts.write_down(finished, explanation, gpus))]
+        self._count(record, explanation)
+        gpus = self._gpus.get(record.model, 1)
+        return [*notices, *self._attempt("writing down", lambda: parts.add_request(record, explanation, gpus))]
 
-    def _count(self, finished: RequestRecord, explanation: Explanation) -> None:
+    def _count(self, record: RequestRecord, explanation: Explanation) -> None:
         for each in explanation.missed:
-            key = (finished.model, finished.tenant_label, each.reason)
+            key = (record.model, record.tenant_label, each.reason)
             self._missed[key] = self._missed.get(key, 0) + each.tokens
         for outcome in explanation.canonical:
             edits, saved, lost = self._canonical.get((outcome.rule, outcome.mode), (0, 0, 0))
@@ -198,20 +153,20 @@ class ExplainWorker:
                 lost + outcome.lost_tokens,
             )
 
-    def _attempt(self, step: str, call: Callable[[], None]) -> Sequence[FromChild]:
+    def _attempt(self, step: str, call: Callable[[], None]) -> Sequence[FromWorker]:
         try:
             call()
         except Exception as error:  # noqa: BLE001 - as for explaining
             return self._notice(step, error)
         return ()
 
-    def _answer(self, asked: Question) -> Sequence[FromChild]:
+    def _answer(self, asked: Question) -> Sequence[FromWorker]:
         assert self._parts is not None
         try:
             document = self._parts.answer(asked.question, asked.arguments, self._clock(), asked.others)
         except GatewayError as error:
             return [QuestionAnswer(asked.number, error.status, b"", error.message, error.param, error.code)]
-        except Exception as error:  # noqa: BLE001 - the others want answers as well
+        except Exception as error:  # noqa: BLE001 - later questions are still answered
             refused = "The question could not be answered; the log says more (explain_failed)."
             return [
                 QuestionAnswer(asked.number, 500, b"", refused, None, "explain_failed"),
@@ -233,9 +188,9 @@ class ExplainWorker:
         return [Notice("explain_failed", fields | ({"times_since": str(times)} if times else {}))]
 
 
-def _unclassified(finished: RequestRecord) -> Explanation:
+def _unclassified(record: RequestRecord) -> Explanation:
     """The explanation of a request that cannot be explained."""
-    share = share_of(finished)
+    share = SkippedTotals.of(record)
     missed = share.prompt_tokens - share.hits
     rungs = tuple(share.hits if rung not in {Rung.REUSABLE, Rung.PROMPT} else share.prompt_tokens for rung in Rung)
     return Explanation(

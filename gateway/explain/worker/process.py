@@ -1,7 +1,11 @@
-"""The explain worker's main loop: ``python -m gateway.explain.worker.process FD``, started by ``ExplainClient``.
+"""The explain worker's process: ``python -m gateway.explain.worker.process [LISTEN_FD] FD``; see ``ExplainClient``.
 
-One thread, one socket. It reads everything sent before it handles the next message, so questions can overtake work, and
-a closed connection is noticed at once: then the process ends.
+One thread. It reads everything sent before it handles the next message, so questions can overtake work, and a closed
+connection is noticed at once: then the process ends.
+
+With ``LISTEN_FD`` one worker serves several gateways behind one port. They share the seen blocks and the journal, so
+any of them can answer questions about all. Counts go back to the gateway that sent the request. The first connection is
+that of the parent process, and the worker ends when it is closed; other connections come and go.
 """
 
 import gc
@@ -15,27 +19,44 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from gateway.explain.worker.explain_messages import FromChild, MessageSplitter, RawMessage, ToChild, WorkerOptions, pack
+from gateway.explain.worker.explain_messages import (
+    FrameSplitter,
+    FromWorker,
+    RawMessage,
+    ToWorker,
+    WorkerOptions,
+    encode,
+)
 from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.heap import return_large_blocks
+
+if TYPE_CHECKING:
+    from gateway.explain.worker.explain_parts import ExplainParts
 
 _READ_BYTES = 256 * 1024
 _EXPIRE_SECONDS = 5.0
 _REPORT_SECONDS = 0.1
+
 _REPORTS_WHEN_FULL = 16
 """Number of reports per ``max_waiting_bytes`` of work, so that the gateway learns early about free buffer."""
+
 _BEHIND_PART = 8
 """Part of ``max_waiting_bytes`` above which rules are not observed, so that explaining catches up."""
+
 _BEFORE_QUESTION_SECONDS = 0.05
 """CPU time spent on earlier work before a question overtakes the rest."""
+
 _MAX_BEFORE_QUESTION = 100
 """With more messages waiting, a question does not wait at all: they would not be done in time."""
+
 _POLITE = 5
 """Niceness: the gateway takes precedence if CPU cores are short."""
+_SEND_SECONDS = 2.0
+"""Timeout of a send, after which the connection is closed: a gateway that does not read delays the others."""
 
 
 class ConnectionClosed(Exception):
@@ -47,7 +68,7 @@ class Session:
 
     Args:
         connection: The worker's end.
-        office: Handles the messages.
+        worker: Handles the messages.
         clock: Monotonic seconds.
         worked: CPU seconds of this process.
     """
@@ -55,17 +76,17 @@ class Session:
     def __init__(
         self,
         connection: socket.socket,
-        office: ExplainWorker,
+        worker: ExplainWorker,
         clock: Callable[[], float] = time.monotonic,
         worked: Callable[[], float] = time.process_time,
     ) -> None:
         self._connection = connection
-        self._office = office
+        self._worker = worker
         self._clock = clock
         self._worked = worked
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
-        self._frames = MessageSplitter()
+        self._frames = FrameSplitter()
         self._work: deque[RawMessage] = deque()
         # Each with the CPU time at which it overtakes work, and the number of messages before it.
         self._questions: deque[tuple[RawMessage, float, int]] = deque()
@@ -100,10 +121,10 @@ class Session:
             self._done += 1
             self._unreported_bytes += frame.size
             self._waiting_bytes -= frame.size
-            self._office.is_behind = self._waiting_bytes > self._behind_bytes
+            self._worker.is_behind = self._waiting_bytes > self._behind_bytes
             self._handle(frame)
         else:
-            for notice in self._office.expire():
+            for notice in self._worker.expire():
                 self._send(notice)
         self._report()
 
@@ -140,16 +161,16 @@ class Session:
 
     def _handle(self, frame: RawMessage) -> None:
         try:
-            message = cast(ToChild, frame.message())
+            message = cast(ToWorker, frame.decode())
         except msgspec.MsgspecError:
             if not frame.is_work:
                 raise
-            self._office.unreadable()
+            self._worker.count_undecodable()
             return
         if isinstance(message, WorkerOptions):
             self._stride = message.max_waiting_bytes // _REPORTS_WHEN_FULL
             self._behind_bytes = message.max_waiting_bytes // _BEHIND_PART
-        for reply in self._office.handle(message):
+        for reply in self._worker.handle(message):
             self._send(reply)
 
     def _report(self) -> None:
@@ -159,30 +180,101 @@ class Session:
         ):
             self._unreported_bytes = 0
             self._reported_at = now
-            if (counted := self._office.counted()) is not None:
+            if (counted := self._worker.counted()) is not None:
                 self._send(counted)
 
-    def _send(self, message: FromChild) -> None:
+    def _send(self, message: FromWorker) -> None:
         frame = bytearray()
-        pack(message, frame)
+        encode(message, frame)
         try:
             self._connection.sendall(frame)
         except OSError:
             raise ConnectionClosed from None
 
 
-def run(fd: int, office: ExplainWorker) -> None:
-    """Handle messages until the gateway closes the connection, and end the process.
+class Sessions:
+    """One session for every connection, taking turns.
 
     Args:
-        fd: The file descriptor of the connection.
-        office: Handles the messages.
+        first: The connection of the parent process.
+        listener: The listening socket for other gateways.
+        begin: Makes the session of a connection.
     """
-    until_gone(lambda: Session(socket.socket(fileno=fd), office).run())
+
+    def __init__(
+        self, first: socket.socket, listener: socket.socket, begin: Callable[[socket.socket], Session]
+    ) -> None:
+        self._begin = begin
+        self._listener = listener
+        listener.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(listener, select.POLLIN)
+        self._first = first.fileno()
+        self._open: dict[int, tuple[socket.socket, Session]] = {}
+        self._join(first)
+
+    def run(self) -> None:
+        """Serve all connections until the first is closed.
+
+        Raises:
+            ConnectionClosed: The parent process has closed its connection.
+        """
+        while True:
+            idle = min(session.idle_seconds() for _, session in self._open.values())
+            ready = self._poll.poll(idle * 1000)
+            for number, _ in ready:
+                if number == self._listener.fileno():
+                    self._accept()
+                else:
+                    self._attempt(number, self._open[number][1].read)
+            for number, (_, session) in list(self._open.items()):
+                # An idle turn drops expired state, which the first session does for all.
+                if not session.idle_seconds() or (number == self._first and not ready):
+                    self._attempt(number, session.turn)
+
+    def _attempt(self, number: int, step: Callable[[], None]) -> None:
+        if number not in self._open:
+            return
+        try:
+            step()
+        except ConnectionClosed:
+            if number == self._first:
+                raise
+            # The gateway counts its outstanding requests when it notices the loss.
+            self._poll.unregister(number)
+            self._open.pop(number)[0].close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return  # closed already
+        connection.settimeout(_SEND_SECONDS)
+        self._join(connection)
+
+    def _join(self, connection: socket.socket) -> None:
+        self._open[connection.fileno()] = connection, self._begin(connection)
+        self._poll.register(connection, select.POLLIN)
 
 
-def until_gone(work: Callable[[], None]) -> None:
-    """Run ``work`` until ``ConnectionClosed`` is raised, and end the process."""
+def shared_parts(
+    build: Callable[[WorkerOptions, float], "ExplainParts"],
+) -> Callable[[WorkerOptions, float], "ExplainParts"]:
+    """Makes all sessions use the same parts, configured with the latest options."""
+    present: list[ExplainParts] = []
+
+    def join(options: WorkerOptions, now: float) -> "ExplainParts":
+        if present:
+            present[0].configure(options, now)
+        else:
+            present.append(build(options, now))
+        return present[0]
+
+    return join
+
+
+def run_until_closed(work: Callable[[], None]) -> None:
+    """Run ``work``, such as ``Session.run``, until ``ConnectionClosed`` is raised, and end the process."""
     # A signal to the whole process group ends the gateway, which drains its requests first, and then closes this.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -211,9 +303,14 @@ def _report_without_values(kind: type[BaseException], error: BaseException, trac
 
 def main() -> None:
     """Entry point of the command."""
-    from gateway.explain.worker.build import ExplainParts
+    from gateway.explain.worker.explain_parts import ExplainParts
 
-    run(int(sys.argv[1]), ExplainWorker(ExplainParts))
+    *listeners, connection = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
+    if listeners:
+        build = shared_parts(ExplainParts)
+        run_until_closed(Sessions(connection, listeners[0], lambda each: Session(each, ExplainWorker(build))).run)
+    else:
+        run_until_closed(Session(connection, ExplainWorker(ExplainParts)).run)
 
 
 if __name__ == "__main__":

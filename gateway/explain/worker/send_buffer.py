@@ -2,26 +2,33 @@
 
 A message is *held* from when it is added until the worker reports it as handled: first as a value, then as a sent
 frame. Requests that do not fit are returned for their tokens to be counted, never silently dropped.
+
+``SkippedSums`` holds the sums of requests that could not be explained, so that their tokens are included in all totals;
+``GoneReplicas`` the cache events that still apply and must be sent to a new worker process.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import Canonicalized
-from gateway.core.explanation import CacheEvent, RequestRecord
-from gateway.explain.worker.explain_messages import PeerPrompts, SkippedTotals, Work, pack
-from gateway.explain.worker.skipped_totals import share_of
+from gateway.core.explanation import CacheEvent, CacheHistory, RequestRecord
+from gateway.explain.worker.explain_messages import PeerPrompts, SkippedTotals, Work, encode
 
 _PLAIN_BYTES = 1000
 """Size of a request without text and tokens, as a value."""
+
 _HOLDER_BYTES = 150
+
 _HELD_BYTES = 350
 """Size of the record of a sent message."""
+
 _ENOUGH_BYTES = 128 * 1024
 """Bytes encoded in one batch; more would delay requests."""
+
 _OBSERVED_PART = 4
 """Original prompts, from before rules changed them, are accepted while at most a quarter is held."""
 
@@ -46,12 +53,12 @@ class SendBuffer:
     """Holds messages until they are handled.
 
     Args:
-        most_bytes: Maximum bytes held.
+        max_bytes: Maximum bytes held.
         on_unsendable: Called with a message that cannot be encoded, and the error.
     """
 
-    def __init__(self, most_bytes: int, on_unsendable: Callable[[SentMessage, Exception], None]) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, max_bytes: int, on_unsendable: Callable[[SentMessage, Exception], None]) -> None:
+        self.max_bytes = max_bytes
         self._on_unsendable = on_unsendable
         self._held = 0
         self._roomy = True
@@ -78,35 +85,35 @@ class SendBuffer:
     def is_roomy(self) -> bool:
         """Whether texts are accepted: until more than half is held, then again from a quarter on (hysteresis)."""
         if self._roomy:
-            self._roomy = self._held <= self.most_bytes // 2
+            self._roomy = self._held <= self.max_bytes // 2
         else:
-            self._roomy = self._held <= self.most_bytes // 4
+            self._roomy = self._held <= self.max_bytes // 4
         return self._roomy
 
-    def put(self, finished: RequestRecord, *, with_text: bool) -> tuple[bool, bool]:
+    def put(self, record: RequestRecord, *, with_text: bool) -> tuple[bool, bool]:
         """Hold a request.
 
         Args:
-            finished: The request.
+            record: The request.
             with_text: Whether its text and tokens may be held, too.
 
         Returns:
             Whether it is held, and whether it is without text and tokens.
         """
-        asked = len(finished.canonical.asked)
-        if asked and self._held > self.most_bytes // _OBSERVED_PART:
+        asked = len(record.canonical.asked)
+        if asked and self._held > self.max_bytes // _OBSERVED_PART:
             # The original prompt, needed to observe rules, is dropped first.
-            finished, asked = msgspec.structs.replace(finished, canonical=bare(finished.canonical)), 0
-        text = asked + len(finished.body) + sum(map(len, finished.parts))
-        for reply in finished.replies:
+            record, asked = msgspec.structs.replace(record, canonical=_without_observation(record.canonical)), 0
+        text = asked + len(record.body) + sum(map(len, record.parts))
+        for reply in record.replies:
             text += len(reply.text or "") + len(reply.ids or b"")
-        plain = _PLAIN_BYTES + _HOLDER_BYTES * len(finished.holders)
-        if text and (not with_text or self._held + plain + text > self.most_bytes):
-            finished, text = without_text(finished), 0
-        if self._held + plain + text > self.most_bytes:
-            return False, not finished.parts
-        self.add(finished, plain + text)
-        return True, not finished.parts
+        plain = _PLAIN_BYTES + _HOLDER_BYTES * len(record.holders)
+        if text and (not with_text or self._held + plain + text > self.max_bytes):
+            record, text = _without_text(record), 0
+        if self._held + plain + text > self.max_bytes:
+            return False, not record.parts
+        self.add(record, plain + text)
+        return True, not record.parts
 
     def add(self, work: Work, size: int = _PLAIN_BYTES) -> None:
         """Hold a message regardless of the bound; for rare messages."""
@@ -127,9 +134,9 @@ class SendBuffer:
             work, estimate = self._unsent.popleft()
             self._held -= estimate
             self._unsent_bytes -= estimate
-            held = held_of(work)
+            held = sent_message(work)
             try:
-                size = pack(work, out)
+                size = encode(work, out)
             except Exception as error:  # noqa: BLE001 - after any failure its tokens are counted
                 self._on_unsendable(held, error)
                 continue
@@ -146,30 +153,106 @@ class SendBuffer:
 
     def give_up(self) -> list[SentMessage]:
         """Release and return all messages."""
-        lost = [*self._sent, *(held_of(work) for work, _ in self._unsent)]
+        lost = [*self._sent, *(sent_message(work) for work, _ in self._unsent)]
         self._sent.clear()
         self._unsent.clear()
         self._held = self._unsent_bytes = 0
         return lost
 
 
-def without_text(finished: RequestRecord) -> RequestRecord:
+def _without_text(record: RequestRecord) -> RequestRecord:
     """A request without its prompt and replies."""
-    return msgspec.structs.replace(finished, body=b"", parts=(), replies=(), canonical=bare(finished.canonical))
+    return msgspec.structs.replace(
+        record, body=b"", parts=(), replies=(), canonical=_without_observation(record.canonical)
+    )
 
 
-def bare(canonical: Canonicalized) -> Canonicalized:
+def _without_observation(canonical: Canonicalized) -> Canonicalized:
     """Canonicalization data without what observing rules needs."""
     return Canonicalized(context_lost=canonical.context_lost)
 
 
-def held_of(work: Work) -> SentMessage:
+def sent_message(work: Work) -> SentMessage:
     """The record of a held message; ``size`` is set later."""
     match work:
         case RequestRecord():
-            share = None if work.warming else share_of(work)
+            share = None if work.warming else SkippedTotals.of(work)
             return SentMessage(0, share, is_counted=False, is_skipped=not work.parts)
         case SkippedTotals():
             return SentMessage(0, work, is_counted=True, is_skipped=True)
         case CacheEvent() | PeerPrompts():
             return SentMessage(0, None, is_counted=True, is_skipped=True)
+
+
+_MAX_SUMS = 1000
+_OTHER = "(other)"
+_Key = tuple[str, str, str, str, str, bool]
+
+
+class SkippedSums:
+    """Sums per model, tenant, client family and template version.
+
+    Client families and tenants are unbounded. Beyond the bound, new ones are added to ``(other)``; models, their
+    template versions and tenant labels are bounded by the configuration.
+
+    Args:
+        most: Number of sums from which on ``(other)`` is used.
+    """
+
+    def __init__(self, most: int = _MAX_SUMS) -> None:
+        self._most = most
+        self._sums: dict[_Key, SkippedTotals] = {}
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+    def add(self, more: SkippedTotals) -> None:
+        """Add one more sum."""
+        key = _key(more)
+        if key not in self._sums and len(self._sums) >= self._most:
+            more = msgspec.structs.replace(more, tenant=_OTHER, source=_OTHER)
+            key = _key(more)
+        before = self._sums.get(key)
+        self._sums[key] = more if before is None else _together(before, more)
+
+    def take(self) -> list[SkippedTotals]:
+        """Returns all sums and removes them."""
+        taken, self._sums = list(self._sums.values()), {}
+        return taken
+
+
+def _key(share: SkippedTotals) -> _Key:
+    return share.model, share.tenant, share.tenant_label, share.source, share.template, share.hits_confirmed
+
+
+def _together(one: SkippedTotals, other: SkippedTotals) -> SkippedTotals:
+    return msgspec.structs.replace(
+        one,
+        at=max(one.at, other.at),
+        requests=one.requests + other.requests,
+        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
+        hits=one.hits + other.hits,
+        prefill_seconds=one.prefill_seconds + other.prefill_seconds,
+    )
+
+
+_KEPT = 10_000
+"""A bound is needed where pods get new names: every roll-out adds as many departed replicas."""
+
+
+class GoneReplicas:
+    """The replicas that have left."""
+
+    def __init__(self) -> None:
+        self._gone: BoundedCache[str, CacheEvent] = BoundedCache(_KEPT)
+
+    def note(self, event: CacheEvent) -> None:
+        """Record an event."""
+        if event.what is CacheHistory.LEFT:
+            self._gone.put(event.name, event)
+        elif event.what is CacheHistory.RETURNED:
+            self._gone.pop(event.name)
+
+    def events(self) -> Sequence[CacheEvent]:
+        """The events of replicas that have left and not returned."""
+        return [event for _, event in self._gone.items()]

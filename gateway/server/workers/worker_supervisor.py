@@ -108,7 +108,7 @@ class _Supervisor:
         loop.add_signal_handler(signal.SIGINT, lambda: self._end(drain=False))
         loop.add_signal_handler(signal.SIGHUP, reload)
         with _listening(self._folder) as door:
-            self._explain = explain_front(self._settings, _NoExplainObserver(), door=door.fileno())
+            self._explain = explain_front(self._settings, _NoExplainObserver(), listen_fd=door.fileno())
             self._explain.start()
             try:
                 await self._serve(admin, ready, reloader)

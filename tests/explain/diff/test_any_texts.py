@@ -177,15 +177,15 @@ def test_a_megabyte_of_anything(unit):
 
 
 def test_very_many_messages_that_are_alike():
-    before = chat(*[("user", "yes"), ("assistant", "no")] * 20_000)
-    after = chat(*[("assistant", "no"), ("user", "yes")] * 20_000, ("user", "and"))
+    before = chat(*[("user", "yes"), ("assistant", "no")] * 5_000)
+    after = chat(*[("assistant", "no"), ("user", "yes")] * 5_000, ("user", "and"))
     assert code(difference(before, after)) is not None
-    trimmed = chat(("user", "x"), *[("user", "yes")] * 40_000, ("user", "end"))
-    assert difference(chat(*[("user", "yes")] * 40_001), trimmed) is not None
+    trimmed = chat(("user", "x"), *[("user", "yes")] * 10_000, ("user", "end"))
+    assert difference(chat(*[("user", "yes")] * 10_001), trimmed) is not None
 
 
 def test_very_many_tools():
-    tools = [tool(f"t{number}") for number in range(5_000)]
+    tools = [tool(f"t{number}") for number in range(2_000)]
     assert code(difference(chat(tools=tools), chat(tools=tools[::-1]))) == ("tools_reordered", "tool_order")
 
 

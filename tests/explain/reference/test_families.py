@@ -352,7 +352,7 @@ def test_documents_belong_to_the_question():
 def test_families_and_variants_come_and_go():
     noted = Families(describe, max_bytes=400_000)
     texts = [f"{SUPPORT}\n{'abcdefghij'[n % 10]} {'klmnopq'[n % 7]} it is" for n in range(70)]
-    for n in range(6_000):
+    for n in range(2_000):
         more = [user("context")] * (n % 4)
         asking = request("r", system(texts[n * n % 70]), *more, source=f"s{n * 7 % 83}", tenant=f"t{n % 3}")
         noted.note(asking, NOW + 11 * n)

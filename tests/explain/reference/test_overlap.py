@@ -111,7 +111,7 @@ def in_runs(reference, prompt):
 PIECES = st.lists(st.sampled_from([[1], [2], [1, 2] * 6, fresh(9, 10), fresh(20, 30), fresh(40, 60)]), max_size=12)
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(PIECES, PIECES, st.integers(0, 40))
 def test_never_more_than_a_slow_search_finds_nor_than_there_is(a, b, start):
     reference, prompt = joined(a), joined(b)

@@ -1,0 +1,342 @@
+"""Kept requests, and the keys by which they are found: conversations, skeletons, similar frames.
+
+``Thread`` is a conversation as a sequence of message digests, without system messages: these may change from turn to
+turn, and occur anywhere. Digests are valid within one process only. ``Groups`` finds requests with a similar frame, and
+``SharedTexts`` holds once what many prompts contain: system messages, tools, the history of a conversation.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from sys import getsizeof
+from typing import Generic, Literal, TypeVar
+
+from gateway.core.explanation import ReplyChoice, SpaceKey
+from gateway.explain.prompt_text import LEADING_ROLES, PROMPT_ROLE, Message, PromptText, Tool
+from gateway.explain.reference.frame import Frame, are_similar
+
+_DISTINCTIVE_REPLY_CHARACTERS = 32
+"""A reply of this length is recognized without the message before it."""
+
+_DISTINCTIVE_CHARACTERS = 120
+"""Messages with this much text are not equal by chance, as greetings are."""
+
+_BRANCHES = 8
+_TAIL_MESSAGES = 64
+_REPLIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRequest:
+    """A request kept for comparison.
+
+    Attributes:
+        request_id: Its id.
+        at: End of the request, Unix seconds.
+        tenant: Id of the tenant; requests of different tenants are never compared.
+        model: Id of the model.
+        source: Client family.
+        session: Session named by the client; empty for none.
+        where: Its prefix space.
+        text: Its prompt.
+        ids: The prompt's token ids, little-endian u32.
+        replies: Replies of the engine.
+    """
+
+    request_id: str
+    at: float
+    tenant: str
+    model: str
+    source: str
+    session: str
+    where: SpaceKey
+    text: PromptText
+    ids: bytes
+    replies: tuple[ReplyChoice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceMatch:
+    """The earlier request to compare with.
+
+    Attributes:
+        reference: The earlier request.
+        chosen_by: What both have in common.
+        same_conversation: Whether both belong to one conversation, so a difference is an edit of its history.
+    """
+
+    reference: KeptRequest
+    chosen_by: "ChosenBy"
+    same_conversation: bool
+
+
+class Thread:
+    """The messages of one prompt.
+
+    Attributes:
+        digests: Digest of each message.
+        chain: Digest of each prefix: of the first message, the first two, and so on.
+    """
+
+    __slots__ = ("_messages", "_root", "_tenant", "chain", "digests")
+
+    def __init__(self, tenant: str, text: PromptText, skeleton: int | None) -> None:
+        """``skeleton`` is the frame's: a single first message, such as a greeting, is ambiguous without it."""
+        self._tenant = tenant
+        self._root = skeleton
+        self._messages = [each for each in text.messages if each.role not in LEADING_ROLES and each.role != PROMPT_ROLE]
+        self.digests = tuple(map(_digest, self._messages))
+        chain: list[int] = []
+        for digest in self.digests:
+            chain.append(hash((chain[-1] if chain else 0, digest)))
+        self.chain = tuple(chain)
+
+    def is_distinctive(self, begin: int, end: int) -> bool:
+        """Whether messages have enough text to identify a conversation."""
+        return sum(len(each.text) for each in self._messages[begin:end]) >= _DISTINCTIVE_CHARACTERS
+
+    def common_messages(self, digests: tuple[int, ...]) -> int:
+        """Number of equal messages from the first on."""
+        count = 0
+        for one, other in zip(self.digests, digests, strict=False):
+            if one != other:
+                break
+            count += 1
+        return count
+
+    def keys(self, kept: "KeptRequest", continues: bool) -> Iterator[int]:
+        """Index keys of a request. ``continues``: an earlier turn of its conversation is kept."""
+        count = len(self.digests)
+        if not count:
+            return
+        yield self.whole(count)
+        for text in [reply.text for reply in kept.replies[:_REPLIES] if reply.text]:
+            digest = _digest(Message("assistant", text))
+            yield self._key("answered", hash((self.chain[-1], digest)))
+            yield self._key("pair", self.digests[-1], digest)
+            if len(text) >= _DISTINCTIVE_REPLY_CHARACTERS:
+                yield self._key("reply", digest)
+        if count > 1:
+            yield self._key("pair", self.digests[-2], self.digests[-1])
+        if continues:
+            for length in range(max(2, count - _BRANCHES), count):
+                yield self.branch(length)
+
+    def whole(self, length: int) -> int:
+        """Key of requests whose whole prompt is the first ``length`` messages."""
+        root = self._root if length == 1 else None
+        return self._key("whole", self.chain[length - 1], root)
+
+    def answered(self, length: int) -> int:
+        """Key of requests whose prompt and reply are the first ``length`` messages."""
+        return self._key("answered", self.chain[length - 1])
+
+    def branch(self, length: int) -> int:
+        """Key of later turns of a conversation with the same first ``length`` messages."""
+        return self._key("branch", self.chain[length - 1])
+
+    def tails(self) -> Iterator[tuple[int, bool]]:
+        """Keys of requests whose last messages or reply occur anywhere in this prompt, last first; and whether those
+        messages are distinctive."""
+        for at in range(len(self.digests) - 1, max(-1, len(self.digests) - 1 - _TAIL_MESSAGES), -1):
+            if at:
+                yield self._key("pair", self.digests[at - 1], self.digests[at]), self.is_distinctive(at - 1, at + 1)
+            message = self._messages[at]
+            if message.role == "assistant" and len(message.text) >= _DISTINCTIVE_REPLY_CHARACTERS:
+                yield self._key("reply", self.digests[at]), self.is_distinctive(at, at + 1)
+
+    def _key(self, *parts: Hashable) -> int:
+        return hash((self._tenant, *parts))
+
+
+def _digest(message: Message) -> int:
+    return hash(
+        (
+            message.role,
+            message.text.strip(),
+            message.name,
+            message.others,
+            tuple((call.name, call.canonical) for call in message.calls),
+        )
+    )
+
+
+ChosenBy = Literal["session", "conversation", "skeleton", "similar"]
+
+POSTING_BYTES = 190
+"""Approximate memory of a number under a key: most keys hold a single number, others a dict."""
+
+
+class Postings:
+    """Numbers by key, in insertion order. A single number is held without a container."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, int | dict[int, None]] = {}
+
+    def add(self, key: int, number: int) -> None:
+        """Append a number to a key."""
+        held = self._held.get(key)
+        if held is None:
+            self._held[key] = number
+        elif isinstance(held, dict):
+            held[number] = None
+        elif held != number:
+            self._held[key] = {held: None, number: None}
+
+    def discard(self, key: int, number: int) -> None:
+        """Remove a number from a key; no effect if it is absent."""
+        held = self._held.get(key)
+        if isinstance(held, dict):
+            held.pop(number, None)
+            if not held:
+                del self._held[key]
+        elif held == number:
+            del self._held[key]
+
+    def latest(self, key: int, count: int) -> list[int]:
+        """The last ``count`` numbers of a key, latest first."""
+        held = self._held.get(key)
+        if held is None:
+            return []
+        return list(islice(reversed(held), count)) if isinstance(held, dict) else [held]
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+_GROUP_BYTES = 600
+_FEATURE_BYTES = 45
+
+_GROUPS_PER_FEATURE = 12
+"""Only this many of the latest groups are read per feature: a feature of all groups does not discriminate."""
+
+
+class Groups:
+    """Finds a group by the features of its frame. A group is a number for a tenant and a skeleton."""
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        self._by_feature = Postings()
+        self._features: dict[int, tuple[int, ...]] = {}
+
+    def add(self, group: int, tenant: str, frame: Frame) -> None:
+        """Add a group; no effect if it is present."""
+        if group in self._features:
+            return
+        features = tuple(_keys(tenant, frame))
+        self._features[group] = features
+        for feature in features:
+            self._by_feature.add(feature, group)
+        self.held_bytes += _bytes(len(features))
+
+    def remove(self, group: int) -> None:
+        """Remove a group; no effect if it is absent."""
+        features = self._features.pop(group, None)
+        if features is None:
+            return
+        for feature in features:
+            self._by_feature.discard(feature, group)
+        self.held_bytes -= _bytes(len(features))
+
+    def is_similar(self, group: int, tenant: str, frame: Frame) -> bool:
+        """Whether the frame of a group is a variant of the given one."""
+        features = set(_keys(tenant, frame))
+        held = self._features.get(group, ())
+        shared = len(features.intersection(held))
+        whole = len(features) + len(held)
+        return bool(whole) and are_similar(shared, 2 * shared / whole, frame.is_opening)
+
+    def most_similar(self, tenant: str, frame: Frame) -> int | None:
+        """The group whose frame is most similar to the given one, the latest on a tie; None if none is similar."""
+        features = list(_keys(tenant, frame))
+        shared: dict[int, int] = {}
+        for feature in features:
+            for group in self._by_feature.latest(feature, _GROUPS_PER_FEATURE):
+                shared[group] = shared.get(group, 0) + 1
+        best, best_share = None, 0.0
+        for group, count in shared.items():
+            share = 2 * count / (len(features) + len(self._features[group]))
+            if share > best_share and are_similar(count, share, frame.is_opening):
+                best, best_share = group, share
+        return best
+
+
+def _keys(tenant: str, frame: Frame) -> Iterable[int]:
+    """Feature hashes per tenant and kind of frame. Sorted, so that ties are resolved the same way."""
+    return (hash((tenant, frame.is_opening, feature)) for feature in sorted(frame.features))
+
+
+def _bytes(features: int) -> int:
+    return _GROUP_BYTES + features * (_FEATURE_BYTES + POSTING_BYTES)
+
+
+_PART_BYTES = 330
+"""Memory of a part besides its strings: object, table entry, count."""
+
+_CALL_BYTES = 120
+_Part = TypeVar("_Part", Message, Tool)
+
+
+class SharedTexts:
+    """Holds equal messages and tools of prompts once, with reference counts."""
+
+    def __init__(self) -> None:
+        self._messages: _CountedParts[Message] = _CountedParts()
+        self._tools: _CountedParts[Tool] = _CountedParts()
+
+    @property
+    def held_bytes(self) -> int:
+        """Approximate memory of all parts."""
+        return self._messages.held_bytes + self._tools.held_bytes
+
+    def share(self, text: PromptText) -> PromptText:
+        """The same prompt built from shared parts. Each call needs one ``release``."""
+        return replace(
+            text,
+            messages=tuple(map(self._messages.share, text.messages)),
+            tools=tuple(map(self._tools.share, text.tools)),
+        )
+
+    def release(self, text: PromptText) -> None:
+        """Release the parts of a prompt."""
+        for message in text.messages:
+            self._messages.release(message)
+        for tool in text.tools:
+            self._tools.release(tool)
+
+
+class _CountedParts(Generic[_Part]):
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        self._parts: dict[_Part, tuple[_Part, int]] = {}
+
+    def share(self, part: _Part) -> _Part:
+        held, holders = self._parts.get(part, (part, 0))
+        if not holders:
+            self.held_bytes += part_bytes(part)
+        self._parts[held] = (held, holders + 1)
+        return held
+
+    def release(self, part: _Part) -> None:
+        held, holders = self._parts[part]
+        if holders > 1:
+            self._parts[held] = (held, holders - 1)
+        else:
+            del self._parts[held]
+            self.held_bytes -= part_bytes(held)
+
+
+def part_bytes(part: Message | Tool) -> int:
+    """Approximate memory of a message or a tool."""
+    if isinstance(part, Tool):
+        return _PART_BYTES + getsizeof(part.raw) + getsizeof(part.canonical)
+    calls = sum(_CALL_BYTES + getsizeof(each.arguments) + getsizeof(each.canonical) for each in part.calls)
+    return _PART_BYTES + getsizeof(part.text) + getsizeof(part.reasoning) + calls
+
+
+def text_bytes(text: PromptText) -> int:
+    """Approximate memory of a prompt without shared parts."""
+    return sum(map(part_bytes, text.messages)) + sum(map(part_bytes, text.tools))

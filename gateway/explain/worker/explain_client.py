@@ -1,0 +1,408 @@
+"""The gateway's client of the explain worker: sends answered requests, counts the results, asks questions.
+
+Everything here runs in the event loop and takes microseconds: requests go into a buffer, which is encoded and written a
+few milliseconds later. Requests never wait for the worker, and never fail because it is lost.
+
+Every missed token of every request is counted once: by the worker, which reports counts together with the number of
+handled messages; or here, as ``unclassified``, if a request is not sent or is lost with the worker.
+"""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import structlog
+
+from gateway.config.telemetry_settings import ExplainSettings
+from gateway.core.errors import BadRequest, GatewayError, NotFound
+from gateway.core.explanation import CacheEvent, RequestRecord
+from gateway.core.ports import ExplainObserver
+from gateway.core.reasons import Reason
+from gateway.explain.worker.explain_messages import (
+    CanonOptions,
+    Notice,
+    PeerPrompts,
+    Question,
+    QuestionAnswer,
+    RawMessage,
+    ToWorker,
+    WorkerOptions,
+    WorkReport,
+    encode,
+)
+from gateway.explain.worker.explain_replication import PeerFigures, ReplicatedSeen
+from gateway.explain.worker.explain_supervisor import ExplainSupervisor, ExplainTimeouts
+from gateway.explain.worker.send_buffer import GoneReplicas, SendBuffer, SentMessage, SkippedSums, sent_message
+
+COMMAND = (sys.executable, "-m", "gateway.explain.worker.process")
+_GATHER_SECONDS = 0.005
+_GATHER_BYTES = 64 * 1024
+_MIB = 1024 * 1024
+_log = structlog.get_logger("gateway.explain.worker")
+
+
+class ExplainClient:
+    """``Explains``, and its questions for the admin port, by the worker process. Built inside a running event loop.
+
+    Args:
+        settings: The settings.
+        observer: Receives the counts.
+        gpus: GPUs per replica, by model; 1 by default.
+        canon: Rules to observe; None observes none.
+        command: Command of the worker; the descriptor number of the connection is appended.
+        socket_path: Socket of a worker shared by several gateways and started by another process; then none is started.
+        listen_fd: Descriptor of a listening socket, to start a worker that other gateways can connect to.
+        publishes_seen: Whether computed prompts are reported to other gateways.
+        receives_seen: Whether prompts reported by other gateways are passed on. Of several gateways with one worker,
+            one does.
+        timeouts: Timeouts.
+
+    Attributes:
+        replicated_seen: Exchange of computed prompts with other gateways.
+        receives_seen: As given.
+        peer_figures: Totals of other gateways; None without others.
+    """
+
+    def __init__(
+        self,
+        settings: ExplainSettings,
+        observer: ExplainObserver,
+        gpus: Mapping[str, float],
+        canon: CanonOptions | None = None,
+        *,
+        command: Sequence[str] = COMMAND,
+        socket_path: Path | None = None,
+        listen_fd: int | None = None,
+        publishes_seen: bool = False,
+        receives_seen: bool = True,
+        timeouts: ExplainTimeouts = ExplainTimeouts(),  # noqa: B008 - frozen
+    ) -> None:
+        self._enabled = settings.enabled
+        self._options = _worker_options(settings, gpus, canon, publishes_seen=publishes_seen)
+        self._observer = observer
+        self._drain_seconds = timeouts.drain_seconds
+        self._supervisor = ExplainSupervisor(command if socket_path is None else socket_path, timeouts, self, listen_fd)
+        self._questions = OpenQuestions(timeouts.answer_seconds)
+        self._send_buffer = SendBuffer(self._options.max_waiting_bytes, self._cannot_send)
+        self._skipped = SkippedSums()
+        self.receives_seen = receives_seen
+        self.peer_figures: PeerFigures | None = None
+        self.replicated_seen = ReplicatedSeen(self._take_peer_prompts)
+        self._gone_replicas = GoneReplicas()
+        self._is_running = False
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._progress = asyncio.Event()
+
+    def start(self) -> None:
+        """Start the process, in the background. Does nothing where explanations are turned off."""
+        if self._enabled:
+            # Messages are buffered until it runs.
+            self._is_running = True
+            self._supervisor.start()
+
+    async def stop(self) -> None:
+        """Wait for outstanding counts, for a second at most, and end the process."""
+        await self._supervisor.stop()
+        self._give_up()
+
+    async def configure(
+        self, settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonOptions | None = None
+    ) -> None:
+        """Apply other settings. The process keeps its state, unless explanations are turned on or off."""
+        before = self._options
+        self._options = _worker_options(settings, gpus, canon, publishes_seen=before.publishes_seen)
+        self._send_buffer.max_bytes = self._options.max_waiting_bytes
+        if settings.enabled != self._enabled:
+            self._enabled = settings.enabled
+            await self.stop()
+            self.start()
+        elif self._options != before and self._supervisor.child is not None:
+            self._send(self._options)
+            # With other bounds the worker may start with empty state.
+            for event in self._gone_replicas.events():
+                self._send_buffer.add(event)
+            self._flush()
+
+    @property
+    def accepts_text(self) -> bool:
+        """See ``Explains``."""
+        return self._is_running and self._send_buffer.is_roomy
+
+    def record_request(self, record: RequestRecord) -> None:
+        """See ``Explains``."""
+        if not self._enabled:
+            return
+        try:
+            self._take(record)
+        except Exception as error:  # noqa: BLE001 - must never fail a request
+            _log.error("explain_failed", step="handing over", error=type(error).__name__)
+
+    def record_event(self, event: CacheEvent) -> None:
+        """See ``Explains``."""
+        self._gone_replicas.note(event)
+        # Without a process the event is irrelevant: a new process starts with empty state.
+        if self._enabled and self._is_running:
+            self._send_buffer.add(event)
+            self._flush_later()
+
+    async def ask(self, question: str, arguments: Mapping[str, str]) -> bytes:
+        """The answer to a question as a JSON document.
+
+        Args:
+            question: ``summary``, ``reasons``, ``requests`` or ``request``: paths below ``/admin/api/``. Or ``tokens``,
+                whose answer holds token ids and must not be shown: ``{"model", "equal_tokens", "before": [ids],
+                "after": [ids], "first"}``, equal up to ``first``; ``null`` where there is nothing to compare. Or
+                ``figures``, whose answer is for other gateways.
+            arguments: The query's parameters; for ``request`` and ``tokens`` the request's ``id``.
+
+        Raises:
+            BadRequest: a parameter is wrong; message and param say how.
+            NotFound: there is no such request in the journal.
+            GatewayError: explanations are turned off, or their process does not answer.
+        """
+        if not self._enabled:
+            raise explain_off()
+        if not self._is_running:
+            raise ExplainUnavailable("The process that explains requests is being started again; see explain_lost.")
+        others: tuple[bytes, ...] | None = ()
+        if question == "summary" and arguments.get("gateways") and self.peer_figures is not None:
+            others = await self.peer_figures.read()
+        return await self._questions.ask(question, arguments, self._send, others)
+
+    # ``ExplainHost``.
+
+    @property
+    def awaits_reply(self) -> bool:
+        """See ``ExplainHost``."""
+        return self._send_buffer.awaits or bool(self._questions.open)
+
+    def on_started(self) -> None:
+        """See ``ExplainHost``."""
+        self._is_running = True
+        self._send(self._options)
+        for event in reversed(self._gone_replicas.events()):
+            self._send_buffer.add_first(event)
+        self._hand_over_skipped()
+        self._flush()
+        for question in self._questions.open:
+            self._send(question)
+
+    def on_frame(self, frame: RawMessage) -> None:
+        """See ``ExplainHost``."""
+        match message := frame.decode():
+            case WorkReport():
+                self._count(message)
+            case QuestionAnswer():
+                self._questions.answered(message)
+            case Notice():
+                _log.error(message.event, **message.fields)
+            case _:
+                pass
+
+    def on_lost(self) -> None:
+        """See ``ExplainHost``."""
+        self._give_up()
+        self._questions.refuse_all("The process that explains requests was lost; it is being started again.")
+
+    async def drain(self) -> None:
+        """See ``ExplainHost``: waits for outstanding counts, within a timeout."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._drain_seconds):
+                while not self._send_buffer.is_empty:
+                    self._flush()
+                    self._progress.clear()
+                    await self._progress.wait()
+
+    def _give_up(self) -> None:
+        self._is_running = False
+        self._cancel_flush()
+        for held in self._send_buffer.give_up():
+            self._skip(held)
+
+    # Sending.
+
+    def _take(self, record: RequestRecord) -> None:
+        held, is_plain = self._send_buffer.put(record, with_text=self._is_running)
+        if not held:
+            self._skip(sent_message(record)._replace(is_skipped=False))
+            return
+        if is_plain and not record.warming:
+            self._observer.on_explain_skipped(1)
+        if self._send_buffer.unsent_bytes >= _GATHER_BYTES:
+            self._flush()
+        else:
+            self._flush_later()
+
+    def _take_peer_prompts(self, messages: tuple[bytes, ...]) -> None:
+        """Pass on prompts computed for another gateway; dropped while the buffer is full."""
+        if self.receives_seen and self._enabled and self._is_running and self._send_buffer.is_roomy:
+            self._send_buffer.add(PeerPrompts(time.time(), messages), sum(map(len, messages)))
+            self._flush_later()
+
+    def _flush_later(self) -> None:
+        if self._flush_timer is None and self._supervisor.child is not None:
+            self._flush_timer = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._flush)
+
+    def _cancel_flush(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+
+    def _flush(self) -> None:
+        self._cancel_flush()
+        child = self._supervisor.child
+        if child is not None and (frames := self._send_buffer.encoded()):
+            child.write(frames)
+            if self._send_buffer.unsent_bytes:
+                self._flush_later()
+
+    def _send(self, message: ToWorker) -> None:
+        """Send a message that is not held, after all held ones."""
+        self._flush()
+        if (child := self._supervisor.child) is not None:
+            frame = bytearray()
+            encode(message, frame)
+            child.write(frame)
+
+    def _cannot_send(self, held: SentMessage, error: Exception) -> None:
+        _log.error("explain_failed", step="encoding", error=type(error).__name__)
+        self._skip(held)
+
+    # Counting.
+
+    def _count(self, report: WorkReport) -> None:
+        undecodable = set(report.undecodable)
+        for number in range(report.handled):
+            held = self._send_buffer.done()
+            if number in undecodable:
+                self._skip(held)
+        for model, tenant_label, reason, tokens in report.missed:
+            self._observer.on_missed(model, tenant_label, reason, tokens)
+        for rule, mode, edits, saved, lost in report.canonical:
+            self._observer.on_canonical(rule, mode, edits, saved, lost)
+        if report.seen:
+            self.replicated_seen.add(report.seen)
+        self._progress.set()
+        if self._skipped and self._send_buffer.is_roomy:
+            self._hand_over_skipped()
+            self._flush_later()
+
+    def _skip(self, held: SentMessage) -> None:
+        """Count the tokens of a request, or of a sum of requests, that is not explained."""
+        share = held.share
+        if share is None:
+            return
+        if not held.is_counted:
+            missed = share.prompt_tokens - share.hits
+            if missed:
+                self._observer.on_missed(share.model, share.tenant_label, Reason.UNCLASSIFIED, missed)
+            if not held.is_skipped:
+                self._observer.on_explain_skipped(share.requests)
+        self._skipped.add(share)
+
+    def _hand_over_skipped(self) -> None:
+        for share in self._skipped.take():
+            self._send_buffer.add(share)
+
+
+def _worker_options(
+    settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonOptions | None, *, publishes_seen: bool
+) -> WorkerOptions:
+    return WorkerOptions(
+        max_waiting_bytes=settings.max_waiting_mib * _MIB,
+        journal_requests=settings.journal_requests,
+        journal_ttl_seconds=settings.journal_ttl_seconds,
+        reference_bytes=settings.reference_mib * _MIB,
+        reference_ttl_seconds=settings.reference_ttl_seconds,
+        seen_blocks=settings.seen_blocks,
+        gpu_hour_price=settings.gpu_hour_price,
+        currency=settings.currency,
+        gpus=dict(gpus),
+        canon=canon,
+        publishes_seen=publishes_seen,
+    )
+
+
+class OpenQuestions:
+    """Questions that wait for an answer.
+
+    Args:
+        answer_seconds: Timeout of a question.
+    """
+
+    def __init__(self, answer_seconds: float) -> None:
+        self._answer_seconds = answer_seconds
+        self._asked = 0
+        self._open: dict[int, tuple[Question, asyncio.Future[QuestionAnswer]]] = {}
+
+    @property
+    def open(self) -> Sequence[Question]:
+        """The open questions, in order."""
+        return [question for question, _ in self._open.values()]
+
+    async def ask(
+        self,
+        question: str,
+        arguments: Mapping[str, str],
+        send: Callable[[Question], None],
+        others: tuple[bytes, ...] | None = (),
+    ) -> bytes:
+        """Send a question, and wait for its answer.
+
+        Raises:
+            GatewayError: As ``ExplainClient.ask``.
+        """
+        self._asked += 1
+        asked = Question(self._asked, question, dict(arguments), others)
+        answered: asyncio.Future[QuestionAnswer] = asyncio.get_running_loop().create_future()
+        self._open[asked.number] = (asked, answered)
+        try:
+            send(asked)
+            async with asyncio.timeout(self._answer_seconds):
+                answer = await answered
+        except TimeoutError:
+            raise ExplainUnavailable(
+                f"The process that explains requests did not answer within {self._answer_seconds:g} s."
+            ) from None
+        finally:
+            del self._open[asked.number]
+        if answer.status != 200:
+            raise refusal(answer.status, answer.message, answer.param, answer.code)
+        return answer.document
+
+    def answered(self, answer: QuestionAnswer) -> None:
+        """Deliver an answer; ignored if its question has timed out."""
+        _, future = self._open.get(answer.number, (None, None))
+        if future is not None and not future.done():
+            future.set_result(answer)
+
+    def refuse_all(self, why: str) -> None:
+        """Fail all open questions."""
+        for _, future in self._open.values():
+            if not future.done():
+                future.set_exception(ExplainUnavailable(why))
+
+
+class ExplainUnavailable(GatewayError):
+    """The explain worker is not running, or does not answer."""
+
+    status = 503
+    type = "service_unavailable"
+    retry_after_seconds = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="explain_unavailable")
+
+
+def explain_off() -> NotFound:
+    """Explanations are turned off."""
+    return NotFound("Explanations are turned off. Set explain.enabled: true.", code="explain_off")
+
+
+def refusal(status: int, message: str, param: str | None, code: str | None) -> GatewayError:
+    """The exception for a refusal by the worker."""
+    kind = {400: BadRequest, 404: NotFound}.get(status, GatewayError)
+    return kind(message, param=param, code=code)

@@ -1,0 +1,158 @@
+"""Builds from the worker's options what handles its messages: explainer, observer of rules, journal."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.core.explanation import CacheEvent, Explanation, RequestRecord
+from gateway.explain.diff import find_difference
+from gateway.explain.explainer import Explainer
+from gateway.explain.reference import Families, Frames, References
+from gateway.explain.seen import SeenPublisher
+from gateway.explain.worker.explain_messages import CanonOptions, Notice, PeerPrompts, SkippedTotals, WorkerOptions
+from gateway.stats import ComputePrice, Stats, StatsLimits
+from gateway.tokenize.block_hashes import ChainHasher
+
+if TYPE_CHECKING:
+    from gateway.explain.whatif.whatif import WhatIf
+
+_FRAMES_BYTES = 16 * 1024 * 1024
+"""Cache of frames and their segments."""
+
+_NAME_BYTES = 8
+
+_REQUEST_BYTES = 12 * 1024
+"""Maximum memory of a journal entry, with many candidates; most take a quarter of it."""
+
+
+class ExplainParts:
+    """Explainer, observer of rules, and journal, as the handler uses them.
+
+    Args:
+        options: Its options.
+        now: Unix seconds.
+    """
+
+    def __init__(self, options: WorkerOptions, now: float) -> None:
+        self._options = options
+        self._chains = ChainHasher()
+        self._whatif: WhatIf | None = None
+        self._notices: list[Notice] = []
+        name = os.urandom(_NAME_BYTES)
+        self._publisher = SeenPublisher(name)
+        self._frames = Frames(_FRAMES_BYTES)
+        self._families = Families(find_difference, self._frames)
+        self._begin(options)
+        self._journal = Stats(now, _limits(options), _price(options), self._families.shown, name)
+
+    def configure(self, options: WorkerOptions, now: float) -> None:
+        """Apply other options, and keep all state within the new bounds.
+
+        With other bounds of references or seen blocks, these start empty.
+        """
+        before, self._options = self._options, options
+        if _bounds(options) != _bounds(before):
+            self._begin(options)
+        elif options.canon != before.canon:
+            self._observe_by(options)
+        self._journal.configure(_limits(options), _price(options), now)
+
+    def explain(self, record: RequestRecord) -> Explanation:
+        """Explain a request, and remember it."""
+        return self._explainer.explain(record)
+
+    def observe(self, record: RequestRecord, explanation: Explanation) -> Explanation:
+        """Add the effects of rules to an explanation."""
+        if self._whatif is not None:
+            return self._whatif.observed(record, explanation)
+        return explanation if explanation.slot is None else msgspec.structs.replace(explanation, slot=None)
+
+    def notices(self) -> Sequence[Notice]:
+        """Takes the notices added since the last call."""
+        notices, self._notices = self._notices, []
+        return [*notices, *(self._whatif.notices() if self._whatif is not None else ())]
+
+    def expire(self, now: float) -> None:
+        """Drop expired state."""
+        self._explainer.expire(now)
+
+    def record_event(self, event: CacheEvent) -> None:
+        """Record a cache event."""
+        self._explainer.record_event(event)
+
+    def add_peer_prompts(self, prompts: PeerPrompts) -> None:
+        """Record prompts computed for another gateway."""
+        for message in prompts.messages:
+            self._explainer.add_peer_prompts(message, prompts.at)
+
+    def take_seen(self) -> bytes:
+        """Encodes the prompts computed since the last call for other gateways; empty for none."""
+        return self._publisher.take()
+
+    def add_request(self, record: RequestRecord, explanation: Explanation, gpus: float) -> None:
+        """Add an explained request to the journal."""
+        self._journal.add(record, explanation, gpus)
+
+    def add_skipped(self, skipped: SkippedTotals, gpus: float) -> None:
+        """Add the sums of requests without an explanation to the journal."""
+        self._journal.add_skipped(
+            at=skipped.at,
+            model=skipped.model,
+            tenant=skipped.tenant,
+            source=skipped.source,
+            template=skipped.template,
+            requests=skipped.requests,
+            prompt_tokens=skipped.prompt_tokens,
+            hits=skipped.hits,
+            hits_confirmed=skipped.hits_confirmed,
+            prefill_seconds=skipped.prefill_seconds,
+            gpus=gpus,
+        )
+
+    def answer(self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> bytes:
+        """As ``Stats.answer``."""
+        return self._journal.answer(question, arguments, now, others)
+
+    def _begin(self, options: WorkerOptions) -> None:
+        references = References(options.reference_bytes, options.reference_ttl_seconds, self._frames)
+        publisher = self._publisher if options.publishes_seen else None
+        self._explainer = Explainer(self._chains, references, self._families, options.seen_blocks, publisher)
+        self._whatif = None
+        self._observe_by(options)
+
+    def _observe_by(self, options: WorkerOptions) -> None:
+        """Apply other rules. Invalid rules only turn off their observation; explanations continue."""
+        try:
+            self._whatif = None if options.canon is None else self._observer(options, options.canon)
+        except Exception as error:  # noqa: BLE001 - explanations continue without rules
+            self._whatif = None
+            fields = {"problem": type(error).__name__, "instead": "what rules would save is not worked out"}
+            self._notices.append(Notice("canon_not_observed", fields))
+
+    def _observer(self, options: WorkerOptions, canon: CanonOptions) -> "WhatIf":
+        if self._whatif is not None:
+            # Keeps the blocks recorded so far.
+            self._whatif.configure(canon)
+            return self._whatif
+        # Imported lazily, because loading takes a moment.
+        from gateway.explain.whatif.whatif import WhatIf
+
+        return WhatIf(canon, self._chains, seen_blocks=options.seen_blocks, ttl_seconds=options.reference_ttl_seconds)
+
+
+def _bounds(options: WorkerOptions) -> tuple[float, ...]:
+    return options.reference_bytes, options.reference_ttl_seconds, options.seen_blocks
+
+
+def _limits(options: WorkerOptions) -> StatsLimits:
+    return StatsLimits(
+        requests=options.journal_requests,
+        ttl_seconds=options.journal_ttl_seconds,
+        request_bytes=options.journal_requests * _REQUEST_BYTES,
+    )
+
+
+def _price(options: WorkerOptions) -> ComputePrice:
+    return ComputePrice(options.gpu_hour_price, options.currency)

@@ -1,0 +1,164 @@
+import pytest
+
+from gateway.core.decision import Decision, DecisionKind
+from gateway.core.ids import ModelId, ReplicaId, RequestId, Target
+from gateway.core.outcome import Ending, Outcome, Usage
+from gateway.core.prompt import TokenizedPrompt, TokenSource
+from gateway.core.replica_state import Rates
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.explain.learn_rates import learn
+from gateway.explain.reconcile import confirmed_tokens, settlement
+from gateway.explain.replies import replies
+from gateway.routing import LearnedRates
+from gateway.tokenize.block_hashes import ChainHasher
+
+PEER = "203.0.113.9"
+RATES = Rates(0.01, 0.001, 0.02, 2.0)
+PROMPT = TokenizedPrompt((b"\0" * 400,), TokenSource.LOCAL)
+
+
+def request(endpoint=Endpoint.CHAT, **fields):
+    return ChatRequest(
+        endpoint,
+        b"",
+        b"{}",
+        fields,
+        [],
+        ModelId("m"),
+        bool(fields.get("stream")),
+        False,
+        RequestId("r"),
+        None,
+        10.0,
+        peer=PEER,
+    )
+
+
+USAGE = Usage(100, 8, 64)
+
+
+def outcome(usage=USAGE, ending=Ending.COMPLETE, answer=(), ttft=None, seconds=1.0, streamed=False):
+    return Outcome(ending, 200, True, ttft, seconds, usage, answer, streamed)
+
+
+def test_report_counts_as_confirmation():
+    assert confirmed_tokens(request(), PROMPT, outcome()) == 64
+
+
+@pytest.mark.parametrize(
+    ("asked", "prompt", "usage"),
+    [
+        (request(), PROMPT, None),
+        (request(), PROMPT, Usage(100, 8, None)),
+        (request(), PROMPT, Usage(101, 8, 64)),
+        (request(prompt_logprobs=1), PROMPT, Usage(100, 8, 0)),
+        (request(Endpoint.COMPLETIONS, echo=True, logprobs=2), PROMPT, Usage(100, 8, 0)),
+        (request(), TokenizedPrompt((b"\0" * 400,), TokenSource.TEXT), Usage(100, 8, 64)),
+        (request(), TokenizedPrompt((b"\0" * 200, b"\0" * 200), TokenSource.LOCAL), Usage(100, 8, 64)),
+    ],
+    ids=["no usage", "no details", "other count", "prompt logprobs", "echo", "text", "several prompts"],
+)
+def test_report_that_says_nothing_about_the_cache_is_no_confirmation(asked, prompt, usage):
+    assert confirmed_tokens(asked, prompt, outcome(usage)) is None
+
+
+def test_text_of_an_answer_and_of_a_stream():
+    whole = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"Hello there"}}]}'
+    assert [reply.text for reply in replies(outcome(answer=[whole]))] == ["Hello there"]
+    events = [
+        b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\ndata: {"choices":[{"ind',
+        b'ex":1,"delta":{"content":"B"}}]}\n\n',
+        b'data: {"choices":[{"index":0,"delta":{"content":"A\\n"}},{"index":1,"delta":{"content":"2"}}]}\n\n',
+        b'data: {"choices":[],"usage":{}}\n\ndata: [DONE]\n\n',
+    ]
+    assert [reply.text for reply in replies(outcome(answer=events, streamed=True))] == ["A\n", "B2"]
+    assert [reply.text for reply in replies(outcome(answer=[b'{"choices":[{"index":0,"text":" harness"}]}']))] == [
+        " harness"
+    ]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '{"content":null,"tool_calls":[{"id":"1"}]}',
+        '{"content":"x","reasoning":"thought"}',
+        '{"content":"x","reasoning_content":"thought"}',
+    ],
+)
+def test_answer_that_was_taken_apart_is_not_taken_for_its_text(message):
+    answer = f'{{"choices":[{{"index":0,"message":{message}}}]}}'.encode()
+    assert [reply.text for reply in replies(outcome(answer=[answer]))] == [None]
+
+
+@pytest.mark.parametrize("answer", [b"", b"not json", b"[]", b'{"choices":5}', b'{"choices":[7,{"index":"a"}]}'])
+def test_odd_answers_hold_no_text(answer):
+    assert list(replies(outcome(answer=[answer]))) == []
+
+
+def test_settlement_puts_prediction_and_report_side_by_side():
+    decision = Decision(Target(ReplicaId("a")), DecisionKind.WARM, 48, "expected_ttft", ())
+    settled = settlement(
+        request(stream=True),
+        PROMPT,
+        decision,
+        outcome(ttft=0.2, streamed=True),
+        rates=RATES,
+        status=200,
+        failed_attempts=1,
+        failures=(),
+        dispatched_at=10.5,
+        now=12.0,
+        stages=(("encode", 0.001),),
+        space="5pace",
+        code=None,
+    )
+    assert (settled.space, settled.warming) == ("5pace", False)
+    assert (settled.code, settled.peer) == (None, PEER)
+    assert (settled.predicted_tokens, settled.cached_tokens, settled.prompt_tokens) == (48, 64, 100)
+    assert settled.parity is True
+    assert settled.ttft_seconds == pytest.approx(0.7)
+    assert settled.seconds == pytest.approx(2.0)
+    assert settled.saved_prefill_seconds == pytest.approx(0.064)
+
+
+def test_request_without_a_replica_is_settled_with_the_gateway_s_own_count():
+    settled = settlement(
+        request(),
+        PROMPT,
+        None,
+        None,
+        rates=None,
+        status=503,
+        failed_attempts=0,
+        failures=(),
+        dispatched_at=0,
+        now=11.0,
+        stages=(),
+        space="",
+        code="no_replica",
+    )
+    assert (settled.status, settled.prompt_tokens, settled.cached_tokens, settled.parity) == (503, 100, None, None)
+    assert settled.code == "no_replica"
+
+
+def test_stream_teaches_prefill_and_decode_times():
+    speed = LearnedRates(RATES)
+    for tokens in range(200, 3000, 40):
+        seconds = 0.01 + (100 + tokens) / 2000
+        learn(speed, outcome(Usage(3000, 11, 0), ttft=seconds, seconds=seconds + 0.5, streamed=True), 100, tokens)
+    assert 1 / speed.rates.prefill_seconds_per_token == pytest.approx(2000, rel=0.15)
+    assert speed.rates.decode_seconds_per_token == pytest.approx(0.05, rel=0.05)
+
+
+def test_broken_stream_teaches_only_what_it_showed():
+    speed = LearnedRates(RATES)
+    learn(speed, outcome(None, Ending.BROKEN, ttft=0.5, seconds=60.0, streamed=True), 0, 1000)
+    assert speed.rates.request_seconds == RATES.request_seconds
+    assert speed.rates.decode_seconds_per_token == RATES.decode_seconds_per_token
+
+
+def test_chains_of_an_extended_prompt_share_their_beginning():
+    hasher = ChainHasher()
+    chain = hasher.chain(1, b"\1\0\0\0" * 40, 16)
+    longer = hasher.extended(1, chain, b"\1\0\0\0" * 70)
+    assert list(longer.hashes[:2]) == list(chain.hashes)
