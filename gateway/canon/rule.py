@@ -23,7 +23,7 @@ class Edit:
         before: The old value: the replaced piece of a text, or the whole value.
         after: The new value; ``REMOVED`` deletes the member.
         start: Offset of the piece's first character in its text; None if the whole value is replaced.
-        said: The change in one sentence for people. Quotes names of tools and keys, but no other text of the prompt.
+        summary: The change in one sentence for people. Quotes names of tools and keys, but no other text of the prompt.
     """
 
     rule: RuleName
@@ -32,7 +32,7 @@ class Edit:
     before: Any = field(repr=False)
     after: Any = field(repr=False)
     start: int | None = None
-    said: str = ""
+    summary: str = ""
 
     @property
     def place(self) -> str:

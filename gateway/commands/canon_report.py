@@ -84,7 +84,7 @@ def _step(step: TrialStep, modes: Mapping[RuleName, RuleMode] | None) -> dict[st
             {
                 "what": edit.what,
                 "path": edit.place,
-                "said": edit.said,
+                "said": edit.summary,
                 "start": edit.start,
                 "tokens": tokens,
                 "before": edit.before,
@@ -142,8 +142,8 @@ def _step_lines(step: TrialStep, modes: Mapping[RuleName, RuleMode] | None) -> I
     for edit, tokens in zip(step.edits, step.effects, strict=True):
         effect = "" if tokens is None else f"   {tokens:+,} {_noun(tokens)}" if tokens else "   same number of tokens"
         yield f"  {shown(edit.place)}   {edit.what}{effect}", ""
-        if edit.said:
-            yield from _wrapped(shown(edit.said), indent="    ")
+        if edit.summary:
+            yield from _wrapped(shown(edit.summary), indent="    ")
         yield from _pieces(edit)
 
 

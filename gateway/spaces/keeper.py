@@ -236,7 +236,7 @@ class SpaceKeeper:
 
     def shown(self) -> Iterator[dict[str, object]]:
         """All spaces, then the last ended epochs, JSON-ready and made one by one; as in ``GET /admin/api/spaces``."""
-        return (_shown(life, alive) for life, alive in self._spaces.shown())
+        return (_shown(space_epoch, alive) for space_epoch, alive in self._spaces.shown())
 
     async def reset(self, selection: SpaceSelection, by: str) -> Sequence[SpaceEnd]:
         """End the epochs of all spaces of a selection. Returns when a restart of the gateway cannot undo it.
@@ -321,16 +321,16 @@ class SpaceKeeper:
         return True
 
 
-def _shown(life: SpaceEpoch, alive: bool) -> dict[str, object]:
-    figures = life.figures
+def _shown(space_epoch: SpaceEpoch, alive: bool) -> dict[str, object]:
+    figures = space_epoch.figures
     return (
-        {"id": life.id, "state": "alive" if alive else "ended", "cause": life.cause}
-        | {("model" if name == "model_id" else name): value for name, value in parts_of(life.space).items()}
+        {"id": space_epoch.id, "state": "alive" if alive else "ended", "cause": space_epoch.cause}
+        | {("model" if name == "model_id" else name): value for name, value in parts_of(space_epoch.space).items()}
         | {
-            "born_at": round(life.born_at, 3),
-            "used_at": round(life.used_at, 3),
-            "ended_at": None if life.ended_at is None else round(life.ended_at, 3),
-            "expires_at": None if not alive or life.expires_at is None else round(life.expires_at, 3),
+            "born_at": round(space_epoch.born_at, 3),
+            "used_at": round(space_epoch.used_at, 3),
+            "ended_at": None if space_epoch.ended_at is None else round(space_epoch.ended_at, 3),
+            "expires_at": None if not alive or space_epoch.expires_at is None else round(space_epoch.expires_at, 3),
             "requests": figures.requests,
             "prompt_tokens": figures.prompt_tokens,
             "cached_tokens": figures.cached_tokens,

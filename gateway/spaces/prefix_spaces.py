@@ -18,9 +18,9 @@ from gateway.spaces.space_epoch import (
     SpaceEpochKey,
     check_number,
     check_types,
+    epoch_id,
     key_of,
-    life_id,
-    load_life,
+    load_epoch,
 )
 
 
@@ -41,7 +41,7 @@ class PrefixSpaces:
     def __init__(self, rules: SpaceRules, observers: Sequence[SpaceObserver] = ()) -> None:
         self._rules = rules
         self._observers = observers
-        self._lives = EpochTable()
+        self._epochs = EpochTable()
         self._floors = EpochFloors()
         self._resets = Resets()
         self._last_epoch = 0
@@ -53,8 +53,8 @@ class PrefixSpaces:
     def configure(self, rules: SpaceRules, now: float) -> None:
         """Apply another configuration; an epoch gets its new TTLs with its next request."""
         if (rules.isolation, rules.secret) != (self._rules.isolation, self._rules.secret):
-            for life in self._lives.alive:
-                self._drop(life, ResetCause.CONFIGURATION, "", now)
+            for space_epoch in self._epochs.alive:
+                self._drop(space_epoch, ResetCause.CONFIGURATION, "", now)
         self._rules = rules
 
     def enter(self, caller: Caller, model: ModelVersion, fields: Mapping[str, Any], now: float) -> SpaceGrant:
@@ -72,32 +72,32 @@ class PrefixSpaces:
         check_permitted(caller, fields, isolated=self._rules.isolated)
         narrowed_by = client_salt(fields)
         key = self._rules.key(caller, model)
-        life = self._lives.take(key)  # put back below as the most recently used
-        if life is not None:
-            self._rules.set_times(life, caller.tenant)
-        if life is not None and (cause := life.over(now)) is not None:
-            self._end(life, cause, "", now)
-            life = None
-        if life is None:
-            life = self._begin(key, caller.tenant, now)
-        self._lives.put(key, life)
-        life.used_at = max(now, life.used_at)
+        space_epoch = self._epochs.take(key)  # put back below as the most recently used
+        if space_epoch is not None:
+            self._rules.set_times(space_epoch, caller.tenant)
+        if space_epoch is not None and (cause := space_epoch.over(now)) is not None:
+            self._end(space_epoch, cause, "", now)
+            space_epoch = None
+        if space_epoch is None:
+            space_epoch = self._begin(key, caller.tenant, now)
+        self._epochs.put(key, space_epoch)
+        space_epoch.used_at = max(now, space_epoch.used_at)
         self.changed = True
         if self.changes is not None:
-            self.changes.used.add(life)
-        space = life.space
+            self.changes.used.add(space_epoch)
+        space = space_epoch.space
         if not (space.tenant or space.scope or space.epoch or model.template_label or narrowed_by):
-            return SpaceGrant(life.id, None, space)
-        salt = life.salts.get(narrowed_by)
+            return SpaceGrant(space_epoch.id, None, space)
+        salt = space_epoch.salts.get(narrowed_by)
         if salt is None:
             salt = engine_salt(self._rules.secret, space, narrowed_by)
-            life.remember_salt(narrowed_by, salt)
-        return SpaceGrant(life.id, salt, space, client_salt_name(self._rules.secret, narrowed_by))
+            space_epoch.remember_salt(narrowed_by, salt)
+        return SpaceGrant(space_epoch.id, salt, space, client_salt_name(self._rules.secret, narrowed_by))
 
     def reset(
         self, selection: SpaceSelection, cause: ResetCause, now: float, *, by: str = "", tenant: Tenant | None = None
     ) -> list[SpaceEnd]:
-        """End the lives of all spaces of a selection.
+        """End the epochs of all spaces of a selection.
 
         Args:
             selection: The spaces.
@@ -107,7 +107,7 @@ class PrefixSpaces:
             tenant: The tenant that ``selection.tenant`` names.
         """
         owner = self._rules.owner(tenant) if tenant is not None else None
-        selected = [life for life in self._lives.alive if matches(selection, owner, life.space)]
+        selected = [space_epoch for space_epoch in self._epochs.alive if matches(selection, owner, space_epoch.space)]
         epoch = self._next_epoch(now)
         if not self._rules.isolated:
             # Cached prefixes may be from another process; only a higher epoch makes them unreachable.
@@ -116,7 +116,7 @@ class PrefixSpaces:
             known = Reset(selection, owner, epoch, cause, by)
             self._resets.remember(known)
             self.changes.resets.append(known)
-        ends = [self._drop(life, cause, by, now) for life in selected]
+        ends = [self._drop(space_epoch, cause, by, now) for space_epoch in selected]
         self.changed = True
         return ends
 
@@ -130,17 +130,19 @@ class PrefixSpaces:
             now: Unix seconds.
         """
         old = [
-            life
-            for life in self._lives.alive
-            if life.space.model_id == model.model_id and outdated(life.space, model) is cause
+            space_epoch
+            for space_epoch in self._epochs.alive
+            if space_epoch.space.model_id == model.model_id and outdated(space_epoch.space, model) is cause
         ]
-        return [self._drop(life, cause, "", now) for life in old]
+        return [self._drop(space_epoch, cause, "", now) for space_epoch in old]
 
     def expire(self, now: float) -> None:
         """End the epochs that have expired."""
-        over = [(life, cause) for life in self._lives.alive if (cause := life.over(now)) is not None]
-        for life, cause in over:
-            self._drop(life, cause, "", now)
+        over = [
+            (space_epoch, cause) for space_epoch in self._epochs.alive if (cause := space_epoch.over(now)) is not None
+        ]
+        for space_epoch, cause in over:
+            self._drop(space_epoch, cause, "", now)
 
     def tenant_has_spaces(self, tenant: Tenant) -> bool:
         """Whether this tenant has spaces of its own."""
@@ -148,59 +150,59 @@ class PrefixSpaces:
 
     def shown(self) -> Iterator[tuple[SpaceEpoch, bool]]:
         """Epochs alive, most recently used first, then ended ones, latest first; each with whether it is alive."""
-        alive, ended = self._lives.alive, self._lives.ended
-        for life in reversed(alive):
-            yield life, life.ended_at is None
-        for life in reversed(ended):
-            yield life, False
+        alive, ended = self._epochs.alive, self._epochs.ended
+        for space_epoch in reversed(alive):
+            yield space_epoch, space_epoch.ended_at is None
+        for space_epoch in reversed(ended):
+            yield space_epoch, False
 
     # Replication
 
     @property
-    def lives(self) -> Sequence[SpaceEpoch]:
+    def epochs(self) -> Sequence[SpaceEpoch]:
         """Epochs alive."""
-        return self._lives.alive
+        return self._epochs.alive
 
     @property
     def resets(self) -> Sequence[Reset]:
         """Remembered resets, of this gateway and of others."""
         return self._resets.known
 
-    def adopt(self, life: SpaceEpoch, now: float) -> bool:
+    def adopt(self, space_epoch: SpaceEpoch, now: float) -> bool:
         """Another gateway uses an epoch: adopt it, unless the one here is newer.
 
         Returns:
             Whether the epoch is still valid.
         """
-        space = life.space
+        space = space_epoch.space
         if not self._rules.isolated or not space.tenant:
             return True  # the configurations differ
         self._last_epoch = max(self._last_epoch, space.epoch)
-        known = self._lives.named(life.id)
+        known = self._epochs.named(space_epoch.id)
         if known is not None:
-            known.used_at = max(known.used_at, min(life.used_at, now))
+            known.used_at = max(known.used_at, min(space_epoch.used_at, now))
             return known.ended_at is None or known.cause is ResetCause.CROWDED_OUT
         # Clocks differ a little: it cannot have begun, nor been used, later than now.
-        life.born_at, life.used_at = min(life.born_at, now), min(life.used_at, now)
-        if life.over(now) is not None or self._resets.ended(space):
+        space_epoch.born_at, space_epoch.used_at = min(space_epoch.born_at, now), min(space_epoch.used_at, now)
+        if space_epoch.over(now) is not None or self._resets.ended(space):
             return False
         key = key_of(space)
-        present = self._lives.find(key)
+        present = self._epochs.find(key)
         if present is not None:
             if present.space.epoch > space.epoch:
                 return False
             self._drop(present, ResetCause.MERGED, "", now)
-        elif len(self._lives) >= self._rules.max_spaces:
-            self._drop(self._lives.one_too_many(), ResetCause.CROWDED_OUT, "", now)
-        self._lives.put(key, life)
+        elif len(self._epochs) >= self._rules.max_spaces:
+            self._drop(self._epochs.one_too_many(), ResetCause.CROWDED_OUT, "", now)
+        self._epochs.put(key, space_epoch)
         self.changed = True
         return True
 
-    def used_elsewhere(self, life_id: str, used_at: float, now: float) -> None:
+    def used_elsewhere(self, epoch_id: str, used_at: float, now: float) -> None:
         """Another gateway used an epoch."""
-        life = self._lives.named(life_id)
-        if life is not None and life.ended_at is None:
-            life.used_at = max(life.used_at, min(used_at, now))
+        space_epoch = self._epochs.named(epoch_id)
+        if space_epoch is not None and space_epoch.ended_at is None:
+            space_epoch.used_at = max(space_epoch.used_at, min(used_at, now))
             self.changed = True
 
     def take_reset(self, reset: Reset, now: float, *, fresh: bool) -> bool:
@@ -220,8 +222,8 @@ class PrefixSpaces:
         of_all = self._resets.of_all()
         if of_all is not None and of_all.epoch >= reset.epoch:
             return False
-        of_it = [life for life in self.lives if matches(reset.selection, reset.owner, life.space)]
-        newest = max((life.space.epoch for life in of_it), default=0)
+        of_it = [space_epoch for space_epoch in self.epochs if matches(reset.selection, reset.owner, space_epoch.space)]
+        newest = max((space_epoch.space.epoch for space_epoch in of_it), default=0)
         if fresh and newest >= reset.epoch:
             # The clock of a gateway is ahead. All gateways that received these epochs have to end them, too.
             reset = dataclasses.replace(reset, epoch=newest + 1)
@@ -231,9 +233,9 @@ class PrefixSpaces:
         self._resets.remember(reset)
         if not self._rules.isolated:
             self._floors.raise_to(reset.selection, reset.epoch)
-        for life in of_it:
-            if life.space.epoch < reset.epoch:
-                self._drop(life, reset.cause, reset.by, now)
+        for space_epoch in of_it:
+            if space_epoch.space.epoch < reset.epoch:
+                self._drop(space_epoch, reset.cause, reset.by, now)
         self.changed = True
         return True
 
@@ -241,10 +243,10 @@ class PrefixSpaces:
 
     def count(self, settlement: Settlement) -> None:
         """Add a complete answer to the totals of its epoch, which may have ended meanwhile."""
-        life = self._lives.named(settlement.space)
-        if life is None:
+        space_epoch = self._epochs.named(settlement.space)
+        if space_epoch is None:
             return
-        figures = life.figures
+        figures = space_epoch.figures
         figures.requests += 1
         figures.prompt_tokens += settlement.prompt_tokens
         figures.cached_tokens += settlement.cached_tokens or 0
@@ -256,11 +258,11 @@ class PrefixSpaces:
     def snapshot(self) -> Callable[[], dict[str, Any]]:
         """The state to store, as it is now. The returned function converts it to JSON types, for ``load``; this takes a
         millisecond for a hundred spaces and may run in a thread."""
-        last_epoch, lives, ended, floors = self._last_epoch, self._lives.alive, self._lives.ended, self._floors.all
+        last_epoch, epochs, ended, floors = self._last_epoch, self._epochs.alive, self._epochs.ended, self._floors.all
         return lambda: {
             "last_epoch": last_epoch,
-            "lives": [life.dump() for life in lives],
-            "ended": [life.dump() for life in ended],
+            "lives": [space_epoch.dump() for space_epoch in epochs],
+            "ended": [space_epoch.dump() for space_epoch in ended],
             "floors": [[asdict(selection), epoch] for selection, epoch in floors.items()],
         }
 
@@ -275,42 +277,42 @@ class PrefixSpaces:
             KeyError, TypeError, ValueError: ``dumped`` is malformed.
         """
         last_epoch = check_number(int(dumped["last_epoch"]))
-        lives = [load_life(each) for each in dumped["lives"]]
-        ended = [load_life(each) for each in dumped["ended"]]
+        epochs = [load_epoch(each) for each in dumped["lives"]]
+        ended = [load_epoch(each) for each in dumped["ended"]]
         floors = {SpaceSelection(**selection): check_number(int(epoch)) for selection, epoch in dumped["floors"]}
         for selection in floors:
             check_types(selection)
-        self._last_epoch = max([last_epoch, *(life.space.epoch for life in lives), *floors.values()])
+        self._last_epoch = max([last_epoch, *(space_epoch.space.epoch for space_epoch in epochs), *floors.values()])
         self._floors = EpochFloors(floors)
-        self._lives.restore(lives, ended)
+        self._epochs.restore(epochs, ended)
         self.expire(now)
 
     def _begin(self, key: SpaceEpochKey, tenant: Tenant, now: float) -> SpaceEpoch:
-        if len(self._lives) >= self._rules.max_spaces:
-            self._drop(self._lives.one_too_many(), ResetCause.CROWDED_OUT, "", now)
+        if len(self._epochs) >= self._rules.max_spaces:
+            self._drop(self._epochs.one_too_many(), ResetCause.CROWDED_OUT, "", now)
         space = PrefixSpace(*key, epoch=0)
         epoch = self._next_epoch(now) if self._rules.isolated else self._floors.under(space)
         space = dataclasses.replace(space, epoch=epoch)
-        life = SpaceEpoch(space=space, id=life_id(space), born_at=now, used_at=now)
-        self._rules.set_times(life, tenant)
+        space_epoch = SpaceEpoch(space=space, id=epoch_id(space), born_at=now, used_at=now)
+        self._rules.set_times(space_epoch, tenant)
         if self.changes is not None:
-            self.changes.begun.append(life)
-        return life
+            self.changes.begun.append(space_epoch)
+        return space_epoch
 
     def _next_epoch(self, now: float) -> int:
         self._last_epoch = max(self._last_epoch + 1, int(now * 1e6))
         return self._last_epoch
 
-    def _drop(self, life: SpaceEpoch, cause: ResetCause, by: str, now: float) -> SpaceEnd:
-        self._lives.take(key_of(life.space))
-        return self._end(life, cause, by, now)
+    def _drop(self, space_epoch: SpaceEpoch, cause: ResetCause, by: str, now: float) -> SpaceEnd:
+        self._epochs.take(key_of(space_epoch.space))
+        return self._end(space_epoch, cause, by, now)
 
-    def _end(self, life: SpaceEpoch, cause: ResetCause, by: str, now: float) -> SpaceEnd:
-        self._lives.end(life, cause, now)
+    def _end(self, space_epoch: SpaceEpoch, cause: ResetCause, by: str, now: float) -> SpaceEnd:
+        self._epochs.end(space_epoch, cause, now)
         self.changed = True
         if self.changes is not None:
-            self.changes.ended.append(life)
-        end = SpaceEnd(life.space, life.id, cause, by)
+            self.changes.ended.append(space_epoch)
+        end = SpaceEnd(space_epoch.space, space_epoch.id, cause, by)
         for observer in self._observers:
             observer.on_space_end(end)
         return end

@@ -19,7 +19,7 @@ from gateway.core.ports import SharedRecords
 from gateway.core.space import PrefixSpace, ResetCause, SpaceSelection
 from gateway.spaces.prefix_spaces import PrefixSpaces
 from gateway.spaces.resets import EpochChanges, Reset
-from gateway.spaces.space_epoch import SpaceEpoch, check_number, key_of, life_id
+from gateway.spaces.space_epoch import SpaceEpoch, check_number, epoch_id, key_of
 from gateway.tasks import TaskGroupOwner
 
 
@@ -80,20 +80,20 @@ class SpacesMessage(msgspec.Struct, array_like=True):
     updates: list[ModelUpdateMessage] = []
 
 
-def encode_epoch(life: SpaceEpoch) -> EpochMessage:
-    """A life to be message."""
+def encode_epoch(space_epoch: SpaceEpoch) -> EpochMessage:
+    """The message about an epoch."""
     return EpochMessage(
-        *key_of(life.space),
-        life.space.epoch,
-        life.born_at,
-        life.used_at,
-        life.idle_ttl_seconds,
-        life.max_age_seconds,
+        *key_of(space_epoch.space),
+        space_epoch.space.epoch,
+        space_epoch.born_at,
+        space_epoch.used_at,
+        space_epoch.idle_ttl_seconds,
+        space_epoch.max_age_seconds,
     )
 
 
 def decode_epoch(message: EpochMessage) -> SpaceEpoch:
-    """A life that was message.
+    """The epoch of a message.
 
     Raises:
         ValueError: it cannot be one.
@@ -112,7 +112,7 @@ def decode_epoch(message: EpochMessage) -> SpaceEpoch:
     )
     return SpaceEpoch(
         space=space,
-        id=life_id(space),
+        id=epoch_id(space),
         born_at=message.born_at,
         used_at=message.used_at,
         idle_ttl_seconds=message.idle_ttl_seconds,
@@ -150,9 +150,9 @@ def reset_name(reset: Reset) -> str:
     return f"reset:{hashlib.sha256(repr(reset.key).encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
-def life_name(life: SpaceEpoch) -> str:
-    """What a life is written down as."""
-    return f"life:{life.id}"
+def epoch_name(space_epoch: SpaceEpoch) -> str:
+    """Name of the record of an epoch."""
+    return f"life:{space_epoch.id}"
 
 
 _ROUND_SECONDS = 1.0
@@ -173,7 +173,7 @@ _STALE_SHARE = 0.1
 
 _AT_ONCE = 100
 
-_life_decoder = msgspec.msgpack.Decoder(EpochMessage)
+_epoch_decoder = msgspec.msgpack.Decoder(EpochMessage)
 _reset_decoder = msgspec.msgpack.Decoder(ResetMessage)
 _log = structlog.get_logger("gateway.spaces")
 
@@ -254,7 +254,7 @@ class ReplicatedSpaces:
             self._recent = [(at, reset) for at, reset in self._recent if now - at < _AGAIN_SECONDS]
             outgoing.resets = [encode_reset(reset) for _, reset in self._recent]
         outgoing.resets += [encode_reset(reset) for reset in self._raised]
-        outgoing.begun = [encode_epoch(life) for life in self._begun if life.ended_at is None]
+        outgoing.begun = [encode_epoch(space_epoch) for space_epoch in self._begun if space_epoch.ended_at is None]
         outgoing.fresh = [encode_reset(reset) for reset in self._fresh]
         outgoing.updates = self._updates
         self._recent += ((now, reset) for reset in (*self._fresh, *self._raised))
@@ -271,8 +271,8 @@ class ReplicatedSpaces:
                 reset = decode_reset(each)
                 # Each gateway detects an update on its own; epochs that began after it are of the new version.
                 self._spaces.take_reset(reset, wall, fresh=fresh and reset.cause is ResetCause.MANUAL)
-        for life in message.begun:
-            self._spaces.adopt(decode_epoch(life), wall)
+        for space_epoch in message.begun:
+            self._spaces.adopt(decode_epoch(space_epoch), wall)
         for name, used_at in message.used.items():
             self._spaces.used_elsewhere(name, used_at, wall)
 
@@ -315,33 +315,33 @@ class ReplicatedSpaces:
         """Apply a record; False if it may be deleted."""
         if name.startswith("reset:"):
             return self._spaces.take_reset(decode_reset(_reset_decoder.decode(value)), self._wall(), fresh=False)
-        return self._spaces.adopt(decode_epoch(_life_decoder.decode(value)), self._wall())
+        return self._spaces.adopt(decode_epoch(_epoch_decoder.decode(value)), self._wall())
 
     def _all_unwritten(self, written: Collection[str] = ()) -> None:
         for reset in self._spaces.resets:
             self._unwritten[reset_name(reset)] = reset
-        for life in self._spaces.lives:
-            if life.space.tenant and life_name(life) not in written:
-                self._unwritten[life_name(life)] = life
+        for space_epoch in self._spaces.epochs:
+            if space_epoch.space.tenant and epoch_name(space_epoch) not in written:
+                self._unwritten[epoch_name(space_epoch)] = space_epoch
 
     def _collect(self) -> None:
         """Collect the changes since the last call."""
         changes, self._spaces.changes = self._spaces.changes, EpochChanges()
         assert changes is not None
-        for life in changes.begun:
-            if life.space.tenant:  # without a tenant, epochs follow from resets
-                self._begun.append(life)
-                self._unwritten[life_name(life)] = life
-        for life in changes.used:
-            if life.space.tenant:
-                self._used[life.id] = life.used_at
-                stale = life.used_at - self._written_used.get(life.id, life.born_at)
-                if life.idle_ttl_seconds is not None and stale > _STALE_SHARE * life.idle_ttl_seconds:
-                    self._unwritten[life_name(life)] = life
-        for life in changes.ended:
-            self._written_used.pop(life.id, None)
-            if life.space.tenant and life.cause is not ResetCause.CROWDED_OUT:
-                self._unwritten[life_name(life)] = None
+        for space_epoch in changes.begun:
+            if space_epoch.space.tenant:  # without a tenant, epochs follow from resets
+                self._begun.append(space_epoch)
+                self._unwritten[epoch_name(space_epoch)] = space_epoch
+        for space_epoch in changes.used:
+            if space_epoch.space.tenant:
+                self._used[space_epoch.id] = space_epoch.used_at
+                stale = space_epoch.used_at - self._written_used.get(space_epoch.id, space_epoch.born_at)
+                if space_epoch.idle_ttl_seconds is not None and stale > _STALE_SHARE * space_epoch.idle_ttl_seconds:
+                    self._unwritten[epoch_name(space_epoch)] = space_epoch
+        for space_epoch in changes.ended:
+            self._written_used.pop(space_epoch.id, None)
+            if space_epoch.space.tenant and space_epoch.cause is not ResetCause.CROWDED_OUT:
+                self._unwritten[epoch_name(space_epoch)] = None
         for reset in changes.resets:
             self._fresh.append(reset)
             self._unwritten[reset_name(reset)] = reset

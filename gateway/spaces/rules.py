@@ -134,8 +134,8 @@ class SpaceRules:
             return f"group:{tenant.group}"
         return f"tenant:{tenant.id}"
 
-    def set_times(self, life: SpaceEpoch, tenant: Tenant) -> None:
+    def set_times(self, space_epoch: SpaceEpoch, tenant: Tenant) -> None:
         """Set the TTLs of an epoch."""
         if self.isolated:
-            life.idle_ttl_seconds = tenant.idle_ttl_seconds or self.idle_ttl_seconds
-            life.max_age_seconds = tenant.max_age_seconds or self.max_age_seconds
+            space_epoch.idle_ttl_seconds = tenant.idle_ttl_seconds or self.idle_ttl_seconds
+            space_epoch.max_age_seconds = tenant.max_age_seconds or self.max_age_seconds

@@ -112,13 +112,13 @@ def parts_of(space: PrefixSpace) -> dict[str, Any]:
     return {name: getattr(space, name) for name in _PARTS}
 
 
-def life_id(space: PrefixSpace) -> str:
-    """Short name of a life: the same for equal spaces, and says nothing about the salt."""
+def epoch_id(space: PrefixSpace) -> str:
+    """Short name of an epoch: the same for equal spaces, and says nothing about the salt."""
     return hashlib.sha256(repr(parts_of(space)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def load_life(dumped: dict[str, Any]) -> SpaceEpoch:
-    """A life from what ``SpaceEpoch.dump`` gave.
+def load_epoch(dumped: dict[str, Any]) -> SpaceEpoch:
+    """An epoch from the result of ``SpaceEpoch.dump``.
 
     Raises:
         KeyError, TypeError, ValueError: it is something else.
@@ -127,7 +127,7 @@ def load_life(dumped: dict[str, Any]) -> SpaceEpoch:
     check_types(space)
     return SpaceEpoch(
         space=space,
-        id=life_id(space),
+        id=epoch_id(space),
         idle_ttl_seconds=_seconds(dumped["idle_ttl_seconds"]),
         max_age_seconds=_seconds(dumped["max_age_seconds"]),
         born_at=_time(dumped["born_at"]),
@@ -213,28 +213,28 @@ class EpochTable:
         """The epoch of a space that is alive."""
         return self._alive.get(key)
 
-    def named(self, life_id: str) -> SpaceEpoch | None:
+    def named(self, epoch_id: str) -> SpaceEpoch | None:
         """An epoch by its id, alive or ended."""
-        return self._by_id.get(life_id)
+        return self._by_id.get(epoch_id)
 
-    def put(self, key: SpaceEpochKey, life: SpaceEpoch) -> None:
+    def put(self, key: SpaceEpochKey, space_epoch: SpaceEpoch) -> None:
         """Add an epoch as the most recently used."""
-        self._alive[key] = self._by_id[life.id] = life
+        self._alive[key] = self._by_id[space_epoch.id] = space_epoch
 
     def take(self, key: SpaceEpochKey) -> SpaceEpoch | None:
         """Remove and return the epoch of a space; the caller puts it back or ends it."""
         return self._alive.pop(key, None)
 
-    def end(self, life: SpaceEpoch, cause: ResetCause, now: float) -> None:
+    def end(self, space_epoch: SpaceEpoch, cause: ResetCause, now: float) -> None:
         """Record the end of an epoch that was taken."""
-        life.ended_at, life.cause = now, cause
-        life.salts.clear()
+        space_epoch.ended_at, space_epoch.cause = now, cause
+        space_epoch.salts.clear()
         if len(self._ended) >= _ENDED_KEPT:
             forgotten = _of_the_most_numerous(self._ended)
             self._ended.remove(forgotten)
             if self._by_id.get(forgotten.id) is forgotten:
                 del self._by_id[forgotten.id]
-        self._ended.append(life)
+        self._ended.append(space_epoch)
 
     def one_too_many(self) -> SpaceEpoch:
         """The epoch to end when there are too many."""
@@ -242,9 +242,9 @@ class EpochTable:
 
     def restore(self, alive: Sequence[SpaceEpoch], ended: Sequence[SpaceEpoch]) -> None:
         """Restore the state of a previous process."""
-        self._alive = {key_of(life.space): life for life in alive}
+        self._alive = {key_of(space_epoch.space): space_epoch for space_epoch in alive}
         self._ended = deque(ended[-_ENDED_KEPT:])
-        self._by_id = {life.id: life for life in [*self._ended, *alive]}
+        self._by_id = {space_epoch.id: space_epoch for space_epoch in [*self._ended, *alive]}
 
 
 def key_of(space: PrefixSpace) -> SpaceEpochKey:
@@ -261,8 +261,8 @@ def key_of(space: PrefixSpace) -> SpaceEpochKey:
     )
 
 
-def _of_the_most_numerous(lives: Collection[SpaceEpoch]) -> SpaceEpoch:
+def _of_the_most_numerous(epochs: Collection[SpaceEpoch]) -> SpaceEpoch:
     """The first epoch of the tenant with most: one tenant's many epochs never end those of another."""
-    owners = Counter(life.space.tenant for life in lives)
+    owners = Counter(space_epoch.space.tenant for space_epoch in epochs)
     owner = max(owners, key=owners.__getitem__)
-    return next(life for life in lives if life.space.tenant == owner)
+    return next(space_epoch for space_epoch in epochs if space_epoch.space.tenant == owner)

@@ -49,9 +49,9 @@ def test_the_longest_texts_that_are_changed(rule, unit):
 def test_a_line_with_very_many_slots():
     # What stood in front of each on the line was copied for each.
     slots = OperatorSlots([SlotSettings(name="n", regex="No [0-9]")])
-    text = ("No 1 " + "x" * 35) * 300_000 + "No 1"
-    with cpu_seconds(60):
-        assert sum(1 for _ in slots.find(text, "m", re.compile("pointer"))) == 300_001
+    text = ("No 1 " + "x" * 35) * 100_000 + "No 1"
+    with cpu_seconds(15):
+        assert sum(1 for _ in slots.find(text, "m", re.compile("pointer"))) == 100_001
 
 
 @pytest.mark.parametrize("shift", [0, 1, 2, 3, 50, 101, 127, 128, 129])

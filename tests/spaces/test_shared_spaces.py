@@ -177,7 +177,7 @@ async def test_one_that_knows_nothing_yet_does_not_bring_back_what_was_reset(boo
     ours.reset()
     ours.shared.changes(0.0, everything=False)
     ours.hear(cut_off, everything=True)
-    cut_off.spaces.changes.begun.extend(cut_off.spaces.lives)
+    cut_off.spaces.changes.begun.extend(cut_off.spaces.epochs)
     ours.hear(cut_off)
     assert ours.salt() != salt
 
@@ -302,17 +302,17 @@ def test_a_space_that_made_room_here_lives_on_elsewhere(book):
     third.salt("x")
     third.hear(theirs)
     third.hear(ours)
-    assert len(third.spaces.lives) == 1
+    assert len(third.spaces.epochs) == 1
 
 
 def test_another_way_to_keep_spaces_apart_is_passed_over(book):
     ours, open_to_all = Side(book), Side(book, isolation="none")
     ours.salt()
     open_to_all.hear(ours)
-    assert open_to_all.spaces.lives == []
+    assert open_to_all.spaces.epochs == []
     open_to_all.salt()
     ours.hear(open_to_all)
-    assert len(ours.spaces.lives) == 1
+    assert len(ours.spaces.epochs) == 1
 
 
 def test_an_update_of_a_model_is_told_with_what_it_ends(book):
@@ -350,7 +350,7 @@ def test_no_salt_that_was_reset_is_used_by_who_knows_of_it_and_all_agree_in_the_
         if act == "enter":
             assert side.salt(name) not in dead[who]
         elif act == "reset":
-            alive = [life for life in side.spaces.lives if life.space.tenant == f"tenant:{name}"]
+            alive = [life for life in side.spaces.epochs if life.space.tenant == f"tenant:{name}"]
             dead[who] |= {salt for life in alive for salt in life.salts.values()}
             side.reset(name)
         elif act == "pass":
@@ -365,7 +365,7 @@ def test_no_salt_that_was_reset_is_used_by_who_knows_of_it_and_all_agree_in_the_
         for side in sides:
             for name in "ab":
                 side.salt(name)
-            side.spaces.changes.begun.extend(side.spaces.lives)  # as written down, and read by all
+            side.spaces.changes.begun.extend(side.spaces.epochs)  # as written down, and read by all
             told = side.shared.changes(side.now, everything=True)
             for other in sides:
                 if other is not side:

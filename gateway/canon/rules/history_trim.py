@@ -159,8 +159,8 @@ def _call_ids(message: Mapping[str, Any]) -> list[str]:
 def _cut_out(fields: Fields, first: int, cut: int) -> Detected:
     before = messages(fields)
     count = cut - first
-    said = f"{count} {'message' if count == 1 else 'messages'} left out: the conversation is too long for the model."
-    edit = Edit(RuleName.HISTORY_TRIM, "cut", ("messages",), before, before[:first] + before[cut:], said=said)
+    summary = f"{count} {'message' if count == 1 else 'messages'} left out: the conversation is too long for the model."
+    edit = Edit(RuleName.HISTORY_TRIM, "cut", ("messages",), before, before[:first] + before[cut:], summary=summary)
     return Detected((edit,), cut_messages=count)
 
 

@@ -14,7 +14,7 @@ import orjson
 
 from gateway.canon.rewrite import rewritten, written_again
 from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
-from gateway.canon.rules.tool_order import name_said
+from gateway.canon.rules.tool_order import name_of
 from gateway.canon.texts import messages
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
@@ -135,9 +135,9 @@ class JsonKeys:
         for number, tool in enumerate(tools):
             after = tool_in_order(tool)
             if after is not tool:
-                said = f"The keys of the tool {name_said(tool)} are put in order."
+                summary = f"The keys of the tool {name_of(tool)} are put in order."
                 ordered = False
-                yield Edit(self.name, "tool_sorted", ("tools", number), tool, after, said=said)
+                yield Edit(self.name, "tool_sorted", ("tools", number), tool, after, summary=summary)
         if ordered and known is not None:
             if len(self._in_order) >= _MAX_CACHED:
                 self._in_order.clear()
@@ -154,8 +154,8 @@ class JsonKeys:
                 after = _sorted_arguments(before) if isinstance(before, str) else before
                 if after is not before:
                     path = ("messages", number, "tool_calls", place, "function", "arguments")
-                    said = f"The keys of the arguments of a call of {name_said(call)} are put in order."
-                    yield Edit(self.name, "arguments_sorted", path, before, after, said=said)
+                    summary = f"The keys of the arguments of a call of {name_of(call)} are put in order."
+                    yield Edit(self.name, "arguments_sorted", path, before, after, summary=summary)
 
 
 def _digest(tools: Sequence[Any], tenant: str) -> bytes | None:

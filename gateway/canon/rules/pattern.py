@@ -90,11 +90,11 @@ def _edits(text: Text, patterns: Sequence[_Pattern]) -> Iterator[Edit]:
             changed = [piece for piece in pieces if text.text[piece.start : piece.end] != piece.after]
             # One pattern may undo the change of another one.
             if now != text.text:
-                yield from text_edits(RuleName.PATTERN, text, changed, _said)
+                yield from text_edits(RuleName.PATTERN, text, changed, _summary)
             return
 
 
-def _said(name: str) -> str:
+def _summary(name: str) -> str:
     if name == RuleName.PATTERN.value:
         return "Matches of your own patterns are replaced or removed."
     return f"Matches of your own pattern `{name}` are replaced or removed."

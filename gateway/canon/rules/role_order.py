@@ -48,7 +48,7 @@ class RoleOrder:
         in_front = set(front)
         after = [*leading, *(message for n, message in enumerate(before) if n not in in_front)]
         return Detected(
-            [Edit(self.name, _what(moved, joined), ("messages",), before, after, said=_said(moved, joined))]
+            [Edit(self.name, _what(moved, joined), ("messages",), before, after, summary=_summary(moved, joined))]
         )
 
     def _reach(self, found: Sequence[Message]) -> int:
@@ -104,13 +104,13 @@ def _what(moved: int, joined: int) -> str:
     return "_and_".join(["moved"] * bool(moved) + ["joined"] * bool(joined))
 
 
-def _said(moved: int, joined: int) -> str:
-    said = []
+def _summary(moved: int, joined: int) -> str:
+    sentences = []
     if moved:
-        said.append(f"{_count(moved)} of the system or developer put in front of the conversation.")
+        sentences.append(f"{_count(moved)} of the system or developer put in front of the conversation.")
     if joined:
-        said.append(f"{_count(joined)} joined to the one in front.")
-    return " ".join(said)
+        sentences.append(f"{_count(joined)} joined to the one in front.")
+    return " ".join(sentences)
 
 
 def _count(number: int) -> str:

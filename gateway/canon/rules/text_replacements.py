@@ -40,7 +40,7 @@ def written_texts(fields: Fields) -> Iterator[Text]:
 
 
 def text_edits(
-    rule: RuleName, text: Text, pieces: Sequence[TextReplacement], said: Callable[[str], str]
+    rule: RuleName, text: Text, pieces: Sequence[TextReplacement], summary: Callable[[str], str]
 ) -> Iterator[Edit]:
     """The edits that make some replacements.
 
@@ -48,7 +48,7 @@ def text_edits(
         rule: The rule that makes them.
         text: The text.
         pieces: The replacements, sorted and disjoint.
-        said: Returns the sentence for people for a code.
+        summary: Returns the sentence for people for a code.
     """
     joined = -(-len(pieces) // MAX_EDITS) or 1
     for first in range(0, len(pieces), joined):
@@ -56,7 +56,7 @@ def text_edits(
         start, end = some[0].start, some[-1].end
         what = some[0].what if len({piece.what for piece in some}) == 1 else rule.value
         before, after = text.text[start:end], exchanged(text.text, some, start, end)
-        yield Edit(rule, what, text.path, before, after, start, said(what))
+        yield Edit(rule, what, text.path, before, after, start, summary(what))
 
 
 def exchanged(text: str, pieces: Iterable[TextReplacement], start: int = 0, end: int | None = None) -> str:

@@ -25,14 +25,14 @@ def named(tool: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def names_said(tools: Iterable[Any]) -> str:
+def names_of(tools: Iterable[Any]) -> str:
     """The names of tools for messages, at most 12, each cut to 64 characters; unnamed tools are left out."""
-    names = [name_said(tool) for tool in tools if named(tool) is not None]
+    names = [name_of(tool) for tool in tools if named(tool) is not None]
     more = len(names) - _MAX_NAMES
     return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def name_said(tool: Any) -> str:
+def name_of(tool: Any) -> str:
     """The name of a tool for messages."""
     name = named(tool)
     if name is None:
@@ -56,8 +56,8 @@ class ToolOrder:
         after = sorted(tools, key=_place)
         if all(one is other for one, other in zip(tools, after, strict=True)):
             return NOTHING
-        said = f"The tools are put in the order of their names: {names_said(after)}."
-        return Detected([Edit(self.name, "sorted", ("tools",), tools, after, said=said)])
+        summary = f"The tools are put in the order of their names: {names_of(after)}."
+        return Detected([Edit(self.name, "sorted", ("tools",), tools, after, summary=summary)])
 
 
 def _place(tool: Any) -> tuple[bool, str, str]:

@@ -43,9 +43,9 @@ class Whitespace:
 
 
 def _edits(fields: Fields, text: Text) -> Iterator[Edit]:
-    said = text.text
-    ends = text.role in LEADING_ROLES and said[-1:] in _SPACE and _is_last(fields, text)
-    if ends or "\r" in said or _DIRTY.search(said) is not None:
+    characters = text.text
+    ends = text.role in LEADING_ROLES and characters[-1:] in _SPACE and _is_last(fields, text)
+    if ends or "\r" in characters or _DIRTY.search(characters) is not None:
         yield from text_edits(RuleName.WHITESPACE, text, list(_pieces(text, ends)), _SAID.__getitem__)
 
 
@@ -56,47 +56,47 @@ def _is_last(fields: Fields, text: Text) -> bool:
 
 
 def _pieces(text: Text, ends: bool) -> Iterator[TextReplacement]:
-    said = text.text
-    gaps = list(_gaps(said))
-    end = len(said.rstrip(_SPACE))
+    characters = text.text
+    gaps = list(_gaps(characters))
+    end = len(characters.rstrip(_SPACE))
     behind = bool(gaps) and gaps[-1][0] == end
     if behind and (text.path[0] == "prompt" or (ends and end)):
         gaps.pop()
     if ends and end:
-        gaps.append((end, len(said)))
-    code = fenced(said)
-    tables = _in_tables(said, gaps) if "\t" in said else set[int]()
-    has_changes = "@@ -" in said
+        gaps.append((end, len(characters)))
+    code = fenced(characters)
+    tables = _in_tables(characters, gaps) if "\t" in characters else set[int]()
+    has_changes = "@@ -" in characters
     changes, line = False, 0
     for number, (start, stop) in enumerate(gaps):
         if has_changes:
-            changes = (_IN_CHANGES if changes else _CHANGES).match(said, line, start) is not None
+            changes = (_IN_CHANGES if changes else _CHANGES).match(characters, line, start) is not None
         if changes or number in tables or (code and touched(code, start, stop)):
             pass
-        elif ends and end and stop == len(said):
+        elif ends and end and stop == len(characters):
             yield TextReplacement(start, stop, "", "end")
-        elif stop - start > 1 or said[start] != "\n":
-            yield from _alike(said, line, start, stop)
+        elif stop - start > 1 or characters[start] != "\n":
+            yield from _alike(characters, line, start, stop)
         line = stop
 
 
-def _gaps(said: str) -> Iterator[tuple[int, int]]:
+def _gaps(characters: str) -> Iterator[tuple[int, int]]:
     """The gaps between lines that are not blank: trailing whitespace, line ends, blank lines."""
     line = 0
-    for found in _BREAK.finditer(said):
+    for found in _BREAK.finditer(characters):
         start, end = found.span()
-        if said[start - 1] in " \t":
-            start = line + len(said[line:start].rstrip(" \t"))
+        if characters[start - 1] in " \t":
+            start = line + len(characters[line:start].rstrip(" \t"))
         yield start, end
         line = end
 
 
-def _alike(said: str, line: int, start: int, stop: int) -> Iterator[TextReplacement]:
+def _alike(characters: str, line: int, start: int, stop: int) -> Iterator[TextReplacement]:
     """The replacement of the gap behind a line, if it changes."""
-    gap = said[start:stop]
+    gap = characters[start:stop]
     count = kept = gap.count("\n") + gap.count("\r") - gap.count("\r\n")
     # Between two indented lines the empty lines may belong to code or a list.
-    if count > 2 and not (_INDENTED.match(said, line, start) and _INDENTED.match(said, stop)):
+    if count > 2 and not (_INDENTED.match(characters, line, start) and _INDENTED.match(characters, stop)):
         kept = 2
     after = "\n" * kept
     if after != gap:
@@ -109,19 +109,19 @@ def _what(gap: str, fewer: bool) -> str:
     return "blank_lines" if fewer else "trailing_space"
 
 
-def _in_tables(said: str, gaps: list[tuple[int, int]]) -> set[int]:
+def _in_tables(characters: str, gaps: list[tuple[int, int]]) -> set[int]:
     """Indexes of gaps whose tabs may be empty cells: a line of the same paragraph has a tab inside."""
     found, waiting = set[int](), list[int]()
     row, line = False, 0
     for number, (start, stop) in enumerate(gaps):
-        row = row or "\t" in said[line:start].lstrip(" \t")
-        gap = said[start:stop]
+        row = row or "\t" in characters[line:start].lstrip(" \t")
+        gap = characters[start:stop]
         if "\t" in gap:
             waiting.append(number)
         if len(gap) > 1 and _EMPTY_LINE.search(gap):
             found.update(waiting if row else ())
             waiting, row = [], False
         line = stop
-    if row or "\t" in said[line:].strip(" \t"):
+    if row or "\t" in characters[line:].strip(" \t"):
         found.update(waiting)
     return found

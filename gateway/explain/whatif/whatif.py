@@ -74,7 +74,7 @@ def _shown(form: Form, edit: Edit, encode: Callable[[str], bytes] | None) -> Edi
         form.mode,
         edit.what,
         edit.place[:_PATH_CHARS],
-        edit.said[:_SAID_CHARS],
+        edit.summary[:_SAID_CHARS],
         None if before is None or after is None else after - before,
         _masked(edit.before),
         _masked(edit.after),

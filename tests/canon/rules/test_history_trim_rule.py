@@ -59,7 +59,7 @@ def test_at_the_start_share_a_step_is_left_out_up_to_a_message_of_the_user():
     _, found = trimmed({"messages": messages})
     (edit,) = found.edits
     assert (edit.rule, edit.what, edit.place, found.cut_messages) == (RuleName.HISTORY_TRIM, "cut", "messages", 6)
-    assert edit.said == "6 messages left out: the conversation is too long for the model."
+    assert edit.summary == "6 messages left out: the conversation is too long for the model."
 
 
 def test_the_cut_stays_until_a_step_has_come_again():

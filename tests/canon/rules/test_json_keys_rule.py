@@ -190,7 +190,7 @@ def test_what_is_said_names_the_tool():
         "tools": [{"function": {"name": "g"}, "type": "function"}, {"z": 1, "a": 2}],
     }
     edits = RULE.detect(fields, GIVEN).edits
-    assert [(edit.what, edit.place, edit.said) for edit in edits] == [
+    assert [(edit.what, edit.place, edit.summary) for edit in edits] == [
         ("tool_sorted", "tools[0]", "The keys of the tool g are put in order."),
         ("tool_sorted", "tools[1]", "The keys of the tool (no name) are put in order."),
         (

@@ -30,7 +30,7 @@ def test_replaced_and_taken_out_line_by_line():
         (33, "v3.4", "vX", "p1"),
     ]
     assert rule.name is RuleName.PATTERN
-    said = [edit.said for edit in rule.detect({"messages": [{"role": "user", "content": "v1.2"}]}, NOW).edits]
+    said = [edit.summary for edit in rule.detect({"messages": [{"role": "user", "content": "v1.2"}]}, NOW).edits]
     assert said == ["Matches of your own pattern `p1` are replaced or removed."]
 
 

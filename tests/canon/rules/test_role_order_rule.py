@@ -142,11 +142,11 @@ def test_what_is_said_counts_messages_and_quotes_nothing():
     fields = chat(("user", "secret"), ("system", "hidden"), ("system", "hidden"), ("system", "hidden"))
     (edit,) = RoleOrder(RoleOrderSettings(merge="all")).detect(fields, GIVEN).edits
     assert (edit.what, edit.place) == ("moved_and_joined", "messages")
-    assert edit.said == (
+    assert edit.summary == (
         "3 messages of the system or developer put in front of the conversation. 2 messages joined to the one in front."
     )
     (edit,) = RoleOrder(RoleOrderSettings()).detect(chat(("user", "u"), ("system", "s")), GIVEN).edits
-    assert (edit.what, edit.said) == (
+    assert (edit.what, edit.summary) == (
         "moved",
         "One message of the system or developer put in front of the conversation.",
     )

@@ -70,8 +70,8 @@ def test_a_completion_has_no_tools():
 def test_what_is_said_names_the_tools_but_no_end_of_them():
     (edit,) = RULE.detect({"tools": [function("b"), {}, function("a")]}, GIVEN).edits
     assert (edit.what, edit.place) == ("sorted", "tools")
-    assert edit.said == "The tools are put in the order of their names: a, b."
+    assert edit.summary == "The tools are put in the order of their names: a, b."
     (edit,) = RULE.detect({"tools": [function("x" * 10_000), *(function(f"t{n}") for n in range(99))]}, GIVEN).edits
-    assert edit.said.endswith(" and 88 more.")
+    assert edit.summary.endswith(" and 88 more.")
     (edit,) = RULE.detect({"tools": [function("x" * 10_000), function("a")]}, GIVEN).edits
-    assert len(edit.said) < 200
+    assert len(edit.summary) < 200

@@ -13,7 +13,7 @@ def changed(rule, fields):
     edits = rule.detect(fields, NOW).edits
     for edit in edits:
         assert edit.rule is rule.name
-        assert edit.said.endswith(".")
+        assert edit.summary.endswith(".")
         assert edit.before != edit.after
     return applied(fields, edits) if edits else fields
 

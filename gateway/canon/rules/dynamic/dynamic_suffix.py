@@ -158,12 +158,12 @@ class EarlierBlocks:
 
 
 def recalled(
-    said: Sequence[Mapping[str, Any]], takers: Sequence[int], known: Sequence[bytes], given: RuleContext
+    chat: Sequence[Mapping[str, Any]], takers: Sequence[int], known: Sequence[bytes], given: RuleContext
 ) -> EarlierBlocks:
     """The blocks of earlier turns.
 
     Args:
-        said: The messages.
+        chat: The messages.
         takers: Indexes of messages to which blocks may be appended, without the last one.
         known: Key of the conversation up to each message.
         given: Looks up stored blocks.
@@ -175,8 +175,8 @@ def recalled(
             continue
         found = {number: given.recall(_id(each)) for number, each in zip(takers, ids, strict=False) if each != _NONE}
         blocks = {number: block for number, block in found.items() if block is not None}
-        return EarlierBlocks(blocks, len(blocks) == len(found) and not _any_answered(said, takers[count:]))
-    return EarlierBlocks({}, not _any_answered(said, takers))
+        return EarlierBlocks(blocks, len(blocks) == len(found) and not _any_answered(chat, takers[count:]))
+    return EarlierBlocks({}, not _any_answered(chat, takers))
 
 
 def remembered(
@@ -205,9 +205,9 @@ def _id(name: str) -> bytes:
     return b"block:" + name.encode("ascii", "replace")
 
 
-def _any_answered(said: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> bool:
+def _any_answered(chat: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> bool:
     """Whether one of the messages was the last one of a turn, that is, was answered."""
-    return any(said[number + 1].get("role") == "assistant" for number in numbers)
+    return any(chat[number + 1].get("role") == "assistant" for number in numbers)
 
 
 _GAP = "\n\n"
@@ -230,16 +230,16 @@ class DynamicSuffix:
     def detect(self, fields: Fields, given: RuleContext) -> Detected:
         """See ``Rule``. The edits move values and put back blocks of earlier turns."""
         leading = leading_messages(fields)
-        said = messages(fields)
-        if not leading or leading == len(said):
+        chat = messages(fields)
+        if not leading or leading == len(chat):
             return NOTHING
-        texts = _leading_texts(said, leading)
+        texts = _leading_texts(chat, leading)
         below = self._form.largest(text.text for text in texts)
         found = self._found(texts, fields.get("model"), given, below)
         if not found:
             return NOTHING
-        taker = next((n for n in range(len(said) - 1, leading - 1, -1) if said[n].get("role") in BLOCK_ROLES), None)
-        if taker is None or not _takes(said[taker]):
+        taker = next((n for n in range(len(chat) - 1, leading - 1, -1) if chat[n].get("role") in BLOCK_ROLES), None)
+        if taker is None or not _takes(chat[taker]):
             return NOTHING
         moves, values = self._moves(found, below)
         lasting = [each for _, pieces in found for piece in pieces for each in piece.lasting]
@@ -247,7 +247,7 @@ class DynamicSuffix:
             known = list(keys(messages(applied(fields, moves)), given.owner, lasting, taker))
         except (ValueError, RecursionError):
             return NOTHING
-        return self._placed(said, moves, values, known, given, leading=leading, taker=taker, below=below)
+        return self._placed(chat, moves, values, known, given, leading=leading, taker=taker, below=below)
 
     def _found(
         self, texts: Sequence[Text], model: object, given: RuleContext, below: int
@@ -280,13 +280,13 @@ class DynamicSuffix:
                 values[number] = text.text[piece.start : piece.end]
                 names = " and ".join(piece.names)
                 pointer = self._form.pointer(number)
-                said = f"Varying values ({names}) are moved behind the last message; {pointer} replaces them."
-                edits.append(Edit(self.name, "moved", text.path, values[number], pointer, piece.start, said))
+                summary = f"Varying values ({names}) are moved behind the last message; {pointer} replaces them."
+                edits.append(Edit(self.name, "moved", text.path, values[number], pointer, piece.start, summary))
         return edits, values
 
     def _placed(
         self,
-        said: Sequence[Mapping[str, Any]],
+        chat: Sequence[Mapping[str, Any]],
         moves: Sequence[Edit],
         values: Mapping[int, str],
         known: Sequence[bytes],
@@ -299,33 +299,33 @@ class DynamicSuffix:
         """The moves, plus the blocks of the earlier turns and of this turn."""
         edits = list(moves)
         latest: dict[int, str] = {}
-        takers = [n for n in range(leading, taker + 1) if said[n].get("role") in BLOCK_ROLES]
-        past = recalled(said, takers[:-1], known, given)
-        blocks = {number: block for number, block in past.blocks.items() if _takes(said[number])}
+        takers = [n for n in range(leading, taker + 1) if chat[n].get("role") in BLOCK_ROLES]
+        past = recalled(chat, takers[:-1], known, given)
+        blocks = {number: block for number, block in past.blocks.items() if _takes(chat[number])}
         # The model would believe a forged block in a message, unless the genuine one follows it.
-        forged = self._last_forged(said[leading : taker + 1]) + leading
+        forged = self._last_forged(chat[leading : taker + 1]) + leading
         for number, block in sorted(blocks.items()):
             if number >= forged:
                 latest |= self._form.read(block, below)
-            edits.append(self._behind(said, number, block, "restored", "The context of an earlier turn is put back."))
+            edits.append(self._behind(chat, number, block, "restored", "The context of an earlier turn is put back."))
         changed = {number: value for number, value in values.items() if latest.get(number) != value}
         if changed:
             blocks[taker] = block = self._form.written(changed)
-            edits.append(self._behind(said, taker, block, "added", "The moved values are appended to this message."))
+            edits.append(self._behind(chat, taker, block, "added", "The moved values are appended to this message."))
         return Detected(edits, remembered(takers, blocks, known, given.owner), context_lost=not past.is_whole)
 
-    def _last_forged(self, said: Sequence[Mapping[str, Any]]) -> int:
+    def _last_forged(self, chat: Sequence[Mapping[str, Any]]) -> int:
         """Index of the last message that contains something like a context block; 0 if there is none."""
-        texts = ((n, text.text) for n, message in enumerate(said) for text in texts_of(message, n, ""))
+        texts = ((n, text.text) for n, message in enumerate(chat) for text in texts_of(message, n, ""))
         return max((n for n, text in texts if self._form.is_in(text)), default=0)
 
-    def _behind(self, said: Sequence[Mapping[str, Any]], number: int, block: str, what: str, why: str) -> Edit:
+    def _behind(self, chat: Sequence[Mapping[str, Any]], number: int, block: str, what: str, why: str) -> Edit:
         """The edit that appends a block to a message."""
-        message = said[number]
+        message = chat[number]
         content = message["content"]
         path: Path = ("messages", number, "content")
         if isinstance(content, list):
-            return Edit(self.name, what, path, content, [*content, {"type": "text", "text": _GAP + block}], said=why)
+            return Edit(self.name, what, path, content, [*content, {"type": "text", "text": _GAP + block}], summary=why)
         seen = len(content)
         if message.get("role") == "user":
             seen = len(content.rstrip(_BLANKS)) if content.strip(_INVISIBLE) else 0
@@ -336,9 +336,9 @@ class DynamicSuffix:
         return Edit(self.name, what, path, content[seen:], _GAP + block, seen, why)
 
 
-def _leading_texts(said: Sequence[Mapping[str, Any]], leading: int) -> list[Text]:
+def _leading_texts(chat: Sequence[Mapping[str, Any]], leading: int) -> list[Text]:
     """The texts of the first messages."""
-    return [text for number in range(leading) for text in texts_of(said[number], number, str(said[number].get("role")))]
+    return [text for number in range(leading) for text in texts_of(chat[number], number, str(chat[number].get("role")))]
 
 
 def _takes(message: Mapping[str, Any]) -> bool:

@@ -171,7 +171,7 @@ def _judged(
             return None
         if not _is_introduced(low, label.start):
             return None
-        said = label.has_colon or label.has_verb
+        joined = label.has_colon or label.has_verb
         if label.is_loose and not label.has_colon:
             finding = finding.needing(Need.ALOUD)
         if read is not None:
@@ -179,13 +179,13 @@ def _judged(
                 return finding
             if chunk[until : until + 1] in _OF and until < len(chunk):
                 return None
-            if said:
+            if joined:
                 return finding if follows or opens_sentence(low, label.start, clause=True) else None
             # In languages without a verb here it is a sentence of its own.
             is_all = label.is_next and opens_sentence(low, label.start) and _ends_sentence(low, until, clause=False)
             return finding if is_all else None
         # A time of day or a weekday: there is no date to compare with now.
-        if not (follows or opens_sentence(low, label.start)) or not (said or not label.is_loose):
+        if not (follows or opens_sentence(low, label.start)) or not (joined or not label.is_loose):
             return None
         return finding if _DIGIT.search(chunk, start, end) or _ends_sentence(low, until) else None
     begins = is_first and not low[: label.start].strip(" \t>#*•-–_")

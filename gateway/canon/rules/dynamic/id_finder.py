@@ -97,9 +97,9 @@ def _labelled(chunk: str, low: str, match: re.Match[str]) -> VaryingValue | None
         or _CASE.search(low, max(0, match.start() - _BACK), match.start())
     ):
         return None
-    said_as_id = bool(match["id"] or match["other"])
+    has_id_word = bool(match["id"] or match["other"])
     alone = not low[: match.start()].strip(_EDGE) and not low[end:].strip(_EDGE)
-    if said_as_id:
+    if has_id_word:
         # Alone behind its label any value with a digit is an id; in a sentence only one that does not look like a word.
         fits = (alone and bool(between)) or (_looks_like_id(value) and low[end : end + 1] not in ("-", "/"))
     else:

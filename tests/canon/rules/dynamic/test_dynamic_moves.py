@@ -142,7 +142,7 @@ def test_kinds_can_be_left_out():
 
 def test_what_is_said_holds_no_text_of_the_prompt():
     found = rule().detect(chat("Hi", leading="Current time: 2026-11-21 10:02\nSession ID: abc123"), RuleContext(NOW))
-    assert not [edit for edit in found.edits if "2026" in edit.said or "abc123" in edit.said]
+    assert not [edit for edit in found.edits if "2026" in edit.summary or "abc123" in edit.summary]
 
 
 @pytest.mark.parametrize("hours", [-36, -30, 0, 30, 36])
