@@ -121,7 +121,7 @@ class DynamicSuffixSettings(BaseModel):
     """Places of your own. The admin port suggests some that it saw varying."""
 
     pointer: str = "[context {number}]"
-    """What is left in a value's place, and stands in front of it in the block; `{number}` is the value's number."""
+    """Mark that replaces a value in the prompt and precedes it in the block; `{number}` is the number of the value."""
 
     opening: str = "[Current context: what the marks above stand for]"
     """First line of the block that is put behind the last message of the user or a tool."""
@@ -151,7 +151,8 @@ class HistoryTrimSettings(BaseModel):
 
     start: float = Field(default=0.9, gt=0.1, le=1)
     """Share of the model's context (less what the answer may take) from which on messages are left out. Too small:
-    answers know less than they could; too large: counted a few tokens wrong, and the engine refuses the request."""
+    answers use less of the history than they could; too large: the count is off by a few tokens, and the engine refuses
+    the request."""
 
     step: float = Field(default=0.3, ge=0.05, le=0.8)
     """Share of it that goes at a time: the front stays where it is until as much has come again. Too small: every few

@@ -28,10 +28,10 @@ class DnsSettings(BaseModel):
     `vllm.default.svc`. A name without a dot at its end is also tried with the search domains of `/etc/resolv.conf`."""
 
     port: int | None = Field(default=None, ge=1, le=_HIGHEST_PORT)
-    """Where the engines listen. Only with `name`; SRV records tell it."""
+    """Port of the engines. Only with `name`; SRV records contain the port."""
 
     srv: str = ""
-    """A name with one SRV record for each replica, such as `_http._tcp.vllm.default.svc`: they tell host and port."""
+    """A name with one SRV record for each replica, such as `_http._tcp.vllm.default.svc`; it contains host and port."""
 
     scheme: Literal["http", "https"] = "http"
     """How the engines are spoken to. With `https` and `name`, their certificates have to be good for the address."""
@@ -144,7 +144,7 @@ class FileSettings(BaseModel):
 
 
 class TemplateSettings(BaseModel):
-    """What all replicas have that DNS or Kubernetes tells of. The replicas of a file bring their own."""
+    """Settings of all replicas that DNS or Kubernetes lists. The replicas of a file have their own."""
 
     model_config = _STRICT
 
@@ -199,7 +199,7 @@ class DiscoverSettings(BaseModel):
     """In a file. Null: not there."""
 
     template: TemplateSettings = TemplateSettings()
-    """What all replicas have that DNS or Kubernetes tells of."""
+    """Settings of all replicas that DNS or Kubernetes lists."""
 
     empty_after_seconds: float = Field(default=30, ge=0)
     """How long a source has to say that there is no replica (any more) until that is believed. Too small: a name server

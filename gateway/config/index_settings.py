@@ -28,7 +28,7 @@ class EncodeSettings(BaseModel):
     """Memory for the tokens of text seen before (messages, system prompts), in MiB. A token takes four bytes, so 64
     hold the text of thousands of conversations. Too small: long conversations are encoded again on every turn, which
     costs CPU and never correctness. Not used where tenants are kept apart (`spaces.isolation`): the time that a prompt
-    takes would tell that another tenant had sent the same text."""
+    takes would reveal that another tenant had sent the same text."""
 
     engine_timeout_seconds: float = Field(default=2.0, gt=0)
     """Seconds that one call for the engine's own tokens may take, where there is no local tokenizer. The client's
@@ -96,7 +96,7 @@ class IndexSettings(BaseModel):
     cpu_worth: float = Field(default=0.8, ge=0, le=1)
     """Value of a cached token in the engine's CPU memory relative to one in the GPU's, if KV events report it: 1
     minus the time to fetch it, as a share of the time to compute it. Too small: prefixes are computed elsewhere that
-    could have been fetched; too large: fetching is taken for nothing."""
+    could have been fetched; too large: fetching counts as free."""
 
     disk_worth: float = Field(default=0.4, ge=0, le=1)
     """The same for tokens on disk or in a store outside of the machine."""

@@ -89,4 +89,4 @@ class PersonalDataSettings(BaseModel):
     """Longest leading text of a prompt that is searched, in characters. A longer one is not reported, but counted in
     `gateway_personal_data_skipped_total`; with `mask` or `block` it is refused. Searching takes 10 ms a million
     characters of prose, and up to two seconds of what is made to look like card numbers. Too small: long system prompts
-    are not looked at; too large: a hostile tenant can keep the gateway busy."""
+    are not examined; too large: a hostile tenant can keep the gateway busy."""

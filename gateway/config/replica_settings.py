@@ -28,7 +28,8 @@ class ReplicaSettings(BaseModel):
     when the address changes while the replica stays the same."""
 
     api_key: SecretStr | None = Field(default=None, min_length=1)
-    """Secret sent to this replica as `authorization: Bearer`, as vLLM's `--api-key` wants it. Null: no such header."""
+    """Secret sent to this replica as `authorization: Bearer`, as vLLM's `--api-key` requires it. Null: no such
+    header."""
 
     region: str = ""
     """Where the replica is, for tenants that are pinned to `regions`: letters, digits and `.`, `_`, `:`, `-`. Empty: in
@@ -42,14 +43,14 @@ class ReplicaSettings(BaseModel):
     events: str = "auto"
     """Where the engine publishes its KV events, from which the gateway learns what its cache holds. `auto` asks the
     engine (`GET /kv_event_sources` of vLLM, `GET /server_info` of SGLang), and connects to TCP ports of the host in
-    `url` only; an address such as `tcp://vllm-0:5557` is for engines that do not tell, or that publish on another host;
-    `off` predicts the cache from what was sent. With data parallelism, give the address of rank 0: rank r publishes on
-    the port plus r."""
+    `url` only; an address such as `tcp://vllm-0:5557` is for engines that do not report theirs, or that publish on
+    another host; `off` predicts the cache from what was sent. With data parallelism, give the address of rank 0: rank r
+    publishes on the port plus r."""
 
     replay: str | None = None
     """Where past KV events can be asked for, such as `tcp://vllm-0:5657`. Only beside an address in `events`; with
-    `auto` the engine tells it. Without it, what the engine stored before the gateway came, or while the connection was
-    broken, is not known."""
+    `auto` the engine reports it. Without it, what the engine stored before the gateway came, or while the connection
+    was broken, is not known."""
 
     @model_validator(mode="before")
     @classmethod

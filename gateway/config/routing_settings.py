@@ -56,9 +56,9 @@ class RelaySettings(BaseModel):
     and it would look like the best place for all that is new at once. 0: it gets all from the first moment on."""
 
     gone_after_seconds: float = Field(default=60, gt=0)
-    """A replica that is down for so long counts as gone, and its cache with it, where it is explained why tokens were
-    computed again. Too small: one that only restarts its network is mourned; too large: what a scaled-down replica held
-    is called unavailable for longer than anybody waits for it."""
+    """A replica that is down for so long counts as gone, and its cache as lost, in explanations of computed tokens. Too
+    small: a replica that only restarts its network counts as gone; too large: what a scaled-down replica held is
+    explained as unavailable for too long."""
 
     total_timeout_seconds: float = Field(default=3600, gt=0)
     """Seconds from the request to the end of its answer; a client may ask for less with the header `x-request-timeout`
@@ -129,16 +129,16 @@ class PlacementSettings(BaseModel):
     scatters new prefixes; too large: clearly slower replicas are chosen."""
 
     prefill_tokens_per_second: float = Field(default=4000, gt=0)
-    """Start value: prompt tokens a replica computes per second, until its own answers tell. 4000 is careful for an 8B
-    model on one GPU. Wrong by a lot: the first requests weigh queueing against computing wrongly."""
+    """Start value: prompt tokens a replica computes per second, until it is measured from its own answers. 4000 is
+    careful for an 8B model on one GPU. Wrong by a lot: the first requests weigh queueing against computing wrongly."""
 
     base_ttft_seconds: float = Field(default=0.02, ge=0)
-    """Start value: seconds to the first token that even a fully cached prompt takes, until a replica's own answers
-    tell."""
+    """Start value: seconds to the first token of a fully cached prompt, until it is measured from a replica's own
+    answers."""
 
     decode_seconds_per_token: float = Field(default=0.02, ge=0)
-    """Start value: seconds per generated token, until a replica's own answers tell. It estimates how long a slot stays
-    taken once all of a replica's slots are."""
+    """Start value: seconds per generated token, until it is measured from a replica's own answers. It estimates how
+    long a slot stays taken once all of a replica's slots are."""
 
     slots: int = Field(default=256, ge=1)
     """Sequences that one replica runs at once (vLLM's `--max-num-seqs`); further ones wait for a slot. Too small: a

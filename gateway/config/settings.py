@@ -70,7 +70,7 @@ class ModelSettings(BaseModel):
 
     template_version: str | None = Field(default=None, min_length=1)
     """Label of the operator for the template in use. A new label makes prefixes count as different from those before.
-    Null: only the template's own hash tells versions apart."""
+    Null: only the template's own hash distinguishes versions."""
 
     canon: Annotated[RuleModes, BeforeValidator(read_modes)] = {}
     """Modes of canonicalization rules for this model's requests, such as `{dynamic-suffix: apply}`; they go before

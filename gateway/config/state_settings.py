@@ -47,7 +47,7 @@ class RedisAddress:
         password: Of the servers; None for none.
         database: Its number.
         service: The master's name at the sentinels; empty otherwise.
-        sentinel_login: Arguments for the sentinels, where they want a login of their own.
+        sentinel_login: Arguments for the sentinels, where they require a login of their own.
         tls: Whether all connections are encrypted.
         tls_files: Arguments for them.
     """

@@ -30,7 +30,7 @@ class LogSettings(BaseModel):
 
 
 class AuditSettings(BaseModel):
-    """The audit log: who did what and when, in which prefix space, what was reset, and who was not let in. JSON lines,
+    """The audit log: who did what and when, in which prefix space, what was reset, and who was refused. JSON lines,
     apart from the log; without any text of prompts, and without keys. Requests never wait for it: while it cannot be
     written (the disk is full), lines wait in memory, and those beyond 20,000 are counted in an `audit_gap` line."""
 
@@ -51,7 +51,7 @@ class AuditSettings(BaseModel):
     0: a full file is deleted. Lowering it deletes nothing that is there."""
 
     requests: bool = True
-    """One line for every request that was let in. False leaves only what is rare: refused requests, resets, findings of
+    """One line for every admitted request. False leaves only what is rare: refused requests, resets, findings of
     personal data, and what operators do."""
 
     @field_validator("file")
@@ -160,8 +160,8 @@ class ExplainSettings(BaseModel):
     answered with 404, and the metrics have no reasons."""
 
     max_waiting_mib: int = Field(default=64, ge=1, le=4096)
-    """MiB of answered requests that may wait for their explanation. Above half of it they are handed over without text
-    and tokens (what only those would tell is then `unclassified`), and above all of it they are only added up. Too
+    """MiB of answered requests that may wait for their explanation. Above half of it they are passed on without text
+    and tokens (what would need those is then `unclassified`), and above all of it only their totals are counted. Too
     small: bursts of long prompts are left out; too large: so much memory when the explanation is behind."""
 
     journal_requests: int = Field(default=5000, ge=1, le=1_000_000)
@@ -184,7 +184,7 @@ class ExplainSettings(BaseModel):
 
     gpu_hour_price: float | None = Field(default=None, ge=0)
     """What one GPU costs an hour, for the money that reuse saves and misses cost. None: no money is shown. How many
-    GPUs a replica has is said by `models[].gpus_per_replica`."""
+    GPUs a replica has: `models[].gpus_per_replica`."""
 
     currency: str = Field(default="USD", pattern="^[A-Z]{3}$")
     """Currency of the price, in three letters. It is only shown."""

@@ -42,7 +42,7 @@ class KeySettings(BaseModel):
 
     id: str = Field(default=None, validate_default=True)
     """Name of the key in the audit log, 1 to 64 characters out of `A-Z a-z 0-9 . _ : -`. Default: `sha256:` and the
-    first eight digits of its hash. Set it to tell at a glance whose key it is."""
+    first eight digits of its hash. Set it to see at a glance whose key it is."""
 
     expires: str | None = None
     """When the key stops being valid: a date (`2027-01-31`, the last day on which it is valid, in UTC) or a time
@@ -227,7 +227,7 @@ class AdmissionSettings(BaseModel):
     model_config = _STRICT
 
     open: bool = False
-    """Whether the gateway serves everybody on an address that other machines may reach (`server.host`) although no
+    """Whether the gateway serves all clients on an address that other machines may reach (`server.host`) although no
     tenant has keys. False: it does not start there without keys or trusted proxies, so that it is not opened to the
     network by accident. On loopback it is not needed; beside keys it is refused, because it would not hold."""
 
