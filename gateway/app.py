@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from gateway.admin import AdminAccess, AdminState, LiveFeed, build_admin
+from gateway.admin import AdminAccess, AdminState, DeferredAdmin, LiveFeed
 from gateway.admin.snapshots import Snapshots
 from gateway.admission import Authenticator
 from gateway.api import Cors, PublicApp
@@ -23,7 +23,6 @@ from gateway.component_options import (
     spaces_file,
 )
 from gateway.config.settings import Settings
-from gateway.core.http_methods import HttpRoutes
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.kv_events import Medium
 from gateway.core.ports import Observer
@@ -259,7 +258,7 @@ class Gateway:
         )
         self._live = LiveFeed(self._explain, shown.replicas)
         self._admin_access = AdminAccess(*admin_tokens(settings))
-        self.admin: HttpRoutes = build_admin(
+        self.admin = DeferredAdmin(
             AdminState(
                 metrics=shown.metrics_page,
                 replicas=shown.replicas,

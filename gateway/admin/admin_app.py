@@ -2,78 +2,37 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import structlog
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from gateway.admin.access import AdminAccess
-from gateway.admin.explained import Decoders, show_explained
+from gateway.admin.deferred_app import AdminState
+from gateway.admin.explained import show_explained
 from gateway.admin.guard import BROWSER_HEADERS, Guard, operator_of, problem_response, read_filters
-from gateway.admin.live_stream import LiveFeed, show_live
+from gateway.admin.live_stream import show_live
 from gateway.admin.orders import DRAIN_BYTES, RESET_BYTES, WARM_BYTES, parse_drain, parse_selection, read_order
 from gateway.admin.site import show_dashboard
 from gateway.core.api_keys import redacted, shown_path
 from gateway.core.errors import BadRequest, ClientGone, GatewayError, MethodNotAllowed, NotFound
-from gateway.core.http_methods import HttpRoutes, allowed_methods
-from gateway.core.ports import WarmDesk
+from gateway.core.http_methods import allowed_methods
 from gateway.core.ports.observers import AuditEvent
 from gateway.core.space import SpaceEnd
-from gateway.explain.worker.explain_client import ExplainClient
-from gateway.fleet.drains import Drains
-from gateway.spaces import SpaceKeeper
-from gateway.telemetry import AuditLog
-
-MetricsPage = Callable[[str], tuple[bytes, str]]
-"""From an ``accept`` header to the metrics page and its content type."""
 
 
-@dataclass(frozen=True, slots=True)
-class AdminState:
-    """The components behind the admin port.
-
-    Attributes:
-        metrics: Renders the metrics page.
-        replicas: One object per replica.
-        prefixes: The hottest prefixes of a model (empty for all), up to a number.
-        config: The configuration in force, secrets masked.
-        personal_data: Findings in the prompts of a space, by its id.
-        named_owners: Owner names of a tenant's spaces.
-        desk: Resets prefix spaces.
-        fleet: Drains replicas.
-        warm: Runs warm-up jobs.
-        explain: Explains requests.
-        decoders: The models' tokenizers, to show where prompts differ.
-        live: Streams events.
-        audit: Records orders and refused requests.
-    """
-
-    metrics: MetricsPage
-    replicas: Callable[[], Sequence[Mapping[str, Any]]]
-    prefixes: Callable[[str, int], Mapping[str, Any]]
-    config: Callable[[], Mapping[str, Any]]
-    personal_data: Callable[[str], Sequence[Mapping[str, object]]]
-    named_owners: Callable[[str], Sequence[str]]
-    desk: SpaceKeeper
-    fleet: Drains
-    warm: WarmDesk
-    explain: ExplainClient
-    decoders: Decoders
-    live: LiveFeed
-    audit: AuditLog
-
-
-def build_admin(state: AdminState, access: AdminAccess) -> HttpRoutes:
-    """The application.
+def build_admin(state: AdminState, access: AdminAccess) -> FastAPI:
+    """The FastAPI application.
 
     Args:
         state: The components.
         access: Authenticates operators.
     """
-    app = HttpRoutes()
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Guard, access=access, audit=state.audit)
     _show(app, state, access)
     show_explained(app, state.explain, state.decoders)
@@ -81,11 +40,12 @@ def build_admin(state: AdminState, access: AdminAccess) -> HttpRoutes:
     show_live(app, state.live, access)
     show_dashboard(app)
     _operate(app, state)
+    serve_head(app)
     _explain(app)
     return app
 
 
-def _show(app: HttpRoutes, state: AdminState, access: AdminAccess) -> None:
+def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
     @app.get("/admin/api/me")
     async def me(request: Request) -> Response:
         operator = operator_of(request)
@@ -97,7 +57,7 @@ def _show(app: HttpRoutes, state: AdminState, access: AdminAccess) -> None:
         return Response(page, headers={"content-type": content_type})
 
     @app.get("/admin/api/config")
-    async def config(_request: Request) -> Response:
+    async def config() -> Response:
         return JSONResponse(dict(state.config()))
 
     @app.get("/admin/api/spaces")
@@ -117,12 +77,11 @@ def _show(app: HttpRoutes, state: AdminState, access: AdminAccess) -> None:
         return JSONResponse({"spaces": found, "more": more})
 
     @app.get("/admin/api/warm")
-    async def warm_desk(_request: Request) -> Response:
+    async def warm_desk() -> Response:
         return JSONResponse(dict(await state.warm.overview()))
 
     @app.get("/admin/api/warm/{job}")
-    async def warm_job(request: Request) -> Response:
-        job = request.path_params["job"]
+    async def warm_job(job: str) -> Response:
         found = state.warm.job(job)
         if found is None:
             raise NotFound(
@@ -132,11 +91,11 @@ def _show(app: HttpRoutes, state: AdminState, access: AdminAccess) -> None:
         return JSONResponse(dict(found))
 
     @app.get("/healthz")
-    async def process_lives(_request: Request) -> Response:
+    async def process_lives() -> Response:
         return JSONResponse({"status": "ok"})
 
     @app.get("/")
-    async def front(_request: Request) -> Response:
+    async def front() -> Response:
         return JSONResponse(
             {
                 "see": [
@@ -164,7 +123,7 @@ def _show(app: HttpRoutes, state: AdminState, access: AdminAccess) -> None:
         )
 
 
-def _operate(app: HttpRoutes, state: AdminState) -> None:
+def _operate(app: FastAPI, state: AdminState) -> None:
     @app.post("/admin/api/spaces/reset")
     async def reset(request: Request) -> Response:
         selection = parse_selection(await read_order(request, RESET_BYTES))
@@ -195,16 +154,16 @@ def _operate(app: HttpRoutes, state: AdminState) -> None:
         return JSONResponse(dict(job), 202)
 
 
-def _explain(app: HttpRoutes) -> None:
-    @app.on_error(GatewayError)
+def _explain(app: FastAPI) -> None:
+    @app.exception_handler(GatewayError)
     async def refused(_request: Request, error: GatewayError) -> Response:
         return problem_response(error)
 
-    @app.on_error(ClientGone)
+    @app.exception_handler(ClientGone)
     async def gone(_request: Request, _error: ClientGone) -> Response:
         return Response(status_code=499)
 
-    @app.on_error(HTTPException)
+    @app.exception_handler(HTTPException)
     async def not_routed(request: Request, error: HTTPException) -> Response:
         path = shown_path(request.scope["path"])
         _log.info("admin_path_refused", method=request.method, path=path, status=error.status_code)
@@ -215,7 +174,7 @@ def _explain(app: HttpRoutes) -> None:
         message = f"{request.method} is not possible here; use {allowed}."
         return problem_response(MethodNotAllowed(message, code="method_not_allowed", headers=(("allow", allowed),)))
 
-    @app.on_error(Exception)
+    @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         _log.error("admin_request_failed", path=shown_path(request.scope["path"]), exc_info=error)
         response = problem_response(GatewayError("The gateway failed; its log has the reason.", code="internal_error"))
@@ -255,7 +214,7 @@ _MAX_PREFIXES = 100
 
 
 def show_fleet(
-    app: HttpRoutes,
+    app: FastAPI,
     replicas: Callable[[], Sequence[Mapping[str, Any]]],
     prefixes: Callable[[str, int], Mapping[str, Any]],
 ) -> None:
@@ -268,7 +227,7 @@ def show_fleet(
     """
 
     @app.get("/admin/api/replicas")
-    async def shown_replicas(_request: Request) -> Response:
+    async def shown_replicas() -> Response:
         return JSONResponse({"replicas": list(replicas())})
 
     @app.get("/admin/api/prefixes")
@@ -292,3 +251,14 @@ _SPACES_AT_ONCE = 100
 _SPACES_SHOWN = 1000
 
 _log = structlog.get_logger("gateway.admin")
+
+
+def serve_head(app: FastAPI) -> None:
+    """Answer HEAD wherever GET is served: the same status and headers. The HTTP layer leaves the body out.
+
+    Args:
+        app: An application that has all of its routes.
+    """
+    for route in app.routes:
+        if isinstance(route, Route) and route.methods and "GET" in route.methods:
+            route.methods.add("HEAD")

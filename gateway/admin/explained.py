@@ -7,7 +7,7 @@ decode.
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from starlette.requests import Request
@@ -16,10 +16,12 @@ from starlette.responses import Response
 from gateway.admin.guard import read_filters
 from gateway.core.api_keys import redacted
 from gateway.core.errors import GatewayError
-from gateway.core.http_methods import HttpRoutes
 from gateway.core.prompt import TokenSource
 from gateway.explain.diff.cause import masked
 from gateway.explain.worker.explain_client import ExplainClient
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 Decode = Callable[[list[int]], str]
 """Decodes token ids to text."""
@@ -33,7 +35,7 @@ _REASONS = ("window", *_WHOSE, "reason", "by")
 _REQUESTS = (*_WHOSE, "reason", "session", "limit")
 
 
-def show_explained(app: HttpRoutes, desk: ExplainClient, decoders: Decoders) -> None:
+def show_explained(app: "FastAPI", desk: ExplainClient, decoders: Decoders) -> None:
     """Add the paths."""
 
     @app.get("/admin/api/summary")

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import structlog
@@ -21,8 +21,10 @@ from starlette.types import Receive, Scope, Send
 from gateway.admin.access import AdminAccess, check_same_site
 from gateway.admin.guard import authorization_of, read_filters
 from gateway.core.errors import BadRequest, GatewayError, ShuttingDown, Unauthorized
-from gateway.core.http_methods import HttpRoutes
 from gateway.explain.worker.explain_client import ExplainClient
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 Row = Mapping[str, Any]
 
@@ -286,7 +288,7 @@ _CHECK_SECONDS = 1.0
 """Interval at which the token is checked again."""
 
 
-def show_live(app: HttpRoutes, live: LiveFeed, access: AdminAccess) -> None:
+def show_live(app: "FastAPI", live: LiveFeed, access: AdminAccess) -> None:
     """Add the path."""
 
     @app.get("/admin/api/live")

@@ -5,12 +5,15 @@ import gzip
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.core.errors import NotFound
-from gateway.core.http_methods import HttpRoutes
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 ROOT = "/dashboard"
 POLICY = "; ".join(
@@ -98,13 +101,13 @@ class Site:
         return _sent(found, accept_encoding, "public, max-age=31536000, immutable")
 
 
-def show_dashboard(app: HttpRoutes) -> None:
+def show_dashboard(app: "FastAPI") -> None:
     """Add the pages and their files."""
     site = _site()
 
     @app.get(ROOT + "/assets/{address:path}")
-    async def asset(request: Request) -> Response:
-        version, _, name = request.path_params["address"].partition("/")
+    async def asset(request: Request, address: str) -> Response:
+        version, _, name = address.partition("/")
         return site.asset(version, name, request.headers.get("accept-encoding", ""))
 
     @app.get(ROOT)

@@ -165,6 +165,7 @@ async def _serve(
             log_ready(settings, *urls)
         if ready is not None:
             ready(*urls)
+        gateway.admin.build()
         reloader.start()
         await orders.ending.wait()
         await reloader.stop()

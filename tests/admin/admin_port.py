@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import orjson
 
-from gateway.admin import AdminAccess, AdminState, LiveFeed, build_admin
+from gateway.admin import AdminAccess, AdminState, LiveFeed
+from gateway.admin.admin_app import build_admin
 from gateway.core.errors import BadRequest
 from gateway.core.ports.observers import AuditEvent
 from gateway.core.space import PrefixSpace, ResetCause, SpaceEnd, SpaceSelection

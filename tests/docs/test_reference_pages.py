@@ -12,7 +12,8 @@ from answered_requests import answered
 from starlette.routing import Route
 
 from docs.generate.reasons_page import page
-from gateway.admin import AdminAccess, AdminState, build_admin
+from gateway.admin import AdminAccess, AdminState
+from gateway.admin.admin_app import build_admin
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import EditShown, RuleMode, RuleOutcome
 from gateway.core.explanation import Attribution, Difference, Explanation, ReferenceShown, SpaceKey, VaryingSlot

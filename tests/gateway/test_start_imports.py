@@ -7,7 +7,7 @@ import pytest
 
 UNUSED = {
     "cryptography",  # only with shared state
-    "fastapi",
+    "fastapi",  # the admin application is built once the gateway is ready
     "httpx",  # only to find replicas in Kubernetes, and for several workers
     "huggingface_hub",  # only for tokenizers of the hub
     "opentelemetry",  # only with tracing

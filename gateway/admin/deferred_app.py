@@ -1,0 +1,92 @@
+"""The admin application as the wiring sees it: what it shows, and its building after the gateway has started.
+
+FastAPI takes about a quarter of a second of CPU time to import. The application is built in a thread once the gateway
+is ready, so that clients do not wait for it; requests to the admin port that come earlier wait.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.types import Receive, Scope, Send
+
+from gateway.admin.access import AdminAccess
+from gateway.admin.explained import Decoders
+from gateway.admin.live_stream import LiveFeed
+from gateway.core.ports import WarmDesk
+from gateway.explain.worker.explain_client import ExplainClient
+from gateway.fleet.drains import Drains
+from gateway.spaces import SpaceKeeper
+from gateway.telemetry import AuditLog
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+MetricsPage = Callable[[str], tuple[bytes, str]]
+"""From an ``accept`` header to the metrics page and its content type."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminState:
+    """The components behind the admin port.
+
+    Attributes:
+        metrics: Renders the metrics page.
+        replicas: One object per replica.
+        prefixes: The hottest prefixes of a model (empty for all), up to a number.
+        config: The configuration in force, secrets masked.
+        personal_data: Findings in the prompts of a space, by its id.
+        named_owners: Owner names of a tenant's spaces.
+        desk: Resets prefix spaces.
+        fleet: Drains replicas.
+        warm: Runs warm-up jobs.
+        explain: Explains requests.
+        decoders: The models' tokenizers, to show where prompts differ.
+        live: Streams events.
+        audit: Records orders and refused requests.
+    """
+
+    metrics: MetricsPage
+    replicas: Callable[[], Sequence[Mapping[str, Any]]]
+    prefixes: Callable[[str, int], Mapping[str, Any]]
+    config: Callable[[], Mapping[str, Any]]
+    personal_data: Callable[[str], Sequence[Mapping[str, object]]]
+    named_owners: Callable[[str], Sequence[str]]
+    desk: SpaceKeeper
+    fleet: Drains
+    warm: WarmDesk
+    explain: ExplainClient
+    decoders: Decoders
+    live: LiveFeed
+    audit: AuditLog
+
+
+class DeferredAdmin:
+    """The ASGI application of the admin port.
+
+    Args:
+        state: The components.
+        access: Authenticates operators.
+    """
+
+    def __init__(self, state: AdminState, access: AdminAccess) -> None:
+        self._state = state
+        self._access = access
+        self._building: asyncio.Future[FastAPI] | None = None
+
+    def build(self) -> "asyncio.Future[FastAPI]":
+        """Begin to build the application, unless that has begun; returns when it is built."""
+        if self._building is None:
+            self._building = asyncio.ensure_future(asyncio.to_thread(self._built))
+        return self._building
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI entry."""
+        app = await asyncio.shield(self.build())
+        await app(scope, receive, send)
+
+    def _built(self) -> "FastAPI":
+        from gateway.admin.admin_app import build_admin
+
+        return build_admin(self._state, self._access)
