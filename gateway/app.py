@@ -9,7 +9,7 @@ from gateway.admin import AdminAccess, AdminState, LiveFeed, build_admin
 from gateway.admin.snapshots import Snapshots
 from gateway.admission import Authenticator
 from gateway.api import Cors, PublicApp
-from gateway.api.held_bytes import HeldBytes
+from gateway.api.client_exchange import HeldBytes
 from gateway.api.routes import ServedCatalog
 from gateway.canon.canonicalizer import Canonicalizer
 from gateway.canon.pii import PersonalDataScreen
@@ -48,7 +48,7 @@ from gateway.observer_adapters import (
     SpaceTotalsObserver,
 )
 from gateway.overload import BusyReplicas, Overload
-from gateway.proxy import Forwarder, RetryBudget
+from gateway.proxy import AnswerLimits, Forwarder, RetryBudget
 from gateway.replica_events import ReplicaEvents, ReplicaEventTargets
 from gateway.retry import Attempts
 from gateway.routing import Chooser
@@ -384,13 +384,14 @@ class Gateway:
                 Forwarder(
                     self._client,
                     forward_authorization=relay.forward_authorization,
-                    first_byte_timeout_seconds=relay.first_byte_timeout_seconds,
-                    chunk_timeout_seconds=relay.chunk_timeout_seconds,
-                    max_answer_bytes=settings.index.max_reply_bytes,
+                    limits=AnswerLimits(
+                        first_byte_timeout_seconds=relay.first_byte_timeout_seconds,
+                        chunk_timeout_seconds=relay.chunk_timeout_seconds,
+                        max_answer_bytes=settings.index.max_reply_bytes,
+                    ),
                 ),
                 self._sharing.index,
                 RetryBudget(relay.retry_share, relay.retry_floor),
-                self._turns,
                 retries=relay.retries,
                 on_capacity=self._overload.on_capacity,
                 resume=relay.resume,

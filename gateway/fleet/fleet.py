@@ -1,11 +1,13 @@
-"""The replicas of every model: which of them can take a request."""
+"""The replicas of every model: which of them can take a request. No I/O, no clock."""
 
 from collections.abc import Collection, Iterable, Sequence
 
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.engines import is_count
 from gateway.fleet.replica import Replica
-from gateway.fleet.slow_start import has_room
+
+_FIRST_REQUESTS = 1
+"""Concurrent requests that a replica in slow start may have from the beginning."""
 
 
 class Fleet:
@@ -110,3 +112,22 @@ class Fleet:
 def _failing(replica: Replica, now: float) -> bool:
     breaker = replica.breaker
     return breaker.is_open(now) or (breaker.on_trial(now) and replica.is_tried())
+
+
+def has_room(requests: int, seconds_up: float, ramp_seconds: float, others: list[int]) -> bool:
+    """Whether a replica in slow start may get one more request: its share grows over a ramp.
+
+    Its queue and its cache are empty. Without a ramp it would be the cheapest target for every cold prompt of the whole
+    fleet at once, and their prefills would queue up; connections and compiled kernels are cold, too.
+
+    Args:
+        requests: Its requests in flight.
+        seconds_up: Time since it came up.
+        ramp_seconds: How long the ramp is; 0 for none.
+        others: Requests in flight at each of the model's replicas that are past their ramp; without any there is no
+            ramp.
+    """
+    if seconds_up >= ramp_seconds or not others:
+        return True
+    share = seconds_up / ramp_seconds
+    return requests < _FIRST_REQUESTS + int(share * max(others))

@@ -166,7 +166,7 @@ class HealthMonitor:
                 if replica.up is False:
                     # A stopped process or a lost machine does not close connections: its requests would wait until
                     # their time-out.
-                    for flight in [each for each in replica.flights if each.heard_at < began[0]]:
+                    for flight in [each for each in replica.flights if each.last_byte_at < began[0]]:
                         flight.call_back()
             except Exception:  # noqa: BLE001
                 # One malformed answer must not end the checks of a replica.
