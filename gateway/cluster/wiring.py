@@ -19,7 +19,7 @@ from gateway.spaces import PrefixSpaces, ReplicatedSpaces, SpaceKeeper
 from gateway.telemetry import MetricsObserver
 
 
-class Sharing:
+class ClusterState:
     """The shared state of this gateway; does nothing without ``state``.
 
     Args:
@@ -31,7 +31,7 @@ class Sharing:
         gate: Usage of tenants' limits.
         spaces: The prefix spaces.
         keeper: Their background work.
-        freed: Called with a model when the load of a peer at one of its replicas decreased.
+        on_capacity: Called with a model when the load of a peer at one of its replicas decreased.
         explain: Client of the explain worker.
 
     Attributes:
@@ -50,7 +50,7 @@ class Sharing:
         gate: Authenticator,
         spaces: PrefixSpaces,
         keeper: SpaceKeeper,
-        freed: Callable[[ModelId], None],
+        on_capacity: Callable[[ModelId], None],
         explain: ExplainClient,
     ) -> None:
         self._fleet = fleet
@@ -73,7 +73,7 @@ class Sharing:
         self._spaces = ReplicatedSpaces(spaces, self._records, on_update=keeper.engine_seen_elsewhere)
         keeper.shared = self._spaces
         parts: dict[str, Replicated] = {
-            "loads": ReplicatedLoads(fleet, freed),
+            "loads": ReplicatedLoads(fleet, on_capacity),
             "drains": ReplicatedDrains(drains),
             "index": shared_index,
             "limits": gate.shared,

@@ -51,6 +51,12 @@ class Fleet:
         """A replica by its name."""
         return next((each for each in self.replicas if each.id == replica), None)
 
+    def set_warming(self, replica: ReplicaId, on: bool) -> None:
+        """Begin or end the warm-up of a replica: meanwhile it gets requests only if no other replica can."""
+        known = self.find(replica)
+        if known is not None:
+            known.warming = on
+
     def routable(
         self,
         model: ModelId,
