@@ -214,9 +214,7 @@ class Attempts:
         timer = None
         if not request.stream:
             # The first byte arrives with the last one, so the end of the prefill is estimated.
-            chosen = next(each for each in decision.candidates if each.target == decision.target)
-            estimate = chosen.queue_seconds + chosen.prefill_seconds
-            timer = asyncio.get_running_loop().call_later(estimate, attempt.prefill_done)
+            timer = asyncio.get_running_loop().call_later(prefill_end_seconds(decision), attempt.prefill_done)
         try:
             outcome = await self._forwarder.forward(relay, replica, decision.target.rank)
             verdict = self._verdict(context, attempt, outcome)
@@ -331,6 +329,12 @@ def _joined(context: RequestContext, attempt: Attempt, stream: ResumableStream, 
     if stream.pieced:
         context.dispatched_at = stream.began_at
     return attempt.served(stream.outcome(outcome), resumed=stream.pieced)
+
+
+def prefill_end_seconds(decision: Decision) -> float:
+    """Estimated seconds from dispatch until the chosen target has computed the prompt: its queue, then the prefill."""
+    chosen = next(each for each in decision.candidates if each.target == decision.target)
+    return chosen.queue_seconds + chosen.prefill_seconds
 
 
 def _is_slow_answer(attempt: Attempt, ending: Ending, *, streamed: bool) -> bool:
