@@ -135,6 +135,7 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
             SpaceGrant("a1b2c3d4", ""),
             prompt=prompt,
             tokens=prompt.tokens,
+            is_text=False,
         ),
         served=Served(
             Placed(decision, replica, {}, chains, (), indexed=True),

@@ -84,6 +84,7 @@ class Encoded:
         prompt: Its tokens.
         tokens: Their number.
         sequences: Sequences that an engine computes for it: one per choice and prompt.
+        is_text: Whether the prompt was not tokenized: its tokens are pieces of its text.
         root: Root hash of the prompt's chains.
     """
 
@@ -99,12 +100,8 @@ class Encoded:
     prompt: TokenizedPrompt = _NO_PROMPT
     tokens: int = 0
     sequences: int = 1
+    is_text: bool = True
     root: int = 0
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the prompt was not tokenized: its tokens are pieces of its text."""
-        return self.prompt.source is TokenSource.TEXT
 
 
 @dataclass(frozen=True, slots=True)

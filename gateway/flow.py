@@ -477,6 +477,7 @@ def _with_prompt(encoded: Encoded, prompt: TokenizedPrompt) -> Encoded:
         encoded,
         prompt=prompt,
         tokens=prompt.tokens,
+        is_text=prompt.source is TokenSource.TEXT,
         sequences=min(max(len(prompt.parts), 1) * choices(fields), MAX_SEQUENCES),
         root=encoded.model.roots(salt if isinstance(salt, str) else "", prompt.variant),
     )

@@ -90,13 +90,15 @@ class Fleet:
 
     def adapter(self, model: ModelId) -> str:
         """The LoRA adapter's name if the model is an adapter; else empty."""
-        cards = (replica.card for replica in self.of(model))
-        return model if any(card and card.get("parent") for card in cards) else ""
+        for replica in self._by_model.get(model, ()):
+            if replica.card and replica.card.get("parent"):
+                return model
+        return ""
 
     def context_limit(self, model: ModelId) -> int:
         """The longest context in tokens that every engine of a model accepts; 0 if none reports it."""
-        limits = [replica.card.get("max_model_len") for replica in self.of(model) if replica.card]
-        return min((limit for limit in limits if is_count(limit) and limit), default=0)
+        limits = [replica.card.get("max_model_len") for replica in self._by_model.get(model, ()) if replica.card]
+        return min([limit for limit in limits if is_count(limit) and limit], default=0)
 
     def ready(self, model: ModelId) -> bool:
         """Whether a model has a replica whose checks pass and that does not drain."""

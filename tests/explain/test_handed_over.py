@@ -27,7 +27,9 @@ def received(*stages, stream=False):
     )
     model = ServedModel(ModelId("m"), SimpleNamespace(), lambda salt, variant: 0, SimpleNamespace)
     prompt = TokenizedPrompt((b"\0" * 400,), TokenSource.LOCAL)
-    encoded = Encoded(request, request, model, space=SpaceGrant("5pace", ""), prompt=prompt, tokens=prompt.tokens)
+    encoded = Encoded(
+        request, request, model, space=SpaceGrant("5pace", ""), prompt=prompt, tokens=prompt.tokens, is_text=False
+    )
     return RequestContext(encoded, SimpleNamespace(), SimpleNamespace(), stages=list(stages))
 
 
