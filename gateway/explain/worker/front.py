@@ -119,7 +119,7 @@ class ExplainClient:
     ) -> None:
         """Apply other settings. The process keeps its state, unless explanations are turned on or off."""
         before, self._terms = self._terms, _terms(settings, gpus, canon, tells=self._terms.tells)
-        self._outbox.most_bytes = self._terms.max_waiting_bytes
+        self._outbox.max_bytes = self._terms.max_waiting_bytes
         if settings.enabled != self._enabled:
             self._enabled = settings.enabled
             await self.stop()

@@ -46,12 +46,12 @@ class SendBuffer:
     """Holds messages until they are handled.
 
     Args:
-        most_bytes: Maximum bytes held.
+        max_bytes: Maximum bytes held.
         on_unsendable: Called with a message that cannot be encoded, and the error.
     """
 
-    def __init__(self, most_bytes: int, on_unsendable: Callable[[SentMessage, Exception], None]) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, max_bytes: int, on_unsendable: Callable[[SentMessage, Exception], None]) -> None:
+        self.max_bytes = max_bytes
         self._on_unsendable = on_unsendable
         self._held = 0
         self._roomy = True
@@ -78,9 +78,9 @@ class SendBuffer:
     def is_roomy(self) -> bool:
         """Whether texts are accepted: until more than half is held, then again from a quarter on (hysteresis)."""
         if self._roomy:
-            self._roomy = self._held <= self.most_bytes // 2
+            self._roomy = self._held <= self.max_bytes // 2
         else:
-            self._roomy = self._held <= self.most_bytes // 4
+            self._roomy = self._held <= self.max_bytes // 4
         return self._roomy
 
     def put(self, finished: RequestRecord, *, with_text: bool) -> tuple[bool, bool]:
@@ -94,16 +94,16 @@ class SendBuffer:
             Whether it is held, and whether it is without text and tokens.
         """
         asked = len(finished.canonical.asked)
-        if asked and self._held > self.most_bytes // _OBSERVED_PART:
+        if asked and self._held > self.max_bytes // _OBSERVED_PART:
             # The original prompt, needed to observe rules, is dropped first.
             finished, asked = msgspec.structs.replace(finished, canonical=bare(finished.canonical)), 0
         text = asked + len(finished.body) + sum(map(len, finished.parts))
         for reply in finished.replies:
             text += len(reply.text or "") + len(reply.ids or b"")
         plain = _PLAIN_BYTES + _HOLDER_BYTES * len(finished.holders)
-        if text and (not with_text or self._held + plain + text > self.most_bytes):
+        if text and (not with_text or self._held + plain + text > self.max_bytes):
             finished, text = without_text(finished), 0
-        if self._held + plain + text > self.most_bytes:
+        if self._held + plain + text > self.max_bytes:
             return False, not finished.parts
         self.add(finished, plain + text)
         return True, not finished.parts
