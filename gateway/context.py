@@ -6,7 +6,9 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from gateway.canon.token_counts import TokenCounts
 from gateway.core.block_chain import BlockChain
@@ -15,10 +17,11 @@ from gateway.core.decision import Decision
 from gateway.core.errors import DeadlineExceeded, GatewayError, NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
 from gateway.core.explanation import ReplicaPrefix
 from gateway.core.ids import ModelId, ReplicaId, Target
+from gateway.core.numbers import MAX_SEQUENCES, choices
 from gateway.core.outcome import Ending, FailureStage, Outcome
-from gateway.core.ports import Grant, Lease, Trace
+from gateway.core.ports import CanonicalRequest, Grant, Lease, Trace
 from gateway.core.prompt import TokenizedPrompt, TokenSource
-from gateway.core.request import ChatRequest
+from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.space import NO_SPACE, ModelVersion, SpaceGrant
 from gateway.fleet.replica import Replica
 from gateway.proxy.request_body import EngineBody
@@ -210,6 +213,36 @@ class RequestContext:
     def begun(self) -> bool:
         """Whether the client has the beginning of a stream that another replica continues."""
         return self.stream is not None and self.stream.begun
+
+
+def with_canonical(encoded: Encoded, canonical: CanonicalRequest) -> Encoded:
+    """A request after canonicalization."""
+    record = canonical.record
+    if len(record.asked) > LONG_BODY_BYTES:
+        record = msgspec.structs.replace(record, asked=b"")  # request records omit it
+    return replace(
+        encoded,
+        request=canonical.request,
+        canonical=record,
+        rules=[rule for rule in RuleName if rule in canonical.edits] if canonical.edits else (),
+        cut_messages=canonical.cut_messages,
+        affinity=canonical.request.session or canonical.affinity,
+    )
+
+
+def with_prompt(encoded: Encoded, prompt: TokenizedPrompt) -> Encoded:
+    """A request after encoding."""
+    fields, salt = encoded.request.fields, encoded.space.salt
+    if salt is None:
+        salt = fields.get("cache_salt")
+    return replace(
+        encoded,
+        prompt=prompt,
+        tokens=prompt.tokens,
+        is_text=prompt.source is TokenSource.TEXT,
+        sequences=min(max(len(prompt.parts), 1) * choices(fields), MAX_SEQUENCES),
+        root=encoded.model.roots(salt if isinstance(salt, str) else "", prompt.variant),
+    )
 
 
 def response_status(outcome: Outcome) -> int:

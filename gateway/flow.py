@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-import msgspec
 import structlog
 
 from gateway.context import (
@@ -19,40 +18,36 @@ from gateway.context import (
     Served,
     ServedModel,
     expired,
-    is_declined,
     is_prefilled,
     response_failure,
     response_status,
     shutting_down,
+    with_canonical,
+    with_prompt,
 )
-from gateway.core.block_chain import BlockChain, chain_block_size
-from gateway.core.canonical import RuleName
+from gateway.core.block_chain import chain_block_size
 from gateway.core.errors import GatewayError, NoReplica, Overloaded
 from gateway.core.explanation import ReplicaPrefix, ReplyChoice
 from gateway.core.ids import ModelId, Target
-from gateway.core.numbers import MAX_SEQUENCES, choices
 from gateway.core.portions import Portioned, finished
 from gateway.core.ports import (
     Canonicalizes,
-    CanonicalRequest,
     Explains,
     Grant,
     Holding,
     Observer,
     PrefixIndex,
-    PrefixUse,
     PrefixUses,
     Screen,
     Sink,
     Trace,
 )
-from gateway.core.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
+from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.replica_state import ReplicaState
-from gateway.core.request import LONG_BODY_BYTES, ChatRequest
+from gateway.core.request import ChatRequest
 from gateway.core.settlement import Settlement
 from gateway.core.target_load import Load
 from gateway.explain.client_family import client_family
-from gateway.explain.reconcile import confirmed_tokens, learn, reply_choices
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.overload import Overload
@@ -61,6 +56,7 @@ from gateway.proxy.request_body import EngineBody
 from gateway.request_record import request_record, settlement
 from gateway.retry import Attempts
 from gateway.routing import Affinity, Chooser
+from gateway.settle import Settler
 from gateway.spaces import PrefixSpaces
 from gateway.tokenize.block_hashes import ChainHasher
 from gateway.tokenize.token_estimate import least_tokens
@@ -122,13 +118,13 @@ class Flow:
         self._models = models
         self._hasher = hasher
         self._index = index
-        self._uses = uses
         self._chooser = chooser
         self._fleet = fleet
         self._attempts = attempts
         self._overload = overload
         self._spaces = spaces
         self._screen = screen
+        self._settler = Settler(index, hasher, uses, screen)
         self._canon = canon
         self._observers = observers
         self._explains = explains
@@ -163,7 +159,7 @@ class Flow:
                 self._observe(context, None, error.status, error.code)
                 raise
             served = await self._attempts.give_up(context, context.placed, sink)
-        replies = await self._settle(context, served)
+        replies = await self._settler.settle(context, served)
         failure = response_failure(served.outcome, context.encoded.model.id)
         settled = self._observe(context, served, response_status(served.outcome), failure.code if failure else None)
         self._explain(context, served, settled, replies)
@@ -204,10 +200,10 @@ class Flow:
         try:
             async with asyncio.timeout_at(context.deadline) as timeout:
                 request = await self._inspect(context.encoded)
-                encoded = context.encoded = _with_canonical(context.encoded, await self._canon.canonical(request))
+                encoded = context.encoded = with_canonical(context.encoded, await self._canon.canonical(request))
                 context.end_stage("canon")
                 prompt = await encoded.model.encoder.encode(encoded.request)
-                encoded = context.encoded = _with_prompt(encoded, prompt)
+                encoded = context.encoded = with_prompt(encoded, prompt)
                 context.end_stage("encode")
         except TimeoutError:
             if timeout.expired():
@@ -364,70 +360,6 @@ class Flow:
             for (target, replica), holding in zip(others.items(), held, strict=True)
         ]
 
-    async def _settle(self, context: RequestContext, served: Served) -> Sequence[ReplyChoice]:
-        """Correct the index and the learned rates with what the engine reported; returns the answer's choices."""
-        encoded, outcome, lease = context.encoded, served.outcome, served.lease
-        replica, grant = served.placed.replica, context.grant
-        context.resume_clock()
-        if not is_prefilled(outcome):
-            if is_declined(outcome):
-                grant.correct(0)
-            if lease is not None:
-                self._index.abandon(lease)
-            return ()
-        if outcome.usage is not None:
-            grant.correct(outcome.usage.prompt_tokens)
-        self._screen.answered(encoded.asked, encoded.space.id)
-        if not served.resumed:
-            replica.answered(outcome.usage, served.placed.decision.held_tokens)
-        replies: Sequence[ReplyChoice] = ()
-        if lease is not None:
-            cached = confirmed_tokens(encoded.request, encoded.prompt, outcome)
-            replies, filled = await self._filled(encoded, served)
-            self._index.complete(lease, cached, filled, time.monotonic())
-            held = lease.held_tokens if cached is None else cached
-            if not served.resumed:  # otherwise its times mix several replicas
-                learn(replica.speed, outcome, served.prefill_ahead, encoded.tokens - held)
-            self._note_use(encoded, served.placed, held)
-        context.end_stage("settle")
-        return replies
-
-    def _note_use(self, encoded: Encoded, placed: Placed, reused_tokens: int) -> None:
-        """Report how much of its prompt a client's request shared with earlier ones."""
-        request, chains = encoded.request, placed.chains
-        if request.warmup_target is not None or not chains:
-            return
-        try:
-            use = PrefixUse(request.model, request.caller.tenant.id, encoded.source, request.request_id)
-            # Of several prompts only the sum is known; they usually share a prefix.
-            self._uses.note(chains[0], reused_tokens // len(chains), use, time.time())
-        except Exception:  # noqa: BLE001 - the client already has its answer: statistics must not fail it
-            _log.exception("prefix_use_failed", request_id=request.request_id)
-
-    async def _filled(self, encoded: Encoded, served: Served) -> tuple[Sequence[ReplyChoice], Sequence[BlockChain]]:
-        """The answer's choices, and the blocks that the request left in the engine's cache: the prompt's, and those
-        filled by decode."""
-        usage, chains = served.outcome.usage, served.placed.chains
-        if len(chains) != 1 or usage is None:
-            return (), chains
-        (chain,) = chains
-        found = reply_choices(served.outcome)
-        tokens = usage.completion_tokens // max(len(found), 1)
-        # The last token of an answer is sampled, but its KV entry is never computed.
-        computed = encoded.tokens + max(tokens - 1, 0)
-        replies, filled = [], []
-        for reply in found:
-            ids = None
-            if reply.text is not None and encoded.prompt.source is TokenSource.LOCAL:
-                ids = await encoded.model.encoder.encode_reply(reply.text, encoded.request.caller.tenant)
-            known = chain
-            if ids is not None:
-                ids = ids[: max(tokens - 1, 0) * TOKEN_BYTES]
-                known = self._hasher.extended(encoded.root, chain, encoded.prompt.parts[0] + ids)
-            replies.append(msgspec.structs.replace(reply, ids=ids, tokens=tokens))
-            filled.append(BlockChain(known.hashes, known.block_size, max(computed, known.tokens)))
-        return replies, filled or [BlockChain(chain.hashes, chain.block_size, max(computed, chain.tokens))]
-
     def _explain(
         self, context: RequestContext, served: Served, settled: Settlement, replies: Sequence[ReplyChoice]
     ) -> None:
@@ -451,36 +383,6 @@ class Flow:
         if context.trace is not None:
             context.trace.settled(settled)
         return settled
-
-
-def _with_canonical(encoded: Encoded, canonical: CanonicalRequest) -> Encoded:
-    """A request after canonicalization."""
-    record = canonical.record
-    if len(record.asked) > LONG_BODY_BYTES:
-        record = msgspec.structs.replace(record, asked=b"")  # request records omit it
-    return replace(
-        encoded,
-        request=canonical.request,
-        canonical=record,
-        rules=[rule for rule in RuleName if rule in canonical.edits] if canonical.edits else (),
-        cut_messages=canonical.cut_messages,
-        affinity=canonical.request.session or canonical.affinity,
-    )
-
-
-def _with_prompt(encoded: Encoded, prompt: TokenizedPrompt) -> Encoded:
-    """A request after encoding."""
-    fields, salt = encoded.request.fields, encoded.space.salt
-    if salt is None:
-        salt = fields.get("cache_salt")
-    return replace(
-        encoded,
-        prompt=prompt,
-        tokens=prompt.tokens,
-        is_text=prompt.source is TokenSource.TEXT,
-        sequences=min(max(len(prompt.parts), 1) * choices(fields), MAX_SEQUENCES),
-        root=encoded.model.roots(salt if isinstance(salt, str) else "", prompt.variant),
-    )
 
 
 def _beginning(context: RequestContext) -> int | bytes:
