@@ -43,6 +43,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.isolation import free_port
 from benchmarks.overhead.bodies import WORDS
 from gateway.config.telemetry_settings import ExplainSettings
+from gateway.context import Encoded, Placed, Served
 from gateway.core.decision import Candidate, Decision, DecisionKind
 from gateway.core.explanation import ReplyChoice, RequestRecord, SpaceKey
 from gateway.core.ids import ReplicaId, Target
@@ -53,7 +54,7 @@ from gateway.explain.worker import ExplainClient
 from gateway.explain.worker.explain_messages import FrameSplitter, WorkerOptions, encode
 from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_worker import ExplainWorker
-from gateway.request_record import finished as record_of
+from gateway.request_record import request_record
 
 KINDS = "next turn", "time in front", "new prompt"
 TICK = os.sysconf("SC_CLK_TCK")
@@ -118,28 +119,32 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
         fields={},
         stream=False,
         received_at=time.monotonic(),
-        warms=None,
+        warmup_target=None,
     )
+    prompt = TokenizedPrompt((ids,), TokenSource.LOCAL)
+    rates = SimpleNamespace(prefill_seconds_per_token=1e-4)
+    replica = SimpleNamespace(facts=facts, usage_details=False, speed=SimpleNamespace(rates=rates))
+    decision = Decision(target, DecisionKind.WARM, 1600, "cost", candidates)
+    chains = (SimpleNamespace(block_size=16),)
     return SimpleNamespace(
-        outcome=Outcome(Ending.COMPLETE, 200, True, None, 0.2, usage),
-        replica=SimpleNamespace(
-            facts=facts,
-            usage_details=False,
-            speed=SimpleNamespace(rates=SimpleNamespace(prefill_seconds_per_token=1e-4)),
+        encoded=Encoded(
+            request,
+            request,
+            SimpleNamespace(template_tells_time=False, tools_first=False),
+            "web",
+            SpaceGrant("a1b2c3d4", ""),
+            prompt=prompt,
+            tokens=prompt.tokens,
+            is_text=False,
         ),
-        decision=Decision(target, DecisionKind.WARM, 1600, "cost", candidates),
-        request=request,
-        source="web",
-        canonical=None,
-        prompt=TokenizedPrompt((ids,), TokenSource.LOCAL),
-        space=SpaceGrant("a1b2c3d4", ""),
-        model=SimpleNamespace(template_tells_time=False, tools_first=False),
-        sent_chains=(SimpleNamespace(block_size=16),),
-        sequences=1,
-        barred=(),
-        dispatched_at=time.monotonic(),
+        served=Served(
+            Placed(decision, replica, {}, chains, (), indexed=True),
+            Outcome(Ending.COMPLETE, 200, True, None, 0.2, usage),
+            time.monotonic(),
+            0,
+            None,
+        ),
         replies=(ReplyChoice("hello there", None),),
-        indexed=True,
         settled=SimpleNamespace(
             request_id=request.request_id,
             model=request.model,
@@ -161,6 +166,10 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
     )
 
 
+def record_of(request: SimpleNamespace) -> RequestRecord:
+    return request_record(request.encoded, request.served, request.settled, request.replies, with_text=True)
+
+
 class NoObserver:
     def on_missed(self, model, tenant, reason, tokens):
         pass
@@ -178,7 +187,7 @@ async def handing(count: int) -> None:
     began = time.process_time()
     for number in range(count):
         context = trips[number % len(trips)]
-        record_of(context, context.settled, with_text=True)
+        record_of(context)
     building = (time.process_time() - began) / count
     spent = {}
     for enabled in (False, True):
@@ -186,7 +195,7 @@ async def handing(count: int) -> None:
         client.start()
         if enabled:
             await client.ask("summary", {})
-        values = [record_of(context, context.settled, with_text=True) for context in trips]
+        values = [record_of(context) for context in trips]
         began = time.process_time()
         for start in range(0, count, 10):
             if enabled and not client.accepts_text:
@@ -196,7 +205,7 @@ async def handing(count: int) -> None:
             await asyncio.sleep(0.02)
         spent[enabled] = (time.process_time() - began) / count
         await client.stop()
-    size = statistics.mean(len(context.request.body) for context in trips)
+    size = statistics.mean(len(context.encoded.request.body) for context in trips)
     print(f"handing over a request of {size / 1000:.1f} KB, gateway's process")
     print(f"  putting it together {building * 1e6:8.1f} us")
     print(f"  handing it over     {(spent[True] - spent[False]) * 1e6:8.1f} us")
@@ -212,7 +221,7 @@ def working(count: int) -> None:
         for number, messages in enumerate(prompts(kind, count)):
             where = SpaceKey("m", "tokenizer", "template", "tenant:shop")
             context = answered(messages, number)
-            record: RequestRecord = record_of(context, context.settled, with_text=True)
+            record: RequestRecord = record_of(context)
             encode(msgspec.structs.replace(record, where=where, at=1e9 + number), stream)
         frames = list(FrameSplitter().feed(bytes(stream)))
         began = time.process_time()

@@ -7,11 +7,11 @@ from gateway.admin import AdminAccess, AdminState, DeferredAdmin, LiveFeed
 from gateway.admin.snapshots import Snapshots
 from gateway.admission import Authenticator
 from gateway.api import Cors, PublicApp
-from gateway.api.held_bytes import HeldBytes
+from gateway.api.client_exchange import HeldBytes
 from gateway.api.routes import ServedCatalog
 from gateway.canon.canonicalizer import Canonicalizer
 from gateway.canon.pii import PersonalDataScreen
-from gateway.cluster.wiring import Sharing
+from gateway.cluster.wiring import ClusterState
 from gateway.component_options import (
     admin_tokens,
     audit_settings,
@@ -32,8 +32,8 @@ from gateway.discovery import Discovery
 from gateway.fleet.drains import DrainOrder, Drains
 from gateway.fleet.engine_calls import EngineCalls
 from gateway.fleet.fleet import Fleet
-from gateway.fleet.health import HealthEvents, HealthMonitor
-from gateway.fleet.membership import Membership, MembershipListeners
+from gateway.fleet.health import HealthMonitor
+from gateway.fleet.membership import Membership
 from gateway.flow import Flow, FlowLimits
 from gateway.http_client.client import HttpClient
 from gateway.index import ReplicaIndex
@@ -46,8 +46,8 @@ from gateway.observer_adapters import (
     SpaceTotalsObserver,
 )
 from gateway.overload import BusyReplicas, Overload
-from gateway.proxy import Forwarder, RetryBudget
-from gateway.replica_events import ReplicaEvents, ReplicaEventTargets
+from gateway.proxy import AnswerLimits, Forwarder, RetryBudget
+from gateway.replica_events import ReplicaEvents
 from gateway.retry import Attempts
 from gateway.routing import Chooser
 from gateway.routing.request_queue import RequestQueue
@@ -87,7 +87,6 @@ class Gateway:
 
     def __init__(self, settings: Settings, place: WorkerPlace | None = None) -> None:
         self._settings = settings
-        self._replica_events = ReplicaEvents()
         self._leaving = False
         self._metrics = MetricCatalog()
         counts = self._counts = MetricsObserver(self._metrics)
@@ -102,13 +101,12 @@ class Gateway:
         # Replicas, their caches and models.
         self._client = HttpClient(settings.relay.connect_timeout_seconds)
         self._fleet = Fleet((), settings.relay.slow_start_seconds)
-        self._drains = Drains(self._fleet, self._replica_events.drained, everywhere=settings.state is not None)
         self._engines = EngineCalls(self._fleet, self._client)
         self._hasher = ChainHasher()
         self._turns = Turns()
         self._index = ReplicaIndex(
             self._hasher,
-            self._model_of,
+            lambda replica: self._membership.model_of(replica),  # noqa: PLW0108 - built below
             {Medium.GPU: 1.0, Medium.CPU: settings.index.cpu_worth, Medium.DISK: settings.index.disk_worth},
             default_blocks=settings.index.default_blocks,
             speculative_ttl_seconds=settings.index.speculative_ttl_seconds,
@@ -122,8 +120,16 @@ class Gateway:
             engines=self._engines,
             fleet=self._fleet,
             hasher=self._hasher,
-            on_version=self._replica_events.version,
         )
+        self._chooser = Chooser(
+            settings.placement.policy,
+            settings.placement.miss_weight,
+            settings.placement.tie_margin,
+            settings.placement.slots,
+        )
+        busy_replicas = BusyReplicas(self._fleet, self._chooser, settings.queue.busy_seconds)
+        queue = RequestQueue(settings.queue, busy_replicas, counts) if settings.queue.max_seconds else None
+        self._overload = Overload(queue, busy_replicas, self._fleet)
 
         # Prefix spaces and personal data.
         self._spaces = PrefixSpaces(
@@ -142,7 +148,23 @@ class Gateway:
             settings.personal_data, self._models.threads, PersonalDataObservers([counts, self._audit])
         )
 
-        self._sharing = Sharing(
+        # What changes the fleet, and the state that gateways share.
+        self._predictions = RecentPredictions()
+        self._replica_events = ReplicaEvents(
+            fleet=self._fleet,
+            index=self._index,
+            feeds=self._feeds,
+            keeper=self._keeper,
+            spaces=self._spaces,
+            models=self._models,
+            explain=self._explain,
+            overload=self._overload,
+            warmer=lambda: self._warmer,
+            counts=counts,
+            predictions=self._predictions,
+        )
+        self._drains = Drains(self._fleet, self._replica_events.on_drained, everywhere=settings.state is not None)
+        self._cluster = ClusterState(
             settings,
             counts,
             fleet=self._fleet,
@@ -151,49 +173,41 @@ class Gateway:
             gate=self._gate,
             spaces=self._spaces,
             keeper=self._keeper,
-            freed=self._replica_events.on_capacity,
+            on_capacity=self._overload.on_capacity,
             explain=self._explain,
         )
-        self._canon = Canonicalizer(
-            settings.canon,
-            canon_modes(settings),
-            texts=self._models,
-            store=self._sharing.contexts,
-            threads=self._models.threads,
-        )
-
         self._health = HealthMonitor(
             self._fleet,
             self._client,
-            HealthEvents(
-                on_facts=self._replica_events.facts,
-                on_emptied=self._replica_events.emptied,
-                on_identity=self._replica_events.identity,
-                on_up=self._replica_events.up,
-                on_down=self._replica_events.down,
-            ),
+            self._replica_events,
             interval_seconds=settings.relay.health_interval_seconds,
             timeout_seconds=settings.relay.health_timeout_seconds,
             unhealthy_after=settings.relay.unhealthy_after,
         )
         self._membership = Membership(
             settings,
-            MembershipListeners(
-                fleet=self._fleet,
-                client=self._client,
-                drains=self._drains,
-                health=self._health,
-                feeds=self._feeds,
-                index=self._index,
-                keeper=self._keeper,
-            ),
-            self._replica_events.removed,
+            fleet=self._fleet,
+            client=self._client,
+            drains=self._drains,
+            health=self._health,
+            feeds=self._feeds,
+            index=self._index,
+            keeper=self._keeper,
+            on_removed=self._replica_events.on_removed,
         )
         self._membership.configure(settings.models)
         self._discovery = Discovery(self._membership.found, counts.on_discovery_error)
 
-        predictions = self._predictions = RecentPredictions()
-        observers: list[Observer] = [counts, self._feeds, self._audit, SpaceTotalsObserver(self._spaces), predictions]
+        # Requests.
+        self._canon = Canonicalizer(
+            settings.canon,
+            canon_modes(settings),
+            texts=self._models,
+            store=self._cluster.contexts,
+            threads=self._models.threads,
+        )
+        observers: list[Observer] = [counts, self._feeds, self._audit]
+        observers += [SpaceTotalsObserver(self._spaces), self._predictions]
         if settings.log.requests:
             observers.append(RequestLog())
         observers = [AllObservers(observers)]
@@ -203,26 +217,10 @@ class Gateway:
             self._fleet,
             self._gate,
             isolated=lambda: self._settings.isolation != "none",
-            hold=self._replica_events.hold,
+            hold=self._fleet.set_warming,
             count=self._models.count_tokens,
             settings=settings.warm,
             discovered=lambda: [ModelId(model.id) for model in self._settings.models if model.discover is not None],
-        )
-
-        self._replica_events.connect(
-            ReplicaEventTargets(
-                fleet=self._fleet,
-                index=self._index,
-                feeds=self._feeds,
-                keeper=self._keeper,
-                spaces=self._spaces,
-                models=self._models,
-                explain=self._explain,
-                overload=self._overload,
-                warmer=self._warmer,
-                counts=counts,
-                predictions=predictions,
-            )
         )
 
         # The two ports.
@@ -251,7 +249,7 @@ class Gateway:
             index=self._index,
             hot=self._hot,
             block_size=flow.block_size,
-            predictions=predictions,
+            predictions=self._predictions,
             feeds=self._feeds,
             screen=self._screen,
             metrics=self._metrics,
@@ -263,7 +261,7 @@ class Gateway:
                 metrics=shown.metrics_page,
                 replicas=shown.replicas,
                 prefixes=shown.prefixes,
-                config=self._shown_config,
+                config=lambda: self._settings.masked(),  # noqa: PLW0108 - a reload replaces the settings
                 personal_data=shown.personal_data,
                 named_owners=self._owners,
                 desk=self._keeper,
@@ -281,13 +279,13 @@ class Gateway:
         """Load the tokenizers and check all replicas once; then health checks go on in the background."""
         self._audit.start()
         self._screen.start()
-        await self._sharing.start()
+        await self._cluster.start()
         self._explain.start()
         self._feeds.start()
         self._discover()
         await self._discovery.wait_for_first_answers()
         self._health.start()
-        await self._models.load()
+        await self._models.load(self._replica_events.on_version)
         await self._health.wait_for_first_round()
         self._replica_events.started = True
         self._audit.record(AuditEvent("gateway_started"))
@@ -311,11 +309,13 @@ class Gateway:
         self._admin_access.replace(*admin_tokens(settings))
         self._screen.configure(settings.personal_data)
         self._canon.configure(settings.canon, canon_modes(settings))
-        self._sharing.configure(settings)
+        self._cluster.configure(settings)
         self._spaces.configure(space_rules(settings), time.time())
         await configure_explain(self._explain, settings)
         await self._warmer.reload(settings.warm)
-        await self._models.reload(settings.models, isolated=settings.isolation != "none")
+        await self._models.reload(
+            settings.models, self._replica_events.on_version, isolated=settings.isolation != "none"
+        )
 
     def reload_refused(self) -> None:
         """Count a reload whose configuration was refused."""
@@ -346,49 +346,37 @@ class Gateway:
             self._health.stop(),
             self._feeds.stop(),
             self._screen.stop(),
-            self._sharing.stop(),
+            self._cluster.stop(),
             self._explain.stop(),
-            self._stop_tracing(),
+            *([] if self._tracing is None else [self._tracing.stop()]),
         )
         await self._keeper.stop()
         self._client.close()
         self._audit.record(AuditEvent("gateway_stopped"))
         await self._audit.stop()
 
-    async def _stop_tracing(self) -> None:
-        if self._tracing is not None:
-            await self._tracing.stop()
-
     def _build_flow(self, observers: list[Observer]) -> Flow:
         settings, relay = self._settings, self._settings.relay
-        chooser = Chooser(
-            settings.placement.policy,
-            settings.placement.miss_weight,
-            settings.placement.tie_margin,
-            settings.placement.slots,
-        )
-        busy_replicas = BusyReplicas(self._fleet, chooser, settings.queue.busy_seconds)
-        queue = RequestQueue(settings.queue, busy_replicas, self._counts) if settings.queue.max_seconds else None
-        self._overload = Overload(queue, busy_replicas, self._fleet)
         return Flow(
             models=self._models,
             hasher=self._hasher,
-            index=self._sharing.index,
+            index=self._cluster.index,
             uses=self._hot,
-            chooser=chooser,
+            chooser=self._chooser,
             fleet=self._fleet,
             attempts=Attempts(
                 self._fleet,
                 Forwarder(
                     self._client,
                     forward_authorization=relay.forward_authorization,
-                    first_byte_timeout_seconds=relay.first_byte_timeout_seconds,
-                    chunk_timeout_seconds=relay.chunk_timeout_seconds,
-                    max_answer_bytes=settings.index.max_reply_bytes,
+                    limits=AnswerLimits(
+                        first_byte_timeout_seconds=relay.first_byte_timeout_seconds,
+                        chunk_timeout_seconds=relay.chunk_timeout_seconds,
+                        max_answer_bytes=settings.index.max_reply_bytes,
+                    ),
                 ),
-                self._sharing.index,
+                self._cluster.index,
                 RetryBudget(relay.retry_share, relay.retry_floor),
-                self._turns,
                 retries=relay.retries,
                 on_capacity=self._overload.on_capacity,
                 resume=relay.resume,
@@ -418,12 +406,6 @@ class Gateway:
             if model.discover is not None:
                 self._counts.follow_discovery(ModelId(model.id), model.discover.source)
         self._discovery.configure({ModelId(model.id): model.discover for model in self._settings.models})
-
-    def _model_of(self, replica: ReplicaId) -> ModelId:
-        return self._membership.model_of(replica)
-
-    def _shown_config(self) -> dict[str, object]:
-        return self._settings.masked()
 
 
 def _held_bytes(settings: Settings) -> HeldBytes:

@@ -1,31 +1,32 @@
-"""The state of one request: what each stage of the flow has added to it so far."""
+"""One request in the flow: the frozen results of its stages, and what changes while it is worked on.
 
-import dataclasses
+``Encoded``, ``Placed`` and ``Served`` are the results. Each stage gets those of the stages before it.
+"""
+
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from gateway.canon.token_counts import TokenCounts
 from gateway.core.block_chain import BlockChain
-from gateway.core.canonical import RuleName
+from gateway.core.canonical import Canonicalized, RuleName
 from gateway.core.decision import Decision
 from gateway.core.errors import DeadlineExceeded, GatewayError, NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
-from gateway.core.explanation import ReplicaPrefix, ReplyChoice
+from gateway.core.explanation import ReplicaPrefix
 from gateway.core.ids import ModelId, ReplicaId, Target
 from gateway.core.numbers import MAX_SEQUENCES, choices
 from gateway.core.outcome import Ending, FailureStage, Outcome
 from gateway.core.ports import CanonicalRequest, Grant, Lease, Trace
-from gateway.core.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
+from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.space import NO_SPACE, ModelVersion, SpaceGrant
 from gateway.fleet.replica import Replica
-from gateway.proxy.request_body import engine_body
+from gateway.proxy.request_body import EngineBody
 from gateway.proxy.resume import ResumableStream
 from gateway.tokenize.encoder import Encoder
-from gateway.turns import Turns
 
 CLIENT_GONE_STATUS = 499
 """Recorded for a client that disconnects before it gets a status (nginx uses the same number)."""
@@ -38,6 +39,9 @@ _STATUS_OF = {
     Ending.INTERRUPTED: ShuttingDown.status,
     Ending.CLIENT_GONE: CLIENT_GONE_STATUS,
 }
+
+_NO_PROMPT = TokenizedPrompt((), TokenSource.TEXT)
+_UNCHANGED = Canonicalized()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,55 +67,118 @@ class ServedModel:
     tools_first: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A request whose prompt is encoded.
+
+    A request that is refused before is recorded with what there is: the fields after ``model`` have the values of a
+    request without a space and a prompt until their stage has ended.
+
+    Attributes:
+        asked: The request as the client sent it.
+        request: As sent to engines: personal data masked, prompt canonicalized.
+        model: Its model.
+        source: The client family, from the request's headers.
+        space: The prefix space it belongs to.
+        canonical: The part of the request record about canonicalization; without the body of a long request.
+        rules: The canonicalization rules that changed it, in the order of ``RuleName``.
+        cut_messages: Messages left out of a conversation that became too long.
+        affinity: The session that the client names, or a hint from the prompt; None without either.
+        prompt: Its tokens.
+        tokens: Their number.
+        sequences: Sequences that an engine computes for it: one per choice and prompt.
+        is_text: Whether the prompt was not tokenized: its tokens are pieces of its text.
+        root: Root hash of the prompt's chains.
+    """
+
+    asked: ChatRequest
+    request: ChatRequest
+    model: ServedModel
+    source: str = ""
+    space: SpaceGrant = NO_SPACE
+    canonical: Canonicalized = _UNCHANGED
+    rules: Sequence[RuleName] = ()
+    cut_messages: int = 0
+    affinity: str | None = None
+    prompt: TokenizedPrompt = _NO_PROMPT
+    tokens: int = 0
+    sequences: int = 1
+    is_text: bool = True
+    root: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The placement of a request.
+
+    Attributes:
+        decision: The decision.
+        replica: The replica of the chosen target.
+        targets: The candidates.
+        chains: The prompts' block chains with the replica's block size.
+        excluded: Targets of the model that were no candidates, and the prefix they hold.
+        indexed: Whether the index was searched; False after it failed for this request.
+    """
+
+    decision: Decision
+    replica: Replica
+    targets: Mapping[Target, Replica]
+    chains: Sequence[BlockChain]
+    excluded: Sequence[ReplicaPrefix]
+    indexed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The end of a request that was sent to a replica.
+
+    Attributes:
+        placed: The placement of the last attempt.
+        outcome: The outcome. Of a stream that several replicas contributed to, the outcome of the whole stream.
+        dispatched_at: Monotonic seconds when the attempt was sent that began the answer.
+        prefill_ahead: Uncached tokens in flight at the target when the last attempt was sent.
+        lease: Its lease in the index; None if it has none any more.
+        resumed: Whether more than one replica contributed to the answer.
+    """
+
+    placed: Placed
+    outcome: Outcome
+    dispatched_at: float
+    prefill_ahead: int
+    lease: Lease | None
+    resumed: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class RequestContext:
-    """Everything known of a request so far; each stage adds its result."""
+    """What changes while a request is worked on."""
 
-    request: ChatRequest
-    """As sent to engines: personal data masked, prompt canonicalized."""
-    asked: ChatRequest
-    """As the client sent it."""
-    model: ServedModel
+    encoded: Encoded
+    """The result of the stages before placement, as far as they have ended."""
     grant: Grant
-    source: str = ""
-    """The client family, from the request's headers."""
+    body: EngineBody
+    """The body to send to replicas."""
     trace: Trace | None = None
     """Its trace; None if tracing is off."""
-    space: SpaceGrant = NO_SPACE
-    """The prefix space it belongs to."""
-    canonical: CanonicalRequest | None = None
-    """What canonicalization did; None before that stage."""
-    prompt: TokenizedPrompt = field(default_factory=lambda: TokenizedPrompt((), TokenSource.TEXT))
+    deadline: float = math.inf
+    """The request times out then; monotonic seconds."""
     chains: dict[int, list[BlockChain]] = field(default_factory=dict)
     """The prompts' block chains, by block size: replicas of a model may differ in block size."""
     indexed: bool = True
     """False after the index failed for this request."""
+    placed: Placed | None = None
+    """The last placement; None while the request waits in the queue."""
     tried: set[ReplicaId] = field(default_factory=set)
     """Replicas whose attempt failed."""
     failures: list[FailureStage] = field(default_factory=list)
     """The stage at which each failed attempt failed."""
-    deadline: float = math.inf
-    """The request times out then; monotonic seconds."""
-    ahead: Mapping[Target, int] = field(default_factory=dict)
-    """Prompt tokens of requests queued in front of it, by their expected target."""
-    excluded: Sequence[ReplicaPrefix] = ()
-    """Targets of the model that were no candidates, and the prefix they held."""
-    decision: Decision | None = None
-    replica: Replica | None = None
+    dispatched_at: float = 0.0
+    """When the last attempt was sent; monotonic seconds."""
     stream: ResumableStream | None = None
     """Wraps the sink if the stream can be continued at another replica."""
-    sent_chains: Sequence[BlockChain] = ()
-    """The ``chains`` with the replica's block size at dispatch."""
-    lease: Lease | None = None
-    dispatched_at: float = 0.0
-    prefill_ahead: int = 0
-    """Uncached tokens in flight at the target at dispatch."""
-    outcome: Outcome | None = None
-    replies: Sequence[ReplyChoice] = ()
-    """The answer's choices, as far as they are known."""
     stages: list[tuple[str, float]] = field(default_factory=list)
+    """Stages that have ended, and their seconds."""
     _stage_began_at: float = field(default_factory=time.perf_counter)
-    _engine_body: tuple[ChatRequest, bytes] | None = None
 
     def end_stage(self, stage: str) -> None:
         """Record the duration of the stage that ends now."""
@@ -127,15 +194,6 @@ class RequestContext:
         if self.trace is not None:
             self.trace.resume()
 
-    async def engine_body(self, request: ChatRequest, turns: Turns) -> bytes:
-        """The body to send for ``request`` (this one or its continuation); retries reuse it."""
-        if self._engine_body is None or self._engine_body[0] is not request:
-            self._engine_body = (
-                request,
-                await turns.run(engine_body(request, self.space.salt), request.caller.tenant.id),
-            )
-        return self._engine_body[1]
-
     def drop_content(self) -> None:
         """Free the parsed body and what no later stage reads: a stream may last for hours.
 
@@ -143,103 +201,91 @@ class RequestContext:
         """
         if self.stream is not None:
             return
-        self._engine_body = None
-        freed = self.asked.drop_content()
-        if freed and self.asked.dropped is not None:
-            self.asked.dropped(freed)
-        if self.request is not self.asked:
-            self.request.drop_content()  # a copy made by the gateway: not part of ``held_bytes``
-        if self.canonical is not None and len(self.canonical.record.asked) > LONG_BODY_BYTES:
-            record = msgspec.structs.replace(self.canonical.record, asked=b"")
-            self.canonical = dataclasses.replace(self.canonical, request=self.request, record=record)
+        self.body.drop()
+        asked, request = self.encoded.asked, self.encoded.request
+        freed = asked.drop_content()
+        if freed and asked.dropped is not None:
+            asked.dropped(freed)
+        if request is not asked:
+            request.drop_content()  # a copy made by the gateway: not part of ``held_bytes``
 
     @property
     def begun(self) -> bool:
         """Whether the client has the beginning of a stream that another replica continues."""
         return self.stream is not None and self.stream.begun
 
-    @property
-    def root(self) -> int:
-        """Root hash of the prompts' chains."""
-        salt = self.space.salt if self.space.salt is not None else self.request.fields.get("cache_salt")
-        return self.model.roots(salt if isinstance(salt, str) else "", self.prompt.variant)
 
-    @property
-    def affinity(self) -> str | None:
-        """The session that the client names, or a hint from the prompt; None without either."""
-        return self.request.session or (self.canonical.affinity if self.canonical is not None else None)
+def with_canonical(encoded: Encoded, canonical: CanonicalRequest) -> Encoded:
+    """A request after canonicalization."""
+    record = canonical.record
+    if len(record.asked) > LONG_BODY_BYTES:
+        record = msgspec.structs.replace(record, asked=b"")  # request records omit it
+    return replace(
+        encoded,
+        request=canonical.request,
+        canonical=record,
+        rules=[rule for rule in RuleName if rule in canonical.edits] if canonical.edits else (),
+        cut_messages=canonical.cut_messages,
+        affinity=canonical.request.session or canonical.affinity,
+    )
 
-    @property
-    def applied_rules(self) -> Sequence[RuleName]:
-        """The canonicalization rules that changed it, in the order of ``RuleName``."""
-        return [rule for rule in RuleName if self.canonical is not None and rule in self.canonical.edits]
 
-    @property
-    def sequences(self) -> int:
-        """Sequences that an engine computes for it: one per choice and prompt."""
-        return min(max(len(self.prompt.parts), 1) * choices(self.request.fields), MAX_SEQUENCES)
+def with_prompt(encoded: Encoded, prompt: TokenizedPrompt) -> Encoded:
+    """A request after encoding."""
+    fields, salt = encoded.request.fields, encoded.space.salt
+    if salt is None:
+        salt = fields.get("cache_salt")
+    return replace(
+        encoded,
+        prompt=prompt,
+        tokens=prompt.tokens,
+        is_text=prompt.source is TokenSource.TEXT,
+        sequences=min(max(len(prompt.parts), 1) * choices(fields), MAX_SEQUENCES),
+        root=encoded.model.roots(salt if isinstance(salt, str) else "", prompt.variant),
+    )
 
-    @property
-    def beginning(self) -> int | bytes:
-        """Identifies the prompt's beginning: the hash of its first block, or the tokens of a prompt without a block."""
-        for chains in self.chains.values():
-            if chains and chains[0].hashes:
-                return chains[0].hashes[0]
-        return self.prompt.parts[0][: 64 * TOKEN_BYTES] if self.prompt.parts else b""
 
-    @property
-    def status(self) -> int:
-        """The HTTP status that the client got."""
-        outcome = self.outcome
-        assert outcome is not None
-        if outcome.status is not None and (outcome.started or outcome.ending is Ending.COMPLETE):
-            return outcome.status
-        return _STATUS_OF.get(outcome.ending, UpstreamFailed.status)
+def response_status(outcome: Outcome) -> int:
+    """The HTTP status that the client got."""
+    if outcome.status is not None and (outcome.started or outcome.ending is Ending.COMPLETE):
+        return outcome.status
+    return _STATUS_OF.get(outcome.ending, UpstreamFailed.status)
 
-    @property
-    def prefilled(self) -> bool:
-        """Whether the replica certainly computed the prompt."""
-        outcome = self.outcome
-        return (
-            outcome is not None
-            and outcome.status == 200
-            and (outcome.ending is Ending.COMPLETE or outcome.ttft_seconds is not None)
+
+def is_prefilled(outcome: Outcome) -> bool:
+    """Whether the replica certainly computed the prompt."""
+    return outcome.status == 200 and (outcome.ending is Ending.COMPLETE or outcome.ttft_seconds is not None)
+
+
+def is_declined(outcome: Outcome) -> bool:
+    """Whether the prompt was certainly not computed: no connection was made, or the replica refused the request.
+
+    After a disconnect of the client or of the replica, the prompt may have been computed.
+    """
+    return outcome.ending is Ending.NOT_CONNECTED or (outcome.ending is Ending.COMPLETE and outcome.status != 200)
+
+
+def response_failure(outcome: Outcome, model: ModelId) -> GatewayError | None:
+    """The error to send, if the client has got nothing yet; None otherwise.
+
+    No replica could be connected to, a timeout expired, or the replica failed before it answered.
+    """
+    if outcome.started or outcome.ending in (Ending.COMPLETE, Ending.CLIENT_GONE):
+        return None
+    if outcome.ending is Ending.NOT_CONNECTED:
+        return NoReplica(
+            f"No replica of model {model!r} can be connected to. Try again in a moment.", code="no_replica"
         )
-
-    @property
-    def declined(self) -> bool:
-        """Whether the prompt was certainly not computed: no connection was made, or the replica refused the request.
-
-        After a disconnect of the client or of the replica, the prompt may have been computed.
-        """
-        outcome = self.outcome
-        return outcome is not None and (
-            outcome.ending is Ending.NOT_CONNECTED or (outcome.ending is Ending.COMPLETE and outcome.status != 200)
-        )
-
-    def failure(self) -> GatewayError | None:
-        """The error to send, if the client has got nothing yet; None otherwise.
-
-        No replica could be connected to, a timeout expired, or the replica failed before it answered.
-        """
-        outcome = self.outcome
-        assert outcome is not None
-        if outcome.started or outcome.ending in (Ending.COMPLETE, Ending.CLIENT_GONE):
-            return None
-        if outcome.ending is Ending.NOT_CONNECTED:
-            return NoReplica(
-                f"No replica of model {self.model.id!r} can be connected to. Try again in a moment.", code="no_replica"
-            )
-        if outcome.ending is Ending.INTERRUPTED:
-            return shutting_down()
-        if outcome.ending is Ending.EXPIRED:
-            return expired()
-        if outcome.ending is Ending.TIMED_OUT:
-            message = "The replica did not answer in time. Send the request again."
-            return UpstreamTimeout(message, code="replica_timeout")
-        return UpstreamFailed(
-            "The replica broke off, or what it sent is no answer. Send the request again.", code="replica_disconnected"
-        )
+    if outcome.ending is Ending.INTERRUPTED:
+        return shutting_down()
+    if outcome.ending is Ending.EXPIRED:
+        return expired()
+    if outcome.ending is Ending.TIMED_OUT:
+        message = "The replica did not answer in time. Send the request again."
+        return UpstreamTimeout(message, code="replica_timeout")
+    return UpstreamFailed(
+        "The replica broke off, or what it sent is no answer. Send the request again.", code="replica_disconnected"
+    )
 
 
 def expired() -> DeadlineExceeded:

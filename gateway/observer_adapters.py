@@ -37,7 +37,11 @@ class AllObservers:
 
     def on_settled(self, settlement: Settlement) -> None:
         """See ``Observer``."""
-        _notify(self._observers, lambda each: each.on_settled(settlement), request_id=settlement.request_id)
+        for observer in self._observers:
+            try:
+                observer.on_settled(settlement)
+            except Exception:  # noqa: BLE001 - as in ``_notify``, which costs two calls more for each observer
+                _log.exception("observer_failed", observer=type(observer).__name__, request_id=settlement.request_id)
 
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``."""

@@ -3,14 +3,14 @@
 import time
 from collections.abc import Callable, Mapping
 
-from gateway.context import RequestContext, expired
+from gateway.context import Encoded, Placed, RequestContext, expired
 from gateway.core.ids import ModelId, Target
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.routing import Chooser
 from gateway.routing.request_queue import Placement, RequestQueue
 
-Targets = Mapping[Target, Replica]
+_NOTHING_AHEAD: Mapping[Target, int] = {}
 
 
 class BusyReplicas:
@@ -56,62 +56,61 @@ class Overload:
         self._busy = busy_replicas
         self._fleet = fleet
 
-    def ahead(self, context: RequestContext) -> Mapping[Target, int]:
+    def ahead(self, encoded: Encoded) -> Mapping[Target, int]:
         """Queued prompt tokens in front of a request that arrives now, by target."""
         if self._queue is None:
-            return {}
-        return self._queue.ahead(context.model.id, context.request.caller.tenant)
+            return _NOTHING_AHEAD
+        return self._queue.ahead(encoded.model.id, encoded.request.caller.tenant)
 
-    def holds(self, context: RequestContext, targets: Targets) -> bool:
+    def holds(self, context: RequestContext, placed: Placed) -> bool:
         """Whether a placed request has to wait in the queue."""
-        if self._queue is None or context.request.warms is not None:
+        encoded = context.encoded
+        if self._queue is None or encoded.request.warmup_target is not None:
             return False
-        if context.stream is not None and context.stream.begun:
+        if context.begun:
             return False  # the client already has the beginning of the answer
-        if self._queue.waits(context.model.id):
+        if self._queue.waits(encoded.model.id):
             return True
-        decision = context.decision
-        assert decision is not None
         # The queue time of the decision is an upper bound and already computed: check it first.
-        return decision.queue_seconds > self._busy.seconds and not self._placement(context, targets).free
+        return placed.decision.queue_seconds > self._busy.seconds and not self._placement(encoded, placed).free
 
-    async def turn(self, context: RequestContext, targets: Targets, place: Callable[[], Targets]) -> None:
-        """Wait in the queue. Afterwards the request has to be sent at once, to the target that ``place`` chose last.
+    async def turn(
+        self, context: RequestContext, placed: Placed, place: Callable[[Mapping[Target, int]], Placed]
+    ) -> Placed:
+        """Wait in the queue. Afterwards the request has to be sent at once, to the returned placement.
 
         Args:
-            context: The request; ``decision`` is set.
-            targets: The candidates.
-            place: Places it again with the present loads; returns the candidates.
+            context: The request.
+            placed: Its placement.
+            place: Places it again with the present loads, given the prompt tokens in front of it by target; also sets
+                ``context.placed``.
 
         Raises:
             Overloaded: too many wait, or it waited too long.
             DeadlineExceeded: the request's timeout expired.
         """
         assert self._queue is not None
-
-        def place_again(ahead: Mapping[Target, int]) -> Placement:
-            context.ahead = ahead
-            return self._placement(context, place())
-
+        encoded = context.encoded
         has_turn = False
         try:
             await self._queue.turn(
-                context.model.id,
-                context.request.caller.tenant,
-                self._placement(context, targets),
-                place_again,
+                encoded.model.id,
+                encoded.request.caller.tenant,
+                self._placement(encoded, placed),
+                lambda ahead: self._placement(encoded, place(ahead)),
                 again=bool(context.tried),
                 until=context.deadline,
-                expected=_tokens_per_second(targets),
+                expected=_tokens_per_second(placed.targets),
             )
             has_turn = True
         except TimeoutError:
             raise expired() from None
         finally:
             if not has_turn:
-                context.decision = None  # it was placed, but is not sent
+                context.placed = None  # it was placed, but is not sent
+        return context.placed or placed
 
-    async def wait_for_clients(self, context: RequestContext) -> None:
+    async def wait_for_clients(self, encoded: Encoded) -> None:
         """Hold back a warm-up request until no client's request waits.
 
         Not at a replica that takes no clients' requests before its warm-up is over.
@@ -119,26 +118,24 @@ class Overload:
         Raises:
             Overloaded: it waited too long.
         """
-        target = context.request.warms
-        if self._queue is None or target is None or not self._queue.waits(context.model.id):
+        target, model = encoded.request.warmup_target, encoded.model.id
+        if self._queue is None or target is None or not self._queue.waits(model):
             return
-        if any(replica.warming for replica in self._fleet.of(context.model.id) if replica.id == target.replica):
+        if any(replica.warming for replica in self._fleet.of(model) if replica.id == target.replica):
             return
-        await self._queue.wait_until_empty(context.model.id)
+        await self._queue.wait_until_empty(model)
 
     def on_capacity(self, model: ModelId) -> None:
         """Place queued requests: a replica of a model may have capacity again."""
         if self._queue is not None:
             self._queue.on_capacity(model)
 
-    def _placement(self, context: RequestContext, targets: Targets) -> Placement:
-        decision = context.decision
-        assert decision is not None
-        target = decision.target
-        busy = self._busy.of(targets[target], target, time.monotonic())
-        return Placement(target, context.prompt.tokens - decision.held_tokens, not busy)
+    def _placement(self, encoded: Encoded, placed: Placed) -> Placement:
+        decision = placed.decision
+        busy = self._busy.of(placed.replica, decision.target, time.monotonic())
+        return Placement(decision.target, encoded.tokens - decision.held_tokens, not busy)
 
 
-def _tokens_per_second(targets: Targets) -> float:
+def _tokens_per_second(targets: Mapping[Target, Replica]) -> float:
     """Estimated prefill rate of all these targets together, in tokens per second."""
     return sum(1 / max(replica.speed.rates.prefill_seconds_per_token, 1e-9) for replica in targets.values())

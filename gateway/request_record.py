@@ -1,4 +1,5 @@
-"""Makes the ``RequestRecord`` of an answered request, which the explain worker gets."""
+"""Summarizes a request from the results of its stages: the ``Settlement`` for metrics and logs, and the
+``RequestRecord`` for the explain worker."""
 
 import hashlib
 import time
@@ -6,17 +7,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.context import RequestContext
+from gateway.context import Encoded, RequestContext, Served
 from gateway.core.api_keys import redacted
 from gateway.core.canonical import Canonicalized
 from gateway.core.decision import Candidate
 from gateway.core.engine_facts import EngineKind
-from gateway.core.explanation import ReplicaPrefix, RequestRecord, SpaceKey
-from gateway.core.prompt import TOKEN_BYTES, MediaItem, TokenizedPrompt, TokenSource
+from gateway.core.explanation import ReplicaPrefix, ReplyChoice, RequestRecord, SpaceKey
+from gateway.core.prompt import TOKEN_BYTES, MediaItem, TokenizedPrompt
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.settlement import Settlement
 from gateway.core.space import SpaceGrant
-from gateway.explain.reconcile import bypasses_cache
+from gateway.explain.reconcile import EXACT_SOURCES, bypasses_cache
 
 _MAX_TOKENS = 524_288
 """Longer prompts are explained without text and tokens: comparing a million tokens takes so long that the explain
@@ -30,20 +31,75 @@ _STAGE_AFTER_ANSWER = "settle"
 """The stage after the answer."""
 
 
-def finished(context: RequestContext, settled: Settlement, *, with_text: bool) -> RequestRecord:
+def settlement(context: RequestContext, served: Served | None, status: int, code: str | None, now: float) -> Settlement:
+    """Summarizes a request that is over.
+
+    Args:
+        context: The request.
+        served: Its end at a replica; None if no replica got it, or if the client left before.
+        status: HTTP status sent to the client.
+        code: Code of the gateway's error; None without one.
+        now: Monotonic seconds.
+    """
+    encoded, placed = context.encoded, context.placed
+    request, source = encoded.request, encoded.prompt.source
+    outcome = usage = ttft = parity = None
+    saved_prefill_seconds, resumed = 0.0, False
+    if served is not None:
+        outcome, usage, resumed = served.outcome, served.outcome.usage, served.resumed
+        if outcome.ttft_seconds is not None:
+            ttft = served.dispatched_at - request.received_at + outcome.ttft_seconds
+        if usage is not None:
+            rates = served.placed.replica.speed.rates
+            saved_prefill_seconds = (usage.cached_tokens or 0) * rates.prefill_seconds_per_token
+            if source in EXACT_SOURCES and not resumed:
+                parity = usage.prompt_tokens == encoded.tokens
+    return Settlement(
+        request_id=request.request_id,
+        model=request.model,
+        endpoint=request.endpoint,
+        decision=placed.decision if placed else None,
+        ending=outcome.ending if outcome else None,
+        status=status,
+        failed_attempts=len(context.tried),
+        failures=tuple(context.failures),
+        streamed=request.stream,
+        token_source=source,
+        prompt_tokens=usage.prompt_tokens if usage else encoded.tokens,
+        predicted_tokens=placed.decision.held_tokens if placed else 0,
+        cached_tokens=usage.cached_tokens if usage else None,
+        completion_tokens=usage.completion_tokens if usage else None,
+        parity=parity,
+        saved_prefill_seconds=saved_prefill_seconds,
+        ttft_seconds=ttft,
+        seconds=now - request.received_at,
+        stages=tuple(context.stages),
+        code=code,
+        caller=request.caller,
+        peer=request.peer,
+        space=encoded.space.id,
+        warming=request.warmup_target is not None,
+        canonical=tuple(encoded.rules),
+        resumed=resumed,
+    )
+
+
+def request_record(
+    encoded: Encoded, served: Served, settled: Settlement, replies: Sequence[ReplyChoice], *, with_text: bool
+) -> RequestRecord:
     """The record of an answered request.
 
     Args:
-        context: The request; a replica has computed its prompt.
+        encoded: The request.
+        served: Its end; a replica has computed its prompt.
         settled: Its settlement.
+        replies: The answer's choices, as far as they are known.
         with_text: Whether the record holds text and tokens.
     """
-    replica, decision = context.replica, context.decision
-    assert replica is not None
-    assert decision is not None
-    request, prompt = context.request, context.prompt
-    with_text = with_text and sum(map(len, prompt.parts)) <= _MAX_TOKENS * TOKEN_BYTES
-    uncached = replica.facts.prefix_caching is False
+    placed, replica, decision = served.placed, served.placed.replica, served.placed.decision
+    request, prompt, model = encoded.request, encoded.prompt, encoded.model
+    with_text = with_text and encoded.tokens <= _MAX_TOKENS
+    with_body = with_text and not _is_long(request)
     return RequestRecord(
         request_id=settled.request_id,
         at=time.time(),
@@ -51,30 +107,30 @@ def finished(context: RequestContext, settled: Settlement, *, with_text: bool) -
         endpoint=settled.endpoint,
         tenant=request.caller.tenant.id,
         tenant_label=request.caller.tenant.label,
-        source=context.source,
+        source=encoded.source,
         # A key sent as session id must not be shown.
         session=redacted(request.session or ""),
-        where=_space_key(context.space, settled.model, prompt.variant),
+        where=_space_key(encoded.space, settled.model, prompt.variant),
         life=settled.space,
-        body=request.body if with_text and not _is_long(request) else b"",
+        body=request.body if with_body else b"",
         parts=_comparable(prompt) if with_text else (),
-        replies=tuple(context.replies) if with_text else (),
+        replies=tuple(replies) if with_text else (),
         token_source=settled.token_source,
-        block_size=context.sent_chains[0].block_size if context.sent_chains else 0,
+        block_size=placed.chains[0].block_size if placed.chains else 0,
         prompt_tokens=settled.prompt_tokens,
-        own_tokens=prompt.tokens,
+        own_tokens=encoded.tokens,
         predicted_tokens=settled.predicted_tokens,
-        cached_tokens=_reported_cached_tokens(context),
+        cached_tokens=_reported_cached_tokens(encoded, served),
         completion_tokens=settled.completion_tokens,
-        replica=decision.replica,
+        replica=decision.target.replica,
         rank=decision.target.rank,
         decision=decision.kind,
         policy=decision.policy,
-        holders=(*map(_candidate, decision.candidates), *context.excluded),
-        bypasses_cache=uncached or bypasses_cache(request),
-        is_blind=prompt.source is TokenSource.TEXT or not context.indexed,
-        template_tells_time=context.model.template_tells_time,
-        tools_first=context.model.tools_first,
+        holders=(*map(_candidate, decision.candidates), *placed.excluded),
+        bypasses_cache=replica.facts.prefix_caching is False or bypasses_cache(request),
+        is_blind=encoded.is_text or not placed.indexed,
+        template_tells_time=model.template_tells_time,
+        tools_first=model.tools_first,
         status=settled.status,
         ending=settled.ending or "",
         streamed=settled.streamed,
@@ -82,10 +138,10 @@ def finished(context: RequestContext, settled: Settlement, *, with_text: bool) -
         seconds=settled.seconds,
         failed_attempts=settled.failed_attempts,
         prefill_seconds_per_token=replica.speed.rates.prefill_seconds_per_token,
-        sent_after_seconds=context.dispatched_at - request.received_at,
+        sent_after_seconds=served.dispatched_at - request.received_at,
         stages=_stages_before_dispatch(settled),
         warming=settled.warming,
-        canonical=_canonical(context, with_text=with_text),
+        canonical=_canonical(encoded, with_body=with_body),
     )
 
 
@@ -114,26 +170,21 @@ def _candidate(candidate: Candidate) -> ReplicaPrefix:
     )
 
 
-def _canonical(context: RequestContext, *, with_text: bool) -> Canonicalized:
+def _canonical(encoded: Encoded, *, with_body: bool) -> Canonicalized:
     """What canonicalization did; with the original body only if the record holds the sent one."""
-    if context.canonical is None:
-        return Canonicalized()
-    record = context.canonical.record
-    asked = (
-        record.asked if with_text and len(record.asked) <= LONG_BODY_BYTES and not _is_long(context.request) else b""
-    )
-    return msgspec.structs.replace(record, asked=asked)
+    record = encoded.canonical
+    return record if with_body or not record.asked else msgspec.structs.replace(record, asked=b"")
 
 
-def _reported_cached_tokens(context: RequestContext) -> int | None:
+def _reported_cached_tokens(encoded: Encoded, served: Served) -> int | None:
     """Cached tokens as the engine reported them; None if unknown: of several prompts only the last one is reported."""
-    usage, replica = context.outcome.usage if context.outcome else None, context.replica
-    if usage is None or len(context.prompt.parts) > 1:
+    usage, replica = served.outcome.usage, served.placed.replica
+    if usage is None or len(encoded.prompt.parts) > 1:
         return None
-    if context.sequences > 1 and usage.cached_tokens is not None and context.decision is not None:
+    if encoded.sequences > 1 and usage.cached_tokens is not None:
         # Reported for the last choice, which finds cached what the first one has just computed.
-        return min(usage.cached_tokens, context.decision.held_tokens)
-    if usage.cached_tokens is None and replica is not None and replica.usage_details:
+        return min(usage.cached_tokens, served.placed.decision.held_tokens)
+    if usage.cached_tokens is None and replica.usage_details:
         # The engine reports usage details, but omits a zero.
         return 0 if replica.facts.kind is EngineKind.SGLANG else None
     return usage.cached_tokens

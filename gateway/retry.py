@@ -1,43 +1,165 @@
-"""Retries: picks the next replica after a failed attempt, until the first byte has been sent to the client."""
+"""Attempts of a request at replicas, and retries: a failed attempt is repeated at another replica as long as the client
+has got nothing of the answer.
+
+An attempt sends the request (``Attempts.send``). Then ``decide`` says whether it is retried or ends, and
+``Attempts.attempt`` acts on that.
+"""
 
 import asyncio
 import math
 import time
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 
 import structlog
 
-from gateway.context import RequestContext
+from gateway.context import Encoded, Placed, RequestContext, Served
 from gateway.core.decision import Decision
 from gateway.core.engine_facts import EngineKind
-from gateway.core.ids import ModelId, Target
+from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.outcome import Ending, FailureStage, Outcome
-from gateway.core.ports import PrefixIndex, Sink
-from gateway.core.prompt import TokenSource
-from gateway.core.request import ChatRequest
+from gateway.core.ports import Lease, PrefixIndex, Sink
 from gateway.fleet.failures import failure_stage, record_outcome
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.rank_load import Ticket
-from gateway.fleet.replica import Replica
 from gateway.proxy import Forwarder, ForwardOptions, RetryBudget
-from gateway.proxy.forward import ending_of_cancellation
-from gateway.proxy.response import broken_off
+from gateway.proxy.response import broken_off, ending_of_cancellation
 from gateway.proxy.resume import ResumableStream, is_resumable
-from gateway.turns import Turns
 
 _log = structlog.get_logger("gateway.flow")
 
 
+@dataclass(frozen=True, slots=True)
+class RetryChances:
+    """What decides, besides its stage, whether a failed attempt is retried.
+
+    Attributes:
+        is_slow: Whether it timed out although its replica works: another one would take as long.
+        can_continue: Whether another replica can continue the stream that has begun.
+        tries_left: How many further attempts the request may have.
+        was_busy: Whether a replica was too busy for it before.
+        other_replica: Whether another replica can take it.
+        budget_left: Whether the retry budget allows one more retry.
+    """
+
+    is_slow: bool
+    can_continue: bool
+    tries_left: int
+    was_busy: bool
+    other_replica: bool
+    budget_left: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The request is sent to another replica.
+
+    Attributes:
+        takes_budget: Whether the retry counts against the budget.
+    """
+
+    takes_budget: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The attempt was the last one: the client gets the end of its answer, or an error."""
+
+
+FINISH = Finish()
+
+
+def decide(stage: FailureStage, chances: RetryChances) -> Retry | Finish:
+    """Whether an attempt that failed is retried.
+
+    Args:
+        stage: The stage at which its replica failed.
+        chances: The other conditions.
+    """
+    if chances.is_slow or chances.tries_left <= 0 or not chances.other_replica:
+        return FINISH
+    if stage is FailureStage.STREAM and not chances.can_continue:
+        return FINISH
+    if stage is FailureStage.BUSY and chances.was_busy:
+        return FINISH  # a second replica was busy: assume that all are
+    takes_budget = stage is not FailureStage.CONNECT
+    return Retry(takes_budget) if chances.budget_left or not takes_budget else FINISH
+
+
+class Attempt:
+    """One attempt in flight: its share of the replica's load, and its lease in the index. An ``AttemptEvents``.
+
+    Args:
+        context: The request.
+        placed: Its placement.
+        index: Records which blocks the replica is about to compute.
+        on_capacity: Called when a replica of a model has less work.
+
+    Attributes:
+        placed: The same.
+        dispatched_at: When it was sent, in monotonic seconds.
+        prefill_ahead: Uncached tokens in flight at the target then.
+        lease: Its lease; None if it has none any more.
+    """
+
+    __slots__ = ("_context", "_index", "_on_capacity", "_ticket", "dispatched_at", "lease", "placed", "prefill_ahead")
+
+    def __init__(
+        self, context: RequestContext, placed: Placed, index: PrefixIndex, on_capacity: Callable[[ModelId], None]
+    ) -> None:
+        encoded, decision = context.encoded, placed.decision
+        self._context = context
+        self._index = index
+        self._on_capacity = on_capacity
+        self.placed = placed
+        self.dispatched_at = context.dispatched_at = time.monotonic()
+        self._ticket: Ticket = placed.replica.dispatch(
+            decision.target.rank, encoded.tokens - decision.held_tokens, encoded.sequences
+        )
+        self.prefill_ahead = self._ticket.prefill_ahead
+        self.lease: Lease | None = None
+        if placed.indexed:
+            self.lease = index.begin(placed.chains, decision.target, self.dispatched_at)
+
+    def on_first_byte(self) -> None:
+        """See ``AttemptEvents``."""
+        self.prefill_done()
+        if self.lease is not None:
+            self._index.computed(self.lease)
+
+    def on_response_started(self) -> None:
+        """See ``AttemptEvents``."""
+        self._context.drop_content()
+
+    def prefill_done(self) -> None:
+        """The prompt is computed, or should be by now."""
+        self._ticket.prefill_done()
+        self._on_capacity(self._context.encoded.model.id)
+
+    def done(self) -> None:
+        """The attempt is over: it is no load any more."""
+        self._ticket.done()
+        self._on_capacity(self._context.encoded.model.id)
+
+    def abandon(self) -> None:
+        """Withdraw what the index expected of the replica's cache."""
+        if self.lease is not None:
+            self._index.abandon(self.lease)
+            self.lease = None
+
+    def served(self, outcome: Outcome, *, resumed: bool = False) -> Served:
+        """The result of the request of which this is the last attempt."""
+        return Served(self.placed, outcome, self._context.dispatched_at, self.prefill_ahead, self.lease, resumed)
+
+
 class Attempts:
-    """Sends a request to a replica, and decides whether a failed attempt is retried.
+    """Sends a request to a replica, and retries it if that fails.
 
     Args:
         fleet: The replicas.
         forwarder: Sends one attempt.
         index: Records which blocks the replica is about to compute.
         budget: Limits retries to a share of requests.
-        turns: Runs long work in portions.
         retries: Maximum retries of one request.
         on_capacity: Called when a replica of a model has less work.
         resume: Whether a plain text stream that its replica breaks off is continued at another replica.
@@ -49,7 +171,6 @@ class Attempts:
         forwarder: Forwarder,
         index: PrefixIndex,
         budget: RetryBudget,
-        turns: Turns,
         *,
         retries: int,
         on_capacity: Callable[[ModelId], None],
@@ -59,7 +180,6 @@ class Attempts:
         self._forwarder = forwarder
         self._index = index
         self._budget = budget
-        self._turns = turns
         self._retries = retries
         self._on_capacity = on_capacity
         self._resume = resume
@@ -68,121 +188,120 @@ class Attempts:
         """Count a new request for the retry budget; ``now`` is monotonic seconds."""
         self._budget.request(now)
 
-    async def attempt(self, context: RequestContext, target: Target, replica: Replica, sink: Sink) -> Outcome | None:
+    async def attempt(self, context: RequestContext, placed: Placed, sink: Sink) -> Served | None:
         """Send the request to one replica.
 
         Args:
-            context: The request; ``decision`` and ``sent_chains`` are set.
-            target: The chosen target.
-            replica: The target's replica.
+            context: The request.
+            placed: Its placement.
             sink: Receives the answer.
 
         Returns:
-            The outcome. None: the attempt failed, nothing of it was sent to the client, and the request is to be
-            retried at another replica.
+            The result. None: the attempt failed, nothing of it was sent to the client, and the request is to be
+            placed again at another replica.
         """
-        decision = context.decision
-        assert decision is not None
-        context.replica = replica
-        context.dispatched_at = time.monotonic()
-        ticket = replica.dispatch(target.rank, context.prompt.tokens - decision.held_tokens, context.sequences)
-        context.prefill_ahead = ticket.prefill_ahead
-        if context.indexed:
-            context.lease = self._index.begin(context.sent_chains, target, context.dispatched_at)
-        if self._resume and context.stream is None and is_resumable(context.request):
-            context.stream = _resumable(context, sink)
-        stream = context.stream
+        encoded, replica, decision = context.encoded, placed.replica, placed.decision
+        attempt = Attempt(context, placed, self._index, self._on_capacity)
+        stream = self._stream(context, sink)
         if stream is not None:
-            stream.attempt(context.dispatched_at)
-        if context.begun:
-            _log.info("stream_continued", request_id=context.request.request_id, replica=replica.id)
-
-        def first_byte() -> None:
-            self._prefilled(context, ticket)
-            if context.lease is not None:
-                self._index.computed(context.lease)
-
-        # Without a stream the first byte arrives with the last one, so the end of the prefill is estimated.
-        estimate = next(c.queue_seconds + c.prefill_seconds for c in decision.candidates if c.target == target)
-        later = asyncio.get_running_loop().call_later
-        timer = None if context.request.stream else later(estimate, self._prefilled, context, ticket)
-        request = context.request if stream is None else stream.request
-        options = self._forward_options(context, request, replica)
-        will_retry = False
-
-        def withhold(ending: Ending, status: int | None, started: bool) -> bool:
-            nonlocal will_retry
-            # If the engine's first event is an error, the client has got nothing.
-            ending, started = (ending, started) if stream is None else stream.ended(ending, started=started)
-            will_retry = not _is_slow_answer(context, ending) and self._may_retry(
-                context, failure_stage(ending, status, started=started)
-            )
-            return will_retry
-
+            stream.attempt(attempt.dispatched_at)
+            if stream.begun:
+                _log.info("stream_continued", request_id=encoded.request.request_id, replica=replica.id)
+        request = encoded.request if stream is None else stream.request
+        relay = self._forwarder.relay(
+            request, sink if stream is None else stream, _forward_options(context, placed), attempt
+        )
+        timer = None
+        if not request.stream:
+            # The first byte arrives with the last one, so the end of the prefill is estimated.
+            timer = asyncio.get_running_loop().call_later(prefill_end_seconds(decision), attempt.prefill_done)
         try:
-            outcome = await self._forwarder.forward(
-                request,
-                replica,
-                target.rank,
-                sink if stream is None else stream,
-                options=options,
-                on_first_byte=first_byte,
-                on_started=context.drop_content,
-                withhold=withhold,
-            )
+            outcome = await self._forwarder.forward(relay, replica, decision.target.rank)
+            verdict = self._verdict(context, attempt, outcome)
+            if isinstance(verdict, Finish):
+                outcome = await relay.finish()
         except BaseException:
-            self.abandon(context)
+            attempt.abandon()
             raise
         finally:
             if timer is not None:
                 timer.cancel()
-            self._done(context, ticket)
+            attempt.done()
         if stream is not None:
             outcome = stream.note(outcome)
         if context.trace is not None:
             context.trace.relayed(outcome)
-        self._record_outcome(context, replica, outcome)
-        if not will_retry:
-            return outcome if stream is None else self._pieced(context, stream, outcome)
-        self.abandon(context)
-        context.resume_clock()
-        return None
+        self._record_outcome(context, attempt, outcome)
+        if isinstance(verdict, Retry):
+            attempt.abandon()
+            context.resume_clock()
+            return None
+        return attempt.served(outcome) if stream is None else _joined(context, attempt, stream, outcome)
 
-    async def give_up(self, context: RequestContext, sink: Sink) -> Outcome:
-        """End a stream that has begun with an error event: no replica is left to continue it."""
+    async def give_up(self, context: RequestContext, placed: Placed, sink: Sink) -> Served:
+        """End a stream that has begun with an error event: no replica is left to continue it.
+
+        Args:
+            context: The request.
+            placed: The placement of its last attempt.
+            sink: Receives the error event.
+        """
         assert context.stream is not None
         ending = Ending.BROKEN
         try:
             await sink.write(broken_off(ending), more=False)
         except asyncio.CancelledError:
             ending = ending_of_cancellation(sink)
-        return context.stream.outcome(Outcome(ending, None, False, None, 0.0, None))
+        outcome = context.stream.outcome(Outcome(ending, None, False, None, 0.0, None))
+        return Served(placed, outcome, context.dispatched_at, 0, None, context.stream.pieced)
 
-    def _prefilled(self, context: RequestContext, ticket: Ticket) -> None:
-        ticket.prefill_done()
-        self._on_capacity(context.model.id)
+    def _stream(self, context: RequestContext, sink: Sink) -> ResumableStream | None:
+        """The request's stream if another replica can continue it."""
+        encoded = context.encoded
+        if self._resume and context.stream is None and is_resumable(encoded.request):
+            known = None if encoded.is_text else encoded.tokens
+            context.stream = ResumableStream(encoded.request, sink, encoded.model.encoder.local, known)
+        return context.stream
 
-    def _done(self, context: RequestContext, ticket: Ticket) -> None:
-        ticket.done()
-        self._on_capacity(context.model.id)
+    def _verdict(self, context: RequestContext, attempt: Attempt, outcome: Outcome) -> Retry | Finish:
+        """Decide whether an attempt is retried; a retry is counted."""
+        ending, started = outcome.ending, outcome.started
+        if context.stream is not None:
+            # If the engine's first event is an error, the client has got nothing.
+            ending, started = context.stream.ended(ending, started=started)
+        stage = failure_stage(ending, outcome.status, started=started)
+        if stage is None:
+            return FINISH
+        now, failed = time.monotonic(), attempt.placed.replica
+        verdict = decide(
+            stage,
+            RetryChances(
+                is_slow=_is_slow_answer(attempt, ending, streamed=context.encoded.request.stream),
+                can_continue=stage is FailureStage.STREAM and self._can_continue(context),
+                tries_left=self._retries - len(context.tried),
+                was_busy=FailureStage.BUSY in context.failures,
+                other_replica=self._has_other_replica(context.encoded, {*context.tried, failed.id}, now),
+                budget_left=self._budget.is_left(now),
+            ),
+        )
+        if isinstance(verdict, Retry):
+            context.tried.add(failed.id)
+            if verdict.takes_budget:
+                self._budget.take(now)
+        return verdict
 
-    def abandon(self, context: RequestContext) -> None:
-        """Withdraw what the index expected of the replica's cache."""
-        if context.lease is not None:
-            self._index.abandon(context.lease)
-            context.lease = None
-
-    def _record_outcome(self, context: RequestContext, replica: Replica, outcome: Outcome) -> None:
+    def _record_outcome(self, context: RequestContext, attempt: Attempt, outcome: Outcome) -> None:
         """Record the outcome of an attempt with its replica, and log a failure."""
-        if not _is_slow_answer(context, outcome.ending):
-            record_outcome(replica, outcome, context.dispatched_at, time.monotonic())
+        replica, request = attempt.placed.replica, context.encoded.request
+        if not _is_slow_answer(attempt, outcome.ending, streamed=request.stream):
+            record_outcome(replica, outcome, attempt.dispatched_at, time.monotonic())
         stage = failure_stage(outcome.ending, outcome.status, started=outcome.started)
         if stage is None:
             return
         context.failures.append(stage)
         _log.warning(
             "attempt_failed",
-            request_id=context.request.request_id,
+            request_id=request.request_id,
             replica=replica.id,
             stage=str(stage),
             ending=str(outcome.ending),
@@ -190,93 +309,78 @@ class Attempts:
             problem=outcome.problem,
         )
 
-    def _may_retry(self, context: RequestContext, stage: FailureStage | None) -> bool:
-        """Whether a failed attempt is retried at another replica; the client has got nothing of it."""
-        assert context.replica is not None
-        if stage is None or (stage is FailureStage.STREAM and not self._can_continue(context)):
-            return False
-        if len(context.tried) >= self._retries:
-            return False
-        if stage is FailureStage.BUSY and stage in context.failures:
-            return False  # a second replica was busy: assume that all are
-        context.tried.add(context.replica.id)
-        if self._has_other_replica(context) and (stage is FailureStage.CONNECT or self._budget.take(time.monotonic())):
-            return True
-        context.tried.discard(context.replica.id)
-        return False
-
     def _can_continue(self, context: RequestContext) -> bool:
         """Whether a stream that broke off can be continued; verified with vLLM only."""
-        kinds = {replica.facts.kind for replica in self._fleet.of(context.model.id) if replica.up}
+        kinds = {replica.facts.kind for replica in self._fleet.of(context.encoded.model.id) if replica.up}
         return context.stream is not None and kinds == {EngineKind.VLLM} and context.stream.can_go_on()
 
-    def _pieced(self, context: RequestContext, stream: ResumableStream, outcome: Outcome) -> Outcome:
-        """The outcome of a request whose stream several replicas may have contributed to."""
-        if stream.resumed and not outcome.started:
-            self.abandon(context)  # it is unknown what the last replica computed
-        if stream.pieced:
-            context.dispatched_at = stream.began_at
-        return stream.outcome(outcome)
-
-    def _has_other_replica(self, context: RequestContext) -> bool:
-        """Whether another replica can take the request."""
-        regions = context.request.caller.tenant.regions
-        return context.request.warms is None and bool(
-            self._fleet.routable(context.model.id, time.monotonic(), context.tried, regions)
-        )
-
-    def _forward_options(self, context: RequestContext, request: ChatRequest, replica: Replica) -> ForwardOptions:
-        """Options of an attempt; ``request`` is the context's or its continuation."""
-        decision, trace, origin = context.decision, context.trace, replica.origin
-        assert decision is not None
-        return ForwardOptions(
-            body=partial(context.engine_body, request, self._turns),
-            own_headers=_own_headers(context),
-            trace_headers=None if trace is None else trace.relay(decision, origin.host, origin.port),
-            deadline=context.deadline,
-            retry_after_seconds=_retry_after(decision),
-            begun=context.begun,
+    def _has_other_replica(self, encoded: Encoded, tried: set[ReplicaId], now: float) -> bool:
+        """Whether a replica that was not tried can take the request."""
+        request = encoded.request
+        return request.warmup_target is None and bool(
+            self._fleet.routable(encoded.model.id, now, tried, request.caller.tenant.regions)
         )
 
 
-def _is_slow_answer(context: RequestContext, ending: Ending) -> bool:
+def _joined(context: RequestContext, attempt: Attempt, stream: ResumableStream, outcome: Outcome) -> Served:
+    """The result of a request whose stream several replicas may have contributed to."""
+    if stream.resumed and not outcome.started:
+        attempt.abandon()  # it is unknown what the last replica computed
+    if stream.pieced:
+        context.dispatched_at = stream.began_at
+    return attempt.served(stream.outcome(outcome), resumed=stream.pieced)
+
+
+def prefill_end_seconds(decision: Decision) -> float:
+    """Estimated seconds from dispatch until the chosen target has computed the prompt: its queue, then the prefill."""
+    chosen = next(each for each in decision.candidates if each.target == decision.target)
+    return chosen.queue_seconds + chosen.prefill_seconds
+
+
+def _is_slow_answer(attempt: Attempt, ending: Ending, *, streamed: bool) -> bool:
     """Whether an attempt timed out although its replica works.
 
     Without streaming nothing arrives before the whole answer. A replica that answered other requests meanwhile is not
     stuck, and another replica would take as long.
     """
-    replica = context.replica
-    assert replica is not None
-    return ending is Ending.TIMED_OUT and not context.request.stream and replica.answered_at >= context.dispatched_at
+    return ending is Ending.TIMED_OUT and not streamed and attempt.placed.replica.answered_at >= attempt.dispatched_at
 
 
-def _resumable(context: RequestContext, sink: Sink) -> ResumableStream:
-    known = None if context.prompt.source is TokenSource.TEXT else context.prompt.tokens
-    return ResumableStream(context.request, sink, context.model.encoder.local, known)
+def _forward_options(context: RequestContext, placed: Placed) -> ForwardOptions:
+    """Options of an attempt."""
+    trace, origin = context.trace, placed.replica.origin
+    return ForwardOptions(
+        body=context.body,
+        salt=context.encoded.space.salt,
+        own_headers=_own_headers(context, placed.decision),
+        trace_headers=None if trace is None else trace.relay(placed.decision, origin.host, origin.port),
+        deadline=context.deadline,
+        retry_after_seconds=_retry_after(placed.decision),
+        begun=context.begun,
+    )
 
 
 def _retry_after(decision: Decision) -> int:
     """Whole seconds until the first replica is expected to have worked off its queue."""
-    return max(math.ceil(min(candidate.queue_seconds for candidate in decision.candidates)), 1)
+    return max(math.ceil(min([candidate.queue_seconds for candidate in decision.candidates])), 1)
 
 
-def _own_headers(context: RequestContext) -> list[tuple[bytes, bytes]]:
+def _own_headers(context: RequestContext, decision: Decision) -> list[tuple[bytes, bytes]]:
     """The gateway's response headers: its decision, token counts and rate limits."""
-    decision = context.decision
-    assert decision is not None
+    encoded = context.encoded
     headers = [
-        (b"x-request-id", context.request.request_id.encode()),
-        (b"x-gateway-replica", decision.replica.encode()),
+        (b"x-request-id", encoded.request.request_id.encode()),
+        (b"x-gateway-replica", decision.target.replica.encode()),
         (b"x-gateway-decision", decision.kind.encode()),
-        (b"x-gateway-prompt-tokens", str(context.prompt.tokens).encode()),
+        (b"x-gateway-prompt-tokens", str(encoded.tokens).encode()),
         (b"x-gateway-prefix-tokens", str(decision.held_tokens).encode()),
         *context.grant.headers(time.monotonic()),
     ]
-    if rules := context.applied_rules:
-        headers.append((b"x-gateway-canonical", ",".join(rules).encode()))
-    if context.canonical is not None and context.canonical.cut_messages:
-        headers.append((b"x-gateway-cut-messages", str(context.canonical.cut_messages).encode()))
-    if context.prompt.source is TokenSource.TEXT:
+    if encoded.rules:
+        headers.append((b"x-gateway-canonical", ",".join(encoded.rules).encode()))
+    if encoded.cut_messages:
+        headers.append((b"x-gateway-cut-messages", str(encoded.cut_messages).encode()))
+    if encoded.is_text:
         # The counts above are estimates from the text, not the model's tokens.
         headers.append((b"x-gateway-tokens", b"estimated"))
     return headers

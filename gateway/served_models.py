@@ -37,6 +37,8 @@ _OPERATOR = Tenant(TenantId(""))
 _OF_ENGINE = "engine"
 """Replaces the hash of a tokenizer or template that only the engine has."""
 
+OnVersion = Callable[[ModelVersion], None]
+
 _log = structlog.get_logger("gateway.served_models")
 
 
@@ -51,7 +53,6 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         engines: Calls to the engines, for prompts that only they can encode.
         fleet: The replicas: what they tell of their models is part of a version.
         hasher: Makes the hashes that chains start from.
-        on_version: Called with a model's version when its tokenizer and template are loaded or have changed.
     """
 
     def __init__(
@@ -63,14 +64,12 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         engines: EngineCalls,
         fleet: Fleet,
         hasher: ChainHasher,
-        on_version: Callable[[ModelVersion], None],
     ) -> None:
         self._settings = settings
         self._isolated = isolated
         self._engines = engines
         self._fleet = fleet
         self._hasher = hasher
-        self._on_version = on_version
         self._threads = FairThreads(settings.threads, settings.max_waiting_mib * _MIB)
         self._tasks = TaskGroupOwner()
         self._configured = {ModelId(model.id): model for model in models}
@@ -85,14 +84,17 @@ class ServedModels(Mapping[ModelId, ServedModel]):
     def __len__(self) -> int:
         return len(self._served)
 
-    async def load(self) -> None:
+    async def load(self, on_version: OnVersion) -> None:
         """Load all tokenizers; returns when they are there.
 
         One that takes longer than ``encode.load_timeout_seconds`` (a hub that does not answer) is not waited for: the
         engine is asked for tokens until it is there.
+
+        Args:
+            on_version: Called with a model's version when its tokenizer and template are loaded.
         """
         loading = {
-            model: self._tasks.spawn(self._load(settings), name=f"tokenizer-{model}")
+            model: self._tasks.spawn(self._load(settings, on_version), name=f"tokenizer-{model}")
             for model, settings in self._configured.items()
         }
         await asyncio.wait(loading.values(), timeout=self._settings.load_timeout_seconds)
@@ -100,17 +102,18 @@ class ServedModels(Mapping[ModelId, ServedModel]):
             if not task.done():
                 _log.warning("tokenizer_late", model=model, instead="the engine is asked for every prompt's tokens")
 
-    async def reload(self, models: Sequence[ModelSettings], *, isolated: bool) -> None:
+    async def reload(self, models: Sequence[ModelSettings], on_version: OnVersion, *, isolated: bool) -> None:
         """Load all tokenizers and templates again; one that cannot be loaded leaves the model as it is.
 
         Args:
             models: The configured models.
+            on_version: Called with a model's version when its tokenizer or template has changed.
             isolated: As in the constructor.
         """
         # The cache of texts belongs to the tokenizer, so a change of isolation needs a new one, too.
         reload_all, self._isolated = isolated != self._isolated, isolated
         for model in models:
-            await self._reload(model, reload_all=reload_all)
+            await self._reload(model, on_version, reload_all=reload_all)
 
     async def stop(self) -> None:
         """Cancel loading."""
@@ -158,16 +161,16 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         """Threads for work on long texts, shared fairly between tenants."""
         return self._threads
 
-    async def _load(self, model: ModelSettings) -> None:
+    async def _load(self, model: ModelSettings, on_version: OnVersion) -> None:
         local = await self._loaded(model, instead="the engine is asked for every prompt's tokens")
         if self._configured[ModelId(model.id)] is not model:
             return  # a reload meanwhile has loaded it
         if local is not None:
             self._served[ModelId(model.id)] = self._serve(model, local)
         if local is not None or model.tokenizer == _OF_ENGINE:
-            self._on_version(self._served[ModelId(model.id)].version())
+            on_version(self._served[ModelId(model.id)].version())
 
-    async def _reload(self, model: ModelSettings, *, reload_all: bool) -> None:
+    async def _reload(self, model: ModelSettings, on_version: OnVersion, *, reload_all: bool) -> None:
         model_id = ModelId(model.id)
         self._configured[model_id] = model
         local = await self._loaded(model, instead="the tokenizer and the template loaded before stay in use")
@@ -184,7 +187,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         _log.warning(
             "model_version_changed", model=model.id, version=after.template_version, before=before.template_version
         )
-        self._on_version(after)
+        on_version(after)
 
     async def _loaded(self, model: ModelSettings, instead: str) -> LocalEncoder | None:
         if model.tokenizer == _OF_ENGINE:

@@ -183,7 +183,9 @@ def _is_short(most: JsonCounts, limits: JsonLimits) -> bool:
 
 
 def _fits(counts: JsonCounts, limits: JsonLimits) -> bool:
-    return all(count <= most for count, most in zip(counts, limits[1:], strict=True))
+    return (
+        counts.containers <= limits.containers and counts.members <= limits.members and counts.values <= limits.values
+    )
 
 
 def _weight(body: bytes, counts: JsonCounts) -> int:

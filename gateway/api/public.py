@@ -8,10 +8,9 @@ from typing import Protocol
 import structlog
 
 from gateway.admission import Authenticator
-from gateway.api.client_exchange import ClientSink, Receive, Scope, Send, declared_length, read_body
+from gateway.api.client_exchange import ClientSink, HeldBytes, Receive, Scope, Send, Share, declared_length, read_body
 from gateway.api.cors import Cors, is_preflight
 from gateway.api.error_responses import problem_body, problem_headers
-from gateway.api.held_bytes import HeldBytes, Share
 from gateway.api.parse import parse_request
 from gateway.api.routes import ServedCatalog, build_routes, peer_of, refused_path, request_id_of
 from gateway.core.errors import ClientGone, GatewayError, UnsupportedMediaType

@@ -18,7 +18,9 @@ def check_numbers(endpoint: Endpoint, fields: Mapping[str, Any], max_sequences: 
         BadRequest: a number does not fit into 64 bits, or the request asks for more sequences than it may.
     """
     for name in _SIZES:
-        value = whole(fields.get(name))
+        if (given := fields.get(name)) is None:
+            continue
+        value = whole(given)
         if value is not None and not -_LARGEST <= value <= _LARGEST:
             raise BadRequest(f"`{name}` must fit into 64 bits.", param=name, code="invalid_value")
     sequences = choices(fields) * _prompts(endpoint, fields)

@@ -82,7 +82,7 @@ class Canonicalizer:
         """The canonicalized request; see ``ports.Canonicalizes``."""
         modes = self._modes.modes(request.model, request.endpoint, request.caller.tenant.canon)
         settings = self._settings
-        if request.warms is not None or _is_off(request):
+        if request.warmup_target is not None or _is_off(request):
             modes, settings = ALL_OFF, _KEEP_HINTS
         outcome = Canonicalized(modes, owner=owner_of(request))
         try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gateway.cluster.redis_context import RedisContextStore
 
 
-class Sharing:
+class ClusterState:
     """The shared state of this gateway; does nothing without ``state``.
 
     Args:
@@ -35,7 +35,7 @@ class Sharing:
         gate: Usage of tenants' limits.
         spaces: The prefix spaces.
         keeper: Their background work.
-        freed: Called with a model when the load of a peer at one of its replicas decreased.
+        on_capacity: Called with a model when the load of a peer at one of its replicas decreased.
         explain: Client of the explain worker.
 
     Attributes:
@@ -54,7 +54,7 @@ class Sharing:
         gate: Authenticator,
         spaces: PrefixSpaces,
         keeper: SpaceKeeper,
-        freed: Callable[[ModelId], None],
+        on_capacity: Callable[[ModelId], None],
         explain: ExplainClient,
     ) -> None:
         self._fleet = fleet
@@ -80,7 +80,7 @@ class Sharing:
         self._spaces = ReplicatedSpaces(spaces, self._records, on_update=keeper.engine_seen_elsewhere)
         keeper.shared = self._spaces
         parts: dict[str, Replicated[Any]] = {
-            "loads": ReplicatedLoads(fleet, freed),
+            "loads": ReplicatedLoads(fleet, on_capacity),
             "drains": ReplicatedDrains(drains),
             "index": shared_index,
             "limits": gate.shared,

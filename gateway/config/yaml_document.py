@@ -92,25 +92,23 @@ def read_document(path: Path) -> yaml.MappingNode:
     return node
 
 
-def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
+def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
     """The text of a file.
 
     Args:
         path: The file.
-        most_bytes: Maximum size.
+        max_bytes: Maximum size.
 
     Raises:
         ConfigInvalid: It cannot be read, is too large, or is not UTF-8.
     """
     try:
         with path.open("rb") as file:
-            content = file.read(most_bytes + 1)
+            content = file.read(max_bytes + 1)
     except OSError as error:
         raise ConfigInvalid([f"{path}: cannot be read: {error.strerror or error}"]) from None
-    if len(content) > most_bytes:
-        raise ConfigInvalid(
-            [f"{path}: larger than {most_bytes:,} bytes, the most that is read (is it the right file?)"]
-        )
+    if len(content) > max_bytes:
+        raise ConfigInvalid([f"{path}: larger than {max_bytes:,} bytes, the most that is read (is it the right file?)"])
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

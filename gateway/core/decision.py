@@ -36,12 +36,12 @@ def is_warm(tokens: int, prompt_tokens: int) -> bool:
     return tokens > 0 and tokens >= WARM_SHARE * prompt_tokens
 
 
-def decision_kind(held: int, most: int, prompt_tokens: int, *, retried: bool, blind: bool) -> DecisionKind:
+def decision_kind(held: int, largest: int, prompt_tokens: int, *, retried: bool, blind: bool) -> DecisionKind:
     """The kind of a decision.
 
     Args:
         held: Prompt tokens that the chosen target holds.
-        most: Maximum that any candidate holds.
+        largest: Maximum that any candidate holds.
         prompt_tokens: Length of the prompt.
         retried: The first choice could not be reached.
         blind: The prompt was not tokenized, or not looked up.
@@ -50,9 +50,9 @@ def decision_kind(held: int, most: int, prompt_tokens: int, *, retried: bool, bl
         return DecisionKind.BLIND
     if retried:
         return DecisionKind.FAILOVER
-    if most == 0:
+    if largest == 0:
         return DecisionKind.COLD
-    if held < most:
+    if held < largest:
         return DecisionKind.BALANCED
     return DecisionKind.WARM if is_warm(held, prompt_tokens) else DecisionKind.PARTIAL
 

@@ -41,4 +41,8 @@ def _written(text: str) -> int | None:
 
 def choices(fields: Mapping[str, Any]) -> int:
     """How many sequences an engine computes for each prompt of a request, as far as its fields say."""
-    return max(1, *(whole(fields.get(name)) or 1 for name in CHOICES))
+    found = 1
+    for name in CHOICES:
+        if (value := fields.get(name)) is not None:
+            found = max(found, whole(value) or 1)
+    return found

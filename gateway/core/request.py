@@ -49,7 +49,7 @@ class ChatRequest:
         timeout_seconds: How long the client waits for the whole answer (``x-request-timeout``); None for not said.
         size: Bytes of the body as it came; also after ``drop_content``.
         dropped: Called with the number of bytes that are freed of the body as it came; None if they are not counted.
-        warms: The target whose cache the request is to fill; None for a client's request.
+        warmup_target: The target whose cache the request is to fill; None for a client's request.
     """
 
     endpoint: Endpoint
@@ -66,7 +66,7 @@ class ChatRequest:
     caller: Caller = EVERYBODY
     peer: str = ""
     timeout_seconds: float | None = None
-    warms: Target | None = None
+    warmup_target: Target | None = None
     size: int = -1
     dropped: Callable[[int], None] | None = None
 

@@ -1,14 +1,24 @@
-"""Compares the prediction of a request with the engine's report. Does no I/O."""
+"""Compares a request with what its answer reports: hit tokens, the times of prefill and decode, the generated text.
 
-from gateway.core.canonical import RuleName
-from gateway.core.decision import Decision
-from gateway.core.outcome import FailureStage, Outcome
+Blocks filled while decoding are cached like those of a prompt, and the next turn of a conversation hits them. To
+predict that, the generated text is encoded after the prompt's tokens. That works for plain text only: the output of a
+tool or reasoning parser is not the text that was generated.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from gateway.core.explanation import ReplyChoice
+from gateway.core.outcome import Ending, Outcome
+from gateway.core.ports import RateLearner
 from gateway.core.prompt import TokenizedPrompt, TokenSource
-from gateway.core.replica_state import Rates
 from gateway.core.request import ChatRequest, Endpoint
-from gateway.core.settlement import Settlement
+from gateway.engines import payloads
 
-_EXACT = (TokenSource.LOCAL, TokenSource.ENGINE_RENDER, TokenSource.ENGINE_TOKENIZE)
+EXACT_SOURCES = (TokenSource.LOCAL, TokenSource.ENGINE_RENDER, TokenSource.ENGINE_TOKENIZE)
+"""Sources of token ids by which the gateway counts a prompt's tokens exactly."""
 
 
 def confirmed_tokens(request: ChatRequest, prompt: TokenizedPrompt, outcome: Outcome) -> int | None:
@@ -18,7 +28,7 @@ def confirmed_tokens(request: ChatRequest, prompt: TokenizedPrompt, outcome: Out
     several prompts, of which engines report only the last one's hits.
     """
     usage = outcome.usage
-    if usage is None or usage.cached_tokens is None or prompt.source not in _EXACT:
+    if usage is None or usage.cached_tokens is None or prompt.source not in EXACT_SOURCES:
         return None
     if usage.prompt_tokens != prompt.tokens or len(prompt.parts) != 1 or bypasses_cache(request):
         return None
@@ -36,73 +46,60 @@ def bypasses_cache(request: ChatRequest) -> bool:
     return request.endpoint is Endpoint.COMPLETIONS and bool(fields.get("echo")) and fields.get("logprobs") is not None
 
 
-def settlement(
-    request: ChatRequest,
-    prompt: TokenizedPrompt,
-    decision: Decision | None,
-    outcome: Outcome | None,
-    *,
-    rates: Rates | None,
-    status: int,
-    failed_attempts: int,
-    failures: tuple[FailureStage, ...],
-    dispatched_at: float,
-    now: float,
-    stages: tuple[tuple[str, float], ...],
-    space: str,
-    code: str | None,
-    canonical: tuple[RuleName, ...] = (),
-    resumed: bool = False,
-) -> Settlement:
-    """Summarizes a request; the arguments are as in ``Settlement``.
+def learn(speed: RateLearner, outcome: Outcome, prefill_ahead: int, uncached_tokens: int) -> None:
+    """Feed the times of one answer to a learner.
 
     Args:
-        request: The request.
-        prompt: Its tokens.
-        decision: The routing decision; None if no replica could take it.
-        outcome: The outcome at the replica; None if no replica could take it.
-        rates: Learned rates of the replica.
-        status: HTTP status sent to the client.
-        failed_attempts: Number of replicas that failed it before.
-        failures: Stages of all failures, the last one included.
-        dispatched_at: Monotonic seconds when it was sent to the replica that answered.
-        now: Monotonic seconds.
-        stages: Seconds per stage.
-        space: Short name of its prefix space.
-        code: Code of the gateway's error; None without one.
-        canonical: The canonicalization rules that changed it.
-        resumed: Whether its stream was resumed on another replica.
+        speed: The learner.
+        outcome: The answer.
+        prefill_ahead: Uncached tokens in flight at the replica when the request arrived.
+        uncached_tokens: Uncached tokens of the request.
     """
-    usage = outcome.usage if outcome else None
-    cached = usage.cached_tokens if usage else None
-    ttft = None
-    if outcome is not None and outcome.ttft_seconds is not None:
-        ttft = dispatched_at - request.received_at + outcome.ttft_seconds
-    return Settlement(
-        request_id=request.request_id,
-        model=request.model,
-        endpoint=request.endpoint,
-        decision=decision,
-        ending=outcome.ending if outcome else None,
-        status=status,
-        failed_attempts=failed_attempts,
-        failures=failures,
-        streamed=request.stream,
-        token_source=prompt.source,
-        prompt_tokens=usage.prompt_tokens if usage else prompt.tokens,
-        predicted_tokens=decision.held_tokens if decision else 0,
-        cached_tokens=cached,
-        completion_tokens=usage.completion_tokens if usage else None,
-        parity=usage.prompt_tokens == prompt.tokens if usage and prompt.source in _EXACT and not resumed else None,
-        saved_prefill_seconds=(cached or 0) * rates.prefill_seconds_per_token if rates else 0.0,
-        ttft_seconds=ttft,
-        seconds=now - request.received_at,
-        stages=stages,
-        code=code,
-        caller=request.caller,
-        peer=request.peer,
-        space=space,
-        warming=request.warms is not None,
-        canonical=canonical,
-        resumed=resumed,
-    )
+    prefill = prefill_ahead + uncached_tokens
+    if outcome.ttft_seconds is not None:
+        speed.observe_first_token(prefill, outcome.ttft_seconds)
+    if outcome.ending is not Ending.COMPLETE or outcome.usage is None:
+        return
+    completion = outcome.usage.completion_tokens
+    if outcome.ttft_seconds is not None:
+        speed.observe_decode(completion - 1, outcome.seconds - outcome.ttft_seconds)
+    speed.observe_request(prefill, completion, outcome.seconds, streamed=outcome.streamed)
+
+
+def reply_choices(outcome: Outcome) -> Sequence[ReplyChoice]:
+    """The choices of an answer, without token ids; the text is None if a choice is not plain text only."""
+    if not outcome.answer or outcome.ending is not Ending.COMPLETE:
+        return ()
+    raw = b"".join(outcome.answer)
+    pieces: dict[int, list[Mapping[str, Any]]] = {}
+    for text in payloads(raw) if outcome.streamed else (raw,):
+        try:
+            document = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            continue
+        choices = document.get("choices") if isinstance(document, dict) else None
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and isinstance(index := choice.get("index", 0), int):
+                pieces.setdefault(index, []).append(choice)
+    return [_reply(choice) for choice in pieces.values()]
+
+
+def _reply(pieces: Sequence[Mapping[str, Any]]) -> ReplyChoice:
+    """One choice from its JSON objects: one of a whole answer, many of a stream."""
+    texts = []
+    is_plain, has_calls, has_reasoning = True, False, False
+    for piece in pieces:
+        message = piece.get("delta") or piece.get("message")
+        if isinstance(message, dict):
+            text = message.get("content")
+            calls = message.get("tool_calls") or message.get("function_call")
+            reasoning = message.get("reasoning") or message.get("reasoning_content")
+            if calls or reasoning or message.get("refusal"):
+                is_plain = False
+                has_calls = has_calls or bool(calls)
+                has_reasoning = has_reasoning or bool(reasoning)
+        else:
+            text = piece.get("text")
+        if isinstance(text, str):
+            texts.append(text)
+    return ReplyChoice("".join(texts) if is_plain else None, None, has_calls=has_calls, has_reasoning=has_reasoning)

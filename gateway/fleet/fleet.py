@@ -1,11 +1,13 @@
-"""The replicas of every model: which of them can take a request."""
+"""The replicas of every model: which of them can take a request. No I/O, no clock."""
 
 from collections.abc import Collection, Iterable, Sequence
 
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.engines import is_count
 from gateway.fleet.replica import Replica
-from gateway.fleet.slow_start import has_room
+
+_FIRST_REQUESTS = 1
+"""Concurrent requests that a replica in slow start may have from the beginning."""
 
 
 class Fleet:
@@ -49,6 +51,12 @@ class Fleet:
         """A replica by its name."""
         return next((each for each in self.replicas if each.id == replica), None)
 
+    def set_warming(self, replica: ReplicaId, on: bool) -> None:
+        """Begin or end the warm-up of a replica: meanwhile it gets requests only if no other replica can."""
+        known = self.find(replica)
+        if known is not None:
+            known.warming = on
+
     def routable(
         self,
         model: ModelId,
@@ -82,13 +90,15 @@ class Fleet:
 
     def adapter(self, model: ModelId) -> str:
         """The LoRA adapter's name if the model is an adapter; else empty."""
-        cards = (replica.card for replica in self.of(model))
-        return model if any(card and card.get("parent") for card in cards) else ""
+        for replica in self._by_model.get(model, ()):
+            if replica.card and replica.card.get("parent"):
+                return model
+        return ""
 
     def context_limit(self, model: ModelId) -> int:
         """The longest context in tokens that every engine of a model accepts; 0 if none reports it."""
-        limits = [replica.card.get("max_model_len") for replica in self.of(model) if replica.card]
-        return min((limit for limit in limits if is_count(limit) and limit), default=0)
+        limits = [replica.card.get("max_model_len") for replica in self._by_model.get(model, ()) if replica.card]
+        return min([limit for limit in limits if is_count(limit) and limit], default=0)
 
     def ready(self, model: ModelId) -> bool:
         """Whether a model has a replica whose checks pass and that does not drain."""
@@ -110,3 +120,22 @@ class Fleet:
 def _failing(replica: Replica, now: float) -> bool:
     breaker = replica.breaker
     return breaker.is_open(now) or (breaker.on_trial(now) and replica.is_tried())
+
+
+def has_room(requests: int, seconds_up: float, ramp_seconds: float, others: list[int]) -> bool:
+    """Whether a replica in slow start may get one more request: its share grows over a ramp.
+
+    Its queue and its cache are empty. Without a ramp it would be the cheapest target for every cold prompt of the whole
+    fleet at once, and their prefills would queue up; connections and compiled kernels are cold, too.
+
+    Args:
+        requests: Its requests in flight.
+        seconds_up: Time since it came up.
+        ramp_seconds: How long the ramp is; 0 for none.
+        others: Requests in flight at each of the model's replicas that are past their ramp; without any there is no
+            ramp.
+    """
+    if seconds_up >= ramp_seconds or not others:
+        return True
+    share = seconds_up / ramp_seconds
+    return requests < _FIRST_REQUESTS + int(share * max(others))

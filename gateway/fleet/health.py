@@ -5,8 +5,7 @@ import dataclasses
 import random
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Protocol
 
 import orjson
 import structlog
@@ -47,24 +46,33 @@ metrics at the same moments and then all send their requests to the same idle en
 _log = structlog.get_logger("gateway.proxy")
 
 
-@dataclass(frozen=True, slots=True)
-class HealthEvents:
-    """Callbacks for changes of a replica.
+class HealthObserver(Protocol):
+    """Gets changes of replicas. Must not raise and must not wait."""
 
-    Attributes:
-        on_facts: Its metrics show a new engine kind, ranks or cache configuration.
-        on_emptied: It was restarted or was away, so its cache counts as empty. With the Unix time of the new process's
-            start, if that is known.
-        on_identity: Its model root and engine version were read, each empty if unknown.
-        on_up: It starts to get requests, or continues to after a restart. ``on_identity`` was called before.
-        on_down: It gets no more requests.
-    """
+    def on_facts(self, replica: Replica) -> None:
+        """Its metrics show a new engine kind, ranks or cache configuration."""
+        ...
 
-    on_facts: Callable[[Replica], None]
-    on_emptied: Callable[[Replica, float | None], None]
-    on_identity: Callable[[Replica, str, str], None]
-    on_up: Callable[[Replica], None]
-    on_down: Callable[[Replica], None]
+    def on_emptied(self, replica: Replica, started_at: float | None) -> None:
+        """It was restarted or was away, so its cache counts as empty.
+
+        Args:
+            replica: The replica.
+            started_at: Unix time of the new process's start; None if it is unknown.
+        """
+        ...
+
+    def on_identity(self, replica: Replica, root: str, version: str) -> None:
+        """Its model root and engine version were read, each empty if unknown."""
+        ...
+
+    def on_up(self, replica: Replica) -> None:
+        """It starts to get requests, or continues to after a restart. ``on_identity`` was called before."""
+        ...
+
+    def on_down(self, replica: Replica) -> None:
+        """It gets no more requests."""
+        ...
 
 
 class HealthMonitor:
@@ -73,7 +81,7 @@ class HealthMonitor:
     Args:
         fleet: The replicas.
         client: Connections to them.
-        events: The callbacks.
+        observer: Gets the changes.
         interval_seconds: Mean time between two checks of a replica.
         timeout_seconds: Limit for one check.
         unhealthy_after: Failed checks in a row after which a replica gets no more requests.
@@ -83,7 +91,7 @@ class HealthMonitor:
         self,
         fleet: Fleet,
         client: HttpClient,
-        events: HealthEvents,
+        observer: HealthObserver,
         *,
         interval_seconds: float,
         timeout_seconds: float,
@@ -91,7 +99,7 @@ class HealthMonitor:
     ) -> None:
         self._fleet = fleet
         self._client = client
-        self._events = events
+        self._observer = observer
         self._interval = interval_seconds
         self._timeout = timeout_seconds
         self._unhealthy_after = unhealthy_after
@@ -157,7 +165,7 @@ class HealthMonitor:
                         await self._read_server(replica)
                         await self._read_identity(replica)
                     if restarted and replica.up:
-                        self._events.on_up(replica)  # the restart was too short to be marked down
+                        self._observer.on_up(replica)  # the restart was too short to be marked down
                     self._mark_up(replica)
                     rounds += 1
                 elif replica.up is None or (replica.up and failures >= self._unhealthy_after):
@@ -166,7 +174,7 @@ class HealthMonitor:
                 if replica.up is False:
                     # A stopped process or a lost machine does not close connections: its requests would wait until
                     # their time-out.
-                    for flight in [each for each in replica.flights if each.heard_at < began[0]]:
+                    for flight in [each for each in replica.flights if each.last_byte_at < began[0]]:
                         flight.call_back()
             except Exception:  # noqa: BLE001
                 # One malformed answer must not end the checks of a replica.
@@ -240,13 +248,13 @@ class HealthMonitor:
             )
             if facts.prefix_caching is False:
                 _log.warning("prefix_caching_off", replica=replica.id, fix=advice(facts.kind).prefix_caching)
-            self._events.on_facts(replica)
+            self._observer.on_facts(replica)
 
     def _mark_emptied(self, replica: Replica, started_at: float | None) -> None:
         """It may be a new process, with other flags and an empty cache."""
         replica.usage_details = None
         self._restarted.add(replica.id)
-        self._events.on_emptied(replica, started_at)
+        self._observer.on_emptied(replica, started_at)
 
     def _ramp(self, replica: Replica) -> None:
         """It is a new process: start the slow start and reset the breaker."""
@@ -262,8 +270,8 @@ class HealthMonitor:
             replica.down_since = None
             _log.info("replica_up", replica=replica.id, model=replica.model, url=replica.url)
             if replica.facts.kind is None:
-                self._events.on_facts(replica)  # no metrics will trigger this
-            self._events.on_up(replica)
+                self._observer.on_facts(replica)  # no metrics will trigger this
+            self._observer.on_up(replica)
 
     def _mark_down(self, replica: Replica, problem: str) -> None:
         known = replica.facts.started_at is not None
@@ -273,7 +281,7 @@ class HealthMonitor:
         if not known:
             # It cannot be verified that it keeps its cache, so assume an empty one.
             self._mark_emptied(replica, None)
-        self._events.on_down(replica)
+        self._observer.on_down(replica)
 
     async def _read_server(self, replica: Replica) -> None:
         """Read SGLang's arguments: its metrics do not show whether prefix caching is on."""
@@ -305,7 +313,7 @@ class HealthMonitor:
             root, version = (server.root, server.version) if server else (None, None)
         else:
             root, version = _short_text((replica.card or {}).get("root")), await self._read_version(replica)
-        self._events.on_identity(replica, root or "", version or "")
+        self._observer.on_identity(replica, root or "", version or "")
 
     async def _read_version(self, replica: Replica) -> str | None:
         try:

@@ -32,19 +32,6 @@ end."""
 _log = structlog.get_logger("gateway.fleet.membership")
 
 
-@dataclass(frozen=True, slots=True)
-class MembershipListeners:
-    """Components that are notified of replicas that join, change and leave."""
-
-    fleet: Fleet
-    client: HttpClient
-    drains: Drains
-    health: HealthMonitor
-    feeds: KvFeeds
-    index: ReplicaIndex
-    keeper: SpaceKeeper
-
-
 @dataclass(slots=True, eq=False)
 class _Member:
     replica: Replica
@@ -63,12 +50,28 @@ class Membership:
 
     Args:
         settings: Initial rates and breaker limits. Its models are applied by ``configure``.
-        listeners: The components to notify.
-        forgotten: Called with every replica that was removed.
+        fleet: The replicas.
+        client: Connections to them.
+        drains: Starts and ends drains.
+        health: Checks them.
+        feeds: Follow their events.
+        index: Holds what they cache.
+        keeper: Records which engine each of them is.
+        on_removed: Called with every replica that was removed.
     """
 
     def __init__(
-        self, settings: Settings, listeners: MembershipListeners, forgotten: Callable[[Replica], None]
+        self,
+        settings: Settings,
+        *,
+        fleet: Fleet,
+        client: HttpClient,
+        drains: Drains,
+        health: HealthMonitor,
+        feeds: KvFeeds,
+        index: ReplicaIndex,
+        keeper: SpaceKeeper,
+        on_removed: Callable[[Replica], None],
     ) -> None:
         start = settings.placement
         self._rates = Rates(
@@ -82,8 +85,14 @@ class Membership:
             eject_after=settings.relay.eject_after,
             eject_max_seconds=settings.relay.eject_max_seconds,
         )
-        self._listeners = listeners
-        self._forgotten = forgotten
+        self._fleet = fleet
+        self._client = client
+        self._drains = drains
+        self._health = health
+        self._feeds = feeds
+        self._index = index
+        self._keeper = keeper
+        self._on_removed = on_removed
         self._pools: dict[ModelId, LearnedRates] = {}
         self._members: dict[ReplicaId, _Member] = {}
         self._named: dict[ModelId, Sequence[ReplicaSettings]] = {}
@@ -139,7 +148,6 @@ class Membership:
                 yield each
 
     def _add(self, model: ModelId, settings: ReplicaSettings) -> None:
-        listeners = self._listeners
         pool = self._pools.setdefault(model, LearnedRates(self._rates))
         replica = Replica(
             ReplicaId(settings.id),
@@ -151,15 +159,15 @@ class Membership:
             breaker=self._breaker,
         )
         self._members[replica.id] = _Member(replica, settings)
-        listeners.fleet.add(replica)
-        listeners.keeper.joined(replica.id, model)
-        listeners.feeds.add(replica.id, _feed_plan(settings))
+        self._fleet.add(replica)
+        self._keeper.joined(replica.id, model)
+        self._feeds.add(replica.id, _feed_plan(settings))
         replica.drain(DrainCause.CONFIGURATION, on=settings.drain)
-        listeners.health.watch(replica)
+        self._health.watch(replica)
         _log.info("replica_added", replica=replica.id, model=model, url=replica.url)
 
     def _change(self, member: _Member, found: DiscoveredReplica) -> None:
-        listeners, replica, before, after = self._listeners, member.replica, member.settings, found.replica
+        replica, before, after = member.replica, member.settings, found.replica
         if member.removed:
             member.removed = False
             if member.leaving is not None:
@@ -172,17 +180,17 @@ class Membership:
             _log.info("replica_moved", replica=replica.id, model=replica.model, url=after.url, before=before.url)
             self._close_idle(member)
             replica.move(after.url)
-            listeners.health.moved(replica)
+            self._health.moved(replica)
         if _feed_plan(after) != _feed_plan(before) or after.url != before.url:
-            listeners.feeds.add(replica.id, _feed_plan(after))
-        listeners.drains.set(replica, DrainCause.CONFIGURATION, on=after.drain)
-        listeners.drains.set(replica, DrainCause.LEAVING, on=found.condition is not Condition.READY)
+            self._feeds.add(replica.id, _feed_plan(after))
+        self._drains.set(replica, DrainCause.CONFIGURATION, on=after.drain)
+        self._drains.set(replica, DrainCause.LEAVING, on=found.condition is not Condition.READY)
 
     def _start_leaving(self, member: _Member) -> None:
         member.removed = True
         replica = member.replica
         _log.info("replica_leaving", replica=replica.id, model=replica.model, requests=replica.requests)
-        self._listeners.drains.set(replica, DrainCause.LEAVING, on=True)
+        self._drains.set(replica, DrainCause.LEAVING, on=True)
         member.leaving = self._tasks.spawn(self._forget_when_idle(member), name=f"leaving-{replica.id}")
 
     async def _forget_when_idle(self, member: _Member) -> None:
@@ -194,15 +202,15 @@ class Membership:
         self._forget(member)
 
     def _forget(self, member: _Member) -> None:
-        listeners, replica = self._listeners, member.replica
+        replica = member.replica
         del self._members[replica.id]
-        listeners.health.forget(replica)
-        listeners.fleet.remove(replica)
-        listeners.feeds.remove(replica.id)
-        listeners.index.forget(replica.id)
-        listeners.keeper.left(replica.id)
+        self._health.forget(replica)
+        self._fleet.remove(replica)
+        self._feeds.remove(replica.id)
+        self._index.forget(replica.id)
+        self._keeper.left(replica.id)
         self._close_idle(member)
-        self._forgotten(replica)
+        self._on_removed(replica)
         _log.info("replica_removed", replica=replica.id, model=replica.model)
         self._update_all()  # another model may wait for its id
 
@@ -210,7 +218,7 @@ class Membership:
         """Close its idle connections, unless another replica at the same address uses them."""
         origin = member.replica.origin
         if all(other is member or other.replica.origin != origin for other in self._members.values()):
-            self._listeners.client.forget(origin)
+            self._client.forget(origin)
 
     def _note_clash(self, model: ModelId, problem: str) -> None:
         if (model, problem) not in self._clashes:

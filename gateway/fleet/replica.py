@@ -27,23 +27,28 @@ class InflightRequest:
 
     Attributes:
         sent_at: When it was sent.
-        heard_at: When the last byte of its answer was received; ``sent_at`` before the first one.
+        last_byte_at: When the last piece of its answer was received; ``sent_at`` before the first one.
         called_back: Whether it was ended because its replica is down.
     """
 
-    __slots__ = ("_timeout", "called_back", "heard_at", "sent_at")
+    __slots__ = ("_timeout", "called_back", "last_byte_at", "sent_at")
 
     def __init__(self, timeout: asyncio.Timeout, now: float) -> None:
         self._timeout = timeout
         self.sent_at = now
-        self.heard_at = now
+        self.last_byte_at = now
         self.called_back = False
+
+    def extend(self, until: float) -> None:
+        """Let it time out at ``until``, unless it is to be ended."""
+        if not self.called_back:
+            self._timeout.reschedule(until)
 
     def call_back(self) -> None:
         """End it now."""
         if not (self.called_back or self._timeout.expired()):
             self.called_back = True
-            self._timeout.reschedule(self.heard_at)
+            self._timeout.reschedule(self.last_byte_at)
 
 
 _log = structlog.get_logger("gateway.proxy")
@@ -151,7 +156,7 @@ class Replica:
     def is_tried(self) -> bool:
         """Whether a request on trial, sent since the last failure, still waits for its first byte."""
         since = self.breaker.since
-        return any(flight.sent_at >= since and flight.heard_at == flight.sent_at for flight in self.flights)
+        return any(flight.sent_at >= since and flight.last_byte_at == flight.sent_at for flight in self.flights)
 
     @property
     def requests(self) -> int:

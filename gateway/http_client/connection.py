@@ -146,7 +146,12 @@ class Connection(asyncio.Protocol):
                 return None
             if self._broken is not None:
                 raise Broken(self._broken)
-            await self._wait()
+            # One future per wait: written out, because a stream waits here for each of its chunks.
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         self._held = 0
@@ -238,7 +243,7 @@ class Connection(asyncio.Protocol):
                 break
             portion, self._unparsed = self._unparsed[:_PORTION_BYTES], self._unparsed[_PORTION_BYTES:]
             self._feed(portion)
-        if self._unparsed or self._is_full or self._paused:
+        if self._unparsed or self._paused or self._is_full:
             self._go_on()
 
     def _feed(self, data: memoryview) -> None:
@@ -346,7 +351,8 @@ class Connection(asyncio.Protocol):
         self._pieces.append(data)
         self._held += len(data)
         self._body_bytes += len(data)
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def on_message_complete(self) -> None:
         """The answer is complete."""

@@ -1,7 +1,6 @@
 """Sends a request to a replica, and its answer to the client."""
 
 import asyncio
-from collections.abc import Callable
 
 from gateway.core.outcome import Ending, Outcome
 from gateway.core.ports import Sink
@@ -9,7 +8,13 @@ from gateway.core.request import ChatRequest
 from gateway.fleet.replica import InflightRequest, Replica
 from gateway.http_client import HttpClient, NotConnected, TransportError
 from gateway.proxy.headers import upstream_headers
-from gateway.proxy.response import ForwardOptions, ResponseRelay
+from gateway.proxy.response import (
+    AnswerLimits,
+    AttemptEvents,
+    ForwardOptions,
+    ResponseRelay,
+    ending_of_cancellation,
+)
 
 
 class Forwarder:
@@ -18,67 +23,38 @@ class Forwarder:
     Args:
         client: Connections to the replicas.
         forward_authorization: Whether a client's ``authorization`` is passed to replicas without one of their own.
-        first_byte_timeout_seconds: Maximum wait for the first byte of an answer's body.
-        chunk_timeout_seconds: Maximum pause within an answer, exceeded by an eighth at most.
-        max_answer_bytes: Answers up to this size are kept until the request is settled.
+        limits: Limits of every answer.
     """
 
-    def __init__(
-        self,
-        client: HttpClient,
-        *,
-        forward_authorization: bool,
-        first_byte_timeout_seconds: float,
-        chunk_timeout_seconds: float,
-        max_answer_bytes: int,
-    ) -> None:
+    def __init__(self, client: HttpClient, *, forward_authorization: bool, limits: AnswerLimits) -> None:
         self._client = client
         self._forward_authorization = forward_authorization
-        self._first_byte_timeout = first_byte_timeout_seconds
-        self._chunk_timeout = chunk_timeout_seconds
-        self._max_answer_bytes = max_answer_bytes
+        self._limits = limits
 
-    async def forward(
-        self,
-        request: ChatRequest,
-        replica: Replica,
-        rank: int,
-        sink: Sink,
-        *,
-        options: ForwardOptions,
-        on_first_byte: Callable[[], None],
-        on_started: Callable[[], None],
-        withhold: Callable[[Ending, int | None, bool], bool],
-    ) -> Outcome:
-        """Forward one request; never raises for a failure of the replica or of the client.
-
-        An answer that breaks after its beginning is ended with an error event. One that breaks before is not
-        answered at all: ``Outcome.started`` is false and the caller decides what the client gets. A stream begins with
-        the first whole event of its body, not with its head.
+    def relay(self, request: ChatRequest, sink: Sink, options: ForwardOptions, events: AttemptEvents) -> ResponseRelay:
+        """The answer of an attempt that is to be forwarded.
 
         Args:
             request: The client's request.
-            replica: The chosen replica.
-            rank: The chosen data-parallel rank.
             sink: Receives the answer.
             options: Body, headers and deadline of this attempt.
-            on_first_byte: Called once when the first byte of a stream has come.
-            on_started: Called once when the client is about to get the first event of a stream.
-            withhold: Called with the ending, the status and whether the client has got anything, before a failure is
-                sent to the client. True: nothing is sent, because the request is retried.
+            events: Gets what happens during the attempt.
         """
+        return ResponseRelay(request, sink, options, events, self._limits)
 
-        clock = asyncio.get_running_loop().time
+    async def forward(self, relay: ResponseRelay, replica: Replica, rank: int) -> Outcome:
+        """Forward one request up to the end of its answer; never raises for a failure of the replica or of the client.
 
-        def taken() -> None:
-            # No reference to the attempt, which has one to this function: a cycle would keep the request in memory
-            # until the garbage collector runs.
-            if not flight.called_back:
-                timeout.reschedule(min(clock() + 1.125 * self._chunk_timeout, options.deadline))
+        The client has got the answer without its end, and nothing of an answer that broke before its beginning:
+        ``Outcome.started`` is false then. The caller decides whether the request is retried or ``ResponseRelay.finish``
+        writes the end. A stream begins with the first whole event of its body, not with its head.
 
-        attempt = ResponseRelay(
-            sink, options, on_first_byte, taken, request, max_answer_bytes=self._max_answer_bytes, on_started=on_started
-        )
+        Args:
+            relay: Its answer.
+            replica: The chosen replica.
+            rank: The chosen data-parallel rank.
+        """
+        request, options, limits = relay.request, relay.options, self._limits
         headers = upstream_headers(
             request.headers,
             request.request_id.encode(),
@@ -89,49 +65,32 @@ class Forwarder:
         )
         path = f"{request.endpoint}?{request.query.decode('latin-1')}" if request.query else request.endpoint
         ending = Ending.COMPLETE
-        timeout = asyncio.timeout_at(min(attempt.now() + self._first_byte_timeout, options.deadline))
-        flight = InflightRequest(timeout, attempt.now())
+        now = relay.now()
+        timeout = asyncio.timeout_at(min(now + limits.first_byte_timeout_seconds, options.deadline))
+        relay.flight = flight = InflightRequest(timeout, now)
         try:
             async with timeout:
                 replica.flights.add(flight)
-                body = await options.body()
+                body = await options.body.of(request, options.salt)
                 exchange = self._client.request("POST", replica.origin, path, headers, body)
                 del body  # free it before the answer is complete
                 async with exchange as response:
-                    attempt.begin(response.status, response.headers)
-                    reset_at = 0.0
+                    relay.begin(response.status, response.headers)
+                    extend_at = 0.0
                     while (piece := await response.read()) is not None:
-                        flight.heard_at = now = attempt.now()
-                        if now >= reset_at and not flight.called_back:
+                        flight.last_byte_at = now = relay.now()
+                        if now >= extend_at:
                             # Rescheduling a timer costs as much as passing a piece on: do it rarely, with a margin.
-                            timeout.reschedule(min(now + 1.125 * self._chunk_timeout, options.deadline))
-                            reset_at = now + 0.125 * self._chunk_timeout
-                        await attempt.piece(piece)
+                            flight.extend(relay.silence_limit())
+                            extend_at = now + 0.125 * limits.chunk_timeout_seconds
+                        await relay.piece(piece)
         except TransportError as error:
             ending = Ending.NOT_CONNECTED if isinstance(error, NotConnected) else Ending.BROKEN
-            attempt.problem = str(error)
+            relay.problem = str(error)
         except TimeoutError:
-            ending = attempt.ending_of_timeout(flight, expired=timeout.when() == options.deadline)
+            ending = relay.ending_of_timeout(expired=timeout.when() == options.deadline)
         except asyncio.CancelledError:
-            ending = ending_of_cancellation(sink)
+            ending = ending_of_cancellation(relay.sink)
         finally:
             replica.flights.discard(flight)
-        try:
-            # The replica is done: a client that does not read the end must not keep the connection in use.
-            async with asyncio.timeout(self._chunk_timeout):
-                ending = await attempt.end(ending, withhold)
-        except TimeoutError:
-            ending = Ending.CLIENT_GONE
-        except asyncio.CancelledError:
-            ending = ending_of_cancellation(sink)
-        return attempt.outcome(ending)
-
-
-def ending_of_cancellation(sink: Sink) -> Ending:
-    """To be called in ``except CancelledError``: the ending for a disconnect or a shutdown, else re-raises."""
-    if not (sink.gone or sink.interrupted):
-        raise  # noqa: PLE0704 - re-raises the CancelledError being handled
-    task = asyncio.current_task()
-    assert task is not None
-    task.uncancel()
-    return Ending.CLIENT_GONE if sink.gone else Ending.INTERRUPTED
+        return relay.received(ending)

@@ -40,8 +40,10 @@ _LONGEST_RANK = 9
 
 def asked_rank(headers: Headers) -> int | None:
     """The data-parallel rank that a client requests; None without the header or if it is not a number."""
-    value = next((value for name, value in headers if name == _RANK), b"")
-    return int(value) if value.isdigit() and len(value) <= _LONGEST_RANK else None
+    for name, value in headers:
+        if name == _RANK:
+            return int(value) if value.isdigit() and len(value) <= _LONGEST_RANK else None
+    return None
 
 
 def upstream_headers(
@@ -84,11 +86,14 @@ def client_headers(headers: Headers, own: Sequence[tuple[bytes, bytes]]) -> list
 
     A replica's header with the name of one of the gateway's is dropped.
     """
-    dropped = _RESPONSE_DROPPED.union((name for name, _ in own), _named_by_connection(headers))
+    dropped = _RESPONSE_DROPPED.union([name for name, _ in own], _named_by_connection(headers))
     return [header for header in headers if header[0] not in dropped] + list(own)
 
 
 def _named_by_connection(headers: Headers) -> frozenset[bytes]:
     """Headers the sender declares to be for this connection only."""
-    named = [value for name, value in headers if name == b"connection"]
-    return frozenset(token.strip().lower() for value in named for token in value.split(b","))
+    named: frozenset[bytes] = frozenset()
+    for name, value in headers:
+        if name == b"connection":
+            named = named.union([token.strip().lower() for token in value.split(b",")])
+    return named

@@ -11,9 +11,36 @@ from typing import Any
 from gateway.core.json_edit import last_member_value, spliced, with_members
 from gateway.core.portions import Portioned
 from gateway.core.request import ChatRequest
+from gateway.turns import Turns
 
 _OPTIONS = "stream_options"
 _ASK = b'{"include_usage":true}'
+
+
+class EngineBody:
+    """Makes the body that is sent to replicas, and keeps it: most retries send the same one.
+
+    Args:
+        turns: Runs the work on a long body in portions.
+    """
+
+    __slots__ = ("_body", "_request", "_turns")
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._request: ChatRequest | None = None
+        self._body = b""
+
+    async def of(self, request: ChatRequest, salt: str | None) -> bytes:
+        """The body for a request, or for the continuation of its stream; arguments as of ``engine_body``."""
+        if self._request is not request:
+            body = await self._turns.run(engine_body(request, salt), request.caller.tenant.id)
+            self._request, self._body = request, body
+        return self._body
+
+    def drop(self) -> None:
+        """Free the body."""
+        self._request, self._body = None, b""
 
 
 def engine_body(request: ChatRequest, salt: str | None) -> Portioned[bytes]:

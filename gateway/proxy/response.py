@@ -2,10 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import orjson
@@ -18,6 +18,7 @@ from gateway.engines import parse_usage
 from gateway.fleet.replica import InflightRequest
 from gateway.http_client import Broken
 from gateway.proxy.headers import client_headers
+from gateway.proxy.request_body import EngineBody
 from gateway.proxy.sse import EventFilter, json_of
 from gateway.proxy.usage_scan import UsageScan
 
@@ -64,12 +65,25 @@ class _Body(msgspec.Struct):
 _body_decoder = msgspec.json.Decoder(_Body)
 
 
+class AttemptEvents(Protocol):
+    """Gets what happens during an attempt at a replica. Must not raise and must not wait."""
+
+    def on_first_byte(self) -> None:
+        """The first byte of a stream has come: the prompt is computed."""
+        ...
+
+    def on_response_started(self) -> None:
+        """The client is about to get the first event of a stream, or the first part of a large body."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ForwardOptions:
-    """Body, headers and deadline of one attempt.
+    """What one attempt sends, how long it may take, and what is added to its answer.
 
     Attributes:
         body: Makes the body to send.
+        salt: The ``cache_salt`` of the request's prefix space; None leaves the client's own.
         own_headers: Headers the gateway adds to the answer.
         trace_headers: Sent in place of the client's ``traceparent`` and ``tracestate``; None leaves those.
         deadline: When the request times out, in the running loop's time (monotonic seconds).
@@ -77,7 +91,8 @@ class ForwardOptions:
         begun: Whether the client has the beginning of the stream already, from another replica.
     """
 
-    body: Callable[[], Awaitable[bytes]]
+    body: EngineBody
+    salt: str | None
     own_headers: Sequence[tuple[bytes, bytes]]
     trace_headers: Sequence[tuple[bytes, bytes]] | None
     deadline: float
@@ -85,40 +100,53 @@ class ForwardOptions:
     begun: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerLimits:
+    """Limits of every answer.
+
+    Attributes:
+        first_byte_timeout_seconds: Maximum wait for the first byte of an answer's body.
+        chunk_timeout_seconds: Maximum pause within an answer, exceeded by an eighth at most; and how long the client
+            may take to read its end.
+        max_answer_bytes: Answers up to this size are kept until the request is settled.
+    """
+
+    first_byte_timeout_seconds: float
+    chunk_timeout_seconds: float
+    max_answer_bytes: int
+
+
 class ResponseRelay:
     """The state of one answer.
 
+    ``Forwarder.forward`` fills it; ``finish`` then writes its end to the client.
+
     Args:
+        request: The request.
         sink: Receives the answer.
         options: Those of the attempt.
-        on_first_byte: Called once when the first byte of a stream has come.
-        on_taken: Called when the client has taken a part of a large body.
-        request: The request.
-        max_answer_bytes: Answers up to this size are kept until the request is settled.
+        events: Gets what happens during the attempt.
+        limits: The limits.
 
     Attributes:
+        request: The same.
+        options: The same.
+        sink: The same.
         problem: Description of the replica's failure, for the log.
+        flight: The attempt in flight; None before it was sent.
     """
 
     def __init__(
-        self,
-        sink: Sink,
-        options: ForwardOptions,
-        on_first_byte: Callable[[], None],
-        on_taken: Callable[[], None],
-        request: ChatRequest,
-        *,
-        max_answer_bytes: int,
-        on_started: Callable[[], None],
+        self, request: ChatRequest, sink: Sink, options: ForwardOptions, events: AttemptEvents, limits: AnswerLimits
     ) -> None:
         self.now = asyncio.get_running_loop().time
-        self._sink = sink
-        self._options = options
-        self._on_first_byte = on_first_byte
-        self._on_taken = on_taken
-        self._on_started = on_started
+        self.request = request
+        self.sink = sink
+        self.options = options
+        self._events = events
+        self._limits = limits
         self._filter = EventFilter(keep_usage=request.usage_wanted)
-        self._room = max_answer_bytes
+        self._bytes_left = limits.max_answer_bytes
         self._began_at = self.now()
         self._first_byte_at: float | None = None
         self._status: int | None = None
@@ -133,7 +161,9 @@ class ResponseRelay:
         self._tail = b"\n"
         self._rest = b""
         self._held_up = False
+        self._ending = Ending.COMPLETE
         self.problem = ""
+        self.flight: InflightRequest | None = None
 
     def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Process the head of the answer.
@@ -142,11 +172,16 @@ class ResponseRelay:
             Broken: the body has an encoding that was not requested.
         """
         self._status = status
-        content_type = next((value for name, value in headers if name == b"content-type"), b"")
+        content_type, encoding = b"", b"identity"
+        for name, value in reversed(headers):  # of several with one name the first one counts
+            if name == b"content-type":
+                content_type = value
+            elif name == b"content-encoding":
+                encoding = value
+            elif name == b"content-length":
+                self._length = value
         self._streamed = status == 200 and content_type.startswith(b"text/event-stream")
-        self._headers = client_headers(headers, self._options.own_headers)
-        self._length = next((value for name, value in headers if name == b"content-length"), None)
-        encoding = next((value for name, value in headers if name == b"content-encoding"), b"identity")
+        self._headers = client_headers(headers, self.options.own_headers)
         if status == 200 and encoding.lower() not in (b"identity", b""):
             # It was not requested, and a few bytes of it may decompress to any size.
             raise Broken(f"the answer is compressed (content-encoding: {encoding.decode('latin-1')[:40]})")
@@ -164,9 +199,9 @@ class ResponseRelay:
             return
         if self._first_byte_at is None:
             self._first_byte_at = self.now()
-            self._on_first_byte()
-        if self._room > 0:
-            self._room -= len(data)
+            self._events.on_first_byte()
+        if self._bytes_left > 0:
+            self._bytes_left -= len(data)
             self._answer += data
         if len(data) <= _FILTERED_AT_ONCE or data.count(b"\n") + data.count(b"\r") <= _MAX_LINES:
             await self._filtered(data)
@@ -179,7 +214,7 @@ class ResponseRelay:
         """Filter a part of a stream, and pass the result on."""
         if out := self._filter.feed(data):
             self._tail = out[-_TAIL:] if len(out) >= _TAIL else (self._tail + out)[-_TAIL:]
-            await self._tell(out, more=True)
+            await self._write(out, more=True)
         if self._filter.garbled:
             raise Broken("something in the stream is no event")
 
@@ -191,7 +226,7 @@ class ResponseRelay:
                 that another replica may make good.
         """
         if self._scan is None:
-            if self._options.begun or self._status in _RETRIED:
+            if self.options.begun or self._status in _RETRIED:
                 raise Broken(f"the answer has more than {_MAX_HELD_BYTES >> 20} MiB")
             self._scan = UsageScan()
             if self._length is not None:
@@ -200,12 +235,17 @@ class ResponseRelay:
         for start in range(0, len(body), _PART_BYTES):
             part = bytes(body[start : start + _PART_BYTES])
             self._scan.feed(part)
-            await self._tell(part, more=True)
-            self._on_taken()
+            await self._write(part, more=True)
+            if self.flight is not None:
+                self.flight.extend(self.silence_limit())
 
-    def ending_of_timeout(self, flight: InflightRequest, *, expired: bool) -> Ending:
+    def silence_limit(self) -> float:
+        """Until when the replica may be silent from now on."""
+        return min(self.now() + 1.125 * self._limits.chunk_timeout_seconds, self.options.deadline)
+
+    def ending_of_timeout(self, *, expired: bool) -> Ending:
         """The ending of an attempt that timed out; ``expired``: the request's deadline passed."""
-        if flight.called_back:
+        if self.flight is not None and self.flight.called_back:
             self.problem = "its health checks fail"
             return Ending.BROKEN
         if self._held_up:
@@ -213,8 +253,12 @@ class ResponseRelay:
             return Ending.CLIENT_GONE
         return Ending.EXPIRED if expired else Ending.TIMED_OUT
 
-    async def end(self, ending: Ending, withhold: Callable[[Ending, int | None, bool], bool]) -> Ending:
-        """The replica's answer is over. Completes it for the client, and returns its final ending."""
+    def received(self, ending: Ending) -> Outcome:
+        """The replica's answer is over. Returns the outcome; the client has not got the end of the answer yet.
+
+        Args:
+            ending: How the exchange with the replica ended.
+        """
         self._rest = self._filter.finish()
         if ending is Ending.COMPLETE:
             if not self._is_whole():
@@ -224,45 +268,60 @@ class ResponseRelay:
             ending, self.problem = Ending.COMPLETE, ""  # only the end of the HTTP answer is missing
         if self._streamed:
             self._usage = self._filter.usage
-        if ending is Ending.CLIENT_GONE or withhold(ending, self._status, self._started):
-            return ending
+        self._ending = ending
+        return self._outcome(ending)
+
+    async def finish(self) -> Outcome:
+        """Write the end of the answer to the client, or an error event, and return the final outcome."""
+        ending = self._ending
+        if ending is not Ending.CLIENT_GONE:
+            try:
+                # The replica is done: a client that does not read the end must not keep the connection in use.
+                async with asyncio.timeout(self._limits.chunk_timeout_seconds):
+                    await self._write_ending(ending)
+            except TimeoutError:
+                ending = Ending.CLIENT_GONE
+            except asyncio.CancelledError:
+                ending = ending_of_cancellation(self.sink)
+        return self._outcome(ending)
+
+    async def _write_ending(self, ending: Ending) -> None:
         if self._scan is not None:
             # Of a body that broke off the connection is closed before its end: there is no other sign in a JSON text.
             if ending is Ending.COMPLETE:
-                await self._tell(b"", more=False)
+                await self._write(b"", more=False)
         elif self._streamed and ending is Ending.COMPLETE:
-            await self._tell(self._rest, more=False)
+            await self._write(self._rest, more=False)
         elif self._started:
             # An incomplete event at the end of a broken stream would merge with the error event.
-            await self._tell(broken_off(ending), more=False)
-        elif self._options.begun:
+            await self._write(broken_off(ending), more=False)
+        elif self.options.begun:
             # Status and headers are sent: an error event is the only way left to report the failure.
-            await self._sink.write(broken_off(ending), more=False)
+            await self.sink.write(broken_off(ending), more=False)
         elif ending is Ending.COMPLETE and self._status is not None:
-            await self._tell_whole(self._status, bytes(self._body))
-        return ending
+            await self._write_whole(self._status, bytes(self._body))
 
-    async def _tell(self, data: bytes, *, more: bool) -> None:
+    async def _write(self, data: bytes, *, more: bool) -> None:
         """Send events, or a part of a large body, to the client."""
         assert self._status is not None
         self._held_up = True
         if not self._started:
             self._started = True
-            self._on_started()
-            await self._sink.start(self._status, self._headers)
-        await self._sink.write(data, more=more)
+            self._events.on_response_started()
+            await self.sink.start(self._status, self._headers)
+        await self.sink.write(data, more=more)
         self._held_up = False
 
-    async def _tell_whole(self, status: int, body: bytes) -> None:
+    async def _write_whole(self, status: int, body: bytes) -> None:
         """Send an answer that is not a stream."""
         self._started = True
         self._headers.append((b"content-length", str(len(body)).encode()))
         if status == HTTPStatus.TOO_MANY_REQUESTS and all(name != _RETRY_AFTER for name, _ in self._headers):
-            self._headers.append((_RETRY_AFTER, b"%d" % self._options.retry_after_seconds))
-        await self._sink.start(status, self._headers)
-        await self._sink.write(body, more=False)
+            self._headers.append((_RETRY_AFTER, b"%d" % self.options.retry_after_seconds))
+        await self.sink.start(status, self._headers)
+        await self.sink.write(body, more=False)
         if status == HTTPStatus.OK:
-            self._answer = bytearray(body if len(body) <= self._room else b"")
+            self._answer = bytearray(body if len(body) <= self._bytes_left else b"")
 
     def _is_whole(self) -> bool:
         """Whether an answer that is complete in HTTP is complete in content: last event of a stream, or a JSON
@@ -280,8 +339,7 @@ class ResponseRelay:
             return False
         return True
 
-    def outcome(self, ending: Ending) -> Outcome:
-        """The outcome of the attempt."""
+    def _outcome(self, ending: Ending) -> Outcome:
         return Outcome(
             ending=ending,
             status=self._status,
@@ -289,7 +347,7 @@ class ResponseRelay:
             ttft_seconds=None if self._first_byte_at is None else self._first_byte_at - self._began_at,
             seconds=self.now() - self._began_at,
             usage=self._usage,
-            answer=(bytes(self._answer),) if self._answer and self._room >= 0 else (),
+            answer=(bytes(self._answer),) if self._answer and self._bytes_left >= 0 else (),
             streamed=self._streamed,
             problem=self.problem,
         )
@@ -330,3 +388,13 @@ def broken_off(ending: Ending) -> bytes:
         "code": code,
     }
     return b"data: " + orjson.dumps({"error": error}) + b"\n\ndata: [DONE]\n\n"
+
+
+def ending_of_cancellation(sink: Sink) -> Ending:
+    """To be called in ``except CancelledError``: the ending for a disconnect or a shutdown, else re-raises."""
+    if not (sink.gone or sink.interrupted):
+        raise  # noqa: PLE0704 - re-raises the CancelledError being handled
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()
+    return Ending.CLIENT_GONE if sink.gone else Ending.INTERRUPTED

@@ -29,14 +29,15 @@ class RetryBudget:
         self._second(now)[1] += 1
         self._requests += 1
 
-    def take(self, now: float) -> bool:
-        """Whether one more retry is allowed; if so, it is counted."""
-        second = self._second(now)
-        if self._repeated >= self._floor + self._share * self._requests:
-            return False
-        second[2] += 1
+    def is_left(self, now: float) -> bool:
+        """Whether one more retry is allowed at ``now``."""
+        self._second(now)
+        return self._repeated < self._floor + self._share * self._requests
+
+    def take(self, now: float) -> None:
+        """Count a retry."""
+        self._second(now)[2] += 1
         self._repeated += 1
-        return True
 
     def _second(self, now: float) -> list[int]:
         """The counters of the present second: its number, requests, retries."""

@@ -99,8 +99,9 @@ class EventFilter:
         """Record an event's usage; False if the event is to be removed. Raises ValueError if it is invalid."""
         if event.count(b"\n") + event.count(b"\r") > _MAX_LINES:
             raise ValueError(f"more than {_MAX_LINES} lines")
-        if not all(_LINE.match(line) for line in event.splitlines()):
-            raise ValueError("a line of no event")
+        for line in event.splitlines():
+            if not _LINE.match(line):
+                raise ValueError("a line of no event")
         payload = b"\n".join(payloads(event))
         if not payload:
             return True

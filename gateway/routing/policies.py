@@ -103,8 +103,8 @@ class Chooser:
             for load, holding in zip(loads, holdings, strict=True)
         ]
         chosen = candidates[0] if len(candidates) == 1 else self._pick(candidates, loads, affinity)
-        most = max(c.held_tokens for c in candidates)
-        kind = decision_kind(chosen.held_tokens, most, prompt_tokens, retried=retried, blind=blind)
+        largest = max([c.held_tokens for c in candidates])
+        kind = decision_kind(chosen.held_tokens, largest, prompt_tokens, retried=retried, blind=blind)
         return Decision(chosen.target, kind, chosen.held_tokens, self.policy, tuple(candidates), chosen.queue_seconds)
 
     def queue_seconds(self, load: Load) -> float:

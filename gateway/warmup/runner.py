@@ -203,7 +203,7 @@ def warm_request(step: WarmupStep, request_id: RequestId, now: float) -> ChatReq
         session=None,
         received_at=now,
         caller=step.caller,
-        warms=step.target,
+        warmup_target=step.target,
     )
 
 

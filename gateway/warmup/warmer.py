@@ -45,7 +45,7 @@ class Warmer:
     """Implements ``WarmDesk``. Needs a running event loop.
 
     Args:
-        service: Answers requests; honours ``ChatRequest.warms``.
+        service: Answers requests; honours ``ChatRequest.warmup_target``.
         fleet: The replicas.
         tenants: The tenants.
         isolated: Whether prefixes are separated by tenant, so that a prefix must name its tenant.

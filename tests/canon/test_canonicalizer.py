@@ -132,7 +132,7 @@ async def test_what_is_handed_over_has_the_body_that_was_asked_only_if_it_was_ch
 async def test_what_the_gateway_sends_to_warm_a_cache_is_left_as_it_is(build):
     request = turn(0)
     warming = ChatRequest(
-        **{name: getattr(request, name) for name in ChatRequest.__slots__} | {"warms": Target("r0", 0)}
+        **{name: getattr(request, name) for name in ChatRequest.__slots__} | {"warmup_target": Target("r0", 0)}
     )
     assert (await build().canonical(warming)).request is warming
 

@@ -1,14 +1,11 @@
 import pytest
 
-from gateway.core.decision import Decision, DecisionKind
-from gateway.core.ids import ModelId, ReplicaId, RequestId, Target
+from gateway.core.ids import ModelId, RequestId
 from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.replica_state import Rates
 from gateway.core.request import ChatRequest, Endpoint
-from gateway.explain.learn_rates import learn
-from gateway.explain.reconcile import confirmed_tokens, settlement
-from gateway.explain.replies import replies
+from gateway.explain.reconcile import confirmed_tokens, learn, reply_choices
 from gateway.routing import LearnedRates
 from gateway.tokenize.block_hashes import ChainHasher
 
@@ -64,16 +61,16 @@ def test_report_that_says_nothing_about_the_cache_is_no_confirmation(asked, prom
 
 def test_text_of_an_answer_and_of_a_stream():
     whole = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"Hello there"}}]}'
-    assert [reply.text for reply in replies(outcome(answer=[whole]))] == ["Hello there"]
+    assert [reply.text for reply in reply_choices(outcome(answer=[whole]))] == ["Hello there"]
     events = [
         b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\ndata: {"choices":[{"ind',
         b'ex":1,"delta":{"content":"B"}}]}\n\n',
         b'data: {"choices":[{"index":0,"delta":{"content":"A\\n"}},{"index":1,"delta":{"content":"2"}}]}\n\n',
         b'data: {"choices":[],"usage":{}}\n\ndata: [DONE]\n\n',
     ]
-    assert [reply.text for reply in replies(outcome(answer=events, streamed=True))] == ["A\n", "B2"]
-    assert [reply.text for reply in replies(outcome(answer=[b'{"choices":[{"index":0,"text":" harness"}]}']))] == [
-        " harness"
+    assert [reply.text for reply in reply_choices(outcome(answer=events, streamed=True))] == ["A\n", "B2"]
+    assert [reply.text for reply in reply_choices(outcome(answer=[b'{"choices":[{"index":0,"text":" world"}]}']))] == [
+        " world"
     ]
 
 
@@ -87,58 +84,12 @@ def test_text_of_an_answer_and_of_a_stream():
 )
 def test_answer_that_was_taken_apart_is_not_taken_for_its_text(message):
     answer = f'{{"choices":[{{"index":0,"message":{message}}}]}}'.encode()
-    assert [reply.text for reply in replies(outcome(answer=[answer]))] == [None]
+    assert [reply.text for reply in reply_choices(outcome(answer=[answer]))] == [None]
 
 
 @pytest.mark.parametrize("answer", [b"", b"not json", b"[]", b'{"choices":5}', b'{"choices":[7,{"index":"a"}]}'])
 def test_odd_answers_hold_no_text(answer):
-    assert list(replies(outcome(answer=[answer]))) == []
-
-
-def test_settlement_puts_prediction_and_report_side_by_side():
-    decision = Decision(Target(ReplicaId("a")), DecisionKind.WARM, 48, "expected_ttft", ())
-    settled = settlement(
-        request(stream=True),
-        PROMPT,
-        decision,
-        outcome(ttft=0.2, streamed=True),
-        rates=RATES,
-        status=200,
-        failed_attempts=1,
-        failures=(),
-        dispatched_at=10.5,
-        now=12.0,
-        stages=(("encode", 0.001),),
-        space="5pace",
-        code=None,
-    )
-    assert (settled.space, settled.warming) == ("5pace", False)
-    assert (settled.code, settled.peer) == (None, PEER)
-    assert (settled.predicted_tokens, settled.cached_tokens, settled.prompt_tokens) == (48, 64, 100)
-    assert settled.parity is True
-    assert settled.ttft_seconds == pytest.approx(0.7)
-    assert settled.seconds == pytest.approx(2.0)
-    assert settled.saved_prefill_seconds == pytest.approx(0.064)
-
-
-def test_request_without_a_replica_is_settled_with_the_gateway_s_own_count():
-    settled = settlement(
-        request(),
-        PROMPT,
-        None,
-        None,
-        rates=None,
-        status=503,
-        failed_attempts=0,
-        failures=(),
-        dispatched_at=0,
-        now=11.0,
-        stages=(),
-        space="",
-        code="no_replica",
-    )
-    assert (settled.status, settled.prompt_tokens, settled.cached_tokens, settled.parity) == (503, 100, None, None)
-    assert settled.code == "no_replica"
+    assert list(reply_choices(outcome(answer=[answer]))) == []
 
 
 def test_stream_teaches_prefill_and_decode_times():

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.context import RequestContext, ServedModel
+from gateway.context import Encoded, Placed, RequestContext, Served, ServedModel
 from gateway.core.decision import Decision, DecisionKind
 from gateway.core.engine_facts import EngineFacts
 from gateway.core.ids import ModelId, ReplicaId, RequestId, Target
@@ -12,57 +12,69 @@ from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.replica_state import Rates
 from gateway.core.request import ChatRequest, Endpoint
-from gateway.explain.reconcile import settlement
-from gateway.request_record import finished
+from gateway.core.space import SpaceGrant
+from gateway.request_record import request_record, settlement
 
+PEER = "203.0.113.9"
 RATES = Rates(0.01, 0.001, 0.02, 2.0)
+REPLICA = SimpleNamespace(facts=EngineFacts(), usage_details=True, speed=SimpleNamespace(rates=RATES))
 
 
-def answered_trip(*stages):
-    """A request that arrived at 10 s and was sent on at 10.25 s."""
+def received(*stages, stream=False):
+    """A request that arrived at 10 s."""
     request = ChatRequest(
-        Endpoint.CHAT, b"", b"{}", {}, [], ModelId("m"), False, False, RequestId("r"), None, received_at=10.0
+        Endpoint.CHAT, b"", b"{}", {}, [], ModelId("m"), stream, False, RequestId("r"), None, 10.0, peer=PEER
     )
     model = ServedModel(ModelId("m"), SimpleNamespace(), lambda salt, variant: 0, SimpleNamespace)
-    return RequestContext(
-        request,
-        request,
-        model,
-        SimpleNamespace(),
-        prompt=TokenizedPrompt((b"\0" * 400,), TokenSource.LOCAL),
-        decision=Decision(Target(ReplicaId("r0"), 0), DecisionKind.COLD, 0, "expected_ttft", ()),
-        replica=SimpleNamespace(facts=EngineFacts(), usage_details=True, speed=SimpleNamespace(rates=RATES)),
-        dispatched_at=10.25,
-        outcome=Outcome(Ending.COMPLETE, 200, True, None, 1.0, Usage(100, 8, 0)),
-        stages=list(stages),
+    prompt = TokenizedPrompt((b"\0" * 400,), TokenSource.LOCAL)
+    encoded = Encoded(
+        request, request, model, space=SpaceGrant("5pace", ""), prompt=prompt, tokens=prompt.tokens, is_text=False
     )
+    return RequestContext(encoded, SimpleNamespace(), SimpleNamespace(), stages=list(stages))
 
 
-def told(context):
-    settled = settlement(
-        context.request,
-        context.prompt,
-        context.decision,
-        context.outcome,
-        rates=RATES,
-        status=200,
-        failed_attempts=0,
-        failures=(),
-        dispatched_at=context.dispatched_at,
-        now=11.5,
-        stages=tuple(context.stages),
-        space="",
-        code=None,
-    )
-    return finished(context, settled, with_text=False)
+def placed(held_tokens=0):
+    decision = Decision(Target(ReplicaId("r0"), 0), DecisionKind.WARM, held_tokens, "expected_ttft", ())
+    return Placed(decision, REPLICA, {}, (), (), indexed=True)
+
+
+def served(context, usage, *, ttft=None, held_tokens=0, dispatched_at=10.25):
+    context.placed = placed(held_tokens)
+    outcome = Outcome(Ending.COMPLETE, 200, True, ttft, 1.0, usage, streamed=ttft is not None)
+    return Served(context.placed, outcome, dispatched_at, 0, None)
+
+
+def record(context):
+    end = served(context, Usage(100, 8, 0))
+    settled = settlement(context, end, 200, None, 11.5)
+    return request_record(context.encoded, end, settled, (), with_text=False)
 
 
 def test_how_long_it_took_until_the_request_was_sent_and_where():
-    made = told(answered_trip(("canon", 0.01), ("encode", 0.1), ("hash", 0.02), ("place", 0.03), ("settle", 0.2)))
+    made = record(received(("canon", 0.01), ("encode", 0.1), ("hash", 0.02), ("place", 0.03), ("settle", 0.2)))
     assert made.sent_after_seconds == pytest.approx(0.25)
     assert dict(made.stages) == {"canon": 0.01, "encode": 0.1, "hash": 0.02, "place": 0.03}
 
 
-def test_of_a_request_that_had_to_be_placed_again_each_room_has_all_its_time():
-    made = told(answered_trip(("encode", 0.1), ("hash", 0.02), ("place", 0.03), ("hash", 0.01), ("place", 0.04)))
+def test_stages_of_a_request_that_is_placed_again_are_summed():
+    made = record(received(("encode", 0.1), ("hash", 0.02), ("place", 0.03), ("hash", 0.01), ("place", 0.04)))
     assert dict(made.stages) == pytest.approx({"encode": 0.1, "hash": 0.03, "place": 0.07})
+
+
+def test_settlement_puts_prediction_and_report_side_by_side():
+    context = received(("encode", 0.001), stream=True)
+    end = served(context, Usage(100, 8, 64), ttft=0.2, held_tokens=48, dispatched_at=10.5)
+    settled = settlement(context, end, 200, None, 12.0)
+    assert (settled.space, settled.warming) == ("5pace", False)
+    assert (settled.code, settled.peer) == (None, PEER)
+    assert (settled.predicted_tokens, settled.cached_tokens, settled.prompt_tokens) == (48, 64, 100)
+    assert settled.parity is True
+    assert settled.ttft_seconds == pytest.approx(0.7)
+    assert settled.seconds == pytest.approx(2.0)
+    assert settled.saved_prefill_seconds == pytest.approx(0.064)
+
+
+def test_request_without_a_replica_is_settled_with_the_gateway_s_own_count():
+    settled = settlement(received(), None, 503, "no_replica", 11.0)
+    assert (settled.status, settled.prompt_tokens, settled.cached_tokens, settled.parity) == (503, 100, None, None)
+    assert (settled.code, settled.decision, settled.ending) == ("no_replica", None, None)

@@ -168,19 +168,38 @@ def test_another_process_starts_without_a_record_and_what_the_old_one_had_tells_
 )
 def test_whatever_happens_it_is_let_back_in_within_the_longest_time(steps):
     one, now = Breaker(LIMITS), 0.0
+    since_recovery = 0
     for what, passed, ago in steps:
         now += passed
+        since_recovery += what in ("failed", "odd")
         if what == "busy":
             one.busy(now, 1.0)
         elif what == "answered":
-            one.answered(now - ago)
+            since_recovery = 0 if one.answered(now - ago) else since_recovery
         elif what == "reset":
             one.reset(now)
+            since_recovery = 0
         else:
             getattr(one, what)(now, now - ago)
         assert one.until <= now + 60
-        assert one.failures >= 0
+        assert one.failures <= since_recovery
         assert not (one.is_open(now) and one.on_trial(now))
     assert not one.is_open(now + 60)
     one.answered(now + 60)
     assert (one.failures, one.on_trial(now + 60)) == (0, False)
+
+
+@pytest.mark.parametrize("recovers", ["answered", "restarted", "failed"])
+def test_odd_answers_are_counted_from_zero_after_a_recovery_or_a_failure(recovers):
+    one = breaker()
+    assert not one.odd(100.0, 100.0)
+    assert not one.odd(100.0, 100.0)
+    if recovers == "answered":
+        one.answered(101.0)
+    elif recovers == "restarted":
+        one.reset(101.0)
+    else:
+        one.failed(101.0, 101.0)
+    assert not one.odd(120.0, 120.0)
+    assert not one.odd(120.0, 120.0)
+    assert one.odd(120.0, 120.0)

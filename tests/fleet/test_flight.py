@@ -51,4 +51,4 @@ async def test_calling_back_one_whose_time_has_just_run_out_harms_nobody():
     flight = await flying(0.01, meanwhile)
     await asyncio.sleep(0.02)
     assert called == [None]
-    assert flight.sent_at == pytest.approx(flight.heard_at)
+    assert flight.sent_at == pytest.approx(flight.last_byte_at)

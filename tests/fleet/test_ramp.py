@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.fleet.slow_start import has_room
+from gateway.fleet.fleet import has_room
 
 
 def room(seconds_up, others, ramp_seconds=10.0):

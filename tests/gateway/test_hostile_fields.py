@@ -11,7 +11,7 @@ from running_gateway import CHAT, COMPLETIONS, eventually
 from scripted_engine import ScriptedEngine, response
 from tenancy import error, key, sections, tenant
 
-from gateway import context
+from gateway.proxy import request_body
 
 LONG = b"word " * 400_000
 """Two megabytes: work that is done for all of it as often as a field is repeated takes many seconds."""
@@ -51,8 +51,8 @@ async def test_a_repeated_field_holds_nobody_up(scripted, start_gateway, members
 
 async def test_the_body_is_made_once_however_many_replicas_are_tried(start_gateway, closing, monkeypatch):
     made = []
-    make = context.engine_body
-    monkeypatch.setattr(context, "engine_body", lambda *given: made.append(given) or make(*given))
+    make = request_body.engine_body
+    monkeypatch.setattr(request_body, "engine_body", lambda *given: made.append(given) or make(*given))
     engines = [ScriptedEngine() for _ in range(3)]
     for engine in engines:
         await engine.start()

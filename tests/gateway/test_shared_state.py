@@ -79,7 +79,7 @@ async def test_a_gateway_that_is_gone_is_forgotten_with_its_load(start_engine, s
     first, second = await start_group([engine])
     long = [asyncio.create_task(first.ask(prose(n, 40), max_tokens=1500, ignore_eos=True)) for n in range(3)]
     await eventually(lambda: load(second).requests == 3)
-    await first.gateway._sharing._exchange._tasks.cancel()  # as if it were cut off
+    await first.gateway._cluster._exchange._tasks.cancel()  # as if it were cut off
     await eventually(lambda: load(second).requests == 0)
     await hang_up(long)
 

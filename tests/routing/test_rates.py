@@ -31,8 +31,8 @@ def test_prompts_of_one_length_do_not_turn_the_line_over():
     learned = LearnedRates(START)
     for n in range(200):
         learned.observe_first_token(1000, 0.4 + 0.1 * (n % 2))
-    assert learned.rates.prefill_seconds_per_token > 0
-    assert learned.rates.base_seconds >= 0
+    # The line of the start values, scaled: 0.27 s for such a prompt have become 0.45 s.
+    assert learned.rates.prefill_seconds_per_token == pytest.approx(0.45 / 0.27 / 4000, rel=0.15)
     total = learned.rates.base_seconds + 1000 * learned.rates.prefill_seconds_per_token
     assert total == pytest.approx(0.45, rel=0.15)
 
@@ -219,3 +219,24 @@ def test_slow_engines_with_odd_answers_are_not_told_apart_by_them(seed):
             learned.observe_first_token(tokens, (0.15 + tokens / 220) * rng.uniform(0.7, 1.3))
     assert twins[0].rates.base_seconds == twins[1].rates.base_seconds
     assert twins[0].rates.prefill_seconds_per_token == twins[1].rates.prefill_seconds_per_token
+
+
+@pytest.mark.parametrize(
+    ("prefill_tokens", "completion_tokens", "streamed"),
+    [(4000, 1, True), (63, 1, False), (4000, 400, False)],
+    ids=["streamed", "short prompt", "mostly decode"],
+)
+def test_a_response_that_does_not_show_its_prefill_does_not_teach_it(prefill_tokens, completion_tokens, streamed):
+    learned = LearnedRates(START)
+    for _ in range(20):
+        learned.observe_request(prefill_tokens, completion_tokens, 8.0, streamed=streamed)
+    assert learned.rates.prefill_seconds_per_token == START.prefill_seconds_per_token
+    assert learned.rates.base_seconds == START.base_seconds
+    assert learned.rates.request_seconds != START.request_seconds
+
+
+def test_a_response_that_shows_its_prefill_teaches_it():
+    learned = LearnedRates(START)
+    for _ in range(20):
+        learned.observe_request(4000, 1, 8.0, streamed=False)
+    assert learned.rates.prefill_seconds_per_token > 4 * START.prefill_seconds_per_token

@@ -39,7 +39,7 @@ def refused(warmer, body):
 def sent(world):
     """Replica, rank and prompt of every request."""
     bodies = zip(world.flow.requests, world.flow.bodies, strict=True)
-    return sorted((*request.warms, body.get("prompt", "-")) for request, body in bodies)
+    return sorted((*request.warmup_target, body.get("prompt", "-")) for request, body in bodies)
 
 
 async def test_everything_declared_goes_where_it_belongs(world, file):

@@ -45,7 +45,7 @@ async def test_a_replica_that_joins_gets_what_is_declared_for_it(world, file):
     warmer.joined("b")
     await eventually(released(world, "b"))
     assert sorted(prompts(world)[2:]) == ["Four", "Four", "One", "One"]
-    assert {request.warms for request in world.flow.requests[2:]} == {("b", 0), ("b", 1)}
+    assert {request.warmup_target for request in world.flow.requests[2:]} == {("b", 0), ("b", 1)}
     assert world.holds == [("a", True), ("a", False), ("b", True), ("b", False)]
 
 

@@ -68,7 +68,7 @@ async def test_two_at_a_time_at_each_replica_over_all_jobs(world):
 
 async def test_a_stuck_replica_does_not_keep_the_others_waiting(world):
     async def serve(request, sink, grant):
-        if request.warms.replica == "a":
+        if request.warmup_target.replica == "a":
             await world.flow.open.wait()
         await sink.start(200, [])
 

@@ -115,7 +115,7 @@ class FakeFlow:
         self.clock = None
 
     async def serve(self, request, sink, grant):
-        replica = request.warms.replica
+        replica = request.warmup_target.replica
         self.requests.append(request)
         self.grants.append(grant)
         self.times.append(self.clock())
@@ -135,7 +135,7 @@ class FakeFlow:
 
     @property
     def targets(self):
-        return sorted(request.warms for request in self.requests)
+        return sorted(request.warmup_target for request in self.requests)
 
     @property
     def bodies(self):

@@ -165,7 +165,7 @@ class PersonalDataScreen:
 
     def answered(self, request: ChatRequest, space: str) -> None:
         """Count a request's findings later; see ``ports.Screen``. Warm-up requests are not counted."""
-        if request.caller.tenant.personal_data is not PersonalDataMode.OFF and request.warms is None:
+        if request.caller.tenant.personal_data is not PersonalDataMode.OFF and request.warmup_target is None:
             self._counting.add(request, space)
 
     def reports(self, space: str) -> Sequence[FindingReport]:

@@ -36,7 +36,7 @@ _GUIDED = "guided_"
 def is_resumable(request: ChatRequest) -> bool:
     """Whether a request asks for one stream of plain text, without options that a continuation would change."""
     fields = request.fields
-    if not request.stream or request.warms is not None or request.size > _MAX_BODY_BYTES:
+    if not request.stream or request.warmup_target is not None or request.size > _MAX_BODY_BYTES:
         return False
     if any(_is_set(value) for name, value in fields.items() if name in _MORE_THAN_TEXT or name.startswith(_GUIDED)):
         return False

@@ -66,7 +66,7 @@ async def test_news_is_what_was_not_known_or_not_known_to_be_shared():
 async def test_off_counts_nothing_and_neither_does_warming():
     async with screening() as (screen, observer):
         screen.answered(chat(system(TEXT), mode="off"), "s")
-        screen.answered(request({"messages": system(TEXT)}, warms=Target(ReplicaId("r"))), "s")
+        screen.answered(request({"messages": system(TEXT)}, warmup_target=Target(ReplicaId("r"))), "s")
         screen.answered(chat(system(TEXT)), "s")
         await idle(screen, observer, 1)
         await quiet()

@@ -1,0 +1,98 @@
+"""Settles an answered request: corrects index, learned rates and the tenant's charge by what the engine reported."""
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from gateway.context import Encoded, Placed, RequestContext, Served, is_declined, is_prefilled
+from gateway.core.block_chain import BlockChain
+from gateway.core.explanation import ReplyChoice
+from gateway.core.ports import PrefixIndex, PrefixUse, PrefixUses, Screen
+from gateway.core.prompt import TOKEN_BYTES, TokenSource
+from gateway.explain.reconcile import confirmed_tokens, learn, reply_choices
+from gateway.tokenize.block_hashes import ChainHasher
+
+_log = structlog.get_logger("gateway.flow")
+
+
+class Settler:
+    """Settles requests.
+
+    Args:
+        index: The prefix index.
+        hasher: Extends the chain of a prompt by its answer.
+        uses: Counts which prefixes requests share.
+        screen: Counts personal data in answered requests.
+    """
+
+    def __init__(self, index: PrefixIndex, hasher: ChainHasher, uses: PrefixUses, screen: Screen) -> None:
+        self._index = index
+        self._hasher = hasher
+        self._uses = uses
+        self._screen = screen
+
+    async def settle(self, context: RequestContext, served: Served) -> Sequence[ReplyChoice]:
+        """Correct the index and the learned rates with what the engine reported; returns the answer's choices."""
+        encoded, outcome, lease = context.encoded, served.outcome, served.lease
+        replica, grant = served.placed.replica, context.grant
+        context.resume_clock()
+        if not is_prefilled(outcome):
+            if is_declined(outcome):
+                grant.correct(0)
+            if lease is not None:
+                self._index.abandon(lease)
+            return ()
+        if outcome.usage is not None:
+            grant.correct(outcome.usage.prompt_tokens)
+        self._screen.answered(encoded.asked, encoded.space.id)
+        if not served.resumed:
+            replica.answered(outcome.usage, served.placed.decision.held_tokens)
+        replies: Sequence[ReplyChoice] = ()
+        if lease is not None:
+            cached = confirmed_tokens(encoded.request, encoded.prompt, outcome)
+            replies, filled = await self._filled(encoded, served)
+            self._index.complete(lease, cached, filled, time.monotonic())
+            held = lease.held_tokens if cached is None else cached
+            if not served.resumed:  # otherwise its times mix several replicas
+                learn(replica.speed, outcome, served.prefill_ahead, encoded.tokens - held)
+            self._note_use(encoded, served.placed, held)
+        context.end_stage("settle")
+        return replies
+
+    def _note_use(self, encoded: Encoded, placed: Placed, reused_tokens: int) -> None:
+        """Report how much of its prompt a client's request shared with earlier ones."""
+        request, chains = encoded.request, placed.chains
+        if request.warmup_target is not None or not chains:
+            return
+        try:
+            use = PrefixUse(request.model, request.caller.tenant.id, encoded.source, request.request_id)
+            # Of several prompts only the sum is known; they usually share a prefix.
+            self._uses.note(chains[0], reused_tokens // len(chains), use, time.time())
+        except Exception:  # noqa: BLE001 - the client already has its answer: statistics must not fail it
+            _log.exception("prefix_use_failed", request_id=request.request_id)
+
+    async def _filled(self, encoded: Encoded, served: Served) -> tuple[Sequence[ReplyChoice], Sequence[BlockChain]]:
+        """The answer's choices, and the blocks that the request left in the engine's cache: the prompt's, and those
+        filled by decode."""
+        usage, chains = served.outcome.usage, served.placed.chains
+        if len(chains) != 1 or usage is None:
+            return (), chains
+        (chain,) = chains
+        found = reply_choices(served.outcome)
+        tokens = usage.completion_tokens // max(len(found), 1)
+        # The last token of an answer is sampled, but its KV entry is never computed.
+        computed = encoded.tokens + max(tokens - 1, 0)
+        replies, filled = [], []
+        for reply in found:
+            ids = None
+            if reply.text is not None and encoded.prompt.source is TokenSource.LOCAL:
+                ids = await encoded.model.encoder.encode_reply(reply.text, encoded.request.caller.tenant)
+            known = chain
+            if ids is not None:
+                ids = ids[: max(tokens - 1, 0) * TOKEN_BYTES]
+                known = self._hasher.extended(encoded.root, chain, encoded.prompt.parts[0] + ids)
+            replies.append(msgspec.structs.replace(reply, ids=ids, tokens=tokens))
+            filled.append(BlockChain(known.hashes, known.block_size, max(computed, known.tokens)))
+        return replies, filled or [BlockChain(chain.hashes, chain.block_size, max(computed, chain.tokens))]

@@ -1,0 +1,45 @@
+"""Which failed attempts are retried, and how long a request without a stream counts as prefill."""
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.core.decision import Candidate, Decision, DecisionKind
+from gateway.core.ids import ReplicaId, Target
+from gateway.core.outcome import FailureStage
+from gateway.retry import FINISH, Retry, RetryChances, decide, prefill_end_seconds
+
+GOOD = RetryChances(
+    is_slow=False, can_continue=True, tries_left=1, was_busy=False, other_replica=True, budget_left=True
+)
+
+
+@pytest.mark.parametrize("stage", FailureStage)
+def test_every_failure_is_retried_if_nothing_is_against_it(stage):
+    assert decide(stage, GOOD) == Retry(takes_budget=stage is not FailureStage.CONNECT)
+
+
+@pytest.mark.parametrize("stage", FailureStage)
+@pytest.mark.parametrize("against", [{"is_slow": True}, {"tries_left": 0}, {"other_replica": False}], ids=str)
+def test_no_failure_is_retried_against_these(stage, against):
+    assert decide(stage, replace(GOOD, **against)) == FINISH
+
+
+@pytest.mark.parametrize(
+    ("against", "stages"),
+    [
+        ({"can_continue": False}, {FailureStage.STREAM}),
+        ({"was_busy": True}, {FailureStage.BUSY}),
+        # A replica that could not be connected to has computed nothing: its retry costs no more than the request.
+        ({"budget_left": False}, set(FailureStage) - {FailureStage.CONNECT}),
+    ],
+    ids=str,
+)
+def test_some_failures_are_not_retried_against_these(against, stages):
+    assert {stage for stage in FailureStage if decide(stage, replace(GOOD, **against)) == FINISH} == stages
+
+
+def test_a_request_without_a_stream_is_prefill_for_the_time_in_the_queue_and_its_own_prefill():
+    chosen, other = Target(ReplicaId("a")), Target(ReplicaId("b"))
+    candidates = (Candidate(other, 0, 7.0, 11.0, 18.0), Candidate(chosen, 0, 2.0, 3.0, 5.0))
+    assert prefill_end_seconds(Decision(chosen, DecisionKind.COLD, 0, "expected_ttft", candidates)) == 5.0
