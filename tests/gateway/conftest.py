@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import openai
 import pytest
 import yaml
@@ -166,14 +167,13 @@ async def serve(config, closing):
         **sections: Any,
     ) -> Serving:
         file = config(*urls, **{"log": {"format": "json", "level": "debug"}} | sections)
-        limited = [] if files is None else ["/bin/sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"]
-        process = await asyncio.create_subprocess_exec(
-            *limited,
+        process = await fork_server.create_subprocess_exec(
             *COMMAND,
             *("serve", "--config", str(file)),
             stderr=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             env=os.environ | (environment or {}),
+            max_files=files,
         )
 
         serving = Serving(process, file)
