@@ -105,12 +105,15 @@ async def set_fault(engine: SimulatedEngine, spec: str) -> None:
     "options",
     [
         {},
-        {"event_encoding": "positional"},
-        {"event_hashes": "bytes"},
+        pytest.param({"event_encoding": "positional"}, marks=pytest.mark.slow),
+        pytest.param({"event_hashes": "bytes"}, marks=pytest.mark.slow),
         {"event_encoding": "positional", "event_hashes": "bytes"},
         {"data_parallel_size": 2, "blocks": 200},
         {"flavor": EngineKind.SGLANG, "block_size": 16, "prompt_tokens_details": True},
-        {"flavor": EngineKind.SGLANG, "block_size": 64, "blocks": 100, "prompt_tokens_details": True},
+        pytest.param(
+            {"flavor": EngineKind.SGLANG, "block_size": 64, "blocks": 100, "prompt_tokens_details": True},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda options: ",".join(map(str, options.values())) or "defaults",
 )

@@ -164,6 +164,7 @@ async def test_they_are_one_gateway(several, start_engine):
     assert (await running.admin.get("/admin/api/warm/nothing")).json()["error"]["code"] == "unknown_job"
 
 
+@pytest.mark.slow
 async def test_head_and_cross_origin_requests(several, start_engine):
     """HEAD has the headers of the merged answer; every worker, and its HTTP layer, knows the origins."""
     origin = "https://app.example.com"
@@ -315,6 +316,7 @@ async def test_no_open_stream_is_lost_at_the_end_and_nothing_stays_behind(severa
     assert not [line for line in running.serving.lines if "Traceback" in line]
 
 
+@pytest.mark.slow
 async def test_a_worker_that_hangs_is_replaced(several, start_engine):
     running = await several((await start_engine()).url)
     hanging, other = running.workers()
