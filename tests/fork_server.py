@@ -194,6 +194,12 @@ class AsyncForked:
         """Wait for its end; returns the exit code."""
         return await asyncio.shield(self._ended)
 
+    async def communicate(self) -> tuple[bytes | None, bytes | None]:
+        """Everything that it prints, when it has ended."""
+        outputs = [None if stream is None else await stream.read() for stream in (self.stdout, self.stderr)]
+        await self.wait()
+        return outputs[0], outputs[1]
+
     def send_signal(self, number: int) -> None:
         """Send a signal, as asyncio does.
 
