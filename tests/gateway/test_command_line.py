@@ -92,7 +92,7 @@ def test_signal_before_it_serves_ends_it_whatever_its_process_id(config):
         assert process.stderr.read() == ""
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 async def test_the_installed_command_serves(config, start_engine, workers):
     """The program itself, in new interpreters, its workers and explain workers included."""
     engine = await start_engine()

@@ -107,7 +107,7 @@ async def set_fault(engine: SimulatedEngine, spec: str) -> None:
         {},
         pytest.param({"event_encoding": "positional"}, marks=pytest.mark.slow),
         pytest.param({"event_hashes": "bytes"}, marks=pytest.mark.slow),
-        {"event_encoding": "positional", "event_hashes": "bytes"},
+        pytest.param({"event_encoding": "positional", "event_hashes": "bytes"}, marks=pytest.mark.slow),
         {"data_parallel_size": 2, "blocks": 200},
         {"flavor": EngineKind.SGLANG, "block_size": 16, "prompt_tokens_details": True},
         pytest.param(
