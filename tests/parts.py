@@ -123,11 +123,11 @@ class Result:
     failed: Sequence[str]
 
 
-def run(part: Part, *options: str) -> Result:
+def run(part: Part, *options: str, beside_others: bool = False) -> Result:
     """Run a part, print its progress, and what pytest printed when it is over."""
     command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={part.cache}", *options, *part.paths]
     command += [f"--ignore={path}" for path in part.but]
-    if part.low_priority:
+    if part.low_priority and beside_others:
         command = ["nice", "-n", "10", *command]
     began, lines, shown = time.monotonic(), [], 0
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -177,7 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = ("-m", _SELECTED[chosen.level], f"--hypothesis-profile={profile}")
     with ThreadPoolExecutor(len(parts)) as threads:
         beside = [part for part in parts if part is not ALONE]
-        results = list(threads.map(lambda part: run(part, "--cache-clear", *options), beside))
+        others = len(beside) > len(UNITS)
+        results = list(threads.map(lambda part: run(part, "--cache-clear", *options, beside_others=others), beside))
     if ALONE in parts:
         results.append(run(ALONE, "--cache-clear", *options))
     name_flaky(results, *options)

@@ -27,7 +27,7 @@ def test_unit_tests_are_part_of_all():
 
 @pytest.mark.parametrize("again", [0, 1])
 def test_what_passes_only_alone_is_named_and_fails(monkeypatch, capsys, again):
-    def run(part: Part, *options: str) -> Result:
+    def run(part: Part, *options: str, beside_others: bool = False) -> Result:
         rerun = "--last-failed" in options
         code = again if rerun else int(part.name == "pure")
         return Result(part, code, ["tests/x.py::test_x"] if code else [])
@@ -42,7 +42,7 @@ def test_what_passes_only_alone_is_named_and_fails(monkeypatch, capsys, again):
 def test_all_well(monkeypatch, capsys):
     seen = []
 
-    def run(part: Part, *options: str) -> Result:
+    def run(part: Part, *options: str, beside_others: bool = False) -> Result:
         seen.append((part.name, options))
         return Result(part, os.EX_OK, [])
 
