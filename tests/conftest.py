@@ -2,11 +2,16 @@
 
 import functools
 from collections.abc import Iterator
+from pathlib import Path
 
+import fork_server
 import pytest
 from fastapi.dependencies import models as fastapi_models
-from fork_server import install
 from hypothesis import settings
+
+FOLDER = Path(__file__).parent
+STARTING_PROCESSES = ("admin", "browser", "explain", "gateway", "observability")
+"""Folders whose tests start commands or explain workers."""
 
 FAST_EXAMPLES, DEEP_EXAMPLES = 25, 150
 
@@ -38,7 +43,12 @@ def forget_endpoints() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def forked_processes() -> Iterator[None]:
-    """Gateways in the tests' process start their explain workers by a fork of what is imported already."""
-    with install():
+def forked_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Gateways in the tests' process start their explain workers by a fork of what is imported already.
+
+    The fork server is ready before the first test that needs it: no time limit of a test includes its imports.
+    """
+    if any(item.path.relative_to(FOLDER).parts[0] in STARTING_PROCESSES for item in request.session.items):
+        fork_server.start()
+    with fork_server.install():
         yield

@@ -259,6 +259,12 @@ def run(command: Sequence[str], *, timeout: float = 60, env: Mapping[str, str] |
         return subprocess.CompletedProcess(command, code, out.read(), errors.read())
 
 
+def start() -> None:
+    """Start the fork server, and wait until it has imported everything."""
+    if _FORKS:
+        run([sys.executable, "-m", "gateway", "--version"], timeout=600)
+
+
 async def create_subprocess_exec(*command: Any, max_files: int | None = None, **options: Any) -> Any:
     """``asyncio.create_subprocess_exec``, by a fork if the process is one of ``RUNS``."""
     if not forks(command):
