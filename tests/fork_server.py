@@ -59,6 +59,7 @@ _IMPORTED = (
     "gateway.config.settings",
     "gateway.telemetry",
 )
+_OF_THE_LOADER = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH")
 _HEADER_BYTES = 8
 _FORKS = sys.platform == "linux" and "PREFIX_GATEWAY_TESTS_EXEC" not in os.environ
 _create_subprocess_exec = asyncio.create_subprocess_exec
@@ -236,7 +237,7 @@ def launch(
         max_files: How many files it may have open, the soft and the hard limit.
         streams: ``stdin``, ``stdout``, ``stderr``, ``start_new_session``, ``pass_fds`` and ``cwd``.
     """
-    if forks(command):
+    if forks(command, env):
         return _fork(command, env=env, text=text, max_files=max_files, **streams)
     return subprocess.Popen([*_limited(max_files), *command], env=env, text=text, **streams)
 
@@ -267,7 +268,7 @@ def start() -> None:
 
 async def create_subprocess_exec(*command: Any, max_files: int | None = None, **options: Any) -> Any:
     """``asyncio.create_subprocess_exec``, by a fork if the process is one of ``RUNS``."""
-    if not forks(command):
+    if not forks(command, options.get("env")):
         return await _create_subprocess_exec(*_limited(max_files), *command, **options)
     process = AsyncForked(_fork(command, max_files=max_files, **options))
     await process.start()
@@ -288,9 +289,10 @@ def install() -> Iterator[None]:
         asyncio.create_subprocess_exec = _create_subprocess_exec
 
 
-def forks(command: Sequence[Any]) -> bool:
-    """Whether a command is one that a fork can run."""
-    return _FORKS and list(command[:2]) == [sys.executable, "-m"] and command[2] in RUNS
+def forks(command: Sequence[Any], env: Mapping[str, str] | None = None) -> bool:
+    """Whether a command is one that a fork can run, in an environment that does not change how programs are loaded."""
+    loaded = env is None or all(env.get(name) == os.environ.get(name) for name in _OF_THE_LOADER)
+    return _FORKS and loaded and list(command[:2]) == [sys.executable, "-m"] and command[2] in RUNS
 
 
 def children(parent: int, module: str) -> list[int]:
