@@ -1,4 +1,4 @@
-.PHONY: demo test check test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
+.PHONY: demo test test-unit test-all check test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,9 +6,17 @@ BIN := .venv/bin
 demo: .venv/installed
 	$(BIN)/prefix-gateway demo
 
-# In parts side by side; `.venv/bin/python -m tests.parts PART` runs one.
+# Packages without I/O: the loop while writing.
+test-unit: .venv/installed
+	$(BIN)/python -m tests.parts unit
+
+# Without tests marked slow, in parts side by side; `.venv/bin/python -m tests.parts fast PART` runs one part.
 test: .venv/installed
-	$(BIN)/python -m tests.parts
+	$(BIN)/python -m tests.parts fast
+
+# Every test, and property tests with more examples.
+test-all: .venv/installed
+	$(BIN)/python -m tests.parts all
 
 check: .venv/installed
 	$(BIN)/ruff format --check .

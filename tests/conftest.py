@@ -1,7 +1,54 @@
 """What all tests share."""
 
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import fork_server
+import pytest
+from fastapi.dependencies import models as fastapi_models
 from hypothesis import settings
 
+FOLDER = Path(__file__).parent
+STARTING_PROCESSES = ("admin", "browser", "explain", "gateway", "observability")
+"""Folders whose tests start commands or explain workers."""
+
+FAST_EXAMPLES, DEEP_EXAMPLES = 25, 150
+
 # A shared machine stalls now and then; a slow example is no failure.
-settings.register_profile("default", deadline=None)
-settings.load_profile("default")
+settings.register_profile("fast", deadline=None, max_examples=FAST_EXAMPLES)
+settings.register_profile("deep", deadline=None, max_examples=DEEP_EXAMPLES)
+settings.load_profile("fast")
+
+_OF_ENDPOINTS = [each for each in vars(fastapi_models).values() if isinstance(each, functools._lru_cache_wrapper)]
+_SETTINGS = "_hypothesis_internal_use_settings"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In the profile ``fast``, a number of examples that a test asks for is an upper bound only."""
+    if config.getoption("--hypothesis-profile", None) not in (None, "fast"):
+        return
+    for test in {item.function for item in items if isinstance(item, pytest.Function)}:
+        asked: settings | None = getattr(test, _SETTINGS, None)
+        if asked is not None and asked.max_examples > FAST_EXAMPLES:
+            setattr(test, _SETTINGS, settings(asked, max_examples=FAST_EXAMPLES))
+
+
+@pytest.fixture(autouse=True)
+def forget_endpoints() -> Iterator[None]:
+    """FastAPI remembers what it found out about some thousand endpoints, and so would keep hundreds of gateways."""
+    yield
+    for cache in _OF_ENDPOINTS:
+        cache.cache_clear()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Gateways in the tests' process start their explain workers by a fork of what is imported already.
+
+    The fork server is ready before the first test that needs it: no time limit of a test includes its imports.
+    """
+    if any(item.path.relative_to(FOLDER).parts[0] in STARTING_PROCESSES for item in request.session.items):
+        fork_server.start()
+    with fork_server.install():
+        yield

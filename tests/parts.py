@@ -1,29 +1,52 @@
-"""All tests, in parts side by side: ``make test``, or ``python -m tests.parts [PART ...]`` for some of them.
+"""The tests in parts side by side: ``python -m tests.parts LEVEL [PART ...]``, or one of these targets of ``make``:
 
-Most tests wait most of their time, for processes to start or for something to be noticed, so that several parts fit on
-two cores. What is sent where depends on what answers take: tests of that have the machine for themselves, in the end.
+- ``unit`` (``make test-unit``): packages without I/O.
+- ``fast`` (``make test``): everything that is not marked ``slow``.
+- ``all`` (``make test-all``): every test, with hypothesis' profile ``deep``.
+- ``added``: what ``all`` adds to ``fast``: slow tests, and property tests with more examples.
 
-On a busy machine a process may stand still for longer than any patience. So what failed beside others is run once more
-by itself, unless it is much. Whether it fails then decides, and what passed only then is named: it is to be mended.
+Most tests wait for processes and sockets most of their time, so that several parts fit on two cores. Tests that measure
+the time answers take run in the end, by themselves.
+
+A test that fails makes the run fail. Failed tests are run again, alone, only to say which of them are flaky.
 """
 
+import argparse
 import json
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-MOST_FAILED = 20
-"""More, and it is no accident."""
+MAX_RERUN = 20
+"""Number of failed tests above which none is run again."""
 
 ROOT = Path(__file__).parents[1]
-FAILED = 1
-"""What pytest exits with where tests failed, and nothing worse happened."""
+_TESTS_FAILED, _NO_TESTS = 1, 5
+"""Exit codes of pytest."""
+
+
+class Level(StrEnum):
+    """Which tests are run."""
+
+    UNIT = "unit"
+    FAST = "fast"
+    ALL = "all"
+    ADDED = "added"
+
+
+_SELECTED = {
+    Level.UNIT: "not slow and not engine",
+    Level.FAST: "not slow and not engine",
+    Level.ALL: "not engine",
+    Level.ADDED: "(slow or hypothesis) and not engine",
+}
 
 
 @dataclass(frozen=True)
@@ -31,16 +54,16 @@ class Part:
     """Some tests.
 
     Attributes:
-        name: What it is called.
-        paths: Where they are.
-        but: What is left out of that.
-        gives_way: Whether it waits for nothing, and lets others go first.
+        name: Its name.
+        paths: Files and folders.
+        but: What is left out of them.
+        low_priority: Whether it waits for nothing, so that tests that measure time go first.
     """
 
     name: str
     paths: Sequence[str]
     but: Sequence[str] = ()
-    gives_way: bool = False
+    low_priority: bool = False
 
     @property
     def cache(self) -> Path:
@@ -48,68 +71,78 @@ class Part:
         return ROOT / ".pytest_cache" / self.name
 
 
+def _in(folder: str, names: str, prefix: str = "") -> list[str]:
+    return [f"{folder}/{prefix}{name}{'.py' if prefix else ''}" for name in names.split()]
+
+
 def _of_gateway(names: str) -> list[str]:
-    return [f"tests/gateway/test_{name}.py" for name in names.split()]
+    return _in("tests/gateway", names, "test_")
 
 
-PROCESSES = ["tests/scenarios", "tests/browser", "tests/observability", "tests/demo"]
-COMMANDS = _of_gateway("workers reload replicas_come_and_go discovery stopping command_line")
-FAILING = [
-    *("tests/cluster", "tests/discovery", "tests/server"),
-    *_of_gateway("shared_state shared_past shared_figures draining slow_clients"),
+CANON = _in("tests", "canon tokenize golden")
+EXPLAIN = _in("tests", "explain stats spaces")
+PURE = _in("tests", "admission config docs engines fleet fuzz index proxy routing telemetry tracing")
+SCENARIOS = _in("tests", "scenarios demo observability")
+BROWSER = ["tests/browser"]
+PROCESSES = [
+    *_of_gateway("workers reload replicas_come_and_go discovery stopping command_line"),
+    *_of_gateway("shared_state shared_past shared_figures draining slow_clients key_leaks own_regexes"),
 ]
-CANON = ["tests/canon"]
-EXPLAIN = ["tests/explain", "tests/stats"]
 TIMED = _of_gateway("shared_engines routing isolation_prefill hot_prefixes overload")
+IN_PROCESS = [
+    path
+    for path in sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("tests/gateway/test_*.py"))
+    if path not in PROCESSES and path not in TIMED
+]
 
+UNITS = [
+    Part("canon", CANON, low_priority=True),
+    Part("explain", EXPLAIN, low_priority=True),
+    Part("pure", PURE, low_priority=True),
+]
 PARTS = [
-    # A gateway for every scenario, the demo, browsers, Prometheus.
+    # In-process gateways, every second file in each.
+    Part("gateway", IN_PROCESS[::2]),
+    Part("gateway-2", IN_PROCESS[1::2]),
     Part("processes", PROCESSES),
-    Part("sockets", ["tests/gateway"], but=[*COMMANDS, *FAILING, *TIMED]),
-    Part("rest", ["tests"], but=["tests/gateway", *PROCESSES, *FAILING, *CANON, *EXPLAIN]),
-    # A gateway as it is started by hand, with workers, too.
-    Part("commands", COMMANDS),
-    # Redis and other things that go and come back.
-    Part("failing", FAILING),
-    Part("canon", CANON, gives_way=True),
-    Part("explain", EXPLAIN, gives_way=True),
+    Part("scenarios", SCENARIOS),
+    Part("browser", BROWSER),
+    # Servers and clients of one package: the admin API, KV events, Redis, Kubernetes.
+    Part("rest", ["tests"], but=["tests/gateway", *SCENARIOS, *BROWSER, *CANON, *EXPLAIN, *PURE]),
+    *UNITS,
 ]
 ALONE = Part("timed", TIMED)
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a part went."""
+    """How a part ended."""
 
     part: Part
     code: int
     failed: Sequence[str]
 
 
-def run(part: Part, *options: str) -> Result:
-    """Run a part, telling how far it is, and show what pytest printed when it is over."""
+def run(part: Part, *options: str, beside_others: bool = False) -> Result:
+    """Run a part, print its progress, and what pytest printed when it is over."""
     command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={part.cache}", *options, *part.paths]
     command += [f"--ignore={path}" for path in part.but]
-    if part.gives_way:
+    if part.low_priority and beside_others:
         command = ["nice", "-n", "10", *command]
-    began, lines, told = time.monotonic(), [], 0
+    began, lines, shown = time.monotonic(), [], 0
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
             done = re.search(r"\[ *(\d+)%\]$", line)
-            if done is not None and int(done[1]) >= told + 10:
-                told = int(done[1]) // 10 * 10
+            if done is not None and int(done[1]) >= shown + 25:
+                shown = int(done[1]) // 25 * 25
                 print(f"{part.name}: {done[1]}%", flush=True)
     minutes, seconds = divmod(round(time.monotonic() - began), 60)
     head = f"== {part.name}: {minutes} min {seconds} s =="
     print("\n" + head, *(line.rstrip("\n") for line in lines), "", sep="\n", flush=True)
-    return Result(part, process.returncode, _last_failed(part) if process.returncode == FAILED else [])
-
-
-def anew(part: Part) -> Result:
-    """Run a part, whatever failed before."""
-    return run(part, "--cache-clear")
+    code = 0 if process.returncode == _NO_TESTS else process.returncode
+    return Result(part, code, _last_failed(part) if code == _TESTS_FAILED else [])
 
 
 def _last_failed(part: Part) -> list[str]:
@@ -117,35 +150,43 @@ def _last_failed(part: Part) -> list[str]:
     return sorted(json.loads(file.read_text())) if file.exists() else []
 
 
-def again(results: Iterable[Result]) -> bool:
-    """Run what failed once more, by itself; whether all is well then."""
-    failed = [result for result in results if result.code]
-    names = [name for result in failed for name in result.failed]
-    if any(result.code != FAILED or not result.failed for result in failed) or len(names) > MOST_FAILED:
-        return False
-    well = True
-    for result in failed:
-        print(f"Once more, by themselves: {' '.join(result.failed)}", flush=True)
-        well &= run(result.part, "--last-failed", "--last-failed-no-failures=none").code == 0
-    if well and names:
-        print("Passed only by themselves, to be mended:", *names, sep="\n  ")
-    return well
+def name_flaky(results: Sequence[Result], *options: str) -> None:
+    """Run failed tests again, alone, and name those that pass then."""
+    failed = [name for result in results for name in result.failed]
+    if len(failed) > MAX_RERUN:
+        return
+    for result in results:
+        if result.failed:
+            print(f"Once more, alone: {' '.join(result.failed)}", flush=True)
+            again = run(result.part, "--last-failed", "--last-failed-no-failures=none", *options)
+            if flaky := sorted(set(result.failed) - set(again.failed)):
+                print("Flaky, and failures all the same:", *flaky, sep="\n  ", flush=True)
 
 
-def main(names: Sequence[str]) -> int:
-    """Run all parts, or those named."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the parts of a level, or some of them."""
     known = {part.name: part for part in [*PARTS, ALONE]}
-    if unknown := [name for name in names if name not in known]:
-        print(f"There is no part {', '.join(unknown)}; there are {', '.join(known)}.", file=sys.stderr)
-        return 2
-    chosen = [known[name] for name in names or known]
-    with ThreadPoolExecutor(len(PARTS)) as threads:
-        results = list(threads.map(anew, [part for part in chosen if part is not ALONE]))
-    if ALONE in chosen:
-        results.append(anew(ALONE))
-    return 0 if again(results) else 1
+    parser = argparse.ArgumentParser(prog="python -m tests.parts")
+    parser.add_argument("level", type=Level, choices=list(Level))
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(known)}")
+    chosen = parser.parse_args(arguments)
+    if unknown := [name for name in chosen.parts if name not in known]:
+        parser.error(f"there is no part {', '.join(unknown)}")
+    parts = [known[name] for name in chosen.parts] or (UNITS if chosen.level is Level.UNIT else list(known.values()))
+    profile = "fast" if chosen.level in (Level.UNIT, Level.FAST) else "deep"
+    options = ("-m", _SELECTED[chosen.level], f"--hypothesis-profile={profile}")
+    with ThreadPoolExecutor(len(parts)) as threads:
+        beside = [part for part in parts if part is not ALONE]
+        others = len(beside) > len(UNITS)
+        results = list(threads.map(lambda part: run(part, "--cache-clear", *options, beside_others=others), beside))
+    if ALONE in parts:
+        results.append(run(ALONE, "--cache-clear", *options))
+    name_flaky(results, *options)
+    bad = [result.part.name for result in results if result.code]
+    print(f"Failed: {', '.join(bad)}" if bad else "All parts passed.", flush=True)
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
     os.chdir(ROOT)
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 
+import fork_server
 import httpx
 import pytest
 import yaml
@@ -41,7 +42,7 @@ class Serving:
         self.log = folder / "log"
         with self.log.open("w") as log:
             command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
-            self.process = subprocess.Popen(command, stderr=log, stdout=subprocess.DEVNULL)
+            self.process = fork_server.launch(command, stderr=log, stdout=subprocess.DEVNULL)
 
     def ready(self):
         until = time.monotonic() + 90
@@ -171,7 +172,7 @@ def test_without_a_token_it_does_not_serve_others_than_this_machine(tmp_path):
     models = [{"id": "demo", "tokenizer": "builtin:demo", "replicas": ["http://127.0.0.1:9"]}]
     file.write_text(yaml.safe_dump({"server": {"port": 0, "admin_port": 0, "admin_host": "0.0.0.0"}, "models": models}))
     command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    run = fork_server.run(command)
     assert run.returncode == 2
     assert "admin_token" in run.stderr
 

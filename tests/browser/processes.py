@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from fork_server import launch
 
 START_SECONDS = 60
 
@@ -29,7 +30,7 @@ class Child:
         folder.mkdir(parents=True, exist_ok=True)
         self._printed = folder / "printed"
         with self._printed.open("wb") as out:
-            self.process = subprocess.Popen(
+            self.process = launch(
                 [sys.executable, "-m", "gateway", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,

@@ -10,6 +10,8 @@ from playwright.sync_api import expect
 from browser.pages import OVERVIEW, REASON, arrived, request_page
 from browser.stage import OPERATE, SYSTEM, Stage, eventually, staged
 
+pytestmark = pytest.mark.slow
+
 TIMES = 6
 
 

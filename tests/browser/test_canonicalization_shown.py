@@ -38,6 +38,7 @@ def item(section: Locator, text: str) -> Locator:
     return section.get_by_role("listitem").filter(has=section.page.get_by_role("heading", name=text))
 
 
+@pytest.mark.slow
 def test_overview_tells_what_to_turn_on_and_what_that_brings(visit, known: Stage):
     visitor = visit(known.admin)
     answered_with(visitor.page, MANY)
@@ -67,6 +68,7 @@ def test_overview_tells_what_to_turn_on_and_what_that_brings(visit, known: Stage
     )
 
 
+@pytest.mark.slow
 def test_lines_for_the_configuration_are_there_to_be_copied(visit, known: Stage):
     visitor = visit(known.admin)
     visitor.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -94,6 +96,7 @@ def test_lines_for_the_configuration_are_there_to_be_copied(visit, known: Stage)
     assert copied(item(section, "Declare the slot customer")) == suggestion()["yaml"]
 
 
+@pytest.mark.slow
 def test_every_rule_is_told_in_words_and_turned_on_by_its_lines(visit, known: Stage):
     visitor = visit(known.admin)
     answered_with(visitor.page, told_in_summary([rule(name, "observe", 900) for name in RuleName]))
@@ -110,6 +113,7 @@ def test_every_rule_is_told_in_words_and_turned_on_by_its_lines(visit, known: St
     assert len(said) == len(RuleName)
 
 
+@pytest.mark.slow
 def test_all_together_are_no_advice_where_one_alone_brings_as_much(visit, known: Stage):
     visitor = visit(known.admin)
     rules = [rule("all", "observe", 500), rule("whitespace", "observe", 500), rule("unicode", "observe", 300)]
@@ -121,6 +125,7 @@ def test_all_together_are_no_advice_where_one_alone_brings_as_much(visit, known:
     expect(bring(page).get_by_role("heading", name="all observed rules")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_lines_say_how_to_begin_with_the_tenant_whose_figures_are_shown(visit, known: Stage):
     visitor = visit(known.admin)
     answered_with(visitor.page, MANY)
@@ -148,6 +153,7 @@ def test_finding_leads_to_the_rule_that_mends_it(visit, known: Stage):
     expect(page.get_by_role("heading", name=BROUGHT)).to_be_focused()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("told", "texts"),
     [
@@ -175,6 +181,7 @@ def test_where_nothing_would_be_saved_it_says_so(visit, known: Stage, told, text
     expect(page.get_by_role("region", name="Fix this first")).not_to_contain_text("In the gateway")
 
 
+@pytest.mark.slow
 def test_reasons_page_has_its_rules_and_its_suggestions_only(visit, known: Stage):
     visitor = visit(known.admin)
     answered_with(visitor.page, told_in_summary(MANY["rules"], [suggestion(reason="dynamic_time"), suggestion()]))
@@ -195,6 +202,7 @@ def test_reasons_page_has_its_rules_and_its_suggestions_only(visit, known: Stage
     expect(bring(page, DONE)).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_reasons_page_says_so_where_nothing_was_looked_at(visit, known: Stage):
     visitor = visit(known.admin)
     answered_with(visitor.page, NOT_LOOKED_AT)
@@ -208,6 +216,7 @@ def test_reasons_page_says_so_where_nothing_was_looked_at(visit, known: Stage):
     expect(section).not_to_contain_text("would change nothing")
 
 
+@pytest.mark.slow
 def test_requests_page_has_every_place_with_both_texts_and_what_it_saved(visit, known: Stage):
     visitor = visit(known.admin)
     answered_with(visitor.page, request=OF_A_REQUEST)
@@ -237,6 +246,7 @@ def test_requests_page_has_every_place_with_both_texts_and_what_it_saved(visit, 
     expect(places.nth(2)).not_to_contain_text("in the prompt, if")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("told", "text"),
     [
@@ -258,6 +268,7 @@ def test_request_that_no_rule_changed_says_what_is_known(visit, known: Stage, to
     expect(main).not_to_contain_text("Context was lost")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("screen", TWO_SCREENS, ids=str)
 def test_every_state_is_accessible_and_fits(visit, known: Stage, screen: Screen, album: Path | None):
     visitor = visit(known.admin, screen)
@@ -278,6 +289,7 @@ def test_every_state_is_accessible_and_fits(visit, known: Stage, screen: Screen,
     assert problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [WIDE, NARROW])
 def test_texts_of_prompts_stay_text(visit, known: Stage, size):
     visitor = visit(known.admin, Screen(size=size))

@@ -9,11 +9,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 from playwright.sync_api import expect
 
 from browser.pages import REPLICAS, arrived
 from browser.processes import Engine
 from browser.stage import CHAT, OPERATE, READ, Stage, eventually, key
+
+pytestmark = pytest.mark.slow
 
 
 def test_replica_is_drained_when_confirmed_tells_what_is_left_and_is_taken_back(visit, own_stage: Stage):

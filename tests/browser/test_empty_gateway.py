@@ -1,9 +1,12 @@
 """A gateway that nobody has used yet: every page says what to do."""
 
+import pytest
 from playwright.sync_api import expect
 
 from browser.pages import REPLICAS, arrived, counts
 from browser.stage import OPERATE, Stage
+
+pytestmark = pytest.mark.slow
 
 NOTHING_YET = {
     "": ("No requests in the last 15 minutes", "base_url"),

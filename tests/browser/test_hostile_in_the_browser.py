@@ -86,6 +86,7 @@ def test_texts_of_clients_stay_text_on_every_page(visit, hostile: Stage):
     expect(page.get_by_text(LABEL).first).to_be_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_texts_of_clients_stay_text_on_the_pages_of_their_requests(visit, hostile: Stage, number: int):
     visitor = visit(hostile.admin)
@@ -105,6 +106,7 @@ def test_texts_of_clients_stay_text_on_the_pages_of_their_requests(visit, hostil
     is_harmless(page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [TAG, BREAKOUT, LINK, TURNED, "../../..", "%00%ff", "__proto__"])
 def test_texts_in_the_url_stay_text(visit, hostile: Stage, text: str):
     visitor = visit(hostile.admin)

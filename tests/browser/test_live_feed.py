@@ -37,6 +37,7 @@ def test_request_that_is_sent_appears_on_top_by_itself(follower, busy: Stage):
     expect(visitor.page.get_by_role("heading", level=1)).to_contain_text("feed-after")
 
 
+@pytest.mark.slow
 def test_pause_holds_back_what_comes_and_going_on_shows_it(follower, busy: Stage):
     visitor = follower()
     page = visitor.page
@@ -56,6 +57,7 @@ def test_pause_holds_back_what_comes_and_going_on_shows_it(follower, busy: Stage
     expect(shown(page, "after-the-pause")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_rows_do_not_move_under_the_pointer(follower, busy: Stage):
     busy.send("To point at.", request_id="pointed-at")
     busy.wait_until_told()
@@ -69,6 +71,7 @@ def test_rows_do_not_move_under_the_pointer(follower, busy: Stage):
     expect(shown(page, "held-back")).to_be_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "other", "wanted"),
     [
@@ -90,6 +93,7 @@ def test_filters_hold_for_what_comes(visit, busy: Stage, query, other, wanted):
     expect(shown(page, f"other-{name}")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_requests_of_one_reason_can_be_chosen(follower, busy: Stage):
     for minute in range(2):
         busy.send(

@@ -7,6 +7,8 @@ from playwright.sync_api import Request, expect
 from browser.pages import OVERVIEW, REPLICAS, REQUESTS, SPACES, Place, arrived
 from browser.processes import Demo
 
+pytestmark = pytest.mark.slow
+
 MOST_BYTES = 300_000
 
 

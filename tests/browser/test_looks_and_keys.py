@@ -8,6 +8,8 @@ from browser.pages import OVERVIEW, REQUESTS, SPACES, arrived
 from browser.processes import Demo
 from browser.stage import OPERATE, Stage
 
+pytestmark = pytest.mark.slow
+
 
 def is_dark(page: Page) -> bool:
     """Whether the page's ground is."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from levels import slow_except
 from playwright.sync_api import Page, expect
 
 from browser.chromium import NARROW, WIDE, Screen, Visitor
@@ -63,7 +64,7 @@ def looked_at(visitor: Visitor, place: Place, album: Path | None, name: str) -> 
     return [f"{place}: {told}" for told in too_wide(visitor.page) + violations(visitor.page)]
 
 
-@pytest.mark.parametrize("screen", SCREENS, ids=str)
+@pytest.mark.parametrize("screen", slow_except(SCREENS, SCREENS[:1]), ids=str)
 def test_every_page_is_accessible_and_fits(visit, known: Stage, screen: Screen, album: Path | None):
     visitor = visit(known.admin, screen)
     visitor.open()
@@ -81,6 +82,7 @@ def test_every_page_is_accessible_and_fits(visit, known: Stage, screen: Screen, 
     assert problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("screen", TWO_SCREENS, ids=str)
 def test_every_page_of_the_busy_demo_fits(visit, demo: Demo, screen: Screen, album: Path | None):
     visitor = visit(demo.admin, screen)

@@ -1,8 +1,11 @@
 """A page of another site in the operator's browser changes nothing, reads nothing, and cannot frame the dashboard."""
 
 import httpx
+import pytest
 
 from browser.stage import OPERATE, Stage
+
+pytestmark = pytest.mark.slow
 
 TRIES = """
 async ([admin, token]) => {

@@ -2,10 +2,13 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from browser.pages import REPLICAS, SPACES, arrived, counts
 from browser.stage import OPERATE, Stage
+
+pytestmark = pytest.mark.slow
 
 GONE = ("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "ERR_INCOMPLETE_CHUNKED", "ERR_SOCKET")
 

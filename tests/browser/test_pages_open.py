@@ -12,6 +12,7 @@ from browser.stage import OPERATE, Stage
 PLACES = [OVERVIEW, REASON, REQUESTS, request_page("mobile-9"), REPLICAS, SPACES]
 
 
+@pytest.mark.slow
 def test_every_page_of_the_demo_opens_by_its_link_and_has_a_title_of_its_own(visit, demo: Demo):
     visitor = visit(demo.admin)
     page = visitor.open()

@@ -2,10 +2,13 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from browser.pages import SPACES, arrived
 from browser.stage import OPERATE, READ, Stage
+
+pytestmark = pytest.mark.slow
 
 
 def test_reset_says_what_it_costs_and_is_done_only_when_confirmed(visit, own_stage: Stage):

@@ -9,6 +9,8 @@ from playwright.sync_api import Locator, Page, expect
 from browser.pages import OVERVIEW, REQUESTS, arrived, counts
 from browser.stage import OPERATE, Sent, Stage
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def visitor(visit, known: Stage):

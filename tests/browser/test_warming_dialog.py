@@ -9,6 +9,8 @@ from playwright.sync_api import expect
 from browser.pages import REPLICAS, arrived
 from browser.stage import OPERATE, READ, SYSTEM, Stage, staged
 
+pytestmark = pytest.mark.slow
+
 DECLARED = [{"model": "demo", "tenant": "acme", "messages": [{"role": "system", "content": SYSTEM}]}]
 
 

@@ -103,7 +103,7 @@ def soon() -> Callable[[Callable[[], Any]], Awaitable[Any]]:
     """Waits until something is so; returns it."""
 
     async def wait(what: Callable[[], Any]) -> Any:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 found = what()
                 if asyncio.iscoroutine(found):

@@ -10,6 +10,7 @@ import pytest
 ROW = {"requests", "errors", "hit_rate", "ttft_ms", "saved_prefill_tokens"}
 
 
+@pytest.mark.slow
 def test_json_shows_that_the_gateway_finds_more_and_answers_sooner(demo):
     run = demo("--seconds", "8", "--json")
     assert run.end() == 0, run.err
@@ -76,6 +77,7 @@ def test_a_signal_while_it_starts_ends_it_cleanly(demo, left_behind, number):
     assert "Traceback" not in run.err
 
 
+@pytest.mark.slow
 def test_a_killed_demo_leaves_no_process(demo, left_behind):
     run = demo()
     run.wait_for(r"requests, 0 errors")
@@ -122,6 +124,7 @@ def test_help_shows_an_example(demo):
     assert "prefix-gateway demo --seconds 30 --json" in run.out
 
 
+@pytest.mark.slow
 def test_failed_requests_are_counted_and_make_the_exit_code_1(demo):
     run = demo("--seconds", "4")
     admin = run.wait_for(r"admin +(http://\S+)/metrics")[1]
@@ -133,6 +136,7 @@ def test_failed_requests_are_counted_and_make_the_exit_code_1(demo):
     assert "first error of the round robin side" not in run.out
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_by_itself_is_told(demo, left_behind):
     run = demo()
     run.wait_for(r"requests, 0 errors")

@@ -78,6 +78,7 @@ def address(text: str) -> IPv4Address | IPv6Address:
     return IPv4Address(words[0]) if len(words) == 1 else IPv6Address(b"".join(words))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_demo_listens_on_loopback_only(tmp_path):
     with started(tmp_path, r"admin +http", "demo", "--port", "0", "--admin-port", "0") as (process, _):

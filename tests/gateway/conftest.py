@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import openai
 import pytest
+import pytest_asyncio
 import yaml
 from raw_http import Connection
 from redis_server import RedisServer
@@ -72,6 +74,30 @@ async def engine(start_engine: StartEngine) -> SimulatedEngine:
 async def gateway(engine: SimulatedEngine, start_gateway: StartGateway) -> RunningGateway:
     """In front of one engine."""
     return await start_gateway(engine)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared() -> AsyncIterator[tuple[RunningGateway, SimulatedEngine]]:
+    """One gateway in front of one engine for all tests of a module that change nothing there: see ``one_gateway``."""
+    engine = SimulatedEngine(EngineConfig(prefill_rate=1e6, decode_ms=0.0, record_requests=200))
+    await engine.start()
+    gateway = RunningGateway(settings_for([engine]))
+    await gateway.start()
+    yield gateway, engine
+    await gateway.stop()
+    await engine.kill()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_behind() -> AsyncIterator[tuple[RunningGateway, ScriptedEngine]]:
+    """The same in front of a scripted engine."""
+    engine = ScriptedEngine()
+    await engine.start()
+    gateway = RunningGateway(settings_for([engine]))
+    await gateway.start()
+    yield gateway, engine
+    await gateway.stop()
+    await engine.stop()
 
 
 @pytest.fixture
@@ -166,14 +192,13 @@ async def serve(config, closing):
         **sections: Any,
     ) -> Serving:
         file = config(*urls, **{"log": {"format": "json", "level": "debug"}} | sections)
-        limited = [] if files is None else ["/bin/sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"]
-        process = await asyncio.create_subprocess_exec(
-            *limited,
+        process = await fork_server.create_subprocess_exec(
             *COMMAND,
             *("serve", "--config", str(file)),
             stderr=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             env=os.environ | (environment or {}),
+            max_files=files,
         )
 
         serving = Serving(process, file)

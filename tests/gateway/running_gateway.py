@@ -170,7 +170,7 @@ async def know_each_other(*group: RunningGateway, peers: int | None = None) -> N
     await eventually(known)
 
 
-async def eventually(holds: Callable[[], Awaitable[bool] | bool], seconds: float = 30) -> None:
+async def eventually(holds: Callable[[], Awaitable[bool] | bool], seconds: float = 60) -> None:
     """Wait until something holds; fail after ``seconds``."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):

@@ -8,11 +8,19 @@ from typing import Any
 import httpx
 import orjson
 import pytest
+import pytest_asyncio
 from api_errors import problem
+from one_gateway import *  # noqa: F403
 from raw_http import Connection, post
-from running_gateway import CHAT, COMPLETIONS, RunningGateway
+from running_gateway import CHAT, COMPLETIONS, RunningGateway, settings_for
 
 from gateway.core.api_keys import hash_key, new_key
+from gateway.simulator.config import EngineConfig
+from gateway.simulator.simulated_engine import SimulatedEngine
+
+pytestmark = SHARED  # noqa: F405
+
+FAST = {"prefill_rate": 1e6, "decode_ms": 0.0, "record_requests": 200}
 
 ACME, ACME_LIMITED, ACME_EXPIRED, GLOBEX = (new_key() for _ in range(4))
 STRANGER = new_key()
@@ -38,23 +46,44 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-@pytest.fixture
-async def guarded(start_engine, start_gateway):
-    """Two models; keys are needed."""
-    engines = {name: await start_engine(model=name) for name in ("demo", "other")}
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_guarded():
+    engines = {name: SimulatedEngine(EngineConfig(model=name, **FAST)) for name in ("demo", "other")}
+    for each in engines.values():
+        await each.start()
     models = [
         {"id": name, "tokenizer": "builtin:demo", "replicas": [{"url": engine.url, "id": name}]}
         for name, engine in engines.items()
     ]
-    gateway = await start_gateway(models=models, **LIMITS)
+    gateway = RunningGateway(settings_for([], models=models, **LIMITS))
     gateway.engines = engines
-    return gateway
+    await gateway.start()
+    yield gateway
+    await gateway.stop()
+    for each in engines.values():
+        await each.kill()
 
 
 @pytest.fixture
-async def proxied(engine, start_gateway):
-    """The test itself is a trusted proxy."""
-    return await start_gateway(engine, spaces={"secret": SECRET}, **PROXY)
+def guarded(shared_guarded):
+    """Two models; keys are needed."""
+    for each in shared_guarded.engines.values():
+        each._app.requests.clear()
+    return shared_guarded
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_proxied(shared):
+    gateway = RunningGateway(settings_for([shared[1]], spaces={"secret": SECRET}, **PROXY))
+    await gateway.start()
+    yield gateway
+    await gateway.stop()
+
+
+@pytest.fixture
+def proxied(shared_proxied, engine):
+    """The test itself is a trusted proxy, in front of ``engine``."""
+    return shared_proxied
 
 
 def asked(gateway: RunningGateway) -> list[Any]:
@@ -391,12 +420,13 @@ async def test_no_two_spaces_have_a_salt_in_common_and_no_key_travels(guarded):
 
 async def test_somebody_elses_salt_opens_nothing(guarded):
     """Even who learned the salt that the engine got for another tenant does not get at its blocks."""
-    await guarded.ask(LONG, headers=bearer(ACME))
+    own = f"Of this test. {LONG}"
+    await guarded.ask(own, headers=bearer(ACME))
     (salt,) = salts(asked(guarded)[-1])
-    assert (await guarded.ask(LONG, headers=bearer(ACME))).json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert (await guarded.ask(own, headers=bearer(ACME))).json()["usage"]["prompt_tokens_details"]["cached_tokens"]
     for own in (None, salt):
         fields = {} if own is None else {"cache_salt": own}
-        answer = await guarded.ask(LONG, headers=bearer(GLOBEX), **fields)
+        answer = await guarded.ask(own, headers=bearer(GLOBEX), **fields)
         assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
         assert answer.headers["x-gateway-prefix-tokens"] == "0"
         assert salts(asked(guarded)[-1]) != [salt]

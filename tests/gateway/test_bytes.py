@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_gateway import *  # noqa: F403
 from running_gateway import COMPLETIONS
 
 from gateway.core.portions import finished
@@ -33,12 +34,14 @@ ODD_BODIES = {
 
 
 @pytest.mark.parametrize("body", ODD_BODIES.values(), ids=ODD_BODIES.keys())
+@SHARED  # noqa: F405
 async def test_body_arrives_as_it_was_sent(behind, scripted, body):
     answer = await behind.send(body.encode())
     assert answer.status_code == 200
     assert [received.body for received in scripted.received] == [body.encode()]
 
 
+@SHARED  # noqa: F405
 async def test_completion_arrives_as_it_was_sent(behind, scripted):
     body = b'{ "prompt" : ["a", "b"],"model":"demo","echo":false, "max_tokens":5e0 }'
     assert (await behind.send(body, COMPLETIONS)).status_code == 200
@@ -46,6 +49,7 @@ async def test_completion_arrives_as_it_was_sent(behind, scripted):
     assert scripted.received[0].body == body
 
 
+@SHARED  # noqa: F405
 async def test_large_body_arrives_whole(behind, scripted, prose):
     body = json.dumps({"model": "demo", "messages": [{"role": "user", "content": prose(1, 40_000)}]}).encode()
     assert (await behind.send(body)).status_code == 200
@@ -64,6 +68,7 @@ ASK = b'"stream_options":{"include_usage":true}'
     ],
     ids=["plain", "odd", "decoys"],
 )
+@SHARED  # noqa: F405
 async def test_stream_asks_for_usage_and_is_left_alone_otherwise(behind, scripted, body):
     assert (await behind.send(body.encode())).status_code == 200
     received = scripted.received[0].body
@@ -85,6 +90,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(("options", "wanted"), OPTIONS.items(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
+@SHARED  # noqa: F405
 async def test_stream_options_that_are_there_are_changed_in_place(behind, scripted, options, wanted, place):
     before = {"first": "{ ", "middle": '{"model":"demo", ', "last": '{"stream":true,"model":"demo",' + MESSAGES + ", "}
     after = {"first": ',"model":"demo","stream":true,' + MESSAGES + "}", "last": "\n} "}

@@ -12,17 +12,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import httpx
 import pytest
 from raw_http import Connection, post
 from running_gateway import CHAT, eventually
-from serving import COMMAND
+from serving import COMMAND, Serving
 
 STREAM = b'{"model":"demo","stream":true,"max_tokens":%d,"ignore_eos":true,"messages":[{"role":"user","content":"Hi"}]}'
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    return fork_server.run([*COMMAND, *map(str, arguments)])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -89,6 +90,37 @@ def test_signal_before_it_serves_ends_it_whatever_its_process_id(config):
         assert process.wait(30) == 128 + signal.SIGTERM
         assert process.stderr is not None
         assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+async def test_the_installed_command_serves(config, start_engine, workers):
+    """The program itself, in new interpreters, its workers and explain workers included."""
+    engine = await start_engine()
+    file = config(engine.url, log={"format": "json"}, server={"workers": workers})
+    installed = Path(sys.executable).with_name("prefix-gateway")
+    process = await asyncio.create_subprocess_exec(
+        *(str(installed), "serve", "--config", str(file)),
+        env=os.environ | {"PREFIX_GATEWAY_TESTS_EXEC": "1"},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    serving = Serving(process, file)
+    try:
+        await serving.ready()
+        async with httpx.AsyncClient() as client:
+            for _ in range(4):
+                body = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+                answer = await client.post(serving.url + CHAT, json=body)
+                assert answer.status_code == 200
+
+            async def explained() -> bool:
+                return (await client.get(f"{serving.admin_url}/admin/api/summary")).json().get("requests") == 4
+
+            await eventually(explained)
+        process.terminate()
+        assert await serving.exit_code() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
 
 
 async def test_signal_without_work_ends_at_once(serve, start_engine):

@@ -83,6 +83,7 @@ async def test_in_dns(names, start_engine, start_gateway):
     assert await errors(gateway, "dns") == 0
 
 
+@pytest.mark.slow
 async def test_under_load_no_request_notices_who_comes_and_goes(names, start_engine, start_gateway, closing):
     engines = [await start_engine(decode_ms=1.0, record_requests=5000) for _ in range(4)]
 

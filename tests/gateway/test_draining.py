@@ -33,8 +33,12 @@ async def world(start_engine, start_gateway, prose):
     return gateway, engines, home, {"r0": "r1", "r1": "r0"}[home]
 
 
-async def test_it_gets_no_new_requests_and_its_stream_ends_whole(world, prose):
-    gateway, engines, home, other = world
+async def test_it_gets_no_new_requests_and_its_stream_ends_whole(start_engine, start_gateway, prose):
+    # A stream of four seconds: it is open until all other requests are answered, on a busy machine as well.
+    engines = [await start_engine(decode_ms=20.0) for _ in range(2)]
+    gateway = await start_gateway(*engines)
+    home = replica(await gateway.ask(prose(1, 80), max_tokens=1))
+    other = {"r0": "r1", "r1": "r0"}[home]
     body = {"model": "demo", "messages": [{"role": "user", "content": prose(1, 80)}], "stream": True}
     body |= {"max_tokens": 200, "ignore_eos": True, "stream_options": {"include_usage": True}}
     async with gateway.http.stream("POST", CHAT, json=body) as answer:
@@ -205,7 +209,7 @@ async def test_with_a_redis_an_order_holds_at_every_gateway_and_at_those_that_co
 
 
 async def test_the_configuration_drains_and_takes_back_while_it_serves(serve, start_engine):
-    engines = [(await start_engine(decode_ms=5.0)).url for _ in range(2)]
+    engines = [(await start_engine(decode_ms=25.0)).url for _ in range(2)]
 
     def models(*drains):
         replicas = [

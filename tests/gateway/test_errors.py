@@ -5,8 +5,11 @@ import json
 
 import pytest
 from api_errors import problem
+from one_gateway import *  # noqa: F403
 from raw_http import Connection, post
 from running_gateway import CHAT, COMPLETIONS, RunningGateway
+
+pytestmark = SHARED  # noqa: F405
 
 MESSAGES = '"messages":[{"role":"user","content":"Hi"}]'
 GOOD = ('{"model":"demo",' + MESSAGES + "}").encode()

@@ -4,10 +4,10 @@ import asyncio
 import json
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
+from fork_server import children
 from raw_http import post
 from running_gateway import CHAT, COMPLETIONS, Metrics, RunningGateway, eventually
 from tenancy import ask_as, sections, tenant
@@ -139,17 +139,17 @@ async def test_explanations_can_be_turned_off_and_cost_no_request(start_engine, 
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "explain_off")
 
 
-def children() -> set[int]:
-    """Processes that this one started."""
-    return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
+def explain_workers() -> set[int]:
+    """The explain workers that this process started."""
+    return set(children(os.getpid(), "gateway.explain.worker.process"))
 
 
 async def test_explaining_process_that_is_killed_costs_no_request_and_comes_back(start_engine, start_gateway):
-    before = children()
+    before = explain_workers()
     gateway = await start_gateway(await start_engine(), explain=ON)
     await gateway.ask(messages=chat("One?"), max_tokens=2)
     await explained(gateway, 1)
-    (child,) = children() - before
+    (child,) = explain_workers() - before
     os.kill(child, signal.SIGKILL)
     for number in range(20):
         answer = await gateway.ask(messages=chat(f"Number {number}?"), max_tokens=2)
@@ -163,7 +163,7 @@ async def test_explaining_process_that_is_killed_costs_no_request_and_comes_back
         return missed(metrics) + cached == metrics.value("gateway_prompt_tokens_total")
 
     await eventually(all_counted)
-    (again,) = children() - before
+    (again,) = explain_workers() - before
     assert again != child
 
 

@@ -8,9 +8,12 @@ import zlib
 import orjson
 import pytest
 from api_errors import problem
+from one_gateway import *  # noqa: F403
 from raw_http import post
 from running_gateway import CHAT, COMPLETIONS
 from scripted_engine import STREAM_HEAD, chunk, response
+
+pytestmark = SHARED  # noqa: F405
 
 MIB = 2**20
 MEMBERS = b'"model":"demo","messages":[{"role":"user","content":"Hi"}]'

@@ -7,11 +7,14 @@ import time
 
 import httpx
 import pytest
+from one_gateway import *  # noqa: F403
 from running_gateway import CHAT, COMPLETIONS, eventually
 from scripted_engine import ScriptedEngine, response
 from tenancy import error, key, sections, tenant
 
 from gateway.proxy import request_body
+
+pytestmark = SHARED  # noqa: F405
 
 LONG = b"word " * 400_000
 """Two megabytes: work that is done for all of it as often as a field is repeated takes many seconds."""

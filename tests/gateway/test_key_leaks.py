@@ -132,7 +132,9 @@ async def look_around(admin: httpx.AsyncClient, key: str) -> None:
     )
 
 
-@pytest.mark.parametrize("proxies", [(), ("127.0.0.1",)], ids=["direct", "behind a trusted proxy"])
+@pytest.mark.parametrize(
+    "proxies", [(), pytest.param(("127.0.0.1",), marks=pytest.mark.slow)], ids=["direct", "behind a trusted proxy"]
+)
 async def test_no_key_is_in_any_log_error_metric_or_page(start_engine, tmp_path, proxies):
     engine = await start_engine(record_requests=1000)
     audit, out, err = tmp_path / "audit.jsonl", tmp_path / "out", tmp_path / "err"

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 from api_errors import problem
+from levels import slow_except
 from raw_http import Connection, post
 from running_gateway import CHAT, COMPLETIONS, eventually
 from scripted_engine import STREAM_HEAD, Received, chunk
@@ -149,7 +150,7 @@ async def answered_beside(gateway: Any, body: bytes, path: str) -> Any:
 # Work
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", slow_except(REFUSED, ("members", "keys in arguments", "wide characters", "a number")))
 async def test_bodies_that_hold_too_much_are_refused(behind, scripted, work, name):
     path, make, code = REFUSED[name]
     answer = await answered_beside(behind, make(), path)
@@ -162,7 +163,9 @@ async def test_bodies_that_hold_too_much_are_refused(behind, scripted, work, nam
     assert work.values <= MOST_VALUES_AT_ONCE
 
 
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize(
+    "name", slow_except(SERVED, ("members", "escapes", "an image", "text in arguments", "prompts of ids"))
+)
 async def test_large_bodies_are_served_without_long_calls(behind, scripted, work, name):
     path, make = SERVED[name]
     body = make()

@@ -91,7 +91,7 @@ async def test_a_short_prompt_is_encoded_while_another_tenants_long_ones_are(scr
 async def test_prompts_of_clients_that_left_are_not_encoded(scripted, start_gateway, asked, encoded):
     gateway = await start_gateway(scripted, **sections(tenant("a")), encode={"threads": 1})
     flood = [post(gateway, "a", long_text(number, MIB)) for number in range(6)]
-    await eventually(lambda: len(asked) == 6)
+    await eventually(lambda: len(asked) == 6 and len(encoded.begun) == 1)
     for task in flood:
         task.cancel()
     await asyncio.wait(flood)

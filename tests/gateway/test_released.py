@@ -18,14 +18,18 @@ TALL = {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]
     [
         ({}, ""),
         ({"stream": True}, ""),
-        ({"messages": [{"role": "user", "content": "Where is it? " * 100_000}]}, ""),
-        ({"messages": [{"role": "user", "content": "Where is it? " * 400_000}]}, ""),
+        pytest.param(
+            {"messages": [{"role": "user", "content": "Where is it? " * 100_000}]}, "", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"messages": [{"role": "user", "content": "Where is it? " * 400_000}]}, "", marks=pytest.mark.slow
+        ),
         (TALL, ""),
         ({"model": "none"}, ""),
         ({}, "500:times=2"),
-        ({}, "reset:times=2"),
+        pytest.param({}, "reset:times=2", marks=pytest.mark.slow),
         ({"stream": True}, "die_mid_stream=1"),
-        ({"stream": True}, "garbage_mid_stream=1"),
+        pytest.param({"stream": True}, "garbage_mid_stream=1", marks=pytest.mark.slow),
     ],
     ids=[
         "whole",

@@ -271,14 +271,26 @@ async def test_use_at_any_gateway_keeps_a_space_alive(engine, start_group):
 async def test_a_tenant_has_its_limit_once(engine, start_group):
     options = sections(tenant("a", prompt_tokens_per_minute=4000, requests_per_second=1000))
     first, second = await start_group([engine], **options)
+
+    def usage(gateway):
+        """The tenant's at this gateway, and the sum of what it counts of the others."""
+        state = gateway.gateway._gate._limits.find("a")
+        return state.taken, tuple(map(sum, zip((0, 0, 0), *state._elsewhere.values(), strict=True)))
+
+    def each_knows_the_other() -> bool:
+        return all(usage(one)[0] == usage(other)[1] for one, other in ((first, second), (second, first)))
+
+    for number in range(2):
+        assert (await ask_as((first, second)[number], "a", f"first {number}")).status_code == 200
+    await eventually(each_knows_the_other)
     statuses = collections.Counter()
-    tokens = 0
+    tokens = sum(usage(each)[0].tokens for each in (first, second))
     for number in range(40):
         answer = await ask_as((first, second)[number % 2], "a", str(number))
         statuses[answer.status_code] += 1
         if answer.status_code == 200:
             tokens += answer.json()["usage"]["prompt_tokens"]
-        await asyncio.sleep(0.12)  # longer than it takes to tell
+            await eventually(each_knows_the_other)
     assert statuses[429] > 0
     assert 3000 < tokens <= 4000
 

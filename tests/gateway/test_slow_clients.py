@@ -104,15 +104,15 @@ async def drip(connection: Connection, data: bytes, seconds: float = LONG) -> No
     "begun",
     [
         WHOLE[:1],
-        WHOLE[:40],
-        WHOLE[: -len(BODY) - 2],
+        pytest.param(WHOLE[:40], marks=pytest.mark.slow),
+        pytest.param(WHOLE[: -len(BODY) - 2], marks=pytest.mark.slow),
         WHOLE[: -len(BODY)],
-        WHOLE[:-1],
-        CHUNKED,
+        pytest.param(WHOLE[:-1], marks=pytest.mark.slow),
+        pytest.param(CHUNKED, marks=pytest.mark.slow),
         CHUNKED + b"5\r\n" + BODY[:5],
-        CHUNKED + b"%x\r\n%b\r\n0\r\nx-trailer: 1\r\n" % (len(BODY), BODY),
+        pytest.param(CHUNKED + b"%x\r\n%b\r\n0\r\nx-trailer: 1\r\n" % (len(BODY), BODY), marks=pytest.mark.slow),
         b"\r\n",
-        b"GET /v1/models HTTP/1.1\r\n",
+        pytest.param(b"GET /v1/models HTTP/1.1\r\n", marks=pytest.mark.slow),
         WHOLE[: -len(BODY) - 2] + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n" + BODY[:-1],
     ],
     ids=["byte", "line", "head", "no-body", "body", "no-chunk", "chunk", "trailer", "blank", "get", "upgrade"],
@@ -244,6 +244,7 @@ async def test_half_a_request_behind_another_ends_the_connection_after_that_ones
 # Beside others
 
 
+@pytest.mark.slow
 async def test_others_are_served_beside_hundreds_of_slow_and_idle_ones(front, engine, connect):
     raise_open_files()
     gateway = await front(engine, receive_seconds=3)

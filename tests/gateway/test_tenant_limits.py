@@ -30,6 +30,7 @@ async def idle(gateway) -> bool:
     return await running(gateway) == 0
 
 
+@pytest.mark.slow
 async def test_requests_a_second_hold_under_many_clients(engine, start_gateway):
     gateway = await start_gateway(engine, **sections(tenant("a", requests_per_second=20), tenant("b")))
     served: list[float] = []

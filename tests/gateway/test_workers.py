@@ -11,9 +11,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import httpx
 import pytest
 import yaml
+from fork_server import children
 from raw_http import Connection, post
 from running_gateway import CHAT, Metrics, eventually
 from serving import COMMAND, Serving
@@ -22,6 +24,8 @@ from gateway.core.api_keys import hash_key
 
 BODY = b'{"model":"demo","max_tokens":%d,"ignore_eos":true,"stream":%s,"messages":[{"role":"user","content":"Hi"}]}'
 READY_SECONDS = 60.0
+WORKER = "gateway.server.workers.worker_main"
+EXPLAIN_WORKER = "gateway.explain.worker.sessions"
 
 
 class Several:
@@ -86,7 +90,7 @@ class Several:
 
     def workers(self) -> list[int]:
         """Process ids, of those that run at present."""
-        return children(self.serving.process.pid, "gateway.server.workers.worker_main")
+        return children(self.serving.process.pid, WORKER)
 
     async def kill_one(self) -> int:
         """Kill a worker and wait until another one serves in its place; returns its number."""
@@ -94,16 +98,6 @@ class Several:
         os.kill(self.workers()[0], signal.SIGKILL)
         await eventually(lambda: len(self.serving.events("worker_ready")) > before, READY_SECONDS)
         return int(self.serving.events("worker_lost")[-1]["number"])
-
-
-def children(parent: int, what: str) -> list[int]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            state = (process / "stat").read_text().rpartition(")")[2].split()
-            if int(state[1]) == parent and state[0] != "Z" and what in (process / "cmdline").read_text():
-                found.append(int(process.name))
-    return sorted(found)
 
 
 def alive(pid: int) -> bool:
@@ -170,6 +164,7 @@ async def test_they_are_one_gateway(several, start_engine):
     assert (await running.admin.get("/admin/api/warm/nothing")).json()["error"]["code"] == "unknown_job"
 
 
+@pytest.mark.slow
 async def test_head_and_cross_origin_requests(several, start_engine):
     """HEAD has the headers of the merged answer; every worker, and its HTTP layer, knows the origins."""
     origin = "https://app.example.com"
@@ -307,7 +302,7 @@ async def test_no_open_stream_is_lost_at_the_end_and_nothing_stays_behind(severa
     engine = await start_engine(decode_ms=50)
     running = await several(engine.url)
     streams = await running.streams(16)
-    pids = running.workers() + children(running.serving.process.pid, "gateway.explain.worker")
+    pids = running.workers() + children(running.serving.process.pid, EXPLAIN_WORKER)
     assert len(pids) == 3
     running.serving.process.terminate()
     for stream in streams:
@@ -321,6 +316,7 @@ async def test_no_open_stream_is_lost_at_the_end_and_nothing_stays_behind(severa
     assert not [line for line in running.serving.lines if "Traceback" in line]
 
 
+@pytest.mark.slow
 async def test_a_worker_that_hangs_is_replaced(several, start_engine):
     running = await several((await start_engine()).url)
     hanging, other = running.workers()
@@ -369,7 +365,7 @@ _ROLES = {"looks": "read", "operates": "operate"}
 
 async def test_they_end_with_their_supervisor(several, start_engine):
     running = await several((await start_engine()).url)
-    pids = running.workers() + children(running.serving.process.pid, "gateway.explain.worker")
+    pids = running.workers() + children(running.serving.process.pid, EXPLAIN_WORKER)
     running.serving.process.kill()
     await eventually(lambda: not any(map(alive, pids)))
 
@@ -377,7 +373,7 @@ async def test_they_end_with_their_supervisor(several, start_engine):
 async def test_explanations_go_on_when_their_process_was_lost(several, start_engine):
     running = await several((await start_engine()).url)
     await running.ask(20)
-    (explaining,) = children(running.serving.process.pid, "gateway.explain.worker")
+    (explaining,) = children(running.serving.process.pid, EXPLAIN_WORKER)
     os.kill(explaining, signal.SIGKILL)
     await running.ask(20)
 
@@ -387,13 +383,13 @@ async def test_explanations_go_on_when_their_process_was_lost(several, start_eng
         return answer.status_code == 200 and len(answer.json()["requests"]) >= 10
 
     await eventually(told)
-    (again,) = children(running.serving.process.pid, "gateway.explain.worker")
+    (again,) = children(running.serving.process.pid, EXPLAIN_WORKER)
     assert again != explaining
 
 
 def run(config: Path) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, "serve", "--workers", "2", "--config", str(config)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return fork_server.run(command)
 
 
 def test_temporary_files_need_a_folder(config, monkeypatch, tmp_path):
@@ -425,6 +421,6 @@ async def test_the_port_of_another_gateway_is_not_shared(several, start_engine, 
 @pytest.mark.parametrize("count", ["0", "65", "two"])
 def test_a_number_of_workers_that_cannot_be(config, count):
     command = [*COMMAND, "serve", "--workers", count, "--config", str(config())]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = fork_server.run(command)
     assert ended.returncode == 2
     assert "from 1 to 64" in ended.stderr

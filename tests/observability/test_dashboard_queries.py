@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fork_server import launch
 from prometheus_server import Prometheus
 from shipped import DASHBOARDS, dashboard, exposed, queries, rules, variables
 
@@ -46,7 +47,7 @@ def _demo(folder: Path, stack: contextlib.ExitStack) -> tuple[str, str]:
     """Starts ``prefix-gateway demo``; returns the URLs of both ports."""
     said = folder / "demo.out"
     with said.open("wb") as out:
-        process = subprocess.Popen(
+        process = launch(
             [sys.executable, "-m", "gateway", "demo", "--port", "0", "--admin-port", "0"],
             stdin=subprocess.DEVNULL,
             stdout=out,

@@ -37,7 +37,9 @@ def test_the_configuration_and_its_rules_are_valid():
     promtool("check", "rules", "--lint=all", "--lint-fatal", "rules.yml", "alerts.yml")
 
 
-@pytest.mark.parametrize("file", ["rules_test.yml", "alerts_test.yml", "hit_rate_test.yml"])
+@pytest.mark.parametrize(
+    "file", ["rules_test.yml", "alerts_test.yml", pytest.param("hit_rate_test.yml", marks=pytest.mark.slow)]
+)
 def test_the_rules_do_what_their_tests_say(file):
     promtool("test", "rules", file)
 

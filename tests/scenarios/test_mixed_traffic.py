@@ -39,7 +39,7 @@ _SCENARIO = {
 }
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 async def test_shares_are_those_of_what_was_planted(seed: int, tmp_path: Path) -> None:
     applications, ledger, sent = Applications(seed), Ledger(), 0
     async with contextlib.AsyncExitStack() as closing:

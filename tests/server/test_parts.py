@@ -1,0 +1,58 @@
+"""The parts of the test suite: every test is in one of them, and a flaky test fails the run."""
+
+import os
+from pathlib import Path
+
+import parts
+import pytest
+from parts import ALONE, PARTS, ROOT, UNITS, Level, Part, Result
+
+
+def files_of(part: Part) -> set[Path]:
+    def files(path: str) -> set[Path]:
+        place = ROOT / path
+        return {place} if place.is_file() else set(place.rglob("test_*.py"))
+
+    return set().union(*map(files, part.paths)) - set().union(*map(files, part.but))
+
+
+def test_every_file_is_in_one_part():
+    found = [file for part in [*PARTS, ALONE] for file in files_of(part)]
+    assert sorted(found) == sorted((ROOT / "tests").rglob("test_*.py"))
+
+
+def test_unit_tests_are_part_of_all():
+    assert all(unit in PARTS for unit in UNITS)
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_what_passes_only_alone_is_named_and_fails(monkeypatch, capsys, again):
+    def run(part: Part, *options: str, beside_others: bool = False) -> Result:
+        rerun = "--last-failed" in options
+        code = again if rerun else int(part.name == "pure")
+        return Result(part, code, ["tests/x.py::test_x"] if code else [])
+
+    monkeypatch.setattr(parts, "run", run)
+    assert parts.main([Level.UNIT]) == 1
+    printed = capsys.readouterr().out
+    assert ("Flaky, and failures all the same:\n  tests/x.py::test_x" in printed) == (again == 0)
+    assert "Failed: pure" in printed
+
+
+def test_all_well(monkeypatch, capsys):
+    seen = []
+
+    def run(part: Part, *options: str, beside_others: bool = False) -> Result:
+        seen.append((part.name, options))
+        return Result(part, os.EX_OK, [])
+
+    monkeypatch.setattr(parts, "run", run)
+    assert parts.main([Level.FAST]) == 0
+    assert seen[-1][0] == "timed"
+    assert all("not slow and not engine" in options for _, options in seen)
+    seen.clear()
+    assert parts.main([Level.ADDED, "pure"]) == 0
+    ((name, options),) = seen
+    assert name == "pure"
+    assert "--hypothesis-profile=deep" in options
+    assert "(slow or hypothesis) and not engine" in options
