@@ -25,7 +25,7 @@ from gateway.core.api_keys import hash_key
 BODY = b'{"model":"demo","max_tokens":%d,"ignore_eos":true,"stream":%s,"messages":[{"role":"user","content":"Hi"}]}'
 READY_SECONDS = 60.0
 WORKER = "gateway.server.workers.worker_main"
-EXPLAIN_WORKER = "gateway.explain.worker.sessions"
+EXPLAIN_WORKER = "gateway.explain.worker.process"
 
 
 class Several:
