@@ -174,7 +174,7 @@ async def test_what_an_engine_says_about_origins_gives_way(scripted, start_gatew
 
 
 async def test_a_stream_arrives_piece_by_piece(start_engine, start_gateway, connect):
-    gateway = await start_gateway(await start_engine(decode_ms=5.0), server={"cors_origins": (APP,)})
+    gateway = await start_gateway(await start_engine(decode_ms=40.0), server={"cors_origins": (APP,)})
     client = await connect(gateway)
     body = STREAM[:-1] + b',"max_tokens":20,"ignore_eos":true}'
     await client.send(post(CHAT, body, f"origin: {APP}"))

@@ -209,7 +209,7 @@ async def test_a_reset_without_isolation_holds_at_all_and_outlives_them(
     await eventually(lambda: bool(second.gateway._spaces.resets))
     answer = await second.ask(prose(1, 100))
     assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-    salt = second.gateway._spaces.lives[0].space.epoch
+    salt = second.gateway._spaces.epochs[0].space.epoch
     assert salt > 0
     await first.stop()
     await second.stop()

@@ -93,6 +93,8 @@ class ExplainClient:
         self.replicated_seen = ReplicatedSeen(self._take_peer_prompts)
         self._gone_replicas = GoneReplicas()
         self._is_running = False
+        # Whether the process has its options, which have to be the first message: it is there before.
+        self._has_options = False
         self._flush_timer: asyncio.TimerHandle | None = None
         self._progress = asyncio.Event()
 
@@ -181,8 +183,8 @@ class ExplainClient:
 
     def on_started(self) -> None:
         """See ``ExplainHost``."""
-        self._is_running = True
-        self._send(self._options)
+        self._is_running = self._has_options = True
+        self._write(self._options)
         for event in reversed(self._gone_replicas.events()):
             self._send_buffer.add_first(event)
         self._hand_over_skipped()
@@ -217,7 +219,7 @@ class ExplainClient:
                     await self._progress.wait()
 
     def _give_up(self) -> None:
-        self._is_running = False
+        self._is_running = self._has_options = False
         self._cancel_flush()
         for held in self._send_buffer.give_up():
             self._skip(held)
@@ -243,7 +245,7 @@ class ExplainClient:
             self._flush_later()
 
     def _flush_later(self) -> None:
-        if self._flush_timer is None and self._supervisor.child is not None:
+        if self._flush_timer is None and self._has_options:
             self._flush_timer = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._flush)
 
     def _cancel_flush(self) -> None:
@@ -254,14 +256,18 @@ class ExplainClient:
     def _flush(self) -> None:
         self._cancel_flush()
         child = self._supervisor.child
-        if child is not None and (frames := self._send_buffer.encoded()):
+        if self._has_options and child is not None and (frames := self._send_buffer.encoded()):
             child.write(frames)
             if self._send_buffer.unsent_bytes:
                 self._flush_later()
 
     def _send(self, message: ToWorker) -> None:
-        """Send a message that is not held, after all held ones."""
+        """Send a message that is not held, after all held ones; ``on_started`` repeats one that comes too early."""
         self._flush()
+        if self._has_options:
+            self._write(message)
+
+    def _write(self, message: ToWorker) -> None:
         if (child := self._supervisor.child) is not None:
             frame = bytearray()
             encode(message, frame)
