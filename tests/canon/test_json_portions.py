@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+from levels import slow_except
 
 from gateway.core import json_portions
 from gateway.core.json_portions import InvalidJson, JsonCounts, JsonLimits, TooMuchJson, lenient, parsed, scanned
@@ -66,7 +67,7 @@ def in_portions(document: bytes) -> Any:
         return InvalidJson
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", slow_except(range(20), range(4)))
 @pytest.mark.parametrize("faulty", [False, True], ids=["valid", "damaged"])
 def test_portions_give_what_one_call_gives(seed, faulty, monkeypatch):
     chance = random.Random(seed)

@@ -2,6 +2,7 @@
 
 import pytest
 from cpu_limit import cpu_seconds
+from levels import slow_except
 
 from gateway.canon.pii.kinds import text_view as view
 from gateway.canon.pii.scanner import Patterns
@@ -18,46 +19,49 @@ def test_a_mebibyte_of_one_character(unit):
 
 @pytest.mark.parametrize(
     "unit",
-    [
-        *(
-            "a@",
-            "a@a.",
-            "@a.",
-            "a.",
-            "1 ",
-            "1-",
-            "1.",
-            "+1",
-            "+1 ",
-            "(1)",
-            "0 1 ",
-            "06 12 ",
-            "4111 ",
-            "4111-",
-            "tel ",
-            "A1",
-        ),
-        *(
-            "phone is is is ",
-            "tel 12345 6",
-            "AB12",
-            "DE89",
-            "DE89 ",
-            "1234567\n",
-            "//a:",
-            "a" * 70 + "@",
-            "@" + "a-" * 300,
-        ),
-        *(
-            "550e8400-e29b-41d4-a716-446655440000 ",
-            "12 345 678 901 ",
-            "123-45-",
-            "0049 ",
-            "RSSMRA85",
-            "1\u00a0",
-            "order #",
-        ),
-    ],
+    slow_except(
+        [
+            *(
+                "a@",
+                "a@a.",
+                "@a.",
+                "a.",
+                "1 ",
+                "1-",
+                "1.",
+                "+1",
+                "+1 ",
+                "(1)",
+                "0 1 ",
+                "06 12 ",
+                "4111 ",
+                "4111-",
+                "tel ",
+                "A1",
+            ),
+            *(
+                "phone is is is ",
+                "tel 12345 6",
+                "AB12",
+                "DE89",
+                "DE89 ",
+                "1234567\n",
+                "//a:",
+                "a" * 70 + "@",
+                "@" + "a-" * 300,
+            ),
+            *(
+                "550e8400-e29b-41d4-a716-446655440000 ",
+                "12 345 678 901 ",
+                "123-45-",
+                "0049 ",
+                "RSSMRA85",
+                "1\u00a0",
+                "order #",
+            ),
+        ],
+        {"a@", "@a.", "1 ", "4111 ", "tel ", "DE89 ", "a" * 70 + "@"},
+    ),
 )
 def test_a_quarter_of_a_mebibyte_of_beginnings(unit):
     text = (unit * (MEBIBYTE // 4 // len(unit) + 1))[: MEBIBYTE // 4]

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from levels import slow_except
 from moving import NOW, chat, rule
 
 from gateway.canon.rule import RuleContext
@@ -21,7 +22,7 @@ PIECES = {
 }
 
 
-@pytest.mark.parametrize("name", PIECES)
+@pytest.mark.parametrize("name", slow_except(PIECES, {"quotes", "labels in one line", "lines"}))
 def test_a_long_text_is_worked_through(name):
     """Anything quadratic would take minutes here."""
     text = PIECES[name] * (200_000 // len(PIECES[name])) + "\n\nToday is 2026-11-21."
