@@ -53,8 +53,8 @@ AREAS: dict[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {
         [*_SCENARIOS, *_WHOLE_REQUESTS],
     ),
 }
-"""By area: the code that is changed, the tests of its package, and the tests of whole requests that a mutant meets which
-the former have not noticed. All of them as ``make test`` runs them."""
+"""By area: the code that is changed, the tests of its package, and the tests of whole requests that follow for a mutant
+that those have not noticed. All of them as ``make test`` runs them."""
 
 TIMEOUT_SECONDS = 900.0
 """A mutant that lets the tests run for longer is noticed: it loops or waits for ever."""

@@ -84,6 +84,7 @@ EXPLAIN = _in("tests", "explain stats spaces")
 PURE = _in("tests", "admission config docs engines fleet fuzz index proxy routing telemetry tracing")
 SCENARIOS = _in("tests", "scenarios demo observability")
 BROWSER = ["tests/browser"]
+SERVERS = _in("tests", "admin cluster discovery server warmup")
 PROCESSES = [
     *_of_gateway("workers reload replicas_come_and_go discovery stopping command_line"),
     *_of_gateway("shared_state shared_past shared_figures draining slow_clients key_leaks own_regexes"),
@@ -107,8 +108,9 @@ PARTS = [
     Part("processes", PROCESSES),
     Part("scenarios", SCENARIOS),
     Part("browser", BROWSER),
-    # Servers and clients of one package: the admin API, KV events, Redis, Kubernetes.
-    Part("rest", ["tests"], but=["tests/gateway", *SCENARIOS, *BROWSER, *CANON, *EXPLAIN, *PURE]),
+    # Servers and clients of one package: the admin API, Redis, Kubernetes; KV events and all others.
+    Part("servers", SERVERS),
+    Part("rest", ["tests"], but=["tests/gateway", *SERVERS, *SCENARIOS, *BROWSER, *CANON, *EXPLAIN, *PURE]),
     *UNITS,
 ]
 ALONE = Part("timed", TIMED)

@@ -29,6 +29,9 @@ _TICKS_A_SECOND = 10
 _LOOK_SECONDS = 5
 """Interval of the check for clients that do not read."""
 
+_CUT_AGAIN_SECONDS = 1.0
+"""A connection of a stopping server that is not stalled yet may be a second later."""
+
 
 class HttpServer(uvicorn.Server):
     """uvicorn without its own signal handling: two servers share a process.
@@ -102,10 +105,12 @@ class HttpServer(uvicorn.Server):
                 cycle.keep_alive = False
 
     def cut_stalled(self) -> None:
-        """Abort connections whose client does not read: the server could not stop before."""
+        """Abort connections whose client does not read, now and again each second: the server could not stop before."""
         for connection in list(self.server_state.connections):
             if connection.transport.get_write_buffer_size():
                 connection.transport.abort()
+        if self.server_state.connections:
+            asyncio.get_running_loop().call_later(_CUT_AGAIN_SECONDS, self.cut_stalled)
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own is untyped in the same way

@@ -215,7 +215,7 @@ async def test_a_reset_without_isolation_holds_at_all_and_outlives_them(
     await second.stop()
     third = await start_gateway(engine, state=redis_server.url, spaces={"secret": SECRET})
     await third.ask(prose(2, 100))
-    assert [life.space.epoch for life in third.gateway._spaces.lives] == [salt]
+    assert [life.space.epoch for life in third.gateway._spaces.epochs] == [salt]
 
 
 async def test_spaces_outlive_all_gateways_and_a_flushed_redis(engine, start_group, start_gateway, redis_server):
