@@ -180,4 +180,4 @@ async def test_a_stream_arrives_piece_by_piece(start_engine, start_gateway, conn
     await client.send(post(CHAT, body, f"origin: {APP}"))
     answer = await client.answer()
     assert answer.header("access-control-allow-origin") == APP
-    assert len(answer.pieces) > 10
+    assert len(answer.pieces) > 2
