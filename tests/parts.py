@@ -6,7 +6,7 @@
 - ``added``: what ``all`` adds to ``fast``: slow tests, and property tests with more examples.
 
 Most tests wait for processes and sockets most of their time, so that several parts fit on two cores. Tests that measure
-the time answers take run in the end, by themselves.
+the time answers take run after the others, beside units at most, which have the lowest priority.
 
 A test that fails makes the run fail. Failed tests are run again, alone, only to say which of them are flaky.
 """
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -57,7 +57,7 @@ class Part:
         name: Its name.
         paths: Files and folders.
         but: What is left out of them.
-        low_priority: Whether it waits for nothing, so that tests that measure time go first.
+        low_priority: Whether it uses a core all the time, and gives way to all parts that measure time.
     """
 
     name: str
@@ -130,7 +130,7 @@ def run(part: Part, *options: str, beside_others: bool = False) -> Result:
     command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={part.cache}", *options, *part.paths]
     command += [f"--ignore={path}" for path in part.but]
     if part.low_priority and beside_others:
-        command = ["nice", "-n", "10", *command]
+        command = ["nice", "-n", "19", *command]
     began, lines, shown = time.monotonic(), [], 0
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -177,12 +177,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parts = [known[name] for name in chosen.parts] or (UNITS if chosen.level is Level.UNIT else list(known.values()))
     profile = "fast" if chosen.level in (Level.UNIT, Level.FAST) else "deep"
     options = ("-m", _SELECTED[chosen.level], f"--hypothesis-profile={profile}")
+    first = [part for part in parts if not part.low_priority and part is not ALONE]
+    units = [part for part in parts if part.low_priority]
     with ThreadPoolExecutor(len(parts)) as threads:
-        beside = [part for part in parts if part is not ALONE]
-        others = len(beside) > len(UNITS)
-        results = list(threads.map(lambda part: run(part, "--cache-clear", *options, beside_others=others), beside))
-    if ALONE in parts:
-        results.append(run(ALONE, "--cache-clear", *options))
+
+        def started(part: Part) -> Future[Result]:
+            return threads.submit(run, part, "--cache-clear", *options, beside_others=bool(first))
+
+        running = [started(part) for part in [*first, *units]]
+        wait(running[: len(first)])
+        # Beside units at most, which give way to it.
+        results = [*([started(ALONE).result()] if ALONE in parts else []), *(each.result() for each in running)]
     name_flaky(results, *options)
     bad = [result.part.name for result in results if result.code]
     print(f"Failed: {', '.join(bad)}" if bad else "All parts passed.", flush=True)
