@@ -41,7 +41,7 @@ def test_replica_whose_address_went_to_another_model_says_so_and_gets_no_request
     own_stage.engines[0].kill()
     own_stage.revive(0, "--model", "other")
     first = page.get_by_role("article", name="replica-1")
-    expect(first).to_contain_text("Its engine does not serve this model")
+    expect(first).to_contain_text("does not contain this model")
     expect(page.get_by_role("region", name="Replicas of demo").get_by_role("status")).to_contain_text("1 of 2 take")
     for number in range(4):
         own_stage.send(f"Where is parcel {number}?", system=f"Application {number}.")
