@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from starlette.types import Receive, Scope, Send
 
 from gateway.admin.access import AdminAccess
@@ -22,6 +23,8 @@ from gateway.telemetry import AuditLog
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+_log = structlog.get_logger("gateway.admin")
 
 MetricsPage = Callable[[str], tuple[bytes, str]]
 """From an ``accept`` header to the metrics page and its content type."""
@@ -79,12 +82,20 @@ class DeferredAdmin:
         """Begin to build the application, unless that has begun; returns when it is built."""
         if self._building is None:
             self._building = asyncio.ensure_future(asyncio.to_thread(self._built))
+            self._building.add_done_callback(self._check)
         return self._building
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""
         app = await asyncio.shield(self.build())
         await app(scope, receive, send)
+
+    def _check(self, building: "asyncio.Future[FastAPI]") -> None:
+        """After a failure the next request tries again."""
+        if building.cancelled() or (error := building.exception()) is not None:
+            self._building = None
+            if not building.cancelled():
+                _log.error("admin_not_built", error=repr(error), again="with the next request to the admin port")
 
     def _built(self) -> "FastAPI":
         from gateway.admin.admin_app import build_admin

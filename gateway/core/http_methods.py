@@ -1,6 +1,6 @@
-"""The routes of both ports: plain Starlette, and which methods a 405 names.
+"""The public port's routes, on plain Starlette, and which methods a 405 of either port names.
 
-Without FastAPI, whose import takes a quarter of a second of the start: no route uses its parameters and schemas.
+Without FastAPI, whose import takes a quarter of a second: clients would wait for it at the start.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+RouteHandler = Callable[[Request], Awaitable[Response]]
 
 
 class HttpRoutes(Starlette):
@@ -24,13 +24,9 @@ class HttpRoutes(Starlette):
         super().__init__()
         self.router.redirect_slashes = False
 
-    def get(self, path: str) -> Callable[[Endpoint], Endpoint]:
+    def get(self, path: str) -> Callable[[RouteHandler], RouteHandler]:
         """Serve GET and HEAD at a path; ``{name}`` and ``{name:path}`` are found in ``request.path_params``."""
         return self._serve(path, "GET")
-
-    def post(self, path: str) -> Callable[[Endpoint], Endpoint]:
-        """Serve POST at a path."""
-        return self._serve(path, "POST")
 
     def on_error(self, kind: type[Exception]) -> Callable[[Any], Any]:
         """Answer errors of a kind with an ``async`` function of request and error."""
@@ -41,8 +37,8 @@ class HttpRoutes(Starlette):
 
         return added
 
-    def _serve(self, path: str, method: str) -> Callable[[Endpoint], Endpoint]:
-        def added(endpoint: Endpoint) -> Endpoint:
+    def _serve(self, path: str, method: str) -> Callable[[RouteHandler], RouteHandler]:
+        def added(endpoint: RouteHandler) -> RouteHandler:
             self.add_route(path, endpoint, methods=[method])
             return endpoint
 

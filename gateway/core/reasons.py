@@ -99,7 +99,7 @@ class ReasonText:
         meaning: What happened, in one or two sentences.
         advice: What to do about it, in one line.
         remedy: Who can.
-        rules: Rules of canonicalization that mend it in the gateway; which to try first comes first.
+        rules: Rules of canonicalization that remove it in the gateway; which to try first comes first.
     """
 
     rung: Rung

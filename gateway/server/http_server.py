@@ -10,7 +10,7 @@ import math
 import socket
 import struct
 import termios
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import structlog
@@ -29,8 +29,8 @@ _TICKS_A_SECOND = 10
 _LOOK_SECONDS = 5
 """Interval of the check for clients that do not read."""
 
-_CUT_AGAIN_SECONDS = 1.0
-"""A connection of a stopping server that is not stalled yet may be a second later."""
+_LOOK_AGAIN_SECONDS = 0.5
+"""Time in which a client of a stopping server has to read something."""
 
 
 class HttpServer(uvicorn.Server):
@@ -104,13 +104,19 @@ class HttpServer(uvicorn.Server):
             if cycle is not None and not cycle.response_started:
                 cycle.keep_alive = False
 
-    def cut_stalled(self) -> None:
-        """Abort connections whose client does not read, now and again each second: the server could not stop before."""
-        for connection in list(self.server_state.connections):
-            if connection.transport.get_write_buffer_size():
+    def cut_stalled(self, before: Mapping[Any, int] | None = None) -> None:
+        """Abort connections whose client does not read: the server could not stop before. Looks again until all are
+        closed.
+
+        Args:
+            before: Unread bytes by connection at the last look; a client that has read none of them since is cut.
+        """
+        unread = {each: _not_taken(each.transport) for each in list(self.server_state.connections)}
+        for connection, size in unread.items():
+            if before is not None and 0 < before.get(connection, 0) <= size:
                 connection.transport.abort()
-        if self.server_state.connections:
-            asyncio.get_running_loop().call_later(_CUT_AGAIN_SECONDS, self.cut_stalled)
+        if unread:
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_SECONDS, self.cut_stalled, unread)
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own is untyped in the same way

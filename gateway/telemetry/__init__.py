@@ -1,7 +1,7 @@
 """Metrics, logs, the audit log and traces.
 
 In: settlements, refusals and events, through the observer ports of ``core``. Out: Prometheus metrics (``catalog``,
-``metrics``), log lines (``logs``, ``requestlog``), audit lines (``audit``) and OpenTelemetry spans (``tracing``). Start
+``metrics``), log lines (``logs``), audit lines (``audit``) and OpenTelemetry spans (``tracing``). Start
 with ``metrics`` and ``catalog``.
 """
 

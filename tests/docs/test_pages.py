@@ -28,3 +28,18 @@ def test_links_between_pages_lead_somewhere():
     for page in [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_paths_in_contributing_and_architecture_exist():
+    """Paths from the root, and paths within ``gateway/``; ``NAME`` and other capitals stand for something to choose."""
+    root = DOCS.parent
+    packages = {path.name for path in (root / "gateway").iterdir() if path.is_dir()}
+    for page in (root / "CONTRIBUTING.md", DOCS / "architecture.md"):
+        for path in re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", page.read_text()):
+            if re.search(r"[A-Z]{3}", path):
+                continue
+            first = path.partition("/")[0]
+            if (root / first).exists():
+                assert (root / path).exists(), f"{page.name}: {path}"
+            elif first in packages:
+                assert (root / "gateway" / path).exists(), f"{page.name}: {path}"

@@ -1,11 +1,11 @@
 """Remembers computed prompts, in the same prefix space and in any, for this gateway and for others.
 
 Every prompt is hashed again from a root common to all spaces. Each block is stored under its hash combined with a key
-of its space (without the life), with a key of its owner, and under the plain hash. The first entry answers whether the
-block was computed in this space, in which life and by which replica; the others, in which other space, preferring the
+of its space (without the epoch), with a key of its owner, and under the plain hash. The first entry answers whether the
+block was computed in this space, in which epoch and by which replica; the others, in which other space, preferring the
 owner's own. So another gateway needs only the hashes to store the same entries.
 
-``LossCauses`` records what happened to replicas and to lives of prefix spaces.
+``LossCauses`` records what happened to replicas and to epochs of prefix spaces.
 """
 
 from typing import NamedTuple, Protocol
@@ -58,11 +58,11 @@ class LossCauses:
             return Reason.REPLICA_LEFT
         return Reason.REPLICA_RESTARTED if (self._restarted.peek(replica) or 0.0) > at else Reason.EVICTED
 
-    def of_life(self, life: str) -> Reason:
-        """Why blocks computed in an ended life cannot be reused."""
-        cause = self._ends.peek(life)
+    def of_epoch(self, epoch: str) -> Reason:
+        """Why blocks computed in an ended epoch cannot be reused."""
+        cause = self._ends.peek(epoch)
         if cause is None or cause in _OF_TIME:
-            # The end of an unknown life was evicted for its age.
+            # The end of an unknown epoch was evicted for its age.
             return Reason.EXPIRED
         if cause is ResetCause.TEMPLATE_CHANGED:
             return Reason.TEMPLATE_CHANGED
@@ -156,7 +156,7 @@ class SeenPrompts:
         for block in self._here.beginning(hashes[held:] ^ self._space_key(record.where)):
             place = self._places[block.place]
             if anywhere or (reason := self._why_here(place, block.at, record.life)) is None:
-                anywhere.append(self._causes.of_life(place.life))
+                anywhere.append(self._causes.of_epoch(place.life))
             else:
                 here.append(reason)
         known = len(here) + len(anywhere)
@@ -230,7 +230,7 @@ class SeenPrompts:
         """Why no replica holds a block of this space; None if it was computed before a reset."""
         if place.life == life:
             return self._causes.of_replica(place.replica, at + (self._began_at or 0.0))
-        reason = self._causes.of_life(place.life)
+        reason = self._causes.of_epoch(place.life)
         return reason if reason is Reason.EXPIRED else None
 
     def _space_key(self, where: SpaceKey) -> np.uint64:

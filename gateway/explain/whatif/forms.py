@@ -221,7 +221,7 @@ class SeenForms:
         where, size = record.where, record.block_size
         parts = "\0".join(str(getattr(where, name)) for name in where.__struct_fields__)
         root = self._chains.root(ModelId(""), "", where.variant)
-        # The life separates a space from itself before a reset.
+        # The epoch separates a space from itself before a reset.
         key = np.uint64(self._chains.root(ModelId(where.model), record.life, parts))
         replies = [reply.ids for reply in record.replies if reply.ids] or [b""]
         computed = [np.array(self._chains.chain(root, ids + reply, size).hashes, np.uint64) ^ key for reply in replies]

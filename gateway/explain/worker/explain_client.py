@@ -262,7 +262,7 @@ class ExplainClient:
                 self._flush_later()
 
     def _send(self, message: ToWorker) -> None:
-        """Send a message that is not held, after all held ones; ``on_started`` repeats one that comes too early."""
+        """Send a message that is not held, behind the frames sent now; ``on_started`` repeats one that is too early."""
         self._flush()
         if self._has_options:
             self._write(message)
@@ -298,20 +298,20 @@ class ExplainClient:
 
     def _skip(self, held: SentMessage) -> None:
         """Count the tokens of a request, or of a sum of requests, that is not explained."""
-        share = held.share
-        if share is None:
+        totals = held.totals
+        if totals is None:
             return
         if not held.is_counted:
-            missed = share.prompt_tokens - share.hits
+            missed = totals.prompt_tokens - totals.hits
             if missed:
-                self._observer.on_missed(share.model, share.tenant_label, Reason.UNCLASSIFIED, missed)
+                self._observer.on_missed(totals.model, totals.tenant_label, Reason.UNCLASSIFIED, missed)
             if not held.is_skipped:
-                self._observer.on_explain_skipped(share.requests)
-        self._skipped.add(share)
+                self._observer.on_explain_skipped(totals.requests)
+        self._skipped.add(totals)
 
     def _hand_over_skipped(self) -> None:
-        for share in self._skipped.take():
-            self._send_buffer.add(share)
+        for totals in self._skipped.take():
+            self._send_buffer.add(totals)
 
 
 def _worker_options(

@@ -38,13 +38,13 @@ class SentMessage(NamedTuple):
 
     Attributes:
         size: Bytes.
-        share: Its tokens as a sum; None if it is not about a client's request.
+        totals: Its tokens as a sum; None if it is not about a client's request.
         is_counted: Whether its missed tokens are counted already, because it is a sum.
         is_skipped: Whether it is already counted as skipped.
     """
 
     size: int
-    share: SkippedTotals | None
+    totals: SkippedTotals | None
     is_counted: bool
     is_skipped: bool
 
@@ -176,8 +176,8 @@ def sent_message(work: Work) -> SentMessage:
     """The record of a held message; ``size`` is set later."""
     match work:
         case RequestRecord():
-            share = None if work.warming else SkippedTotals.of(work)
-            return SentMessage(0, share, is_counted=False, is_skipped=not work.parts)
+            totals = None if work.warming else SkippedTotals.of(work)
+            return SentMessage(0, totals, is_counted=False, is_skipped=not work.parts)
         case SkippedTotals():
             return SentMessage(0, work, is_counted=True, is_skipped=True)
         case CacheEvent() | PeerPrompts():
@@ -221,8 +221,8 @@ class SkippedSums:
         return taken
 
 
-def _key(share: SkippedTotals) -> _Key:
-    return share.model, share.tenant, share.tenant_label, share.source, share.template, share.hits_confirmed
+def _key(totals: SkippedTotals) -> _Key:
+    return totals.model, totals.tenant, totals.tenant_label, totals.source, totals.template, totals.hits_confirmed
 
 
 def _together(one: SkippedTotals, other: SkippedTotals) -> SkippedTotals:
