@@ -17,6 +17,7 @@ import copy
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -227,8 +228,8 @@ def _failing(paths: Sequence[str], tree: Path) -> str | None:
             return "timeout"
     if process.returncode == 0:
         return None
-    names = [line.split(" ")[1] for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return names[0] if names else f"exit {process.returncode}"
+    named = re.search(r"^(?:FAILED|ERROR) (tests/\S+)", output, re.MULTILINE)
+    return named[1] if named else f"exit {process.returncode}"
 
 
 def copied(folder: Path) -> Path:
