@@ -153,10 +153,10 @@ async def test_a_huge_count_changes_nothing_for_other_requests(scripted, start_g
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(first), 0.5)
         scripted.answer = scripted.reply
-        begun = time.process_time()
+        begun = time.monotonic()
         answer = await ask(gateway, {})
         assert answer.status_code == 200, answer.text
-        assert time.process_time() - begun < 2
+        assert time.monotonic() - begun < 2
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         scripted.answer = hang
