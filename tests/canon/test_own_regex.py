@@ -14,7 +14,8 @@ from gateway.config.operator_patterns import OwnRegex, TooSlow
 
 
 def found(regex, text):
-    return [text[start:end] for start, end, _ in OwnRegex(regex).find(text)]
+    """What is found, however long this machine takes."""
+    return [text[start:end] for start, end, _ in OwnRegex(regex, cpu_seconds=lambda: 0.0).find(text)]
 
 
 @pytest.mark.parametrize(
