@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.admin.access import AdminAccess
 from gateway.admin.explained import Decoders
+from gateway.admin.guard import problem_response
 from gateway.admin.live_stream import LiveFeed
+from gateway.core.errors import GatewayError
 from gateway.core.ports import WarmDesk
 from gateway.explain.worker.explain_client import ExplainClient
 from gateway.fleet.drains import Drains
@@ -79,7 +81,7 @@ class DeferredAdmin:
         self._building: asyncio.Future[FastAPI] | None = None
 
     def build(self) -> "asyncio.Future[FastAPI]":
-        """Begin to build the application, unless that has begun; returns when it is built."""
+        """A future of the application. Begins to build it, unless that has begun; after a failure, once more."""
         if self._building is None:
             self._building = asyncio.ensure_future(asyncio.to_thread(self._built))
             self._building.add_done_callback(self._check)
@@ -87,11 +89,20 @@ class DeferredAdmin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""
-        app = await asyncio.shield(self.build())
+        app: ASGIApp
+        try:
+            app = await asyncio.shield(self.build())
+        except Exception:  # noqa: BLE001 - logged by ``_check``; requests of clients are served without it
+            app = problem_response(
+                GatewayError(
+                    "The admin application cannot be built; the log has the reason as admin_not_built. Send the request"
+                    " again once it is removed.",
+                    code="internal_error",
+                )
+            )
         await app(scope, receive, send)
 
     def _check(self, building: "asyncio.Future[FastAPI]") -> None:
-        """After a failure the next request tries again."""
         if building.cancelled() or (error := building.exception()) is not None:
             self._building = None
             if not building.cancelled():
