@@ -54,6 +54,7 @@ def test_means_what_python_means(regex, text):
     assert found(regex, text) == [match[0] for match in python.finditer(text)]
 
 
+@pytest.mark.slow
 def test_classes_know_the_characters_that_python_knows():
     every = "".join(map(chr, [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]))
     for letter in "ds":
@@ -125,6 +126,7 @@ def test_patterns_that_would_go_back_and_forth_do_not(regex, text):
     assert found(regex, text) == []
 
 
+@pytest.mark.slow
 def test_a_pattern_that_looks_far_ahead_for_every_match_is_given_up():
     with pytest.raises(TooSlow):
         list(OwnRegex("a.*b|a").find("a" * 3_000_000))

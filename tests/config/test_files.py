@@ -62,7 +62,12 @@ def test_utf8_with_byte_order_mark_is_accepted(load):
         ("log: {}\n---\nlog: {}\n", 2, "one document in a file"),
         ("log:\n  level: \x07\n", 2, "control character"),
         ("[" * 5000, 1, "nested deeper than 64 levels (the most that is read)"),
-        ("a:\n" + "- b\n" * 100_000, 99_999, "more than 100,000 values (the most that is read)"),
+        pytest.param(
+            "a:\n" + "- b\n" * 100_000,
+            99_999,
+            "more than 100,000 values (the most that is read)",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_yaml_syntax_mistake_names_the_line(mistakes, content, line, hint):

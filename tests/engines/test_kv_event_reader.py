@@ -147,7 +147,7 @@ def test_an_event_beyond_the_limits_is_a_loss_and_costs_no_neighbour(event):
         b"\x92\x01\x91" + b"\xc6\x7f\xff\xff\xff" + bytes(300_000),
         b"\x92\x01" + b"\xdd\x00\x04\x00\x01" + bytes(300_000),
         b"\x92\x01\x91\xc1" + bytes(300_000),
-        msgspec.msgpack.encode([1.0, [["x" * 17_000_000]]]),
+        pytest.param(msgspec.msgpack.encode([1.0, [["x" * 17_000_000]]]), marks=pytest.mark.slow),
         msgspec.msgpack.encode([1.0, [], 0]) + bytes(300_000),
         *(msgspec.msgpack.encode([stamp, ["x" * 300_000]]) for stamp in (math.inf, math.nan, "1", True, None)),
     ],
