@@ -1,6 +1,7 @@
 """Starts the processes of tests by forking from a process that has already imported the gateway.
 
-``python -m gateway serve`` spends more than a second of CPU time on imports, a fork some milliseconds. A forked
+``python -m gateway serve`` spends more than a second of CPU time on imports, pytest with these tests several, a fork
+some milliseconds. A forked
 process has arguments, environment, working directory, standard streams and signal handlers of its own, runs its module
 as ``python -m`` does, and ends with the same exit code. The server forks before there is any thread or event loop.
 
@@ -36,6 +37,7 @@ from pathlib import Path
 from typing import IO, Any
 
 RUNS = (
+    "pytest",
     "gateway",
     "gateway.demo.child",
     "gateway.explain.worker.process",
@@ -59,6 +61,8 @@ _IMPORTED = (
     "gateway.config.settings",
     "gateway.telemetry",
 )
+FOR_TESTS = ("pytest", "hypothesis", "hypothesis.strategies", "fastapi", "openai", "redis.asyncio", "prometheus_client.parser")
+"""What tests import, too."""
 _OF_THE_LOADER = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH")
 _HEADER_BYTES = 8
 _FORKS = sys.platform == "linux" and "PREFIX_GATEWAY_TESTS_EXEC" not in os.environ
@@ -260,9 +264,14 @@ def run(command: Sequence[str], *, timeout: float = 60, env: Mapping[str, str] |
         return subprocess.CompletedProcess(command, code, out.read(), errors.read())
 
 
-def start() -> None:
-    """Start the fork server, and wait until it has imported everything."""
+def start(*modules: str) -> None:
+    """Start the fork server, and wait until it has imported everything.
+
+    Args:
+        modules: What it imports besides the gateway.
+    """
     if _FORKS:
+        _start(modules)
         run([sys.executable, "-m", "gateway", "--version"], timeout=600)
 
 
@@ -372,7 +381,7 @@ def _read(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def _start() -> str:
+def _start(modules: Sequence[str] = ()) -> str:
     """Start the server, unless it runs; returns its address."""
     global _address  # noqa: PLW0603 - one server per process, and its forks use the same
     if not _address:
@@ -380,7 +389,7 @@ def _start() -> str:
         listener.bind("")  # a free name in the abstract namespace
         listener.listen(128)
         address = listener.getsockname().decode("latin-1")
-        command = [sys.executable, "-c", _PROGRAM, str(Path(__file__).parent), str(listener.fileno())]
+        command = [sys.executable, "-c", _PROGRAM, str(Path(__file__).parent), str(listener.fileno()), *modules]
         with listener:
             # numpy's linear algebra would start threads when it is imported.
             alone = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -390,7 +399,7 @@ def _start() -> str:
     return _address
 
 
-_PROGRAM = "import sys; sys.path.append(sys.argv[1]); import fork_server; fork_server.main(int(sys.argv[2]))"
+_PROGRAM = "import sys; sys.path.append(sys.argv[1]); import fork_server; fork_server.main(int(sys.argv[2]), sys.argv[3:])"
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
@@ -399,13 +408,13 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
     server.wait()
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, modules: Sequence[str]) -> None:
     """Serve until standard input ends. Runs the requested module in each forked process."""
     global _address  # noqa: PLW0603
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which then close standard input
     listener = socket.socket(fileno=descriptor)
     _address = listener.getsockname().decode("latin-1")
-    for module in _IMPORTED:
+    for module in (*_IMPORTED, *modules):
         importlib.import_module(module)
     asyncio.create_subprocess_exec = create_subprocess_exec
     assert len(os.listdir("/proc/self/task")) == 1, "a fork must not copy a process with threads"

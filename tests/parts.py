@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from tests import fork_server
+
 MAX_RERUN = 20
 """Number of failed tests above which none is run again."""
 
@@ -131,12 +133,14 @@ class Result:
 
 def run(part: Part, *options: str, beside_others: bool = False) -> Result:
     """Run a part, print its progress, and what pytest printed when it is over."""
-    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={part.cache}", *options, *part.paths]
+    # What the fork server has imported already needs no rewritten assertions.
+    command = [sys.executable, "-m", "pytest", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    command += ["-o", f"cache_dir={part.cache}", *options, *part.paths]
     command += [f"--ignore={path}" for path in part.but]
-    if part.low_priority and beside_others:
-        command = ["nice", "-n", "19", *command]
     began, lines, shown = time.monotonic(), [], 0
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with fork_server.launch(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        if part.low_priority and beside_others:
+            os.setpriority(os.PRIO_PROCESS, process.pid, 19)
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
@@ -186,6 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = ("-m", _SELECTED[chosen.level], f"--hypothesis-profile={profile}")
     first = [part for part in parts if not part.low_priority and part is not ALONE]
     units = [part for part in parts if part.low_priority]
+    fork_server.start(*fork_server.FOR_TESTS)
     with ThreadPoolExecutor(len(parts)) as threads:
 
         def started(part: Part) -> Future[Result]:
