@@ -61,7 +61,15 @@ _IMPORTED = (
     "gateway.config.settings",
     "gateway.telemetry",
 )
-FOR_TESTS = ("pytest", "hypothesis", "hypothesis.strategies", "fastapi", "openai", "redis.asyncio", "prometheus_client.parser")
+FOR_TESTS = (
+    "pytest",
+    "hypothesis",
+    "hypothesis.strategies",
+    "fastapi",
+    "openai",
+    "redis.asyncio",
+    "prometheus_client.parser",
+)
 """What tests import, too."""
 _OF_THE_LOADER = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH")
 _HEADER_BYTES = 8
@@ -399,7 +407,9 @@ def _start(modules: Sequence[str] = ()) -> str:
     return _address
 
 
-_PROGRAM = "import sys; sys.path.append(sys.argv[1]); import fork_server; fork_server.main(int(sys.argv[2]), sys.argv[3:])"
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]); import fork_server; fork_server.main(int(sys.argv[2]), sys.argv[3:])"
+)
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
@@ -452,6 +462,10 @@ def _serve(listener: socket.socket) -> _Request | None:
                 request, descriptors = _receive(connection)
                 pid = os.fork()
                 if not pid:
+                    # Closed by number below: an object that is deleted later would close what has its number then.
+                    selector.close()
+                    for each in (listener, connection, *running.values()):
+                        each.detach()
                     _become(request, descriptors)
                     return request
                 for each in descriptors:

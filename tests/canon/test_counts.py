@@ -70,6 +70,7 @@ def test_nothing_of_a_text_is_kept():
     assert "secret" not in repr(vars(counts))
 
 
+@pytest.mark.slow
 def test_several_threads_get_the_right_counts():
     counts = TokenCounts(len, max_texts=50)
     texts = ["x" * (100 + n % 200) for n in range(20_000)]

@@ -104,6 +104,7 @@ def test_long_matches_are_whole(regex, size):
     ]
 
 
+@pytest.mark.slow
 def test_matches_everywhere_in_a_long_text():
     rnd = random.Random(7)
     text = "".join(rnd.choices(["word ", "EMP-123456 ", "é", "\n", "EMP-12 "], k=200_000))

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from ears import Ear
+from levels import slow_except
 from pydantic import SecretStr
 from redis_groups import Cluster, Watched
 from redis_server import SECRET, RedisServer
@@ -136,7 +137,7 @@ class Single(RedisServer):
         self.url = f"rediss://:{password}@127.0.0.1:{self.port}/0?ssl_ca_certs={tls}/cert.pem"
 
 
-@pytest.mark.parametrize("way", [Single, Watched, Cluster])
+@pytest.mark.parametrize("way", slow_except([Single, Watched, Cluster], {Single}))
 async def test_all_connections_are_encrypted_where_the_url_says_so(
     way, tmp_path, certificate, store_at, exchange_at, soon, errors
 ):

@@ -12,6 +12,7 @@ def nested(levels: int, leaf: str = "x") -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.slow
 def test_aliases_inside_of_what_aliases_stand_for(mistakes):
     (told,) = mistakes(f"models: [{{{MODEL}}}]\n" + nested(10))
     assert "more than 100,000 values with its aliases written out" in told
@@ -43,6 +44,7 @@ def test_a_file_that_is_too_large(mistakes):
     assert "larger than 4,194,304 bytes" in told
 
 
+@pytest.mark.slow
 def test_variables_without_an_end_are_looked_at_once(mistakes):
     # Each looked for its end in all of the text behind it: half a minute for this one.
     told = mistakes("log: {level: '" + "${A:-" * 200_000 + "'}")

@@ -95,12 +95,14 @@ def test_a_batch_read_in_portions_is_the_batch(events, rank, walks):
     assert batch[::2] == whole[::2]
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_a_map_may_be_long_too():
     events = [["BlockRemoved", [number]] for number in range(30_000)]
     batch, _ = read(msgspec.msgpack.encode({"attn_dp_rank": 2, "x": [1], "events": events, "ts": 1}))
     assert (batch.timestamp, len(batch.events), batch.rank) == (1.0, 30_000, 2)
 
 
+@pytest.mark.slow
 def test_every_portion_of_a_million_hashes_or_tokens_is_small(monkeypatch):
     stored = {**STORED, "block_hashes": list(range(65_536)), "token_ids": [7] * 2**20}
     removed = {"type": "BlockRemoved", "block_hashes": list(range(2**40, 2**40 + 900_000))}
@@ -122,7 +124,9 @@ def test_every_portion_of_a_million_hashes_or_tokens_is_small(monkeypatch):
 @pytest.mark.parametrize(
     "event",
     [
-        {**STORED, "block_hashes": list(range(70)), "token_ids": [1] * 10_000_000},
+        pytest.param(
+            {**STORED, "block_hashes": list(range(70)), "token_ids": [1] * 10_000_000}, marks=pytest.mark.slow
+        ),
         {"type": "BlockRemoved", "block_hashes": list(range(1_000_001))},
         {**STORED, "block_hashes": [1], "token_ids": [1] * 200_000},
         {**STORED, "x": ["y" * 1000] * 2000},
@@ -143,11 +147,11 @@ def test_an_event_beyond_the_limits_is_a_loss_and_costs_no_neighbour(event):
     [
         b"\x92\x01\xdd\xff\xff\xff\xff" + bytes(300_000),
         b"\xdd\xff\xff\xff\xff" + bytes(300_000),
-        b"\x92\x01" + b"\x91" * 300_000,
+        pytest.param(b"\x92\x01" + b"\x91" * 300_000, marks=pytest.mark.slow),
         b"\x92\x01\x91" + b"\xc6\x7f\xff\xff\xff" + bytes(300_000),
         b"\x92\x01" + b"\xdd\x00\x04\x00\x01" + bytes(300_000),
         b"\x92\x01\x91\xc1" + bytes(300_000),
-        pytest.param(msgspec.msgpack.encode([1.0, [["x" * 17_000_000]]]), marks=pytest.mark.slow),
+        msgspec.msgpack.encode([1.0, [["x" * 17_000_000]]]),
         msgspec.msgpack.encode([1.0, [], 0]) + bytes(300_000),
         *(msgspec.msgpack.encode([stamp, ["x" * 300_000]]) for stamp in (math.inf, math.nan, "1", True, None)),
     ],

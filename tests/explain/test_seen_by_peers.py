@@ -180,6 +180,7 @@ def test_what_is_told_bit_by_bit_is_known_as_a_whole(one, other):
     assert one.seen(range(321), at=9) == ([Reason.EVICTED] * 20, [])
 
 
+@pytest.mark.slow
 def test_what_nobody_fetches_does_not_grow(one):
     for number in range(700):
         one.computed(range(number * 1000, number * 1000 + 1600), at=number)

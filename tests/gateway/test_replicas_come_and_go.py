@@ -185,6 +185,7 @@ async def test_those_that_stay_keep_what_is_known_of_them(start_engine, start_ga
         assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 300
 
 
+@pytest.mark.slow
 async def test_nothing_of_one_that_left_stays(start_engine, start_gateway):
     a, b = [await start_engine(events="tcp://*:0", replay="tcp://*:0") for _ in range(2)]
     gateway = await start_gateway(a)

@@ -52,6 +52,7 @@ async def test_requests_a_second_hold_under_many_clients(engine, start_gateway):
     assert (await ask_as(gateway, "b")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_concurrent_requests_hold_under_many_clients(start_engine, start_gateway):
     engine = await start_engine(decode_ms=50.0, slots=CLIENTS)
     gateway = await start_gateway(engine, **sections(tenant("a", concurrent=10)))

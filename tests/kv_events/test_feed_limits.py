@@ -246,6 +246,7 @@ def test_a_million_hashes_and_a_long_prompt_come_in_portions(run):
     run(body)
 
 
+@pytest.mark.slow
 def test_orphans_are_adopted_in_turns(run):
     """Thirty thousand blocks wait for one that comes last."""
 

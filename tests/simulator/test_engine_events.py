@@ -204,6 +204,7 @@ async def test_the_replay_buffer_forgets_the_oldest(start):
     assert await replay(endpoint, 7) == []
 
 
+@pytest.mark.slow
 async def test_long_replays_are_complete_and_leave_room_for_requests(start, connect):
     engine = await start(**BOTH)
     client = connect(engine)

@@ -36,6 +36,7 @@ def test_five_thousand_requests_of_as_many_clients():
     assert len(ask(journal, "requests", now, limit="1000")["requests"]) == 500
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_clients():
     limits = StatsLimits(requests=200, keys=20, sources=10, findings=20)
     journal = Stats(NOON, limits)
@@ -118,6 +119,7 @@ def test_versions_beyond_the_bound_are_folded_last():
     assert sum(each["requests"] for each in shown["by_template"]) == 200
 
 
+@pytest.mark.slow
 def test_a_week_of_new_names_has_a_bounded_summary():
     journal = Stats(NOON, StatsLimits(keys=30, sources=30))
     for number in range(24 * 6 * 8):

@@ -60,7 +60,7 @@ def test_a_mebibyte_of_one_character(unit):
                 "order #",
             ),
         ],
-        {"a@", "@a.", "1 ", "4111 ", "tel ", "DE89 ", "a" * 70 + "@"},
+        {"a@", "@a.", "1 ", "tel ", "DE89 ", "a" * 70 + "@"},
     ),
 )
 def test_a_quarter_of_a_mebibyte_of_beginnings(unit):
@@ -69,6 +69,7 @@ def test_a_quarter_of_a_mebibyte_of_beginnings(unit):
         Patterns(BUILT_IN_KINDS).find(text)
 
 
+@pytest.mark.slow
 def test_as_many_findings_as_fit():
     with cpu_seconds(60):
         assert len(Patterns(BUILT_IN_KINDS).find("+49 170 1234567, " * 10_000)) == 10_000

@@ -5,6 +5,8 @@ import re
 import tracemalloc
 import weakref
 
+import pytest
+
 from gateway.canon.rules.dynamic.search import Search
 from gateway.config.canon_settings import DynamicSuffixSettings
 
@@ -19,6 +21,7 @@ def look(used, text):
     return used.pieces(text, NOW, "m", "[context {}]".format, tenant="t")
 
 
+@pytest.mark.slow
 def test_lines_as_long_as_a_request_are_not_remembered():
     used = search()
     look(used, "Current time: 2026-03-06 12:26.\nfirst")
