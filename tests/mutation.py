@@ -34,7 +34,10 @@ ROOT = Path(__file__).parents[1]
 _SCENARIOS = ["tests/scenarios"]
 _WHOLE_REQUESTS = [
     f"tests/gateway/test_{name}.py"
-    for name in "errors hostile_fields bytes streaming faults resume disconnect deadlines slow_clients headers".split()
+    for name in (
+        "errors hostile_fields hostile_bodies bytes streaming faults resume disconnect deadlines slow_clients headers "
+        "hostile_replicas large_bodies overload"
+    ).split()
 ]
 
 AREAS: dict[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {
