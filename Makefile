@@ -1,5 +1,8 @@
 .PHONY: demo test test-unit test-all check test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
 
+# Without cached bytecode every start compiles the gateway, and every run of the tests rewrites their assertions.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 BIN := .venv/bin
 

@@ -17,7 +17,7 @@ from gateway.admin.guard import read_filters
 from gateway.core.api_keys import redacted
 from gateway.core.errors import GatewayError
 from gateway.core.prompt import TokenSource
-from gateway.explain.diff.cause import masked
+from gateway.explain.masked_text import masked
 from gateway.explain.worker.explain_client import ExplainClient
 
 if TYPE_CHECKING:

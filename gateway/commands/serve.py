@@ -1,6 +1,7 @@
 """``prefix-gateway serve``: runs the gateway."""
 
 import argparse
+import gc
 import signal
 import sys
 from pathlib import Path
@@ -43,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     # Process 1 of a container ignores signals without a handler.
     signal.signal(signal.SIGTERM, _end_before_it_serves)
+    # Nothing that is imported becomes garbage; the collector starts again when the gateway is ready.
+    gc.disable()
     from gateway.config.settings import load_settings
     from gateway.telemetry import configure_logs
 
@@ -55,6 +58,7 @@ def _run(args: argparse.Namespace) -> int:
 
             serve(settings, args.config)
             return 0
+        gc.enable()
         from gateway.server.workers.worker_supervisor import WorkersFailed, supervise
 
         try:

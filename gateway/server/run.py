@@ -234,6 +234,7 @@ def _relax_garbage_collection() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()
 
 
 def log_ready(settings: Settings, public: str, admin: str) -> None:

@@ -5,7 +5,6 @@ shown.
 """
 
 import json
-import unicodedata
 from dataclasses import dataclass
 from functools import cache
 
@@ -15,6 +14,7 @@ from gateway.canon.recognizer.value_kind import ValueKind
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
 from gateway.explain.diff.slot import Slot, common_length, line_and_column, sameness, slot_at, window_at
+from gateway.explain.masked_text import masked
 
 _LEVELS = 4
 _LOOK_BACK_CHARS = 16_384
@@ -164,26 +164,6 @@ def _valued(before: str, after: str, at: int, slot: Slot, is_template: bool) -> 
 
 _AROUND = 40
 _SLOT_CHARS = 80
-_KEPT_CATEGORIES = frozenset({"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Zs", "Sm", "Sc"})
-_QUOTES_OF_KINDS = {"‹": "<", "›": ">"}
-
-
-def masked(text: str) -> str:
-    """Letters become ``x`` or ``X``, digits ``9``; punctuation and blanks are kept; all else becomes ``x``."""
-    return "".join(map(_masked, text))
-
-
-def _masked(character: str) -> str:
-    if character in "\n\t" or character in _QUOTES_OF_KINDS:
-        return _QUOTES_OF_KINDS.get(character, character)
-    if character == "\r":
-        return "␍"
-    category = unicodedata.category(character)
-    if category in {"Lu", "Lt"}:
-        return "X"
-    if category[0] == "N":
-        return "9"
-    return character if category in _KEPT_CATEGORIES or (category == "Sk" and character.isascii()) else "x"
 
 
 def window(text: str, start: int, end: int, kind: str = "") -> str:

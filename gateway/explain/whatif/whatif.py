@@ -26,7 +26,7 @@ from gateway.core.explanation import Explanation, RequestRecord, VaryingSlot
 from gateway.core.json_edit import Path
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.core.request import Endpoint
-from gateway.explain.diff.cause import masked
+from gateway.explain.masked_text import masked
 from gateway.explain.whatif.encoders import Encoders, Load, PromptEncoder, load_encoder
 from gateway.explain.whatif.forms import (
     FORMS,
