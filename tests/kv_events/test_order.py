@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from kv_events.order_steps import end_faults, steps, take
 from kv_events.order_world import World, stored
 
-from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, FeedState
-from gateway.kv_events.order import Gap
+from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, EventBatch, FeedState
+from gateway.kv_events.order import BatchOrder, Gap
 
 LIVE, REBUILDING, CONNECTING, SILENT = FeedState.LIVE, FeedState.REBUILDING, FeedState.CONNECTING, FeedState.SILENT
 
@@ -316,6 +316,34 @@ def test_probe_that_is_not_answered_leaves_all_as_it_is():
     world.probe()
     world.fail_replay()
     assert (world.state, world.forgotten) == (LIVE, forgotten)
+
+
+def test_probe_that_finds_another_process_without_its_past_is_asked_again():
+    world = started()
+    world.restart(silently=True)
+    for number in range(7):
+        world.publish(stored(10 + number))
+    world.probe()
+    world.serve()
+    world.answer()
+    assert world.state is CONNECTING
+    world.fail_replay()
+    assert world.state is REBUILDING
+    world.retry()
+    world.settle()
+    assert world.state is LIVE
+    assert world.applied == world.life.content
+
+
+def test_gap_before_a_batch_too_large_to_wait_is_given_up_without_a_replay():
+    order = BatchOrder(replays=True)
+    actions = [*order.connected(), *order.replay_ended()]
+    actions += order.live(0, EventBatch(1.0, [stored(1)]), 0.0)
+    assert order.state is LIVE
+    actions += order.live(2, EventBatch(3.0, [stored(3)]), 0.0, size=2**30)
+    assert order.state is CONNECTING
+    actions += order.replay_failed()
+    assert order.state is REBUILDING
 
 
 def test_engine_that_is_asked_in_vain_is_asked_again():
