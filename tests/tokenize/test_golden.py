@@ -8,6 +8,7 @@ import pytest
 from gateway.core.request import Endpoint
 from gateway.tokenize.chat_template import detect_content_format
 from gateway.tokenize.load_tokenizer import load_local
+from tests.engine import places
 
 FOLDER = Path(__file__).parents[1] / "golden"
 GOLDEN = json.loads((FOLDER / "vllm-0.32.0-render.json").read_text(encoding="utf-8"))
@@ -40,3 +41,8 @@ def test_there_is_something_to_compare():
 @pytest.mark.parametrize(("template", "expected"), GOLDEN["content_formats"])
 def test_content_format_is_what_the_engine_detects(template, expected):
     assert detect_content_format(template) == expected
+
+
+def test_files_of_the_checks_against_real_engines_exist():
+    assert places.DEMO_TEMPLATE.is_file()
+    assert places.GOLDEN.is_dir()
