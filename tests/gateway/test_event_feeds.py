@@ -2,6 +2,7 @@
 sockets costs a client anything."""
 
 import asyncio
+import contextlib
 import dataclasses
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
