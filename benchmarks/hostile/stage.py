@@ -14,12 +14,11 @@ from pathlib import Path
 
 from benchmarks.isolation import free_port, wait_for
 from gateway.core.api_keys import hash_key, new_key
+from gateway.core.canonical import RuleName
 
 _MIB = 2**20
 _SECRET = "a secret that is used in this benchmark only"
-_RULES = (
-    *("unicode", "whitespace", "pattern", "role-order", "tool-order", "json-keys", "dynamic-suffix", "history-trim"),
-)
+_RULES = tuple(rule.value for rule in RuleName)
 _KINDS = ("email", "phone", "card", "iban", "ipv4", "national_id")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
