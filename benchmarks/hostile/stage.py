@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.isolation import free_port, wait_for
+from gateway.config.personal_data_settings import BUILT_IN_KINDS
 from gateway.core.api_keys import hash_key, new_key
+from gateway.core.canonical import RuleName
 
 _MIB = 2**20
 _SECRET = "a secret that is used in this benchmark only"
-_RULES = (
-    *("unicode", "whitespace", "pattern", "role-order", "tool-order", "json-keys", "dynamic-suffix", "history-trim"),
-)
-_KINDS = ("email", "phone", "card", "iban", "ipv4", "national_id")
+_RULES = tuple(rule.value for rule in RuleName)
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STOP_SECONDS, _RESTART_SECONDS = 40.0, 3.0
@@ -192,5 +191,5 @@ class Stage:
             "spaces": {"isolation": "tenant", "secret": _SECRET},
             "tenants": [{"id": name, "keys": [hash_key(key)]} for name, key in self.keys.items()],
             "canon": {"rules": dict.fromkeys(_RULES, "apply")},
-            "personal_data": {"mode": self._personal_data, "kinds": list(_KINDS)},
+            "personal_data": {"mode": self._personal_data, "kinds": sorted(BUILT_IN_KINDS)},
         }

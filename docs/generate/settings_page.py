@@ -9,6 +9,7 @@ import sys
 import textwrap
 import types
 from collections.abc import Iterator
+from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -122,7 +123,7 @@ def _kind(field: FieldInfo) -> str:
     if get_origin(annotation) is Literal:
         return f"one of {_choices(annotation)}{optional}"
     if get_origin(annotation) is dict:
-        return "mapping"
+        return _mapping(annotation)
     if get_origin(annotation) is tuple:
         item = get_args(annotation)[0]
         item = get_args(item)[0] if get_origin(item) is Annotated else item
@@ -135,6 +136,15 @@ def _kind(field: FieldInfo) -> str:
         if isinstance(bound, kind)
     ]
     return ", ".join([_WORDS[annotation] + optional, *bounds])
+
+
+def _mapping(annotation: Any) -> str:
+    """Keys and values are named where they are closed sets, such as rules and their modes."""
+    names = [
+        ", ".join(f"`{each}`" for each in part) if isinstance(part, type) and issubclass(part, StrEnum) else ""
+        for part in get_args(annotation)
+    ]
+    return f"mapping from any of {' to one of '.join(names)}" if all(names) else "mapping"
 
 
 def _choices(literal: Any) -> str:

@@ -167,8 +167,7 @@ class CanonSettings(BaseModel):
     model_config = _STRICT
 
     rules: _Modes = {}
-    """Mode by rule: `unicode`, `whitespace`, `pattern`, `role-order`, `tool-order`, `json-keys`, `dynamic-suffix`,
-    `history-trim`. A rule that is not named is observed."""
+    """Mode by rule; [what each rule does](../canonicalization.md#rules). A rule that is not named is observed."""
 
     routes: _Routes = {}
     """The same for one path of the API. Prompts of `/v1/completions` have no messages: there only `unicode`,

@@ -64,14 +64,7 @@ class PersonalDataSettings(BaseModel):
     prompt of `/v1/completions` is reported only, also with `mask` and `block`: it holds the user's own words. If the
     search itself fails, a request that should be masked or blocked is answered with 500 and does not go on."""
 
-    kinds: tuple[BuiltInKind, ...] = (
-        "email",
-        "phone",
-        "card",
-        "iban",
-        "ipv4",
-        "national_id",
-    )
+    kinds: tuple[BuiltInKind, ...] = get_args(BuiltInKind)
     """Built-in kinds to look for. `phone`: international numbers with `+`, common national forms, and any number right
     behind a word such as phone or call. `card`: known issuers, with a right check digit. `iban`: known countries and
     lengths, with right check digits. `ipv4`: without loopback, networks and what looks like a version. `national_id`:

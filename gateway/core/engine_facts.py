@@ -1,4 +1,4 @@
-"""Facts about an engine, from its metrics."""
+"""Facts about an engine, from its metrics, and the flags that it should run with."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,6 +9,24 @@ class EngineKind(StrEnum):
 
     VLLM = "vllm"
     SGLANG = "sglang"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Changes of the engine's command line, each a half sentence for the end of a message.
+
+    Attributes:
+        prefix_caching: Enables prefix caching.
+        usage_details: Enables cached token counts in answers.
+        metrics: Enables metrics: engine kind, load, cache size.
+        events: Enables KV events and their replay. The replay port is far from the other because the data-parallel rank
+            is added to both.
+    """
+
+    prefix_caching: str
+    usage_details: str
+    metrics: str
+    events: str
 
 
 @dataclass(frozen=True, slots=True)

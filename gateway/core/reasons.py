@@ -100,6 +100,8 @@ class ReasonText:
         advice: What to do about it, in one line.
         remedy: Who can.
         rules: Rules of canonicalization that remove it in the gateway; which to try first comes first.
+        subject: For reasons found at a place of the prompt, the beginning of a sentence about it: "The time" in
+            "The time in messages[0].content costs …". Empty: the title.
     """
 
     rung: Rung
@@ -108,6 +110,7 @@ class ReasonText:
     advice: str
     remedy: Remedy
     rules: tuple[RuleName, ...] = ()
+    subject: str = ""
 
 
 _A, _G, _C, _N = Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY, Remedy.NONE
@@ -245,6 +248,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "{dynamic-suffix: apply}}, and the gateway moves it.",
         _A,
         (RuleName.DYNAMIC_SUFFIX, RuleName.PATTERN),
+        subject="The time",
     ),
     Reason.DYNAMIC_ID: ReasonText(
         Rung.REUSABLE,
@@ -254,6 +258,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "and the gateway moves it.",
         _A,
         (RuleName.DYNAMIC_SUFFIX, RuleName.PATTERN),
+        subject="The id",
     ),
     Reason.USER_DATA: ReasonText(
         Rung.REUSABLE,
@@ -263,6 +268,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "{rules: {dynamic-suffix: apply}}, and the gateway moves it.",
         _A,
         (RuleName.DYNAMIC_SUFFIX,),
+        subject="The user's data",
     ),
     Reason.WHITESPACE: ReasonText(
         Rung.REUSABLE,
@@ -272,6 +278,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "and the gateway evens it out.",
         _A,
         (RuleName.UNICODE, RuleName.WHITESPACE),
+        subject="Other whitespace or Unicode forms",
     ),
     Reason.ROLE_ORDER: ReasonText(
         Rung.REUSABLE,
@@ -281,6 +288,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "gateway orders them.",
         _A,
         (RuleName.ROLE_ORDER,),
+        subject="The changing order of messages",
     ),
     Reason.TOOLS_CHANGED: ReasonText(
         Rung.REUSABLE,
@@ -288,6 +296,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "A tool was added, removed or described differently, in front of everything that follows the tools.",
         "Send the same tools with every request of an application, and restrict their use by tool_choice.",
         _A,
+        subject="The change of tools",
     ),
     Reason.TOOLS_REORDERED: ReasonText(
         Rung.REUSABLE,
@@ -297,6 +306,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "json-keys: apply}}, and the gateway does.",
         _A,
         (RuleName.TOOL_ORDER, RuleName.JSON_KEYS),
+        subject="The changing order of tools",
     ),
     Reason.SYSTEM_CHANGED: ReasonText(
         Rung.REUSABLE,
@@ -305,6 +315,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "If it was edited: roll it out at once, two variants need two warm caches. If it is another one with each "
         "request (documents, memory, a bio): move that behind what repeats.",
         _A,
+        subject="The change of the system prompt",
     ),
     Reason.HISTORY_TRIMMED: ReasonText(
         Rung.REUSABLE,
@@ -314,6 +325,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "{history-trim: apply}}.",
         _A,
         (RuleName.HISTORY_TRIM,),
+        subject="The trimming of the history",
     ),
     Reason.HISTORY_EDITED: ReasonText(
         Rung.REUSABLE,
@@ -321,6 +333,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "An earlier message of the conversation was changed, added or taken out.",
         "Only append to a conversation; put corrections and retrieved documents into the newest message.",
         _A,
+        subject="The edit of the history",
     ),
     Reason.REPLY_RERENDERED: ReasonText(
         Rung.REUSABLE,
@@ -331,6 +344,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "keys only: canon: {rules: {json-keys: apply}}.",
         _A,
         (RuleName.JSON_KEYS,),
+        subject="The reply that comes back differently",
     ),
     Reason.TEMPLATE_CHANGED: ReasonText(
         Rung.REUSABLE,
@@ -338,6 +352,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "The chat template, its version label or its arguments are others than before.",
         "Expected after a roll-out. Send the same chat_template_kwargs with every request of a conversation.",
         _G,
+        subject="The change of the chat template",
     ),
     Reason.TOKENIZER_CHANGED: ReasonText(
         Rung.REUSABLE,
@@ -362,6 +377,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "See the masked difference of such a request under GET /admin/api/requests; if skipped, see "
         "gateway_explain_skipped_total.",
         _N,
+        subject="The difference",
     ),
     Reason.NEW_CONTENT: ReasonText(
         Rung.PROMPT,

@@ -5,9 +5,10 @@ In: bytes and documents of an engine. Out: ``EngineFacts``, ``EventBatch``, ``Us
 event format changed.
 """
 
+from gateway.core.engine_facts import Advice
 from gateway.engines.endpoints import offset_sources
 from gateway.engines.engine_fields import acts_on_engine, names_adapter, names_cached
-from gateway.engines.engines import Advice, advice, event_sources, parse_metrics, parse_usage, payloads
+from gateway.engines.engines import advice, event_sources, event_sources_path, parse_metrics, parse_usage, payloads
 from gateway.engines.extras import media_extra, parse_media
 from gateway.engines.kv_event_batches import BatchUnreadable, decode_batch
 from gateway.engines.kv_event_reader import BatchReader
@@ -25,6 +26,7 @@ __all__ = [
     "advice",
     "decode_batch",
     "event_sources",
+    "event_sources_path",
     "is_count",
     "media_extra",
     "names_adapter",

@@ -1,58 +1,50 @@
 """Entry points for all engines: metrics, usage, event sources and streams; the kind of engine; the flags it needs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, Protocol
 
-from gateway.core.engine_facts import EngineFacts, EngineKind
+from gateway.core.engine_facts import Advice, EngineFacts, EngineKind
 from gateway.core.kv_events import EventSource
 from gateway.core.outcome import Usage
 from gateway.engines import sglang, vllm
-from gateway.engines.samples import is_count, read_samples
+from gateway.engines.samples import Samples, is_count, read_samples
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """Changes of the engine's command line, each a half sentence for the end of a message.
+class EngineModule(Protocol):
+    """What a module of this package says about one engine, such as ``vllm``."""
 
-    Attributes:
-        prefix_caching: Enables prefix caching.
-        usage_details: Enables cached token counts in answers.
-        metrics: Enables metrics: engine kind, load, cache size.
-        events: Enables KV events and their replay. The replay port is far from the other because the data-parallel rank
-            is added to both.
-    """
+    @property
+    def METRICS(self) -> Sequence[str]:  # noqa: N802 - the name of a module's constant
+        """Names of the metrics that it reads; an engine is recognized by any of them."""
+        ...
 
-    prefix_caching: str
-    usage_details: str
-    metrics: str
-    events: str
+    @property
+    def EVENT_SOURCES_PATH(self) -> str:  # noqa: N802
+        """Path of the document that lists the engine's KV event sources."""
+        ...
+
+    @property
+    def ADVICE(self) -> Advice:  # noqa: N802
+        """The flags that it should run with."""
+        ...
+
+    def read_facts(self, samples: Samples, started_at: float | None) -> EngineFacts:
+        """Facts of one scrape."""
+        ...
+
+    def event_sources(self, document: Any, host: str) -> Sequence[EventSource]:
+        """See ``engines.event_sources``."""
+        ...
 
 
-_ADVICE = {
-    EngineKind.VLLM: Advice(
-        prefix_caching="start vLLM with --enable-prefix-caching",
-        usage_details="start vLLM with --enable-prompt-tokens-details",
-        metrics="start vLLM without --disable-log-stats",
-        events="start vLLM with --kv-events-config "
-        '\'{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557", '
-        '"replay_endpoint": "tcp://*:5657"}\'',
-    ),
-    EngineKind.SGLANG: Advice(
-        prefix_caching="start SGLang without --disable-radix-cache",
-        usage_details="start SGLang with --enable-cache-report",
-        metrics="start SGLang with --enable-metrics",
-        events="start SGLang with --kv-events-config "
-        '\'{"publisher": "zmq", "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5657"}\'',
-    ),
-}
+_ENGINES: Mapping[EngineKind, EngineModule] = {EngineKind.VLLM: vllm, EngineKind.SGLANG: sglang}
 
 
 def advice(kind: EngineKind | None) -> Advice:
     """The advice for an engine; for an unknown one, that of all engines."""
     if kind is not None:
-        return _ADVICE[kind]
-    all_of_them = list(_ADVICE.values())
+        return _ENGINES[kind].ADVICE
+    all_of_them = [engine.ADVICE for engine in _ENGINES.values()]
     return Advice(
         prefix_caching=" or ".join(each.prefix_caching for each in all_of_them),
         usage_details=" or ".join(each.usage_details for each in all_of_them),
@@ -76,7 +68,7 @@ _STARTED_AT = "process_start_time_seconds"
 _LATEST_START = 2**33
 """Unix time; in the year 2242."""
 
-_METRICS = (*vllm.METRICS, *sglang.METRICS, _STARTED_AT)
+_METRICS = (*(name for engine in _ENGINES.values() for name in engine.METRICS), _STARTED_AT)
 
 
 def parse_metrics(text: str) -> EngineFacts:
@@ -84,11 +76,15 @@ def parse_metrics(text: str) -> EngineFacts:
     samples = read_samples(text, _METRICS)
     started = samples.get(_STARTED_AT)
     started_at = started[0].value if started and 0 <= started[0].value <= _LATEST_START else None
-    if any(name in samples for name in vllm.METRICS):
-        return vllm.read_facts(samples, started_at)
-    if any(name in samples for name in sglang.METRICS):
-        return sglang.read_facts(samples, started_at)
+    for engine in _ENGINES.values():
+        if any(name in samples for name in engine.METRICS):
+            return engine.read_facts(samples, started_at)
     return EngineFacts()
+
+
+def event_sources_path(kind: EngineKind) -> str:
+    """Path of the document for ``event_sources``."""
+    return _ENGINES[kind].EVENT_SOURCES_PATH
 
 
 def event_sources(kind: EngineKind, document: Any, host: str) -> Sequence[EventSource]:
@@ -96,16 +92,10 @@ def event_sources(kind: EngineKind, document: Any, host: str) -> Sequence[EventS
 
     Args:
         kind: Kind of engine.
-        document: The answer to ``GET /kv_event_sources`` of vLLM or ``GET /server_info`` of SGLang, parsed.
+        document: The answer to ``GET`` of ``event_sources_path``, parsed.
         host: Host name or address of the replica, without port.
     """
-    match kind:
-        case EngineKind.VLLM:
-            return vllm.event_sources(document, host)
-        case EngineKind.SGLANG:
-            return sglang.event_sources(document, host)
-        case _:
-            assert_never(kind)
+    return _ENGINES[kind].event_sources(document, host)
 
 
 def parse_usage(usage: Any) -> Usage | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from gateway.core.engine_facts import EngineFacts, EngineKind, RankFacts
+from gateway.core.engine_facts import Advice, EngineFacts, EngineKind, RankFacts
 from gateway.core.kv_events import EventSource
 from gateway.engines.endpoints import TcpAddress, parse_tcp, source_of_rank
 from gateway.engines.samples import MAX_BLOCK_SIZE, MAX_RANKS, Samples, by_rank, share, whole
@@ -22,6 +22,16 @@ _TOKENS = "sglang:max_total_num_tokens"
 _CACHE_USE = "sglang:token_usage"
 
 METRICS = (_RUNNING, _WAITING, _PAGE, _TOKENS, _CACHE_USE)
+
+EVENT_SOURCES_PATH = "/server_info"
+
+ADVICE = Advice(
+    prefix_caching="start SGLang without --disable-radix-cache",
+    usage_details="start SGLang with --enable-cache-report",
+    metrics="start SGLang with --enable-metrics",
+    events="start SGLang with --kv-events-config "
+    '\'{"publisher": "zmq", "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5657"}\'',
+)
 
 _RANK = "dp_rank"
 """Only there with data parallelism. The tensor-parallel ranks of one (``tp_rank``) report the same values, if any."""

@@ -5,7 +5,7 @@ Source: vLLM 0.32.0, ``vllm/v1/metrics/loggers.py`` and ``vllm/distributed/kv_ev
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.core.engine_facts import EngineFacts, EngineKind, RankFacts
+from gateway.core.engine_facts import Advice, EngineFacts, EngineKind, RankFacts
 from gateway.core.kv_events import EventSource
 from gateway.engines.endpoints import is_chosen_by_system, source_of_rank
 from gateway.engines.samples import (
@@ -26,6 +26,17 @@ _CACHE_USE = "vllm:kv_cache_usage_perc"
 _CONFIG = "vllm:cache_config_info"
 
 METRICS = (_RUNNING, _WAITING, _CACHE_USE, _CONFIG)
+
+EVENT_SOURCES_PATH = "/kv_event_sources"
+
+ADVICE = Advice(
+    prefix_caching="start vLLM with --enable-prefix-caching",
+    usage_details="start vLLM with --enable-prompt-tokens-details",
+    metrics="start vLLM without --disable-log-stats",
+    events="start vLLM with --kv-events-config "
+    '\'{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557", '
+    '"replay_endpoint": "tcp://*:5657"}\'',
+)
 
 _RANK = "engine"
 

@@ -17,7 +17,7 @@ from gateway.core.ids import ReplicaId, Target
 from gateway.core.kv_events import EventSource
 from gateway.core.ports import EngineReader, EngineUnavailable, EventIndex, EventObserver
 from gateway.core.settlement import Refusal, Settlement
-from gateway.engines import advice, event_sources, offset_sources
+from gateway.engines import advice, event_sources, event_sources_path, offset_sources
 from gateway.kv_events.feed import Feed
 from gateway.kv_events.feed_report import FeedReport
 from gateway.kv_events.work_scheduler import WorkScheduler
@@ -31,7 +31,6 @@ _END_SECONDS = 0.5
 """How long to wait for ZeroMQ's threads to end; they end with the process in any case."""
 
 _CHECK_CONFIGURATION = "check events and replay of this replica in the gateway's configuration"
-_WHERE = {EngineKind.VLLM: "/kv_event_sources", EngineKind.SGLANG: "/server_info"}
 
 _log = structlog.get_logger("gateway.kv_events")
 
@@ -239,7 +238,7 @@ class KvFeeds:
             return await self._sources_of_unknown(replica, plan)
         for pause in itertools.chain(_ASK_AGAIN_SECONDS, itertools.repeat(_ASK_AGAIN_SECONDS[-1])):
             try:
-                answer = await self._engines.read(replica, _WHERE[facts.kind], _ASK_TIMEOUT_SECONDS)
+                answer = await self._engines.read(replica, event_sources_path(facts.kind), _ASK_TIMEOUT_SECONDS)
                 return event_sources(facts.kind, orjson.loads(answer), plan.host)
             except orjson.JSONDecodeError:
                 return ()
@@ -251,9 +250,9 @@ class KvFeeds:
 
     async def _sources_of_unknown(self, replica: ReplicaId, plan: FeedPlan) -> Sequence[EventSource]:
         """Sources of an engine of unknown kind, because its metrics cannot be read: try each."""
-        for kind, path in _WHERE.items():
+        for kind in EngineKind:
             try:
-                answer = await self._engines.read(replica, path, _ASK_TIMEOUT_SECONDS)
+                answer = await self._engines.read(replica, event_sources_path(kind), _ASK_TIMEOUT_SECONDS)
                 sources = event_sources(kind, orjson.loads(answer), plan.host)
             except (EngineUnavailable, orjson.JSONDecodeError):
                 continue

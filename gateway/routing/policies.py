@@ -59,7 +59,7 @@ class Chooser:
     """One placement policy with its settings.
 
     Args:
-        policy: ``expected_ttft``, ``round_robin``, ``least_load`` or ``session``.
+        policy: One of ``PlacementSettings.policy``.
         miss_weight: The cost's ``w``.
         tie_margin: Candidates this close to the best, as a share of its cost, count as equal.
         slots: Sequences a target computes at once.

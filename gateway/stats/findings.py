@@ -7,7 +7,6 @@ for the rule ``dynamic-suffix``: varying values, the tokens they cost, and the s
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -261,21 +260,6 @@ _INDEX = re.compile(r"\[\d+\]")
 _MOVING = frozenset({Reason.HISTORY_TRIMMED, Reason.HISTORY_EDITED, Reason.REPLY_RERENDERED})
 """Reasons whose place moves with every turn of a conversation."""
 
-_SUBJECTS: Mapping[Reason, str] = {
-    Reason.DYNAMIC_TIME: "The time",
-    Reason.DYNAMIC_ID: "The id",
-    Reason.USER_DATA: "The user's data",
-    Reason.WHITESPACE: "Other whitespace or Unicode forms",
-    Reason.SYSTEM_CHANGED: "The change of the system prompt",
-    Reason.TOOLS_CHANGED: "The change of tools",
-    Reason.TOOLS_REORDERED: "The changing order of tools",
-    Reason.ROLE_ORDER: "The changing order of messages",
-    Reason.HISTORY_TRIMMED: "The trimming of the history",
-    Reason.HISTORY_EDITED: "The edit of the history",
-    Reason.REPLY_RERENDERED: "The reply that comes back differently",
-    Reason.TEMPLATE_CHANGED: "The change of the chat template",
-    Reason.UNCLASSIFIED: "The difference",
-}
 _PACKING = CostPacking(
     msgspec.msgpack.Encoder().encode,
     msgspec.msgpack.Decoder(list[tuple[CostKey, Cost]]).decode,
@@ -328,9 +312,8 @@ def _shown(cause: CostKey, cost: Cost, covered_seconds: float, price: ComputePri
 
 def _subject(cause: CostKey) -> str:
     place = f"{cause.path}, line {cause.line}" if cause.line else cause.path
-    if not place:
-        return f"“{REASONS[cause.reason].title}”"
-    return f"{_SUBJECTS.get(cause.reason, f'“{REASONS[cause.reason].title}”')} in {place}"
+    text = REASONS[cause.reason]
+    return f"{text.subject or f'“{text.title}”'} in {place}" if place else f"“{text.title}”"
 
 
 _SLOT_PACKING = CostPacking(

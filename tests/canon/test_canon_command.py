@@ -3,8 +3,10 @@
 import argparse
 import io
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -17,6 +19,7 @@ from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
 from gateway.tokenize.load_tokenizer import load_local
 
+PAGE = Path(__file__).parents[2] / "docs" / "canon-command.md"
 QUESTION = {"role": "user", "content": "When do you open?"}
 UNTIDY = {"role": "system", "content": "Be kind.   \n\n\n\n\nBe brief."}
 
@@ -127,8 +130,17 @@ def test_tokens_are_those_of_the_whole_prompt(document, file):
 def test_without_a_configuration_the_report_says_what_counted(shown, file):
     text = shown(file(chat(QUESTION)))
     assert "Tokens are counted with the built-in tokenizer (builtin:demo)" in text
-    assert "Nothing to change: unicode, whitespace, pattern, role-order" in text
+    untouched = ", ".join(rule for rule in RuleName if rule is not RuleName.HISTORY_TRIM)
+    assert f"Nothing to change: {untouched}" in " ".join(text.split()).replace("dynamic- suffix", "dynamic-suffix")
     assert "history-trim goes by how many tokens the model takes: say so with --context-limit" in text
+
+
+def test_the_page_shows_the_report_of_its_example(shown, file):
+    request, report = re.findall(r"```(?:json|console)\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)[:2]
+    command, _, expected = report.partition("\n")
+    path = file(request)
+    text = shown(path, *command.split()[4:])
+    assert text.replace(f"{path}, model", "request.json, model") == expected, "docs/canon-command.md"
 
 
 def test_rules_go_one_after_the_other(document, file):

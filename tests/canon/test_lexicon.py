@@ -78,6 +78,22 @@ def test_the_sections_are_those_with_a_test():
 
 
 @pytest.mark.parametrize("file", LEAST)
+def test_no_section_and_no_language_is_written_twice(file):
+    """YAML takes the last of two equal keys, and the entries of the first are lost."""
+    keys = [], []
+
+    def walk(node, path):
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            place = f"{path}{key.value}"
+            keys[place in keys[0]].append(place)
+            walk(value, f"{place}.")
+
+    walk(yaml.compose((Path(lexicon.__file__).parent / f"{file}.yaml").read_text("utf-8")), "")
+    assert keys[0]
+    assert keys[1] == []
+
+
+@pytest.mark.parametrize("file", LEAST)
 def test_no_entry_is_lost(file):
     assert {section for section, least in LEAST[file].items() if len(listed(file, section)) < least} == set()
 

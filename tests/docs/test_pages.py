@@ -6,6 +6,7 @@ from pathlib import Path
 from prometheus_client import Counter
 from prometheus_client.metrics import MetricWrapperBase
 
+from gateway.core.canonical import RuleName
 from gateway.telemetry import MetricCatalog
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -22,6 +23,15 @@ def test_every_metric_is_on_its_page_with_its_labels_and_none_else_is():
             name = metric._name + ("_total" if isinstance(metric, Counter) else "")
             declared[name] = metric._labelnames
     assert told == declared
+
+
+def test_every_rule_is_described_on_its_page_and_on_the_dashboard():
+    page = (DOCS / "canonicalization.md").read_text()
+    rows = re.findall(r"^\| `([a-z-]+)` \|", page.partition("## Rules")[2].partition("###")[0], flags=re.MULTILINE)
+    assert rows == list(RuleName), "the table of rules in docs/canonicalization.md"
+    words = (DOCS.parent / "gateway/admin/dashboard/core/canon.js").read_text()
+    described = re.findall(r'^  "?([a-z-]+)"?: \{$', words, flags=re.MULTILINE)
+    assert sorted(described) == sorted(RuleName), "WORDS in gateway/admin/dashboard/core/canon.js"
 
 
 def test_links_between_pages_lead_somewhere():

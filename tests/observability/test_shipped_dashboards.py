@@ -1,10 +1,13 @@
 """The dashboards that are shipped, as files: what Grafana needs to load them, and what readers need."""
 
+import re
 from itertools import combinations
 
 import pytest
 import yaml
 from shipped import DASHBOARDS, GRAFANA, dashboard, exposed, metrics_in, panels, queries, variables
+
+from gateway.core.reasons import REASONS, Reason, Remedy
 
 CURRENT_SCHEMA = 42
 """Of Grafana 12 and 13, and the last of this kind of dashboards."""
@@ -69,6 +72,14 @@ def test_every_metric_can_be_seen_on_a_dashboard():
     families |= {metric for metric in exposed() if metric.endswith("_bucket")}
     # Told apart by whether it was taken or refused; what is in force is what is shown.
     assert families - asked == {"gateway_config_reloads_total"}
+
+
+def test_misses_that_can_be_avoided_leave_out_the_reasons_without_a_remedy():
+    inherent = {reason for reason, text in REASONS.items() if text.remedy is Remedy.NONE} - {Reason.UNCLASSIFIED}
+    asked = [query for path in DASHBOARDS for query in queries(dashboard(path)) if "reason!~" in query.expr]
+    assert asked
+    for query in asked:
+        assert set(re.findall(r'reason!~"([^"]*)"', query.expr)[0].split("|")) == inherent, query.where
 
 
 def test_the_provisioning_files_fit_together():
