@@ -13,7 +13,7 @@ WALL = 1_800_000_000.0
 
 
 class Door:
-    """A gate with the configuration's own shapes at its front, and a clock that only moves when told."""
+    """A gate with the configuration's own shapes at its front, and a clock that only moves when set."""
 
     def __init__(self, tenants: list[dict[str, Any]], **admission: Any) -> None:
         self.gate = Authenticator(*configured(tenants, **admission))

@@ -104,7 +104,7 @@ def test_open_beside_what_closes_the_door_is_a_mistake():
     assert message.startswith("cannot be true where there are trusted proxies")
 
 
-def test_nobody_opens_the_gateway_to_the_network_by_accident():
+def test_the_gateway_is_not_opened_to_the_network_by_accident():
     ((location, message),) = found([], host="0.0.0.0")
     assert location == ("server", "host")
     assert message == (

@@ -1,4 +1,4 @@
-"""Who is let in, as whom, and what everybody else is told."""
+"""Who is admitted, as whom, and what all others get as an answer."""
 
 import pytest
 from admission_door import WALL, Door, configured, request
@@ -11,7 +11,7 @@ from gateway.core.tenant import EVERYBODY, PersonalDataMode
 PROXY = "10.0.0.7"
 
 
-def told(door: Door, key: str | None = None, **options) -> GatewayError:
+def reported(door: Door, key: str | None = None, **options) -> GatewayError:
     with pytest.raises(GatewayError) as caught:
         door.caller(key, **options)
     assert key is None or key not in f"{caught.value!s}{caught.value!r}{caught.value.headers}"
@@ -21,7 +21,7 @@ def told(door: Door, key: str | None = None, **options) -> GatewayError:
 # With a key
 
 
-def test_a_key_tells_the_tenant_with_all_that_is_configured_of_it(key, acme):
+def test_a_key_identifies_the_tenant_with_all_its_settings(key, acme):
     entry = acme(
         group="retail",
         regions=["eu", "us"],
@@ -39,7 +39,7 @@ def test_a_key_tells_the_tenant_with_all_that_is_configured_of_it(key, acme):
     assert caller.key_id == hash_key(key)[:15]
 
 
-def test_every_key_of_every_tenant_is_valid_and_told_apart():
+def test_every_key_of_every_tenant_is_valid_and_distinguished():
     keys = {(tenant, number): new_key() for tenant in ("a", "b", "c") for number in range(3)}
     door = Door(
         [
@@ -80,8 +80,8 @@ def test_the_scheme_may_be_written_in_any_case(key, acme):
         ({"authorization": "Bearer " + "x" * 100_000}, "The API key is not valid."),
     ],
 )
-def test_nobody_gets_in_without_a_valid_key(acme, headers, message):
-    error = told(Door([acme()]), **headers)
+def test_no_request_is_admitted_without_a_valid_key(acme, headers, message):
+    error = reported(Door([acme()]), **headers)
     assert isinstance(error, Unauthorized)
     assert (error.status, error.code, error.param) == (401, "invalid_api_key", None)
     assert ("www-authenticate", "Bearer") in error.headers
@@ -92,14 +92,14 @@ def test_nobody_gets_in_without_a_valid_key(acme, headers, message):
 
 
 def test_a_hash_from_the_configuration_is_no_key(key, acme):
-    assert told(Door([acme()]), hash_key(key)).message.startswith("The API key is not valid.")
+    assert reported(Door([acme()]), hash_key(key)).message.startswith("The API key is not valid.")
 
 
 def test_a_key_is_valid_until_the_end_of_its_last_day(key):
     door = Door([{"id": "a", "keys": [{"hash": hash_key(key), "id": "ci", "expires": "2027-01-15"}]}])
     midnight = WALL + 16 * 3600
     assert door.caller(key, wall=midnight - 0.001).key_id == "ci"
-    error = told(door, key, wall=midnight)
+    error = reported(door, key, wall=midnight)
     assert (error.status, error.code) == (401, "invalid_api_key")
     assert error.message == "The API key has expired (2027-01-15). Ask the gateway's operator for a new one."
     assert error.caller is not None
@@ -110,7 +110,7 @@ def test_an_expired_key_does_not_take_the_tenants_other_keys_along(key):
     other = new_key()
     hashes = [{"hash": hash_key(key), "expires": "2026-12-31"}, hash_key(other)]
     door = Door([{"id": "a", "keys": hashes}])
-    assert told(door, key).status == 401
+    assert reported(door, key).status == 401
     assert door.caller(other).tenant.id == "a"
 
 
@@ -138,7 +138,7 @@ def test_a_scope_comes_from_the_key_or_from_the_header_that_it_allows(key, scope
 
 @pytest.mark.parametrize("scopes", [{}, {"scope": "de"}, {"scopes": ["fr", "de"]}])
 def test_a_scope_that_the_key_does_not_allow_is_refused(key, scopes):
-    error = told(Door([{"id": "a", "keys": [{"hash": hash_key(key)} | scopes]}]), key, x_cache_scope="it")
+    error = reported(Door([{"id": "a", "keys": [{"hash": hash_key(key)} | scopes]}]), key, x_cache_scope="it")
     assert isinstance(error, Forbidden)
     assert (error.status, error.code) == (403, "scope_not_allowed")
     assert "may not use the scope 'it' (header x-cache-scope)" in error.message
@@ -152,7 +152,7 @@ MALFORMED = ["a b", "a,b", "a/b", "*", "é", "x" * 65, "x" * 60_000, "a\x00b", "
 @pytest.mark.parametrize("scope", MALFORMED)
 def test_a_malformed_scope_is_refused_everywhere_and_hardly_quoted(key, scope):
     keyed = Door([{"id": "a", "keys": [{"hash": hash_key(key), "scopes": ["*"]}]}])
-    for error in (told(keyed, key, x_cache_scope=scope), told(Door([]), x_cache_scope=scope)):
+    for error in (reported(keyed, key, x_cache_scope=scope), reported(Door([]), x_cache_scope=scope)):
         assert isinstance(error, BadRequest)
         assert (error.status, error.code) == (400, "invalid_scope")
         assert "expected a scope's name, 1 to 64 characters" in error.message
@@ -161,14 +161,14 @@ def test_a_malformed_scope_is_refused_everywhere_and_hardly_quoted(key, scope):
 
 
 def test_a_key_sent_as_a_scope_by_mistake_cannot_be_read_off_the_error(key, acme):
-    error = told(Door([acme()]), key, x_cache_scope=key)
+    error = reported(Door([acme()]), key, x_cache_scope=key)
     assert key[:25] not in error.message
 
 
 # Open mode
 
 
-def test_where_nobody_has_to_say_who_they_are_everybody_is_the_default_tenant():
+def test_without_authentication_every_caller_is_the_default_tenant():
     door = Door([])
     assert door.caller() == EVERYBODY
     # clients want some key to be set
@@ -210,61 +210,61 @@ def test_an_entry_gives_the_default_tenant_its_settings():
         (["10.0.0.0/8"], "/run/gateway.sock", False),
     ],
 )
-def test_the_address_of_the_connection_tells_a_proxy(proxies, peer, trusted):
+def test_the_address_of_the_connection_identifies_a_proxy(proxies, peer, trusted):
     door = Door([{"id": "acme"}], trusted_proxies=proxies)
     for _ in range(2):  # an address seen before, too
         if trusted:
             assert door.caller(peer=peer, x_tenant_id="acme").tenant.id == "acme"
         else:
-            assert told(door, peer=peer, x_tenant_id="acme").code == "tenant_header_not_trusted"
+            assert reported(door, peer=peer, x_tenant_id="acme").code == "tenant_header_not_trusted"
 
 
-def test_a_trusted_proxy_names_the_tenant_whatever_key_it_passes_on(key, acme):
+def test_a_trusted_proxy_names_the_tenant_with_any_key_it_passes_on(key, acme):
     door = Door([acme(), {"id": "beta"}], trusted_proxies=[PROXY])
     caller = door.caller(key, peer=PROXY, x_tenant_id="beta", x_cache_scope="any")
     assert (caller.tenant.id, caller.key_id, caller.scope) == ("beta", "", "any")
 
 
-def test_behind_a_proxy_that_names_nobody_a_key_is_needed(key, acme):
+def test_behind_a_proxy_that_names_no_tenant_a_key_is_needed(key, acme):
     door = Door([acme()], trusted_proxies=[PROXY])
     assert door.caller(key, peer=PROXY).tenant.id == "acme"
     assert door.caller(key).tenant.id == "acme"
-    error = told(door, peer=PROXY)
+    error = reported(door, peer=PROXY)
     assert (error.status, error.code) == (401, "invalid_api_key")
     assert error.message == "The proxy named no tenant in x-tenant-id, and there is no API key."
 
 
-def test_past_the_proxy_nobody_gets_in_where_there_are_no_keys():
-    error = told(Door([{"id": "acme"}], trusted_proxies=[PROXY]))
+def test_past_the_proxy_no_request_is_admitted_where_there_are_no_keys():
+    error = reported(Door([{"id": "acme"}], trusted_proxies=[PROXY]))
     assert (error.status, error.code) == (401, "invalid_api_key")
     assert "requests have to come through the proxy" in error.message
 
 
 @pytest.mark.parametrize("proxies", [[], [PROXY]])
 @pytest.mark.parametrize("with_key", [False, True])
-def test_the_tenant_header_of_anybody_else_is_refused_in_every_mode(key, acme, proxies, with_key):
+def test_the_tenant_header_of_any_other_client_is_refused_in_every_mode(key, acme, proxies, with_key):
     for tenants in ([], [acme()]):
-        error = told(Door(tenants, trusted_proxies=proxies), key if with_key else None, x_tenant_id="acme")
+        error = reported(Door(tenants, trusted_proxies=proxies), key if with_key else None, x_tenant_id="acme")
         assert isinstance(error, Forbidden)
         assert (error.status, error.code) == (403, "tenant_header_not_trusted")
         assert "x-tenant-id" in error.message
         assert "10.9.9.9" in error.message
         assert "admission.trusted_proxies" in error.message
     # even an empty one, and one that would be refused anyway
-    assert told(Door([acme()]), key, x_tenant_id="").code == "tenant_header_not_trusted"
-    assert told(Door([acme()]), key, x_tenant_id="a b").code == "tenant_header_not_trusted"
+    assert reported(Door([acme()]), key, x_tenant_id="").code == "tenant_header_not_trusted"
+    assert reported(Door([acme()]), key, x_tenant_id="a b").code == "tenant_header_not_trusted"
 
 
 def test_the_tenant_header_may_have_another_name(key, acme):
     door = Door([acme()], trusted_proxies=[PROXY], tenant_header="X-Customer")
     assert door.caller(peer=PROXY, x_customer="acme").tenant.id == "acme"
-    assert "x-customer" in told(door, x_customer="acme").message
-    assert told(door, peer=PROXY, x_tenant_id="acme").code == "invalid_api_key"
+    assert "x-customer" in reported(door, x_customer="acme").message
+    assert reported(door, peer=PROXY, x_tenant_id="acme").code == "invalid_api_key"
 
 
 @pytest.mark.parametrize("name", ["", *MALFORMED])
 def test_a_malformed_tenant_is_refused(name):
-    error = told(Door([{"id": "*"}], trusted_proxies=[PROXY]), peer=PROXY, x_tenant_id=name)
+    error = reported(Door([{"id": "*"}], trusted_proxies=[PROXY]), peer=PROXY, x_tenant_id=name)
     assert isinstance(error, BadRequest)
     assert (error.status, error.code) == (400, "invalid_tenant")
     assert "x-tenant-id" in error.message
@@ -274,7 +274,7 @@ def test_a_malformed_tenant_is_refused(name):
 
 
 def test_a_tenant_without_an_entry_is_refused():
-    error = told(Door([{"id": "acme"}], trusted_proxies=[PROXY]), peer=PROXY, x_tenant_id="beta")
+    error = reported(Door([{"id": "acme"}], trusted_proxies=[PROXY]), peer=PROXY, x_tenant_id="beta")
     assert isinstance(error, Forbidden)
     assert (error.status, error.code) == (403, "unknown_tenant")
     assert "There is no tenant 'beta'" in error.message

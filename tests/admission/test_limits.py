@@ -1,4 +1,4 @@
-"""The limits of a tenant: what is refused, what the client is told, and that nothing leaks out of them."""
+"""The limits of a tenant: what is refused, what the client gets, and that nothing leaks out of them."""
 
 import pytest
 from admission_door import Door
@@ -33,7 +33,7 @@ def test_a_rate_is_whole_requests_in_the_time_they_take(key, acme, rate, count, 
     assert isinstance(door.refusal(key), RateLimited)
 
 
-def test_too_many_requests_a_second_are_told_when_to_come_again(key, acme):
+def test_too_many_requests_a_second_get_a_retry_time(key, acme):
     door = Door([acme(requests_per_second=2)])
     door.admit(key)
     door.now += 0.75
@@ -104,7 +104,7 @@ def test_all_keys_of_a_tenant_share_its_limits_and_no_other_tenant_does():
 # Prompt tokens a minute
 
 
-def test_too_many_prompt_tokens_are_told_when_they_will_fit(key, acme):
+def test_too_many_prompt_tokens_get_the_time_at_which_they_fit(key, acme):
     door = Door([acme(prompt_tokens_per_minute=1000)])
     door.admit(key).charge(700, door.now)
     door.now += 18
@@ -129,7 +129,7 @@ def test_too_many_prompt_tokens_are_told_when_they_will_fit(key, acme):
     door.admit(key).charge(700, door.now)
 
 
-def test_a_prompt_above_the_whole_limit_is_told_never_to_come_again(key, acme):
+def test_a_prompt_above_the_whole_limit_is_refused_without_a_retry_time(key, acme):
     door = Door([acme(prompt_tokens_per_minute=1000)])
     grant = door.admit(key)
     with pytest.raises(RateLimited) as caught:
@@ -253,8 +253,8 @@ def test_limits_of_the_default_tenant_hold_in_open_mode():
         max_size=200,
     )
 )
-def test_whatever_happens_running_requests_and_tokens_add_up(steps):
-    """Against a model that knows every request: nothing is ever counted twice, lost, or given back twice."""
+def test_running_requests_and_tokens_always_add_up(steps):
+    """Against a model that keeps every request: nothing is ever counted twice, lost, or given back twice."""
     key = new_key()
     limits = {"requests_per_second": 10, "concurrent": 4, "prompt_tokens_per_minute": 100}
     door = Door([{"id": "a", "keys": [hash_key(key)]} | limits])

@@ -145,7 +145,7 @@ def test_the_default_tenant_counts_from_before_it_had_an_entry():
         st.sampled_from(["admit a", "admit b", "release", "listed", "unlisted", "fewer", "none", "later"]), max_size=80
     )
 )
-def test_whatever_changes_no_running_request_of_a_tenant_that_stays_is_lost(steps):
+def test_no_running_request_of_a_tenant_that_stays_is_lost_by_any_change(steps):
     """`*` or an entry of its own stands for ``a`` in all configurations; ``b`` comes and goes."""
     configurations = {
         "listed": [{"id": "a", "concurrent": 3}, {"id": "b", "concurrent": 3}],

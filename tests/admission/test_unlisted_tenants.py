@@ -1,4 +1,4 @@
-"""Limits of tenants that only a trusted proxy knows: as good as any, and bounded in number."""
+"""Limits of tenants that only a trusted proxy names: as good as any, and bounded in number."""
 
 from admission_door import Door
 

@@ -37,5 +37,5 @@ async def test_all_end_also_those_that_swallow_a_cancellation(monkeypatch):
         running[1].result()
 
 
-async def test_nobody_to_cancel():
+async def test_no_request_to_cancel():
     await TaskGroupOwner().cancel()

@@ -1,4 +1,4 @@
-"""Streams: piece by piece, unchanged but for the usage chunk nobody asked for."""
+"""Streams: piece by piece, unchanged but for the usage chunk that was not asked for."""
 
 import asyncio
 import itertools

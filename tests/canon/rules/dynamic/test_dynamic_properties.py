@@ -1,4 +1,4 @@
-"""Whatever stands in a prompt: nothing is lost, nothing is doubled, and what was moved once is not moved again."""
+"""For any prompt: nothing is lost, nothing is doubled, and what was moved once is not moved again."""
 
 import re
 

@@ -79,7 +79,7 @@ def test_own_marks():
     assert user["content"] == "Hi\n\n(now)\n<<1>> Current time: 2026-11-21 10:02\n(end)"
 
 
-def test_what_moves_along_with_a_value_of_the_conversation_is_never_somebody_elses():
+def test_what_moves_along_with_a_value_of_the_conversation_is_never_of_another():
     """The pattern's group is the name alone, and the whole line moves."""
     talk = Talk(slots=[_slot(r"^Customer: (\w+), account .*$")])
 

@@ -87,7 +87,7 @@ def test_a_forgotten_conversation_goes_on_and_says_so():
     assert not talk.last.context_lost
 
 
-def test_nobody_gets_anothers_blocks():
+def test_no_tenant_gets_the_blocks_of_another():
     talk = Talk()
     talk.send(chat("a", leading=_clock("10:02")), owner="acme")
     sent = talk.send(chat("a", "b", "c", leading=_clock("10:05")), owner="other")
@@ -146,7 +146,7 @@ def test_so_may_marks_of_a_whole_message():
 
 
 def test_conversations_that_begin_alike_keep_what_is_their_own():
-    """Both say "hi" first, a minute apart; from where they differ on, nobody takes the other one's place."""
+    """Both say "hi" first, a minute apart; from where they differ on, neither takes the other one's place."""
     talk = Talk()
     talk.send(chat("hi", leading=_clock("10:02")))
     talk.send(chat("hi", leading=_clock("10:03")))
@@ -158,7 +158,7 @@ def test_conversations_that_begin_alike_keep_what_is_their_own():
     assert talk.send(chat("hi", "hello", "I am Bob", "yes", "so?", leading=_clock("10:08")))[:4] == bob
 
 
-def test_a_part_that_was_forgotten_is_told():
+def test_a_part_that_was_forgotten_is_reported():
     talk = Talk()
     talk.send(chat("a", leading=_clock("10:02")))
     first = dict(talk.memory)
