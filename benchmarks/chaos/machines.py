@@ -29,7 +29,7 @@ class Machine:
         log: Where what it says goes.
 
     Attributes:
-        lives: How many times it was started.
+        starts: How many times it was started.
         out: Whether it is dead or stopped at the moment.
     """
 

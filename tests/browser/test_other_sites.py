@@ -9,13 +9,13 @@ pytestmark = pytest.mark.slow
 
 TRIES = """
 async ([admin, token]) => {
-  const told = {};
+  const answers = {};
   const attempt = async (name, path, options) => {
     try {
       const answer = await fetch(admin + path, options);
-      told[name] = answer.type === "opaque" ? "opaque" : `read ${answer.status}: ${await answer.text()}`;
+      answers[name] = answer.type === "opaque" ? "opaque" : `read ${answer.status}: ${await answer.text()}`;
     } catch (error) {
-      told[name] = "refused";
+      answers[name] = "refused";
     }
   };
   const everything = JSON.stringify({ all: true });
@@ -35,7 +35,7 @@ async ([admin, token]) => {
     mode: "no-cors",
     credentials: "include",
   });
-  return told;
+  return answers;
 }
 """
 

@@ -1,4 +1,4 @@
-"""The shelf against a dictionary of sets."""
+"""The table of holders against a dictionary of sets."""
 
 import random
 
