@@ -33,8 +33,9 @@ DISCOURAGED = {
 }
 """Word or phrase, and what to write instead. See docs/glossary.md."""
 
-WRITTEN = re.compile(r"""(?<![`"'])\b(""" + "|".join(DISCOURAGED) + r""")\b(?![`"'])""", re.IGNORECASE)
-"""Not in quotes: values of the API, such as the field `told`."""
+_WORDS = "|".join(DISCOURAGED)
+WRITTEN = re.compile(rf"""(?!(?<=[`"'])(?:{_WORDS})[`"'])\b({_WORDS})\b""", re.IGNORECASE)
+"""Not as a whole in quotes: values of the API, such as the field `told`."""
 NOT_OURS = ("gateway/canon/lexicon/", "gateway/admin/dashboard/vendor/", "gateway/demo/applications.py")
 """Word lists and texts of prompts, and other projects' files."""
 NAME_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
