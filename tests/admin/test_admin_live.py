@@ -180,7 +180,7 @@ async def status(served):
 
 async def test_a_listener_that_does_not_read_costs_no_memory_and_delays_no_other(served, journal):
     batches, each, long = 40, 25, "x" * 40_000
-    with deaf_listener(served) as deaf:
+    with silent_listener(served) as silent_client:
         async with served.listen() as listener:
             await eventually(lambda: journal.asked)
             for batch in range(batches):
@@ -190,7 +190,7 @@ async def test_a_listener_that_does_not_read_costs_no_memory_and_delays_no_other
                 while reported < each:
                     ids, left_out = await listener.next_requests()
                     reported += len(ids) + left_out
-        received, events = await asyncio.to_thread(read_events, deaf, batches * each)
+        received, events = await asyncio.to_thread(read_events, silent_client, batches * each)
     assert max(len(event["requests"]) for event in events) == SHOWN_ROWS
     assert max(event["left_out"] for event in events) > each
     assert events[-1]["requests"][0]["id"] == f"{long}{batches * each - 1}"
@@ -198,7 +198,7 @@ async def test_a_listener_that_does_not_read_costs_no_memory_and_delays_no_other
 
 
 @contextlib.contextmanager
-def deaf_listener(served):
+def silent_listener(served):
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(10)

@@ -142,8 +142,8 @@ def test_listeners_do_not_keep_it_from_ending(serving):
         listening = stack.enter_context(httpx.stream("GET", f"{url}/admin/api/live", timeout=60))
         reported = events(listening)
         next(reported)
-        deaf = stack.enter_context(socket.create_connection((url.host, url.port)))
-        deaf.sendall(b"GET /admin/api/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        silent_client = stack.enter_context(socket.create_connection((url.host, url.port)))
+        silent_client.sendall(b"GET /admin/api/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         idle = stack.enter_context(httpx.Client(base_url=url))
         assert idle.get("/admin/api/me").status_code == 200
         assert serving.ended() == 0
@@ -155,15 +155,15 @@ def test_listeners_do_not_keep_it_from_ending(serving):
 def test_who_does_not_read_does_not_keep_it_from_ending_either(serving):
     ready = serving.ready()
     url = httpx.URL(ready["admin"])
-    with socket.socket() as deaf:
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.connect((url.host, url.port))
+    with socket.socket() as silent_client:
+        silent_client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        silent_client.connect((url.host, url.port))
         # More answers than fit into all buffers between here and there, and none is read.
-        deaf.settimeout(0.5)
+        silent_client.settimeout(0.5)
         head = b"GET /dashboard/licenses HTTP/1.1\r\nhost: 127.0.0.1\r\naccept-encoding: identity\r\n\r\n"
         with contextlib.suppress(TimeoutError):
             for _ in range(3000):
-                deaf.sendall(head)
+                silent_client.sendall(head)
         assert serving.ended() == 0
 
 

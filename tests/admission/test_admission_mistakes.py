@@ -1,7 +1,7 @@
 """Mistakes that only show when the entries are looked at together."""
 
 import pytest
-from admission_door import configured
+from admission_setup import configured
 
 from gateway.config.tenant_checks import mistakes
 from gateway.core.api_keys import hash_key

@@ -9,7 +9,7 @@ from gateway.admission.tenant_limits import AllLimits, Limits
 from gateway.core.errors import RateLimited
 
 
-class Door:
+class GatewayLimits:
     """One gateway's limits."""
 
     def __init__(self, listed=None, unlisted=None, **limits):
@@ -28,18 +28,18 @@ class Door:
             return None
 
 
-def meet(*doors, now=0.0, everything=True):
-    for each in doors:
+def meet(*gateways, now=0.0, everything=True):
+    for each in gateways:
         reported = each.shared.changes(now, everything=everything)
-        for other in doors:
+        for other in gateways:
             if other is not each and reported is not None:
                 other.shared.receive(str(id(each)), reported, now)
 
 
 def pair(**limits):
-    doors = Door(**limits), Door(**limits)
-    meet(*doors)
-    return doors
+    gateways = GatewayLimits(**limits), GatewayLimits(**limits)
+    meet(*gateways)
+    return gateways
 
 
 def test_requests_a_second():
@@ -99,10 +99,10 @@ def test_nothing_is_lost_by_a_message_that_is():
 
 
 def test_one_that_begins_does_not_take_what_was_long_ago_for_now():
-    ours = Door(requests_per_second=10)
+    ours = GatewayLimits(requests_per_second=10)
     for second in range(50):
         ours.admits(float(second))
-    late = Door(requests_per_second=10)
+    late = GatewayLimits(requests_per_second=10)
     late.receive_from(ours, 60.0, everything=True)
     assert sum(bool(late.admits(60.0)) for _ in range(10)) == 10
     for _ in range(4):
@@ -112,7 +112,7 @@ def test_one_that_begins_does_not_take_what_was_long_ago_for_now():
 
 
 def test_only_what_changed_is_sent():
-    ours = Door({name: Limits(concurrent=9) for name in "abc"} | {"free": Limits()})
+    ours = GatewayLimits({name: Limits(concurrent=9) for name in "abc"} | {"free": Limits()})
     assert ours.shared.changes(0.0, everything=False) is None
     state = ours.admits(name="b")
     ours.admits(name="free")
@@ -125,29 +125,29 @@ def test_only_what_changed_is_sent():
 
 
 def test_tenants_without_an_entry_of_their_own():
-    doors = [Door({}, Limits(requests_per_second=4)) for _ in range(2)]
-    meet(*doors)
+    gateways = [GatewayLimits({}, Limits(requests_per_second=4)) for _ in range(2)]
+    meet(*gateways)
     for _ in range(3):
-        doors[0].admits(name="somebody")
-    doors[1].receive_from(doors[0])
-    assert [bool(doors[1].admits(name="somebody")) for _ in range(2)] == [True, False]
-    assert doors[1].admits(name="another")
+        gateways[0].admits(name="somebody")
+    gateways[1].receive_from(gateways[0])
+    assert [bool(gateways[1].admits(name="somebody")) for _ in range(2)] == [True, False]
+    assert gateways[1].admits(name="another")
 
 
 def test_nothing_is_kept_for_sending_where_no_gateway_asks_nor_beyond_a_bound():
-    door = Door()
-    door.all = AllLimits({}, Limits(concurrent=1), max_unlisted=5)
+    limits_of = GatewayLimits()
+    limits_of.all = AllLimits({}, Limits(concurrent=1), max_unlisted=5)
     for number in range(50):
-        door.all.release(f"t{number}", door.admits(name=f"t{number}"))
-    assert door.all.touched is None
-    ReplicatedLimits(door.all).changes(0.0, everything=False)
+        limits_of.all.release(f"t{number}", limits_of.admits(name=f"t{number}"))
+    assert limits_of.all.touched is None
+    ReplicatedLimits(limits_of.all).changes(0.0, everything=False)
     for number in range(50):
-        door.all.release(f"t{number}", door.admits(name=f"t{number}"))
-    assert len(door.all.touched) == 5
+        limits_of.all.release(f"t{number}", limits_of.admits(name=f"t{number}"))
+    assert len(limits_of.all.touched) == 5
 
 
 def test_tenants_that_are_not_known_here_are_passed_over():
-    ours, theirs = Door({"z": Limits(concurrent=1)}), Door(concurrent=1)
+    ours, theirs = GatewayLimits({"z": Limits(concurrent=1)}), GatewayLimits(concurrent=1)
     meet(ours, theirs)
     ours.admits(name="z")
     theirs.receive_from(ours)
@@ -173,16 +173,16 @@ def test_other_limits_keep_what_was_taken_elsewhere():
 def test_no_gateway_exceeds_the_limit_by_more_than_unreceived_usage(limit, steps):
     """Three gateways exchange messages every tenth of a second. In any second no more is admitted than the limit, and
     what the others took since the last message to each of them."""
-    doors = [Door(requests_per_second=limit) for _ in range(3)]
-    meet(*doors)
+    gateways = [GatewayLimits(requests_per_second=limit) for _ in range(3)]
+    meet(*gateways)
     now, untold, admitted = 0.0, [0, 0, 0], []
     for who, ticks in steps:
         for _ in range(ticks):
             now += 0.1
-            meet(*doors, now=now, everything=False)
+            meet(*gateways, now=now, everything=False)
             untold = [0, 0, 0]
         recent = sum(at > now - 1 + 1e-6 for at in admitted)
-        if doors[who].admits(now):
+        if gateways[who].admits(now):
             elsewhere = sum(untold) - untold[who]
             assert recent - elsewhere < limit
             admitted.append(now)

@@ -408,9 +408,9 @@ def test_argument_that_the_template_does_not_print_is_not_the_cause_of_what_the_
 
 
 def test_argument_is_the_cause_where_the_tokens_part_in_front_of_what_else_differs(explainer):
-    talk = ["Be brief and kind to everybody. " * 8, "Hello", "Hi", "And the rest of it?"]
-    first = chat(*talk[:3], "Why?", chat_template_kwargs={"enable_thinking": False})
-    second = chat(*talk, chat_template_kwargs={"enable_thinking": True})
+    turns = ["Be brief and kind to everybody. " * 8, "Hello", "Hi", "And the rest of it?"]
+    first = chat(*turns[:3], "Why?", chat_template_kwargs={"enable_thinking": False})
+    second = chat(*turns, chat_template_kwargs={"enable_thinking": True})
     explainer.explain(asked([1, 2, *SYSTEM, *QUESTION], first, session="s"))
     explanation = explainer.explain(asked([1, 9, *SYSTEM, *QUESTION], second, 1, session="s"))
     assert missed(explanation)[Reason.TEMPLATE_CHANGED] == 60

@@ -213,13 +213,13 @@ def test_short_prompts_of_one_length_are_predicted_to_take_what_they_take():
 def test_slow_engines_with_odd_answers_are_not_distinguished_by_them(seed):
     rng = random.Random(seed)
     pool = LearnedRates(START)
-    twins = [LearnedRates(START, pool) for _ in range(2)]
+    both_rates = [LearnedRates(START, pool) for _ in range(2)]
     for _ in range(60):
-        for learned in twins:
+        for learned in both_rates:
             tokens = rng.randrange(30, 460)
             learned.observe_first_token(tokens, (0.15 + tokens / 220) * rng.uniform(0.7, 1.3))
-    assert twins[0].rates.base_seconds == twins[1].rates.base_seconds
-    assert twins[0].rates.prefill_seconds_per_token == twins[1].rates.prefill_seconds_per_token
+    assert both_rates[0].rates.base_seconds == both_rates[1].rates.base_seconds
+    assert both_rates[0].rates.prefill_seconds_per_token == both_rates[1].rates.prefill_seconds_per_token
 
 
 @pytest.mark.parametrize(

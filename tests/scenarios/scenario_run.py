@@ -64,7 +64,7 @@ class ScenarioRun:
             "reload": lambda sections, _: self._reload(sections),
             "update": self._update,
             "template": lambda text, _: self._roll_out(text),
-            "heard": lambda _, __: self._received(),
+            "received": lambda _, __: self._received(),
             "pause": lambda seconds, _: asyncio.sleep(seconds),
         }
 

@@ -189,9 +189,9 @@ async def test_a_subscriber_receives_the_batches_that_are_replayed(start, subscr
 
 async def test_a_subscriber_of_another_topic_receives_nothing(start, subscribe):
     engine = await start(**BOTH, event_topic="kv")
-    received, deaf = subscribe(engine.event_endpoints[0]), subscribe(engine.event_endpoints[0], "other")
+    received, silent = subscribe(engine.event_endpoints[0]), subscribe(engine.event_endpoints[0], "other")
     await received.tune(engine)
-    assert not await deaf.waiting()
+    assert not await silent.waiting()
 
 
 async def test_the_replay_buffer_forgets_the_oldest(start):

@@ -350,8 +350,8 @@ def test_no_salt_that_was_reset_is_used_after_its_message_and_all_agree_in_the_e
         if act == "enter":
             assert side.salt(name) not in dead[who]
         elif act == "reset":
-            alive = [life for life in side.spaces.epochs if life.space.tenant == f"tenant:{name}"]
-            dead[who] |= {salt for life in alive for salt in life.salts.values()}
+            alive = [epoch for epoch in side.spaces.epochs if epoch.space.tenant == f"tenant:{name}"]
+            dead[who] |= {salt for epoch in alive for salt in epoch.salts.values()}
             side.reset(name)
         elif act == "pass":
             for each in sides:

@@ -78,8 +78,8 @@ def test_one_client_with_a_million_salts_takes_no_memory():
     made = spaces()
     for number in range(1000):
         made.enter(caller(), MODEL, {"cache_salt": str(number)}, 0.0)
-    ((life, _),) = made.shown()
-    assert len(life.salts) <= 64
+    ((epoch, _),) = made.shown()
+    assert len(epoch.salts) <= 64
 
 
 class TestTime:
@@ -267,10 +267,10 @@ class TestVersions:
         made.enter(caller(), self.NEW, {}, 1.0)
         made.retire(self.NEW, ResetCause.TEMPLATE_CHANGED, 1.0)
         assert ends.causes == ["template_changed"]
-        shown = {life.id: (life, alive) for life, alive in made.shown()}
-        life, alive = shown[old.id]
+        shown = {epoch.id: (epoch, alive) for epoch, alive in made.shown()}
+        epoch, alive = shown[old.id]
         assert not alive
-        assert dataclasses.astuple(life.figures) == (1, 100, 64, 0.5)
+        assert dataclasses.astuple(epoch.figures) == (1, 100, 64, 0.5)
 
     def test_another_context_limit_ends_earlier_epochs(self):
         ends = Ends()
@@ -310,7 +310,7 @@ class TestCapacity:
         made.reset(SpaceSelection(tenant="a"), MANUAL, 3.0, tenant=tenant("a"))
         for number in range(2000):
             made.enter(caller("many", scope=str(number)), MODEL, {}, 4.0)
-        assert "tenant:a" in {life.space.tenant for life, alive in made.shown() if not alive}
+        assert "tenant:a" in {epoch.space.tenant for epoch, alive in made.shown() if not alive}
 
     def test_a_request_that_is_refused_makes_no_space(self):
         made = spaces()
@@ -324,8 +324,8 @@ class TestCapacity:
         entered = made.enter(caller(), MODEL, {}, 0.0)
         made.reset(SpaceSelection(), MANUAL, 1.0)
         made.count(answer(entered.id))
-        ((life, alive),) = made.shown()
-        assert (life.figures.requests, alive) == (1, False)
+        ((epoch, alive),) = made.shown()
+        assert (epoch.figures.requests, alive) == (1, False)
         for number in range(2000):
             made.enter(caller(), MODEL, {}, float(number))
             made.reset(SpaceSelection(), MANUAL, float(number))
@@ -343,7 +343,7 @@ class TestFile:
         a, b = salts(later, [caller("a"), caller("b")], now=103.0)
         assert a == before[0]
         assert b != before[1]
-        assert [(life.space.tenant, alive) for life, alive in later.shown()] == [
+        assert [(epoch.space.tenant, alive) for epoch, alive in later.shown()] == [
             ("tenant:b", True),
             ("tenant:a", True),
             ("tenant:b", False),
