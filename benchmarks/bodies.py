@@ -48,8 +48,8 @@ def _chat(more: bytes = b"", content: bytes = b"Hi", messages: bytes = b"") -> b
     return b'{"model":"demo",' + more + b'"messages":[' + message + b"]}"
 
 
-def _filled(piece: bytes, room: int = SIZE - 1000) -> bytes:
-    return piece * (room // len(piece))
+def _filled(piece: bytes, filled_size: int = SIZE - 1000) -> bytes:
+    return piece * (filled_size // len(piece))
 
 
 def _call(arguments: str) -> bytes:
@@ -162,7 +162,7 @@ async def _engine(port: int) -> None:
 
 
 def _send(name: str, port: int) -> None:
-    """Sends one body when it is told to, and prints what came; runs as a process of its own."""
+    """Sends one body on command, and prints what came; runs as a process of its own."""
     path, make = BODIES[name]
     body = make()
     print(len(body), flush=True)

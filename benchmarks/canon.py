@@ -8,7 +8,7 @@
   texts were seen before (another time stands in the dirty ones all the same); `new`: no text was ever seen before.
 * `gateway`: three whole gateways at their limit in turn, slice by slice: every rule `off`, all in `observe` (the
   default), all in `apply`. Each runs pinned to one core; load, engines and the explaining processes run on the others.
-  Shown are CPU time per request of the gateway's process and of the one beside it, and the rooms' own time.
+  Shown are CPU time per request of the gateway's process and of the one beside it, and the stages' own time.
 
 The machine's speed changes: what counts are the ratios of one run, and medians over the rounds.
 """

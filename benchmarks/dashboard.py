@@ -61,12 +61,12 @@ class Load:
 
 
 def load(browser: Browser, url: str) -> Load:
-    """Load a page as somebody who was never there."""
+    """Load a page as a new visitor."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()
     wire = context.new_cdp_session(page)
     sizes: list[float] = []
-    wire.on("Network.loadingFinished", lambda told: sizes.append(told["encodedDataLength"]))
+    wire.on("Network.loadingFinished", lambda reported: sizes.append(reported["encodedDataLength"]))
     wire.send("Network.enable")
     wire.send("Performance.enable")
     page.add_init_script(FIGURES)

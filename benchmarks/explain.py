@@ -2,14 +2,14 @@
 
     python -m benchmarks.explain [--seconds 60] [--slice 10] [--same-core] [--only handing,working,side-by-side]
 
-* `handing`: CPU time of the gateway's process for one 10 KB chat request: putting together what is told of it, and
+* `handing`: CPU time of the gateway's process for one 10 KB chat request: putting together what is sent of it, and
   handing that over (encoding, writing, reading what was counted), with a real process at the other end.
 * `working`: CPU time of the explaining process by kind of request: the next turn of a conversation, a time in front of
   everything that repeats, a prompt like no other.
 * `side-by-side`: two gateways at their limit in turn, slice by slice, one with `explain.enabled: true` and one without.
   Each runs pinned to one core; load, engines and the explaining process run on the others, or, with `--same-core`, the
   explaining process shares the gateway's. Shown are requests per second and CPU time per request of either process, the
-  rooms' own time from `gateway_overhead_seconds` (the sum over the rooms up to the answer of each one's mean, p50 and
+  stages' own time from `gateway_overhead_seconds` (the sum over the stages up to the answer of each one's mean, p50 and
   p99, interpolated within the histogram's buckets), the clients' p50 and p99, and memory over time.
 
 Bodies: one third each of the kinds above, 10 KB each.
@@ -183,10 +183,10 @@ class NoObserver:
 
 async def handing(count: int) -> None:
     """Both costs by CPU time of this process alone, over many small batches, as requests come in."""
-    trips = [answered(messages, number) for number, messages in enumerate(prompts("next turn", 200))]
+    contexts = [answered(messages, number) for number, messages in enumerate(prompts("next turn", 200))]
     began = time.process_time()
     for number in range(count):
-        context = trips[number % len(trips)]
+        context = contexts[number % len(contexts)]
         record_of(context)
     building = (time.process_time() - began) / count
     spent = {}
@@ -195,7 +195,7 @@ async def handing(count: int) -> None:
         client.start()
         if enabled:
             await client.ask("summary", {})
-        values = [record_of(context) for context in trips]
+        values = [record_of(context) for context in contexts]
         began = time.process_time()
         for start in range(0, count, 10):
             if enabled and not client.accepts_text:
@@ -205,7 +205,7 @@ async def handing(count: int) -> None:
             await asyncio.sleep(0.02)
         spent[enabled] = (time.process_time() - began) / count
         await client.stop()
-    size = statistics.mean(len(context.encoded.request.body) for context in trips)
+    size = statistics.mean(len(context.encoded.request.body) for context in contexts)
     print(f"handing over a request of {size / 1000:.1f} KB, gateway's process")
     print(f"  putting it together {building * 1e6:8.1f} us")
     print(f"  handing it over     {(spent[True] - spent[False]) * 1e6:8.1f} us")
@@ -298,7 +298,7 @@ def quantile(before: dict, after: dict, share: float) -> float:
 
 
 def overhead(before: dict[str, dict], after: dict[str, dict]) -> dict[str, float]:
-    """Sums over the rooms that a request passes before its answer; in milliseconds."""
+    """Sums over the stages that a request passes before its answer; in milliseconds."""
     empty = {"buckets": {}, "sum": 0.0, "count": 0.0}
     sums = {"mean": 0.0, "p50": 0.0, "p99": 0.0}
     for stage, now in after["stages"].items():

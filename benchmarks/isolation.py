@@ -1,9 +1,9 @@
-"""Whether one tenant can tell by the time an answer takes that another one sent the same prompt before.
+"""Whether one tenant can measure by the time an answer takes that another one sent the same prompt before.
 
     python -m benchmarks.isolation [--samples 60] [--own-samples 300]
 
 A real gateway in front of a simulated engine. For every sample, tenant A sends a new prompt; then tenant B sends, in
-random order, the very same prompt and one of the same size that nobody sent. One token is asked for, so the whole
+random order, the very same prompt and one of the same size that was never sent. One token is asked for, so the whole
 answer's time is the time to the first token. All pairs are interleaved in one run, so that a change of the machine's
 speed meets both sides alike. Shown are the medians, the share of pairs in which the prompt that A had sent was the
 faster one, and a rank test (Mann-Whitney, normal approximation; p is two-sided):
@@ -43,7 +43,7 @@ SYLLABLES = "ba co de fi gu ha jo ke li mo nu pa qui ro se ti vu wa xe yo zi sta
 
 @dataclass
 class Pairs:
-    """Seconds of B's requests: for prompts that A had sent, and for prompts that nobody had."""
+    """Seconds of B's requests: for prompts that A had sent, and for prompts that were never sent."""
 
     sent: list[float] = field(default_factory=list)
     unsent: list[float] = field(default_factory=list)
@@ -198,7 +198,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=60, help="pairs with the engine that computes")
     parser.add_argument("--own-samples", type=int, default=300, help="pairs with the engine that takes no time")
     args = parser.parse_args()
-    columns = ("tokens", 7), ("cached", 7), ("samples", 8), ("A sent", 10), ("nobody", 10), ("ratio", 7)
+    columns = ("tokens", 7), ("cached", 7), ("samples", 8), ("A sent", 10), ("not sent", 10), ("ratio", 7)
     head = " ".join(f"{name:>{width}}" for name, width in (*columns, ("faster", 8), ("p", 9)))
     print(f"{'tenant B, ms to the first token':34} {head}")
     for isolation in ("tenant", "none"):

@@ -152,9 +152,9 @@ def questions(requests_per_second: float) -> None:
             size = len(journal.answer(question, arguments, now))
             spent.append((time.process_time() - cpu) * 1e3)
             waited.append((time.perf_counter() - wall) * 1e3)
-        told = f"{question} {' '.join(f'{name}={value}' for name, value in arguments.items())}"
+        reported = f"{question} {' '.join(f'{name}={value}' for name, value in arguments.items())}"
         print(
-            f"{told:58} {size / 1e3:6.0f} {statistics.median(spent):8.1f} {max(spent):7.1f} "
+            f"{reported:58} {size / 1e3:6.0f} {statistics.median(spent):8.1f} {max(spent):7.1f} "
             f"{statistics.median(waited):8.1f} {max(waited):7.1f}",
             flush=True,
         )
@@ -184,9 +184,9 @@ class Tally:
 
 def requests_handed() -> Iterator[RequestRecord]:
     """One third each of the kinds of `benchmarks.explain`, for ever; each with the time it is."""
-    trips = [answered(messages, 0) for kind in KINDS for messages in prompts(kind, 400)]
-    random.Random(2).shuffle(trips)
-    values = [record_of(context, context.settled, with_text=True) for context in trips]
+    contexts = [answered(messages, 0) for kind in KINDS for messages in prompts(kind, 400)]
+    random.Random(2).shuffle(contexts)
+    values = [record_of(context, context.settled, with_text=True) for context in contexts]
     number = 0
     while True:
         number += 1
@@ -223,16 +223,16 @@ async def busy(requests_per_second: float, seconds: float) -> None:
         for question, arguments in QUESTIONS:
             asked = time.perf_counter()
             json.loads(await front.ask(question, arguments))
-            told = f"{question} {' '.join(f'{name}={value}' for name, value in arguments.items())}"
-            waited.setdefault(told, []).append((time.perf_counter() - asked) * 1e3)
+            reported = f"{question} {' '.join(f'{name}={value}' for name, value in arguments.items())}"
+            waited.setdefault(reported, []).append((time.perf_counter() - asked) * 1e3)
             await asyncio.sleep(0.1)
     rate = handed / (time.perf_counter() - began + 3)
     over = True
     await loading
     print(f"{rate:.0f} requests a second handed over; behind: {tally.skipped / handed:.1%} without text")
     print(f"{'question':58} {'asked':>6} {'median ms':>10} {'worst':>8}")
-    for told, times in waited.items():
-        print(f"{told:58} {len(times):6} {statistics.median(times):10.1f} {max(times):8.1f}")
+    for reported, times in waited.items():
+        print(f"{reported:58} {len(times):6} {statistics.median(times):10.1f} {max(times):8.1f}")
     await front.stop()
 
 

@@ -152,7 +152,7 @@ class Stage:
 
 
 def new_prompt(words: int) -> list[dict[str, str]]:
-    """Something that nobody has sent."""
+    """Something that was never sent."""
     return [{"role": "user", "content": prompt(str(random.random()), words)}]
 
 

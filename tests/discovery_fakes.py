@@ -58,7 +58,7 @@ class FakeNames(asyncio.DatagramProtocol):
 
 
 class FakeKubernetes:
-    """The part of the API that tells of endpoint slices: lists with a version, and watches since one.
+    """The part of the API that serves endpoint slices: lists with a version, and watches since one.
 
     Attributes:
         slices: The objects by name.
@@ -110,13 +110,13 @@ class FakeKubernetes:
             "endpoints": list(endpoints),
             "ports": [{"name": port_name, "port": port, "protocol": "TCP"} for port_name, port in ports],
         }
-        self._tell(kind, self.slices[name])
+        self._send(kind, self.slices[name])
 
     def delete(self, name):
-        self._tell("DELETED", self.slices.pop(name))
+        self._send("DELETED", self.slices.pop(name))
 
     def say(self, kind, content):
-        """Tell all watches something of one's own."""
+        """Send any event to all watches."""
         self._history.append((self._version, kind, content))
         self._wake()
 
@@ -133,7 +133,7 @@ class FakeKubernetes:
                 query["writer"].transport.abort()
             task.cancel()
 
-    def _tell(self, kind, item):
+    def _send(self, kind, item):
         self._version += 1
         item["metadata"]["resourceVersion"] = str(self._version)
         self._history.append((self._version, kind, json.loads(json.dumps(item))))
@@ -168,8 +168,8 @@ class FakeKubernetes:
                     if self.ends_watches:
                         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
                         continue
-                    told = sum(version <= int(query["resourceVersion"][0]) for version, _, _ in self._history)
-                    watch = asyncio.create_task(self._watch(writer, told))
+                    reported = sum(version <= int(query["resourceVersion"][0]) for version, _, _ in self._history)
+                    watch = asyncio.create_task(self._watch(writer, reported))
                     try:
                         await reader.read()  # until the client is gone
                     finally:
@@ -178,12 +178,12 @@ class FakeKubernetes:
         writer.close()
         del self._open[task]
 
-    async def _watch(self, writer, told):
+    async def _watch(self, writer, reported):
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
         while True:
             changed = self._changed
-            for _, kind, item in self._history[told:]:
-                told += 1
+            for _, kind, item in self._history[reported:]:
+                reported += 1
                 line = json.dumps({"type": kind, "object": item}).encode() + b"\n"
                 writer.write(b"%x\r\n%b\r\n" % (len(line), line))
             await writer.drain()
@@ -198,7 +198,7 @@ class FakeKubernetes:
 def endpoint(address, pod="", *, ready=True, serving=None, terminating=False, zone=None):
     """One endpoint of a slice, as Kubernetes writes it."""
     conditions = {"ready": ready, "serving": ready if serving is None else serving, "terminating": terminating}
-    told = {"addresses": [address], "conditions": conditions}
+    reported = {"addresses": [address], "conditions": conditions}
     if pod:
-        told["targetRef"] = {"kind": "Pod", "name": pod, "namespace": "default"}
-    return told | ({} if zone is None else {"zone": zone})
+        reported["targetRef"] = {"kind": "Pod", "name": pod, "namespace": "default"}
+    return reported | ({} if zone is None else {"zone": zone})

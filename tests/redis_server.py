@@ -22,7 +22,7 @@ _BUS = 10_000
 """What a cluster's servers add to their port for what they say to each other."""
 _PORTS = 10_240, 10_240 + _BUS
 _given: set[int] = set()
-"""A server is started some time after it has got its port, and nobody else may have it meanwhile."""
+"""A server is started some time after it has got its port, and nothing else may have it meanwhile."""
 
 PATIENT = 20.0
 """A deadline for tests that are not about it: this machine may be busy."""
@@ -125,7 +125,7 @@ class RedisServer:
 
 
 def _free_port(*, with_bus: bool) -> int:
-    """One that nobody has, and that nobody gets who asks for any: neither a connection nor another test's server."""
+    """One that is unused, and not given out when any is asked for: neither a connection nor another test's server."""
     while True:
         port = random.SystemRandom().randrange(*_PORTS)
         if port in _given:

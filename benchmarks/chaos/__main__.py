@@ -8,7 +8,7 @@ lost, doubled or put out of order. Never more than two replicas and one gateway 
 request can be served: none may fail, and every answer is compared to the right one. What a gateway has under way when
 it is killed itself is asked again by the client, as it would be behind any balancer, and is counted apart.
 
-At the end no gateway may believe a replica busy, and what each of them says it knows by events must be what the
+At the end no gateway may believe a replica busy, and what each of them holds as confirmed by events must be what the
 replicas' caches hold, block by block; the same goes for a gateway that was started only then. Where events were lost
 for good a gateway does not say so; such caches are emptied, and then everybody must know everything. Exit code 0 if all
 that holds, else 1; 2 if no Redis is installed.
@@ -54,29 +54,29 @@ async def _run(args: argparse.Namespace, redis_server: str) -> int:
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     began = time.monotonic()
 
-    def tell(what: str) -> None:
+    def report(what: str) -> None:
         print(f"{time.monotonic() - began:6.1f} s  {what}", flush=True)
 
-    tell(f"starting; logs in {folder}")
+    report(f"starting; logs in {folder}")
     async with Machines(
         folder, replicas=args.replicas, gateways=args.gateways, redis_server=redis_server, blocks=_BLOCKS
     ) as machines:
         users = Users(machines.gateways, args.seed, args.users)
         talking = asyncio.ensure_future(users.talk())
-        trouble = Trouble(machines, args.seed, tell)
+        trouble = Trouble(machines, args.seed, report)
         await trouble.run(args.seconds)
-        tell("no more trouble")
+        report("no more trouble")
         await asyncio.sleep(_QUIET_SECONDS)
         users.end()
         await talking
-        tell("the last answer is there")
+        report("the last answer is there")
         fresh = machines.gateway("gateway-fresh")
         machines.all.append(fresh)
         await fresh.start()
-        problems = await _problems(machines, [*machines.gateways, fresh], tell)
+        problems = await _problems(machines, [*machines.gateways, fresh], report)
         known = await beliefs([*machines.gateways, fresh], machines.replicas)
         problems += [f"believed wrongly: {each}" for each in known.wrong]
-        tell(f"gateways know {len(machines.replicas) - len(known.unsure)} of {len(machines.replicas)} caches exactly")
+        report(f"gateways know {len(machines.replicas) - len(known.unsure)} of {len(machines.replicas)} caches exactly")
         if known.unsure:
             # Events that are lost for good leave a cache's content open until it has been replaced or emptied.
             await empty([each for each in machines.replicas if each.url.removeprefix("http://") in known.unsure])
@@ -87,19 +87,19 @@ async def _run(args: argparse.Namespace, redis_server: str) -> int:
             await talking
             users.score.add(again.score)
             known = await beliefs([*machines.gateways, fresh], machines.replicas)
-            tell(f"after the others were emptied, {len(machines.replicas) - len(known.unsure)} of them")
+            report(f"after the others were emptied, {len(machines.replicas) - len(known.unsure)} of them")
             problems += [f"believed wrongly: {each}" for each in known.wrong]
             problems += [f"still not known by its events: {each}" for each in sorted(known.unsure)]
     return _report(users.score, trouble, problems, folder)
 
 
-async def _problems(machines: Machines, gateways: list[Gateway], tell: Callable[[str], None]) -> list[str]:
+async def _problems(machines: Machines, gateways: list[Gateway], report: Callable[[str], None]) -> list[str]:
     problems = [f"ended by itself: {machine.name}" for machine in machines.all if machine.died]
     problems += [f"leaked load: {each}" for each in await leaked_load(gateways)]
     for gateway in gateways:
         if not_ready := {name: state for name, state in (await states(gateway)).items() if state != "ready"}:
             problems.append(f"not ready again, by {gateway.name}: {not_ready}")
-    tell("load and states are looked at")
+    report("load and states are looked at")
     return problems
 
 

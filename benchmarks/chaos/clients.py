@@ -70,7 +70,7 @@ class _Wrong(Exception):
 
 
 class Users:
-    """Users who talk until they are told to stop.
+    """Users who send requests until they are stopped.
 
     Args:
         gateways: Whom they talk to, one as good as the other.

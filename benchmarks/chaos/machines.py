@@ -29,14 +29,14 @@ class Machine:
         log: Where what it says goes.
 
     Attributes:
-        lives: How many times it was started.
+        starts: How many times it was started.
         out: Whether it is dead or stopped at the moment.
     """
 
     def __init__(self, name: str, command: list[str], ready: str, port: int, log: Path) -> None:
         self.name = name
         self.port = port
-        self.lives = 0
+        self.starts = 0
         self.out = True
         self._command = command
         self._ready = ready
@@ -49,7 +49,7 @@ class Machine:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        self.lives += 1
+        self.starts += 1
         await self._wait_until_ready()
         self.out = False
 
@@ -70,7 +70,7 @@ class Machine:
             await self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """SIGSTOP: the sockets stay open, and nobody answers."""
+        """SIGSTOP: the sockets stay open, and nothing answers."""
         assert self._process is not None
         self.out = True
         self._process.send_signal(signal.SIGSTOP)
@@ -83,7 +83,7 @@ class Machine:
 
     @property
     def died(self) -> bool:
-        """Whether it ended though nobody killed it."""
+        """Whether it ended though it was not killed."""
         return not self.out and self._process is not None and self._process.returncode is not None
 
     @property
@@ -198,7 +198,7 @@ class Machines:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at the moment."""
+    """A port that nothing listens on at the moment."""
     with socket.socket() as sock:
         sock.bind((_ADDRESS, 0))
         return int(sock.getsockname()[1])

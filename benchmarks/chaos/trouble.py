@@ -15,25 +15,25 @@ _PAUSE_SECONDS = (1.0, 4.0)
 _REPLICAS_OUT = 2
 """So many may be out at the same time."""
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class Trouble:
-    """Makes trouble until it is cancelled; then everything is mended again.
+    """Makes trouble until it is cancelled; then everything is repaired.
 
     Args:
         machines: Whom.
         seed: The same makes the same trouble.
-        tell: Told of everything as it happens.
+        report: Called with everything as it happens.
 
     Attributes:
         done: What was done, and how many times.
     """
 
-    def __init__(self, machines: Machines, seed: int, tell: Tell) -> None:
+    def __init__(self, machines: Machines, seed: int, report: Report) -> None:
         self._machines = machines
         self._random = random.Random(seed)
-        self._tell = tell
+        self._report = report
         self._under_way: set[asyncio.Task[None]] = set()
         self.done: Counter[str] = Counter()
 
@@ -125,4 +125,4 @@ class Trouble:
 
     def _note(self, what: str, machine: Machine) -> None:
         self.done[f"{what} {machine.name.split('-')[0]}"] += 1
-        self._tell(f"{what} {machine.name}")
+        self._report(f"{what} {machine.name}")

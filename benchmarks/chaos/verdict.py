@@ -18,7 +18,7 @@ _SETTLE_SECONDS = 20
 
 
 async def leaked_load(gateways: Sequence[Gateway]) -> list[str]:
-    """Replicas that a gateway still believes busy though nobody asks anything."""
+    """Replicas that a gateway still counts as busy though no request is in flight."""
     found: list[str] = []
     for gateway in gateways:
         for row in await _replicas(gateway):
@@ -34,7 +34,7 @@ class Beliefs:
     """What gateways believe of the replicas' caches, beside what is there.
 
     Attributes:
-        wrong: One line for each gateway that says it knows a cache by its events and has it otherwise.
+        wrong: One line for each gateway whose state of a cache is confirmed by events and differs from it.
         unsure: Replicas whose events some gateway says that it has not all of, and goes by what it sent there.
     """
 
@@ -46,7 +46,7 @@ async def beliefs(gateways: Sequence[Gateway], replicas: Sequence[Machine]) -> B
     """Compare every gateway's index with the engines' caches, block by block, until all that is known is right.
 
     Args:
-        gateways: One of them should be fresh: it knows nothing but what the engines themselves replayed to it.
+        gateways: One of them should be fresh: it has nothing but what the engines themselves replayed to it.
         replicas: Nothing is asked of them any more.
     """
     found = Beliefs([], set())

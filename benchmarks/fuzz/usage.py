@@ -2,7 +2,7 @@
 
 * Nothing is raised but ``ValueError`` by what is declared to raise it.
 * Every number that comes out is one that can be right.
-* The usage of a large text is the same that parsing all of it gives, cut at any byte, whatever its strings say.
+* The usage of a large text is the same that parsing all of it gives, cut at any byte, for any strings in it.
 """
 
 import json

@@ -66,7 +66,7 @@ async def _stream(writer: asyncio.StreamWriter, body: bytes, edges: bytes) -> No
     writer.write(_STREAM_HEAD)
     for number in range(events):
         writer.write(_event(_DELTA))
-        await writer.drain()  # returns at once while the buffers have room
+        await writer.drain()  # returns at once while the buffers have space
         if pause or number % 100 == 0:
             await asyncio.sleep(pause)
     last = _CHUNK + b'"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'

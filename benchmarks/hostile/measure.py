@@ -18,7 +18,7 @@ _SAMPLE_SECONDS = 0.02
 _REST_STEP_SECONDS = 0.5
 _BUSY_SHARE = 0.8
 """Share of the looks at which a thread computes or waits for a core, from which on the gateway is not at rest. CPU time
-does not tell on a machine that is busy otherwise."""
+does not show on a machine that is busy otherwise."""
 _LARGE_SECONDS = 1.0
 """In which, at rest, a 40 KB chat was sent and answered: the threads that encode have no work of the attack left."""
 _LONGEST_REST_SECONDS = 30.0

@@ -6,7 +6,7 @@ Conversations of two isolated tenants are written down once: chats behind a shar
 documents, agents with tools, prompts with the time in their first line, histories that are trimmed. Then the very same
 bytes are sent at the same times to one gateway, to N with a Redis, and to N without, each time with fresh gateways and
 fresh simulated engines, whose caches are too small for everything; with the engines' KV events and without them.
-Requests of a conversation go to any of the gateways, as behind a balancer that knows nothing. The engines are slow, so
+Requests of a conversation go to any of the gateways, as behind any balancer. The engines are slow, so
 that they and not this machine are what answers wait for; `sent late` shows whether that is so. With Redis the tenants'
 prefix spaces are those of the one gateway's run: which replica gets a cold prefix hangs on them, and would else be
 another luck.
@@ -70,7 +70,7 @@ def main() -> int:
 async def _run(args: argparse.Namespace, redis_server: str) -> int:
     recording = record(args.conversations, args.rate, args.seed)
     print(f"{recording.requests} requests in {len(recording.conversations)} conversations, {recording.seconds:.0f} s")
-    told = []
+    reported = []
     for events in {"on": [True], "off": [False], "both": [True, False]}[args.events]:
         engines = Engines(args.replicas, args.blocks, args.prefill_rate, args.decode_ms, events)
         found = {}
@@ -85,12 +85,12 @@ async def _run(args: argparse.Namespace, redis_server: str) -> int:
                 found["alone"] = await arranged.replay(f"{args.gateways} without", args.gateways)
         title = "with KV events" if events else "without KV events"
         show(title, list(found.values()))
-        told += [f"{title}: {each}" for each in problems(list(found.values()), found.get("redis"))]
-    for problem in told:
+        reported += [f"{title}: {each}" for each in problems(list(found.values()), found.get("redis"))]
+    for problem in reported:
         print(f"NOT RIGHT  {problem}")
-    if not told:
+    if not reported:
         print("\nall as it should be")
-    return 1 if told else 0
+    return 1 if reported else 0
 
 
 class Arranged:
@@ -111,7 +111,7 @@ class Arranged:
         self._folder = folder
         self._suffix = suffix
         self._keys = {tenant: new_key() for tenant in TENANTS}
-        self._lives: bytes | None = None
+        self._saved_spaces: bytes | None = None
 
     async def replay(self, name: str, gateways: int, redis_server: str | None = None) -> Found:
         """Replay it once.
@@ -123,16 +123,16 @@ class Arranged:
         """
         began = time.monotonic()
         folder = self._folder / f"{name.replace(' ', '-')}-{self._suffix}"
-        # Where a cold prompt goes follows from its space's life, too: with lives of their own, one arrangement would
-        # have two large prefixes on one replica by luck and the other would not. Without Redis no life is common.
-        lives = self._lives if redis_server else None
-        stage = Stage(folder, self._engines, gateways, redis_server, self._keys, lives)
+        # Where a cold prompt goes follows from its space's epoch, too: with epochs of their own, one arrangement would
+        # have two large prefixes on one replica by luck and the other would not. Without Redis no epoch is common.
+        saved_spaces = self._saved_spaces if redis_server else None
+        stage = Stage(folder, self._engines, gateways, redis_server, self._keys, saved_spaces)
         async with stage:
             replayed = await replay(self._recording, [gateway.url for gateway in stage.gateways], self._keys)
             totals = await stage.totals(len(replayed.answered))
             if self._in_full:
                 await _write_down(stage, replayed, folder / "requests.jsonl")
-        self._lives = self._lives or stage.lives()
+        self._saved_spaces = self._saved_spaces or stage.saved_spaces()
         took = time.monotonic() - began
         print(f"{name}: hit rate {replayed.hit_rate:.4f}, {took:.0f} s", file=sys.stderr, flush=True)
         return Found(name, replayed, totals)

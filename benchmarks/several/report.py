@@ -54,22 +54,22 @@ def show(title: str, found: Sequence[Found]) -> None:
 def problems(found: Sequence[Found], checked: Found | None) -> list[str]:
     """What is not as it should be: requests that failed, and what ``checked`` has less or otherwise than the first."""
     one = found[0]
-    told = []
+    reported = []
     for each in found:
-        told += [f"{each.name}: {problem}" for problem in each.replayed.problems[:5]]
+        reported += [f"{each.name}: {problem}" for problem in each.replayed.problems[:5]]
         explained = each.totals.requests - each.totals.skipped
         if explained != len(each.replayed.answered):
-            told.append(f"{each.name}: {explained} of {len(each.replayed.answered)} requests were explained")
+            reported.append(f"{each.name}: {explained} of {len(each.replayed.answered)} requests were explained")
     if checked is None:
-        return told
+        return reported
     ratio = checked.replayed.hit_rate / max(one.replayed.hit_rate, 1e-9)
     if ratio < LEAST_HIT_RATE:
-        told.append(f"{checked.name}: hit rate {ratio:.4f}x that of one gateway, below {LEAST_HIT_RATE}x")
+        reported.append(f"{checked.name}: hit rate {ratio:.4f}x that of one gateway, below {LEAST_HIT_RATE}x")
     for rung in Rung:
         share = (checked.totals.rungs[rung] - one.totals.rungs[rung]) / max(one.totals.prompt_tokens, 1)
         if abs(share) > MOST_LADDER_SHARE:
-            told.append(f"{checked.name}: rung {rung} differs by {share:+.2%} of the prompt tokens")
-    return told
+            reported.append(f"{checked.name}: rung {rung} differs by {share:+.2%} of the prompt tokens")
+    return reported
 
 
 def _times(found: Sequence[Found]) -> list[str]:

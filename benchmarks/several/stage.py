@@ -77,7 +77,7 @@ class Stage:
         gateways: How many gateways.
         redis_server: The Redis they share; None for none.
         keys: API keys by tenant.
-        lives: Copied for every gateway as the file of its prefix spaces; None to begin new ones.
+        saved_spaces: Copied for every gateway as the file of its prefix spaces; None to begin new ones.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class Stage:
         gateways: int,
         redis_server: str | None,
         keys: Mapping[str, str],
-        lives: bytes | None,
+        saved_spaces: bytes | None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._keys = keys
-        self._lives = lives
+        self._saved_spaces = saved_spaces
         self._engines = engines
         self._redis = None if redis_server is None else self._redis_machine(redis_server)
         self._replicas = [self._replica(number, engines) for number in range(engines.count)]
@@ -120,8 +120,8 @@ class Stage:
             await machine.finish()
         await self._http.aclose()
 
-    def lives(self) -> bytes:
-        """The lives of prefix spaces, once the first gateway has ended."""
+    def saved_spaces(self) -> bytes:
+        """The saved prefix spaces, once the first gateway has ended."""
         return self._spaces_file(0).read_bytes()
 
     async def totals(self, requests: int) -> Totals:
@@ -143,12 +143,12 @@ class Stage:
         return found
 
     async def _settled(self) -> None:
-        """Wait until every gateway hears the others, and the engines' events."""
+        """Wait until every gateway receives messages of the others, and the engines' events."""
         for _ in range(int(_READY_SECONDS / 0.2)):
             if all([await self._is_settled(gateway) for gateway in self.gateways]):
                 return
             await asyncio.sleep(0.2)
-        raise RuntimeError(f"the gateways do not hear each other, or the engines; see {self._folder}")
+        raise RuntimeError(f"the gateways do not receive messages of each other, or of the engines; see {self._folder}")
 
     async def _is_settled(self, gateway: Gateway) -> bool:
         replicas = (await self.asked(gateway, "/admin/api/replicas"))["replicas"]
@@ -178,8 +178,8 @@ class Stage:
             "spaces": {"isolation": "tenant", "secret": _SECRET, "file": str(self._spaces_file(number))},
             "log": {"level": "warning", "requests": False},
         }
-        if self._lives is not None:
-            self._spaces_file(number).write_bytes(self._lives)
+        if self._saved_spaces is not None:
+            self._spaces_file(number).write_bytes(self._saved_spaces)
         if self._redis is not None:
             config["state"] = f"redis://{_ADDRESS}:{self._redis.port}/0"
         file = self._folder / f"{name}.yaml"

@@ -32,14 +32,14 @@ from pathlib import Path
 from typing import TextIO
 
 from benchmarks.chaos.verdict import leaked_load
-from benchmarks.soak.crowd import LONGEST_SECONDS, Act, Crowd
+from benchmarks.soak.clients import LONGEST_SECONDS, Act, Clients
 from benchmarks.soak.samples import Sample, growth, sample, shown
 from benchmarks.soak.score import Score
 from benchmarks.soak.stage import Stage
 from benchmarks.soak.trouble import Trouble
 
 _SAMPLE_SECONDS = 10.0
-_TELL_SECONDS = 60.0
+_REPORT_SECONDS = 60.0
 
 
 def main() -> int:
@@ -62,10 +62,10 @@ async def _run(seconds: float, seed: int) -> int:
     score, samples = Score(), list[Sample]()
     async with Stage(folder) as stage:
         print(f"logs in {folder}; Redis: {'yes' if stage.redis else 'none is installed'}", flush=True)
-        crowd = Crowd(stage, score, seed)
-        trouble = Trouble(stage, crowd, score, seed)
+        clients = Clients(stage, score, seed)
+        trouble = Trouble(stage, clients, score, seed)
         load = _Load(score, seed)
-        load.begin((*crowd.acts(), *trouble.acts()), crowd.talkers())
+        load.begin((*clients.acts(), *trouble.acts()), clients.talkers())
         with (folder / "samples.jsonl").open("w") as file:
             await _watch(stage, score, samples, seconds, file)
         await load.end()
@@ -124,23 +124,23 @@ class _Load:
 
 
 async def _watch(stage: Stage, score: Score, samples: list[Sample], seconds: float, file: TextIO) -> None:
-    """Take samples for so long, write them down, and tell of one a minute."""
+    """Take samples for so long, write them down, and print one a minute."""
     began = time.monotonic()
-    told_at, told_answered = began, 0
+    reported_at, reported_answered = began, 0
     while (now := time.monotonic()) - began < seconds:
         await asyncio.sleep(min(_SAMPLE_SECONDS, began + seconds - now))
         try:
             samples.append(sample(stage.gateway.pid))
         except OSError:
-            return  # it ended, which is told in the end
+            return  # it ended, which is reported in the end
         now = time.monotonic()
         taken = {name: asdict(process) for name, process in samples[-1].items()}
         print(json.dumps({"seconds": round(now - began), **taken}), file=file, flush=True)
-        if now - told_at >= _TELL_SECONDS:
-            rate = (score.answered - told_answered) / (now - told_at)
+        if now - reported_at >= _REPORT_SECONDS:
+            rate = (score.answered - reported_answered) / (now - reported_at)
             failed = f"; {sum(score.failed.values())} FAILED" if score.failed else ""
             print(f"{now - began:6.0f} s  {rate:5.1f} requests/s; {shown(samples[-1])}{failed}", flush=True)
-            told_at, told_answered = now, score.answered
+            reported_at, reported_answered = now, score.answered
 
 
 def _report(score: Score, samples: Sequence[Sample], problems: Sequence[str], folder: Path) -> int:

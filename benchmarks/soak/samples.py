@@ -1,4 +1,4 @@
-"""What the gateway's processes take, as Linux tells it; and whether that grows."""
+"""What the gateway's processes take, as Linux reports it; and whether that grows."""
 
 import os
 import statistics

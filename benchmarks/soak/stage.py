@@ -51,7 +51,7 @@ _LOWER_BOUNDS: dict[str, Any] = {
         ),
     },
     # Spaces end after an hour without a request and after a day by default. Fewer than there are tenants and scopes,
-    # so that some are crowded out.
+    # so that some are evicted.
     "spaces": {"idle_ttl_seconds": 60, "max_age_seconds": 240, "max_spaces": 30},
     # A file of the audit log is renamed at 100 MiB by default.
     "audit": {"max_bytes": 1024 * 1024, "keep": 2},
@@ -218,7 +218,7 @@ def _replica(number: int, folder: Path) -> Machine:
 
 
 def _free_port() -> int:
-    """A port that nobody listens on."""
+    """A port that nothing listens on."""
     while True:
         port = random.choice(_PORTS)
         with socket.socket() as sock:

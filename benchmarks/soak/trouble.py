@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import orjson
 
-from benchmarks.soak.crowd import Act, Crowd
+from benchmarks.soak.clients import Act, Clients
 from benchmarks.soak.score import Score
 from benchmarks.soak.stage import MODEL, TENANTS, Stage
 from benchmarks.soak.wire import Connection, head
@@ -39,14 +39,14 @@ class Trouble:
 
     Args:
         stage: The machines.
-        crowd: Asks other gateways, too.
-        score: Told what came of it.
+        clients: Asks other gateways, too.
+        score: Gets what came of it.
         seed: The same does the same.
     """
 
-    def __init__(self, stage: Stage, crowd: Crowd, score: Score, seed: int) -> None:
+    def __init__(self, stage: Stage, clients: Clients, score: Score, seed: int) -> None:
         self._stage = stage
-        self._crowd = crowd
+        self._clients = clients
         self._score = score
         self._random = random.Random(seed)
         self._admin = int(stage.gateway.admin.rpartition(":")[2])
@@ -69,8 +69,8 @@ class Trouble:
         )
 
     async def _question(self) -> None:
-        """Something that the admin port tells."""
-        path = self._random.choice((*_QUESTIONS, f"/admin/api/requests/{quote(self._crowd.last_request)}"))
+        """Something that the admin port reports."""
+        path = self._random.choice((*_QUESTIONS, f"/admin/api/requests/{quote(self._clients.last_request)}"))
         connection = await Connection.open(self._admin)
         try:
             # A request's details are there a moment after its answer, and not for ever.
@@ -108,7 +108,7 @@ class Trouble:
         await self._order("reset", "/admin/api/spaces/reset", order, (200,))
 
     async def _warm(self) -> None:
-        """Fill caches with a prefix that nobody has asked for."""
+        """Fill caches with a prefix that no client has asked for."""
         number = self._random.randrange(10**9)
         prefix = {
             "model": MODEL,
@@ -154,7 +154,7 @@ class Trouble:
             return
         await peer.start()
         for _ in range(5):
-            await self._crowd.ask("peer", peer.port, f"tenant-{self._random.randrange(TENANTS)}")
+            await self._clients.ask("peer", peer.port, f"tenant-{self._random.randrange(TENANTS)}")
             await asyncio.sleep(_PEER_SECONDS / 5)
         await peer.kill()
         self._score.outcomes["peer killed"] += 1

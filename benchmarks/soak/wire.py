@@ -67,7 +67,7 @@ class Connection:
         return Answer(int(first.split(" ", 2)[1]), headers, body)
 
     async def some(self) -> bytes:
-        """Whatever comes next; nothing at the end."""
+        """The next bytes; nothing at the end."""
         return await self._reader.read(65536)
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""An admin port with rooms behind it that only write down what they are asked."""
+"""An admin port with components behind it that only record what they are asked."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +45,7 @@ TOKENS = (
 
 
 @dataclass
-class Rooms:
+class FakeComponents:
     """Stands for all components behind the admin port."""
 
     events: list[AuditEvent] = field(default_factory=list)
@@ -102,11 +102,11 @@ class AdminPort:
 
     def __init__(self, access: AdminAccess, journal: Any = None) -> None:
         self.access = access
-        self.rooms = Rooms()
+        self.components = FakeComponents()
         self.config: dict[str, Any] = {"version": 1}
         self.replicas = [{"id": "r0", "model": "m", "state": "ready", "url": "http://r0"}]
         self.decode: Callable[[list[int]], str] | None = None
-        desk = journal or self.rooms
+        desk = journal or self.components
         self.live = LiveFeed(desk, lambda: self.replicas, look_seconds=0.005)
         self.app = build_admin(
             AdminState(
@@ -116,13 +116,13 @@ class AdminPort:
                 config=lambda: self.config,
                 personal_data=lambda space: [{"kind": "email"}] if space == "a" else [],
                 named_owners=lambda tenant: [f"tenant:{tenant}"] + (["group:retail"] if tenant == "shop" else []),
-                desk=self.rooms,
-                fleet=self.rooms,
-                warm=self.rooms,
+                desk=self.components,
+                fleet=self.components,
+                warm=self.components,
                 explain=desk,
                 decoders=lambda model, tokenizer: self.decode if (model, tokenizer) == ("m", "tok") else None,
                 live=self.live,
-                audit=self.rooms,
+                audit=self.components,
             ),
             access,
         )

@@ -1,4 +1,4 @@
-"""An admin port behind a real socket, and somebody who listens to it."""
+"""An admin port behind a real socket, and a client that listens to it."""
 
 import asyncio
 import contextlib

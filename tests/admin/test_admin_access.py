@@ -21,8 +21,8 @@ ORDERS = (
 
 
 def nothing_done(port):
-    rooms = port.rooms
-    return not (rooms.resets or rooms.drains or rooms.orders)
+    components = port.components
+    return not (components.resets or components.drains or components.orders)
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/nowhere"])
@@ -75,11 +75,11 @@ async def test_every_valid_token_may_look(guarded, token):
 
 
 @pytest.mark.parametrize(("token", "by"), [(PLAIN, "admin_token"), (OPERATOR, "ops")])
-async def test_whoever_may_operate_is_named_in_what_is_done(guarded, token, by):
+async def test_the_operator_is_named_in_what_is_done(guarded, token, by):
     for path, order in ORDERS:
         assert (await guarded.post(path, order, token)).is_success
-    assert [who for _, who in (*guarded.rooms.resets, *guarded.rooms.orders)] == [by, by]
-    assert [(event.event, event.by) for event in guarded.rooms.events] == [
+    assert [who for _, who in (*guarded.components.resets, *guarded.components.orders)] == [by, by]
+    assert [(event.event, event.by) for event in guarded.components.events] == [
         ("spaces_reset_asked", by),
         ("replica_drain_asked", by),
         ("warm_asked", by),
@@ -88,16 +88,16 @@ async def test_whoever_may_operate_is_named_in_what_is_done(guarded, token, by):
 
 @pytest.mark.parametrize(("path", "order"), ORDERS)
 async def test_who_may_only_look_cannot_do_anything(guarded, path, order):
-    told = problem(await guarded.post(path, order, READER), 403, "role_required")
-    assert "grafana" in told
-    assert "operate" in told
+    reported = problem(await guarded.post(path, order, READER), 403, "role_required")
+    assert "grafana" in reported
+    assert "operate" in reported
     assert nothing_done(guarded)
 
 
-async def test_an_expired_token_is_told_so(guarded):
-    told = problem(await guarded.get("/metrics", LATE), 401, "unauthorized")
-    assert "expired" in told
-    assert "last-year" in told
+async def test_an_expired_token_is_reported_as_expired(guarded):
+    reported = problem(await guarded.get("/metrics", LATE), 401, "unauthorized")
+    assert "expired" in reported
+    assert "last-year" in reported
 
 
 async def test_refusals_are_audited_with_who_and_where(guarded):
@@ -105,7 +105,7 @@ async def test_refusals_are_audited_with_who_and_where(guarded):
     await guarded.get("/metrics", "guess")
     await guarded.get("/metrics", LATE)
     await guarded.post("/admin/api/warm", {}, READER)
-    assert [(event.event, event.by, event.details) for event in guarded.rooms.events] == [
+    assert [(event.event, event.by, event.details) for event in guarded.components.events] == [
         ("admin_refused", by, {"peer": PEER, "method": method, "path": path, "status": status, "code": code})
         for by, method, path, status, code in (
             ("", "GET", "/admin/api/config", 401, "unauthorized"),
@@ -114,13 +114,13 @@ async def test_refusals_are_audited_with_who_and_where(guarded):
             ("grafana", "POST", "/admin/api/warm", 403, "role_required"),
         )
     ]
-    assert not any(secret in repr(guarded.rooms.events) for secret in (*SECRETS, "guess", "secret-query"))
+    assert not any(secret in repr(guarded.components.events) for secret in (*SECRETS, "guess", "secret-query"))
 
 
 async def test_looking_is_not_audited(guarded):
     for path in PATHS:
         await guarded.get(path, READER)
-    assert not guarded.rooms.events
+    assert not guarded.components.events
 
 
 async def test_tokens_are_replaced_while_it_serves(guarded):
@@ -148,7 +148,7 @@ async def test_the_process_can_be_probed_without_a_token(guarded):
 async def test_a_host_header_cannot_pose_as_another_path(guarded, unguarded, host):
     problem(await guarded.get("/admin/api/config", host=host), 401, "unauthorized")
     problem(await unguarded.get("/admin/api/config", host=host), 403, "host_not_allowed")
-    assert [event.details["path"] for event in guarded.rooms.events] == ["/admin/api/config"]
+    assert [event.details["path"] for event in guarded.components.events] == ["/admin/api/config"]
 
 
 async def test_a_query_that_is_no_text_changes_nothing(guarded):
@@ -170,7 +170,7 @@ async def test_a_query_that_is_no_text_changes_nothing(guarded):
     }
     await guarded.app(scope, receive, send)
     assert sent[0]["status"] == 401
-    assert guarded.rooms.events[0].details["peer"] == ""
+    assert guarded.components.events[0].details["peer"] == ""
 
 
 async def test_without_tokens_everybody_who_can_connect_may_do_everything(unguarded):
@@ -178,7 +178,7 @@ async def test_without_tokens_everybody_who_can_connect_may_do_everything(unguar
         assert (await unguarded.get(path)).status_code == 200
     for path, order in ORDERS:
         assert (await unguarded.post(path, order)).is_success
-    assert {event.by for event in unguarded.rooms.events} == {""}
+    assert {event.by for event in unguarded.components.events} == {""}
 
 
 # Web pages in an operator's browser
@@ -202,7 +202,7 @@ async def test_a_page_of_another_site_can_do_nothing(unguarded, guarded, path, o
     problem(await guarded.post(path, order, OPERATOR, headers=headers), 403, "cross_site")
     assert nothing_done(unguarded)
     assert nothing_done(guarded)
-    assert [event.details["code"] for event in guarded.rooms.events] == ["cross_site"]
+    assert [event.details["code"] for event in guarded.components.events] == ["cross_site"]
 
 
 @pytest.mark.parametrize("headers", [{"origin": "http://127.0.0.1:8081", "sec-fetch-site": "same-origin"}, {}])
@@ -235,7 +235,7 @@ async def test_a_name_that_points_here_is_refused_where_no_token_protects(unguar
     for method, path in (("GET", "/admin/api/config"), ("POST", "/admin/api/spaces/reset")):
         answer = await unguarded.ask(method, path, headers={"content-type": "application/json"}, host=host)
         assert "127.0.0.1" in problem(answer, 403, "host_not_allowed")
-    assert not unguarded.rooms.resets
+    assert not unguarded.components.resets
     assert (await guarded.get("/admin/api/config", READER, host=host)).status_code == 200
 
 

@@ -48,7 +48,7 @@ async def test_questions_are_passed_on(unguarded, path, question, arguments):
     assert answer.json() == {"told": ["asked"]}
     if isinstance(arguments, str):
         arguments = dict(each.split("=") for each in arguments.split())
-    assert unguarded.rooms.questions == [(question, arguments)]
+    assert unguarded.components.questions == [(question, arguments)]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_questions_are_passed_on(unguarded, path, question, arguments):
 )
 async def test_an_unknown_parameter_is_refused(unguarded, path, param):
     problem(await unguarded.get(f"/admin/api/{path}"), 400, "unknown_parameter", param)
-    assert unguarded.rooms.questions == []
+    assert unguarded.components.questions == []
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ async def test_an_unknown_parameter_is_refused(unguarded, path, param):
         "requests?model=m&tenant=t&source=s&template=v&reason=evicted&session=x&limit=5",
     ],
 )
-async def test_what_the_port_lets_through_the_journal_knows(unguarded, path):
+async def test_what_the_port_accepts_is_in_the_journal(unguarded, path):
     journal = Stats(0.0)
     await unguarded.get(f"/admin/api/{path}")
-    ((question, arguments),) = unguarded.rooms.questions
+    ((question, arguments),) = unguarded.components.questions
     assert journal.answer(question, arguments, 1.0).startswith(b"{")
     with pytest.raises(BadRequest) as refused:
         journal.answer(question, {"modle": "m"}, 1.0)
@@ -94,10 +94,10 @@ async def test_reading_is_enough_to_ask_and_is_needed(guarded, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_why_there_is_no_answer_is_told(unguarded, path):
-    unguarded.rooms.failure = Off("Explanations are turned off: explain.enabled.", code="explain_off")
+async def test_why_there_is_no_answer_is_shown(unguarded, path):
+    unguarded.components.failure = Off("Explanations are turned off: explain.enabled.", code="explain_off")
     assert "explain.enabled" in problem(await unguarded.get(path), 404, "explain_off")
-    unguarded.rooms.failure = NotFound("There is no request 'r1'.", code="unknown_request")
+    unguarded.components.failure = NotFound("There is no request 'r1'.", code="unknown_request")
     problem(await unguarded.get(path), 404, "unknown_request")
 
 
@@ -113,8 +113,8 @@ async def test_a_key_in_a_question_goes_nowhere(unguarded):
     secret = key.removeprefix("pgw_")
     for path in (f"requests/{key}", f"requests?session={key}", f"summary?tenant={key}"):
         await unguarded.get(f"/admin/api/{path}")
-    assert len(unguarded.rooms.questions) == 3
-    assert secret not in str(unguarded.rooms.questions)
+    assert len(unguarded.components.questions) == 3
+    assert secret not in str(unguarded.components.questions)
     assert secret not in (await unguarded.get(f"/admin/api/summary?{key}=1")).text
 
 

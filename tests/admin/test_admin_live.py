@@ -38,7 +38,7 @@ def guarded(journal):
     return AdminPort(AdminAccess(PLAIN, TOKENS), journal)
 
 
-async def test_it_is_a_stream_that_nobody_keeps(served):
+async def test_it_is_a_stream_that_is_not_stored(served):
     async with served.listen() as events:
         headers = events.answer.headers
         assert headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -46,7 +46,7 @@ async def test_it_is_a_stream_that_nobody_keeps(served):
         assert "default-src 'none'" in headers["content-security-policy"]
 
 
-async def test_the_replicas_are_told_at_once_and_when_one_changes(served, port):
+async def test_the_replicas_are_sent_at_once_and_when_one_changes(served, port):
     async with served.listen() as events:
         assert await events.next() == ("replicas", {"replicas": [{"id": "r0", "model": "m", "state": "ready"}]})
         port.replicas[0]["requests"] = 7  # of no interest
@@ -54,7 +54,7 @@ async def test_the_replicas_are_told_at_once_and_when_one_changes(served, port):
         assert await events.next() == ("replicas", {"replicas": [{"id": "r0", "model": "m", "state": "down"}]})
 
 
-async def test_requests_are_told_once_newest_first_and_only_new_ones(served, journal):
+async def test_requests_are_sent_once_newest_first_and_only_new_ones(served, journal):
     journal.add("old-1", "old-2")
     async with served.listen() as events:
         journal.add("a", "b")
@@ -63,13 +63,13 @@ async def test_requests_are_told_once_newest_first_and_only_new_ones(served, jou
         assert await events.next_requests() == (["c"], 0)
 
 
-async def test_a_request_is_told_as_the_list_tells_it(served, journal):
+async def test_a_live_request_equals_the_one_in_the_list(served, journal):
     async with served.listen() as events:
         await events.next()
         journal.add("a", tenant="acme", hits=17)
-        told = await events.next()
+        reported = await events.next()
     row = {"id": "a", "at": 1e9, "model": "m", "source": "web", "tenant": "acme", "hits": 17}
-    assert told == ("requests", {"requests": [row], "left_out": 0})
+    assert reported == ("requests", {"requests": [row], "left_out": 0})
 
 
 async def test_the_same_id_again_is_another_request(served, journal):
@@ -80,7 +80,7 @@ async def test_the_same_id_again_is_another_request(served, journal):
 
 
 @pytest.mark.parametrize("number", [SHOWN_ROWS, SHOWN_ROWS + 1, 100, 101, 999])
-async def test_of_many_the_newest_are_told_and_the_others_counted(served, journal, number):
+async def test_of_many_the_newest_are_reported_and_the_others_counted(served, journal, number):
     journal.add(*(f"old-{number}" for number in range(3)))
     async with served.listen() as events:
         journal.add(*map(str, range(number)))
@@ -99,14 +99,14 @@ async def test_filters_are_those_of_the_list(served, journal):
     assert all(asked == wanted for asked in journal.asked)
 
 
-async def test_listeners_with_other_filters_are_told_other_requests(served, journal):
+async def test_listeners_with_other_filters_are_sent_other_requests(served, journal):
     async with served.listen("?source=web") as web, served.listen("?source=app") as app, served.listen() as every:
         journal.add("w")
         journal.add("a", source="app")
         assert (await web.next_requests())[0] == ["w"]
         assert (await app.next_requests())[0] == ["a"]
-        told = (await every.next_requests())[0]
-        assert (told if len(told) == 2 else [*(await every.next_requests())[0], *told]) == ["a", "w"]
+        reported = (await every.next_requests())[0]
+        assert (reported if len(reported) == 2 else [*(await every.next_requests())[0], *reported]) == ["a", "w"]
 
 
 @pytest.mark.parametrize(
@@ -132,12 +132,12 @@ async def test_those_with_the_same_filters_share_a_question(port, journal):
         assert len(journal.asked) == 2
 
 
-async def test_while_nobody_listens_nothing_is_asked(served, port, journal):
+async def test_without_listeners_nothing_is_asked(served, port, journal):
     port.replicas = replicas = CountedReplicas()
     async with served.listen():
         await eventually(lambda: len(journal.asked) > 3 < replicas.looks)
     await still(lambda: (len(journal.asked), replicas.looks))
-    async with served.listen() as events:  # and it goes on when somebody comes again
+    async with served.listen() as events:  # and it goes on when a client connects again
         journal.add("a")
         assert await events.next_requests() == (["a"], 0)
 
@@ -178,27 +178,27 @@ async def status(served):
         return answer.status_code
 
 
-async def test_a_listener_that_does_not_read_costs_no_memory_and_nobody_else_anything(served, journal):
+async def test_a_listener_that_does_not_read_costs_no_memory_and_delays_no_other(served, journal):
     batches, each, long = 40, 25, "x" * 40_000
-    with deaf_listener(served) as deaf:
-        async with served.listen() as hears:
+    with silent_listener(served) as silent_client:
+        async with served.listen() as listener:
             await eventually(lambda: journal.asked)
             for batch in range(batches):
                 journal.forget()
                 journal.add(*(f"{long}{batch * each + number}" for number in range(each)))
-                told = 0
-                while told < each:
-                    ids, left_out = await hears.next_requests()
-                    told += len(ids) + left_out
-        heard, events = await asyncio.to_thread(hear, deaf, batches * each)
+                reported = 0
+                while reported < each:
+                    ids, left_out = await listener.next_requests()
+                    reported += len(ids) + left_out
+        received, events = await asyncio.to_thread(read_events, silent_client, batches * each)
     assert max(len(event["requests"]) for event in events) == SHOWN_ROWS
     assert max(event["left_out"] for event in events) > each
     assert events[-1]["requests"][0]["id"] == f"{long}{batches * each - 1}"
-    assert heard < batches * SHOWN_ROWS * len(long) / 2
+    assert received < batches * SHOWN_ROWS * len(long) / 2
 
 
 @contextlib.contextmanager
-def deaf_listener(served):
+def silent_listener(served):
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(10)
@@ -207,22 +207,22 @@ def deaf_listener(served):
         yield connection
 
 
-def hear(connection, requests):
-    """Reads until so many requests were told or counted; returns the bytes that took, and the events."""
+def read_events(connection, requests):
+    """Reads until so many requests were sent or counted; returns the bytes that took, and the events."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
-    heard, events, waiting = 0, [], b""
+    received, events, waiting = 0, [], b""
     while sum(len(event["requests"]) + event["left_out"] for event in events) < requests:
         piece = connection.recv(1 << 20)
-        heard += len(piece)
+        received += len(piece)
         *lines, waiting = (waiting + piece).split(b"\n")
         events += [json.loads(line[6:]) for line in lines if line.startswith(b'data: {"requests"')]
-    return heard, events
+    return received, events
 
 
 @pytest.mark.parametrize(
     "hostile", ["</script><b>", "a\n\nevent: replicas\ndata: {}\n\n", "\r\r", "\u2028\u202e\x85", "ü" * 9]
 )
-async def test_whatever_an_id_is_it_stays_within_its_row(served, journal, hostile):
+async def test_an_id_of_any_form_stays_within_its_row(served, journal, hostile):
     async with served.listen() as events:
         await events.next()
         journal.add(hostile)
@@ -279,13 +279,13 @@ async def test_it_can_only_be_looked_at(served):
 # When something does not work
 
 
-async def test_without_explanations_the_replicas_are_told_all_the_same(served, port, journal):
+async def test_without_explanations_the_replicas_are_sent_all_the_same(served, port, journal):
     journal.failure = NotFound("Explanations are turned off.", code="explain_off")
     async with served.listen() as events:
         assert (await events.next())[0] == "replicas"
         port.replicas = []
         assert await events.next() == ("replicas", {"replicas": []})
-        # Turned on while somebody listens: what was there before is not new.
+        # Turned on while a client listens: what was there before is not new.
         journal.add("old")
         asked = len(journal.asked)
         journal.failure = None

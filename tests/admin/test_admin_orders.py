@@ -46,13 +46,13 @@ async def test_the_configuration_is_the_one_in_force(unguarded):
 )
 async def test_spaces_are_filtered(unguarded, query, ids):
     answer = await unguarded.get(f"/admin/api/spaces{query}")
-    told = [space | {"personal_data": [{"kind": "email"}] if space["id"] == "a" else []} for space in SHOWN]
-    assert answer.json() == {"spaces": [space for space in told if str(space["id"]) in ids], "more": False}
+    reported = [space | {"personal_data": [{"kind": "email"}] if space["id"] == "a" else []} for space in SHOWN]
+    assert answer.json() == {"spaces": [space for space in reported if str(space["id"]) in ids], "more": False}
 
 
 async def test_an_unknown_filter_is_no_filter_that_shows_everything(unguarded):
-    told = problem(await unguarded.get("/admin/api/spaces?modle=m"), 400, "unknown_parameter", "modle")
-    assert "model" in told
+    reported = problem(await unguarded.get("/admin/api/spaces?modle=m"), 400, "unknown_parameter", "modle")
+    assert "model" in reported
 
 
 async def test_unknown_paths_and_wrong_methods(unguarded):
@@ -84,16 +84,16 @@ async def test_a_reset_is_for_what_was_selected(guarded, selection):
         "reset": 1,
         "spaces": [{"id": "k3v9", "model": "m", "tenant": "tenant:acme", "scope": "de", "template_version": "v3+abcd"}],
     }
-    assert guarded.rooms.resets == [(SpaceSelection(**selection), "ops")]
-    (event,) = guarded.rooms.events
+    assert guarded.components.resets == [(SpaceSelection(**selection), "ops")]
+    (event,) = guarded.components.events
     assert (event.event, event.by, event.tenant) == ("spaces_reset_asked", "ops", selection.get("tenant", ""))
     assert event.details == {key: value for key, value in selection.items() if key != "tenant"}
 
 
 async def test_everything_has_to_be_asked_for(unguarded):
     assert (await unguarded.post(RESET, {"all": True})).json()["reset"] == 1
-    assert unguarded.rooms.resets == [(SpaceSelection(), "")]
-    assert [event.details for event in unguarded.rooms.events] == [{"all": True}]
+    assert unguarded.components.resets == [(SpaceSelection(), "")]
+    assert [event.details for event in unguarded.components.events] == [{"all": True}]
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ async def test_everything_has_to_be_asked_for(unguarded):
 )
 async def test_an_order_that_is_not_clear_resets_nothing(unguarded, order, code, param):
     problem(await unguarded.post(RESET, order), 400, code, param)
-    assert not unguarded.rooms.resets
-    assert not unguarded.rooms.events
+    assert not unguarded.components.resets
+    assert not unguarded.components.events
 
 
 @pytest.mark.parametrize("path", [RESET, DRAIN, WARM])
@@ -136,20 +136,20 @@ async def test_bodies_are_bounded(unguarded, path, limit):
 
 
 async def test_what_the_spaces_refuse_is_passed_on(unguarded):
-    unguarded.rooms.failure = BadRequest("There is no tenant 'x'.", param="tenant", code="unknown_tenant")
-    told = problem(await unguarded.post(RESET, {"tenant": "x"}), 400, "unknown_tenant", "tenant")
-    assert told == "There is no tenant 'x'."
+    unguarded.components.failure = BadRequest("There is no tenant 'x'.", param="tenant", code="unknown_tenant")
+    reported = problem(await unguarded.post(RESET, {"tenant": "x"}), 400, "unknown_tenant", "tenant")
+    assert reported == "There is no tenant 'x'."
 
 
 async def test_a_reset_that_fails_says_why_and_who_asked_stands_in_the_audit_log(guarded):
-    guarded.rooms.failure = GatewayError("spaces.file cannot be written.", code="spaces_file_failed")
-    told = problem(await guarded.post(RESET, {"model": "m"}, OPERATOR), 500, "spaces_file_failed")
-    assert told == "spaces.file cannot be written."
-    assert [event.by for event in guarded.rooms.events] == ["ops"]
+    guarded.components.failure = GatewayError("spaces.file cannot be written.", code="spaces_file_failed")
+    reported = problem(await guarded.post(RESET, {"model": "m"}, OPERATOR), 500, "spaces_file_failed")
+    assert reported == "spaces.file cannot be written."
+    assert [event.by for event in guarded.components.events] == ["ops"]
 
 
-async def test_a_failure_inside_is_told_without_its_inside(unguarded):
-    unguarded.rooms.failure = RuntimeError("secret inside")
+async def test_an_internal_failure_is_reported_without_details(unguarded):
+    unguarded.components.failure = RuntimeError("secret inside")
     answer = await unguarded.post(RESET, {"all": True})
     problem(answer, 500, "internal_error")
     assert "secret" not in answer.text
@@ -163,17 +163,17 @@ async def test_an_order_to_drain_is_passed_on_and_audited(guarded, on):
     answer = await guarded.post(DRAIN, {"replica": "r0", "drain": on}, OPERATOR)
     assert answer.status_code == 200
     assert answer.json() == {"replica": "r0", "draining": on, "because": ["operator"] if on else [], "requests": 3}
-    assert guarded.rooms.drains == [("r0", on)]
-    (event,) = guarded.rooms.events
+    assert guarded.components.drains == [("r0", on)]
+    (event,) = guarded.components.events
     assert (event.event, event.by, event.details) == ("replica_drain_asked", "ops", {"replica": "r0", "drain": on})
 
 
-async def test_an_unknown_replica_is_told_and_not_audited_as_done(guarded):
-    guarded.rooms.failure = NotFound("There is no replica 'x'.", param="replica", code="unknown_replica")
+async def test_an_unknown_replica_is_reported_and_not_audited_as_done(guarded):
+    guarded.components.failure = NotFound("There is no replica 'x'.", param="replica", code="unknown_replica")
     answer = await guarded.post(DRAIN, {"replica": "x", "drain": True}, OPERATOR)
-    told = problem(answer, 404, "unknown_replica", "replica")
-    assert told == "There is no replica 'x'."
-    assert not guarded.rooms.events
+    reported = problem(answer, 404, "unknown_replica", "replica")
+    assert reported == "There is no replica 'x'."
+    assert not guarded.components.events
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ async def test_an_unknown_replica_is_told_and_not_audited_as_done(guarded):
 )
 async def test_an_order_to_drain_that_is_not_clear_does_nothing(unguarded, order, code, param):
     problem(await unguarded.post(DRAIN, order), 400, code, param)
-    assert not unguarded.rooms.drains
-    assert not unguarded.rooms.events
+    assert not unguarded.components.drains
+    assert not unguarded.components.events
 
 
 async def test_an_order_to_drain_is_bounded(unguarded):
@@ -217,8 +217,8 @@ async def test_an_order_to_warm_becomes_a_job(guarded):
     answer = await guarded.post(WARM, order, OPERATOR)
     assert answer.status_code == 202
     assert answer.json() == {"id": "j1", "state": "running", "total": 2}
-    assert guarded.rooms.orders == [(order, "ops")]
-    (event,) = guarded.rooms.events
+    assert guarded.components.orders == [(order, "ops")]
+    (event,) = guarded.components.events
     assert (event.event, event.by, event.details) == ("warm_asked", "ops", {"job": "j1", "requests": 2})
     assert "the prompt" not in repr(event)
 
@@ -232,10 +232,10 @@ async def test_a_job_can_be_looked_at(unguarded):
 async def test_a_wrong_order_to_warm_is_refused_with_its_param(unguarded):
     problem(await unguarded.post(WARM, {}), 400, "missing", "prefixes")
     problem(await unguarded.post(WARM, []), 400, "invalid_type")
-    assert not unguarded.rooms.events
+    assert not unguarded.components.events
 
 
-async def test_spaces_are_cut_at_a_limit_and_that_is_told(unguarded):
+async def test_spaces_are_cut_at_a_limit_and_that_is_reported(unguarded):
     for limit, more in ((1, True), (2, True), (3, False)):
         answer = (await unguarded.get(f"/admin/api/spaces?limit={limit}")).json()
         assert (len(answer["spaces"]), answer["more"]) == (limit, more)

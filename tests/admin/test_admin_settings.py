@@ -85,7 +85,7 @@ def test_a_token_that_is_its_own_name_would_stand_in_the_log(mistakes):
     assert problem.startswith("admin_tokens[0].hash: hash of its id")
 
 
-def test_an_exposed_port_wants_a_token_of_either_kind(mistakes, load):
+def test_an_exposed_port_requires_a_token_of_either_kind(mistakes, load):
     (problem,) = mistakes("{admin_host: 0.0.0.0}")
     assert problem.startswith("admin_token: required, because admin_host is an address that other machines may reach")
     assert "admin_tokens" in problem

@@ -54,7 +54,7 @@ async def test_every_address_below_has_the_page_without_a_token(served, path):
     assert answer.headers["cache-control"] == "no-cache"
     assert "<main" in answer.text
     assert "%" not in answer.text
-    assert served.port.rooms.questions == []
+    assert served.port.components.questions == []
 
 
 @pytest.mark.parametrize("path", ["/dashboards", "/dashboard.html", "/admin/dashboard", "//dashboard"])
@@ -104,7 +104,7 @@ async def test_who_does_not_want_it_compressed_gets_it_plain(served):
     ("end", "media_type"),
     [(".js", "text/javascript; charset=utf-8"), (".css", "text/css; charset=utf-8"), (".svg", "image/svg+xml")],
 )
-async def test_browsers_are_told_what_a_file_is(served, end, media_type):
+async def test_browsers_get_the_type_of_a_file(served, end, media_type):
     paths = [path for path in await linked(served) if path.endswith(end)]
     assert paths
     for path in paths:
@@ -113,7 +113,7 @@ async def test_browsers_are_told_what_a_file_is(served, end, media_type):
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_every_module_that_another_one_imports_is_there_and_told_of_in_the_page(served):
+async def test_every_module_that_another_one_imports_exists_and_is_preloaded_in_the_page(served):
     named = set(await linked(served))
     modules = {path for path in named if path.endswith(".js") and "/vendor/" not in path}
     assert len(modules) > 10
@@ -179,8 +179,8 @@ async def test_pages_are_only_for_looking(served, method):
     problem(await served.http.request(method, "/dashboard/spaces", headers=allowed), 405, "method_not_allowed")
 
 
-async def test_every_answer_tells_browsers_to_make_no_more_of_it(open_port, served):
-    open_port.port.rooms.answers["summary"] = RuntimeError("inside")
+async def test_every_answer_forbids_browsers_to_guess_its_type(open_port, served):
+    open_port.port.components.answers["summary"] = RuntimeError("inside")
     reader = {"authorization": f"Bearer {READER}"}
     seen = []
     for port, path, headers in (
@@ -214,18 +214,18 @@ async def test_the_front_page_lists_it(open_port):
 
 
 @pytest.mark.parametrize(
-    ("token", "told"),
+    ("token", "reported"),
     [
         (READER, {"id": "grafana", "role": "read", "asks_for_token": True}),
         (OPERATOR, {"id": "ops", "role": "operate", "asks_for_token": True}),
         (PLAIN, {"id": "admin_token", "role": "operate", "asks_for_token": True}),
     ],
 )
-async def test_who_asks_is_told_who_that_is(served, token, told):
+async def test_a_caller_gets_its_own_identity(served, token, reported):
     answer = await served.http.get("/admin/api/me", headers={"authorization": f"Bearer {token}"})
-    assert answer.json() == told
+    assert answer.json() == reported
 
 
-async def test_without_tokens_everybody_is_nobody_who_may_do_everything(open_port):
+async def test_without_tokens_every_caller_is_anonymous_and_may_do_everything(open_port):
     answer = await open_port.http.get("/admin/api/me")
     assert answer.json() == {"id": "", "role": "operate", "asks_for_token": False}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import uvicorn
-from admin_port import LATE, OPERATOR, PLAIN, READER, SECRETS, TOKENS, AdminPort, Rooms
+from admin_port import LATE, OPERATOR, PLAIN, READER, SECRETS, TOKENS, AdminPort, FakeComponents
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse
 
@@ -52,22 +52,22 @@ def serve():
 
 
 @pytest.fixture(scope="module")
-def port() -> Iterator[tuple[str, Rooms]]:
+def port() -> Iterator[tuple[str, FakeComponents]]:
     admin = AdminPort(AdminAccess(PLAIN, TOKENS))
     serving = Serving(admin.app)
-    yield serving.url, admin.rooms
+    yield serving.url, admin.components
     serving.stop()
 
 
 @pytest.fixture
-def rooms(port: tuple[str, Rooms]) -> Rooms:
+def components(port: tuple[str, FakeComponents]) -> FakeComponents:
     _, found = port
     found.events, found.resets, found.failure = [], [], None
     return found
 
 
 @pytest.fixture
-def run(port: tuple[str, Rooms], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def run(port: tuple[str, FakeComponents], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Runs the command: its exit code, standard output and standard error."""
 
     def call(*words: str, url: str | None = None, token: str | None = OPERATOR) -> tuple[int, str, str]:
@@ -81,32 +81,32 @@ def run(port: tuple[str, Rooms], monkeypatch: pytest.MonkeyPatch, capsys: pytest
             code = reset.run(parser.parse_args([*words, "--url", url or port[0]]))
         except SystemExit as end:
             code = int(str(end.code))
-        told = capsys.readouterr()
-        # Whatever comes of it, no token is shown.
-        assert not any(secret in told.out + told.err for secret in SECRETS)
-        return code, told.out, told.err
+        reported = capsys.readouterr()
+        # In every case no token is shown.
+        assert not any(secret in reported.out + reported.err for secret in SECRETS)
+        return code, reported.out, reported.err
 
     return call
 
 
-def test_a_selection_is_reset(run, rooms):
+def test_a_selection_is_reset(run, components):
     code, out, err = run("--model", "m", "--tenant", "acme", "--template-version", "v3", "--scope", "de")
     assert (code, err) == (0, "")
     assert out == "1 prefix space reset\n  id=k3v9  model=m  tenant=tenant:acme  scope=de  template_version=v3+abcd\n"
-    assert rooms.resets == [(SpaceSelection("m", "acme", "v3", "de"), "ops")]
+    assert components.resets == [(SpaceSelection("m", "acme", "v3", "de"), "ops")]
 
 
-def test_everything_is_reset_with_all_only(run, rooms):
+def test_everything_is_reset_with_all_only(run, components):
     assert run("--all")[0] == 0
-    assert rooms.resets == [(SpaceSelection(), "ops")]
+    assert components.resets == [(SpaceSelection(), "ops")]
 
 
-def test_the_empty_scope_is_a_selection(run, rooms):
+def test_the_empty_scope_is_a_selection(run, components):
     assert run("--scope", "")[0] == 0
-    assert rooms.resets == [(SpaceSelection(scope=""), "ops")]
+    assert components.resets == [(SpaceSelection(scope=""), "ops")]
 
 
-def test_json_lists_what_was_reset(run, rooms):
+def test_json_lists_what_was_reset(run, components):
     code, out, _ = run("--all", "--json")
     assert code == 0
     assert json.loads(out) == {
@@ -115,18 +115,18 @@ def test_json_lists_what_was_reset(run, rooms):
     }
 
 
-def test_the_token_may_stand_in_a_file(run, rooms, tmp_path):
+def test_the_token_may_stand_in_a_file(run, components, tmp_path):
     file = tmp_path / "token"
     file.write_text(f"{PLAIN}\n")
     assert run("--all", "--token-file", str(file), token=READER)[0] == 0
-    assert [by for _, by in rooms.resets] == ["admin_token"]
+    assert [by for _, by in components.resets] == ["admin_token"]
 
 
-def test_nothing_that_matches_is_a_problem(run, rooms, monkeypatch):
+def test_nothing_that_matches_is_a_problem(run, components, monkeypatch):
     async def nothing(*_: object) -> list[object]:
         return []
 
-    monkeypatch.setattr(rooms, "reset", nothing)
+    monkeypatch.setattr(components, "reset", nothing)
     code, out, err = run("--model", "m")
     assert (code, out) == (1, "")
     assert "nothing matched" in err
@@ -136,7 +136,7 @@ def test_nothing_that_matches_is_a_problem(run, rooms, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("token", "told"),
+    ("token", "reported"),
     [
         (None, TOKEN_VARIABLE),
         ("wr0ng", "not valid"),
@@ -144,18 +144,18 @@ def test_nothing_that_matches_is_a_problem(run, rooms, monkeypatch):
         (LATE, "expired"),
     ],
 )
-def test_a_refusal_says_why(run, rooms, token, told):
+def test_a_refusal_says_why(run, components, token, reported):
     code, out, err = run("--all", token=token)
     assert (code, out) == (1, "")
     assert err.startswith("prefix-gateway reset: refused: ")
-    assert told in err
+    assert reported in err
     assert err.count("\n") == 1
     assert "wr0ng" not in err
-    assert not rooms.resets
+    assert not components.resets
 
 
-def test_what_is_unknown_is_named(run, rooms):
-    rooms.failure = BadRequest("There is no tenant 'x'.", param="tenant", code="unknown_tenant")
+def test_what_is_unknown_is_named(run, components):
+    components.failure = BadRequest("There is no tenant 'x'.", param="tenant", code="unknown_tenant")
     assert run("--tenant", "x") == (1, "", "prefix-gateway reset: refused: tenant: There is no tenant 'x'.\n")
     code, out, _ = run("--tenant", "x", "--json")
     assert code == 1
@@ -163,20 +163,20 @@ def test_what_is_unknown_is_named(run, rooms):
 
 
 @pytest.mark.parametrize("words", [(), ("--json",), ("--all", "--model", "m"), ("--nonsense",), ("--model",)])
-def test_bad_usage(run, rooms, words):
+def test_bad_usage(run, components, words):
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert "prefix-gateway reset: " in err
-    assert not rooms.resets
+    assert not components.resets
 
 
-def test_a_token_is_not_taken_from_the_command_line(run, rooms, tmp_path):
+def test_a_token_is_not_taken_from_the_command_line(run, components, tmp_path):
     code, _, err = run("--all", "--token", str(tmp_path))
     assert code == 2
     assert "unrecognized" in err
 
 
-def test_nobody_there_is_one_clear_line(run):
+def test_an_unreachable_gateway_is_one_clear_line(run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         free = f"http://127.0.0.1:{taken.getsockname()[1]}"
     code, out, err = run("--all", url=free)
@@ -209,17 +209,17 @@ def test_a_url_that_cannot_be_used(run, url):
 
 
 @pytest.mark.parametrize("content", [b"", b"two words", b"caf\xc3\xa9", b"\xff", b"a\nb", None])
-def test_a_token_file_that_cannot_be_used(run, rooms, tmp_path, content):
+def test_a_token_file_that_cannot_be_used(run, components, tmp_path, content):
     file = tmp_path / "token"
     if content is not None:
         file.write_bytes(content)
     code, _, err = run("--all", "--token-file", str(file), token=None)
     assert code == 2
     assert str(file) in err
-    assert not rooms.resets
+    assert not components.resets
 
 
-def test_a_token_is_not_sent_on_to_where_an_answer_points(run, serve, rooms, port):
+def test_a_token_is_not_sent_on_to_where_an_answer_points(run, serve, components, port):
     app = Starlette()
     app.add_route(
         "/admin/api/spaces/reset", lambda _: RedirectResponse(f"{port[0]}/admin/api/spaces/reset"), methods=["POST"]
@@ -227,7 +227,7 @@ def test_a_token_is_not_sent_on_to_where_an_answer_points(run, serve, rooms, por
     code, _, err = run("--all", url=serve(app))
     assert code == 2
     assert "no admin port" in err
-    assert not rooms.resets
+    assert not components.resets
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_token_is_not_sent_on_to_where_an_answer_points(run, serve, rooms, por
         PlainTextResponse("bad gateway", 502),
     ],
 )
-def test_something_else_that_answers_is_told_apart(run, serve, answer):
+def test_another_server_that_answers_is_recognized(run, serve, answer):
     app = Starlette()
     app.add_route("/admin/api/spaces/reset", lambda _: answer, methods=["POST"])
     code, out, err = run("--all", url=serve(app))
@@ -258,13 +258,13 @@ def test_what_an_answer_says_cannot_move_the_cursor(run, serve):
     assert run("--all", url=serve(app)) == (1, "", "prefix-gateway reset: refused: no [2J way\n")
 
 
-def test_proxies_of_the_environment_are_not_given_the_token(run, rooms, monkeypatch):
+def test_proxies_of_the_environment_are_not_given_the_token(run, components, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     assert run("--all")[0] == 0
 
 
-def test_the_client_reads_as_well_as_orders(port, rooms):
+def test_the_client_reads_as_well_as_orders(port, components):
     with AdminClient(f"{port[0]}/", READER) as admin:
         assert admin.get("me") == {"id": "grafana", "role": "read", "asks_for_token": True}
         assert admin.get("warm/j1")["state"] == "done"
@@ -282,7 +282,7 @@ def test_help_has_an_example(capsys):
     reset.add_arguments(parser)
     with pytest.raises(SystemExit):
         parser.parse_args(["--help"])
-    told = capsys.readouterr().out
-    assert "prefix-gateway reset --tenant acme" in told
+    reported = capsys.readouterr().out
+    assert "prefix-gateway reset --tenant acme" in reported
 
-    assert "--token " not in told
+    assert "--token " not in reported

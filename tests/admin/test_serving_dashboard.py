@@ -1,4 +1,4 @@
-"""``prefix-gateway serve`` with the dashboard: what it says at its start, what is told live, and how it ends."""
+"""``prefix-gateway serve`` with the dashboard: what it prints at its start, what is sent live, and how it ends."""
 
 import asyncio
 import contextlib
@@ -105,18 +105,18 @@ def chat(public, system, request_id):
     assert answer.status_code == 200, answer.text
 
 
-def test_requests_are_told_live_and_shown_token_by_token_without_their_text(serving):
+def test_requests_are_sent_live_and_shown_token_by_token_without_their_text(serving):
     ready = serving.ready()
     assert ready["dashboard"] == f"{ready['admin']}/dashboard"
     assert "<main>" in httpx.get(ready["dashboard"]).text
     with httpx.stream("GET", f"{ready['admin']}/admin/api/live?model=demo", timeout=60) as answer:
-        told = events(answer)
-        assert next(told) == ("replicas", {"replicas": [{"id": "r0", "model": "demo", "state": "ready"}]})
+        reported = events(answer)
+        assert next(reported) == ("replicas", {"replicas": [{"id": "r0", "model": "demo", "state": "ready"}]})
         chat(ready["public"], BEFORE, "one")
-        name, data = next(told)
+        name, data = next(reported)
         assert (name, data["left_out"], [row["id"] for row in data["requests"]]) == ("requests", 0, ["one"])
         chat(ready["public"], AFTER, "two")
-        name, data = next(told)
+        name, data = next(reported)
         assert [row["id"] for row in data["requests"]] == ["two"]
     api = f"{ready['admin']}/admin/api/"
     assert httpx.get(f"{api}requests").json()["requests"][0] == data["requests"][0]
@@ -135,19 +135,19 @@ def test_requests_are_told_live_and_shown_token_by_token_without_their_text(serv
     serving.process.kill()
 
 
-def test_whoever_listens_does_not_keep_it_from_ending(serving):
+def test_listeners_do_not_keep_it_from_ending(serving):
     ready = serving.ready()
     url = httpx.URL(ready["admin"])
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(httpx.stream("GET", f"{url}/admin/api/live", timeout=60))
-        told = events(listening)
-        next(told)
-        deaf = stack.enter_context(socket.create_connection((url.host, url.port)))
-        deaf.sendall(b"GET /admin/api/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        reported = events(listening)
+        next(reported)
+        silent_client = stack.enter_context(socket.create_connection((url.host, url.port)))
+        silent_client.sendall(b"GET /admin/api/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         idle = stack.enter_context(httpx.Client(base_url=url))
         assert idle.get("/admin/api/me").status_code == 200
         assert serving.ended() == 0
-        assert list(told) == []  # and not cut in the middle
+        assert list(reported) == []  # and not cut in the middle
     assert "Traceback" not in serving.log.read_text()
     assert "without completing" not in serving.log.read_text()
 
@@ -155,15 +155,15 @@ def test_whoever_listens_does_not_keep_it_from_ending(serving):
 def test_who_does_not_read_does_not_keep_it_from_ending_either(serving):
     ready = serving.ready()
     url = httpx.URL(ready["admin"])
-    with socket.socket() as deaf:
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.connect((url.host, url.port))
+    with socket.socket() as silent_client:
+        silent_client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        silent_client.connect((url.host, url.port))
         # More answers than fit into all buffers between here and there, and none is read.
-        deaf.settimeout(0.5)
+        silent_client.settimeout(0.5)
         head = b"GET /dashboard/licenses HTTP/1.1\r\nhost: 127.0.0.1\r\naccept-encoding: identity\r\n\r\n"
         with contextlib.suppress(TimeoutError):
             for _ in range(3000):
-                deaf.sendall(head)
+                silent_client.sendall(head)
         assert serving.ended() == 0
 
 

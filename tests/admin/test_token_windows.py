@@ -40,11 +40,11 @@ def test_every_token_is_shown_masked_with_its_blanks_where_they_are():
     assert len(shown["before"]) == len(ids_of("Order 4711 of\n\tMr Smith, 12:30"))
 
 
-def test_what_is_equal_what_differs_first_and_what_differs_behind_is_told():
+def test_what_is_equal_what_differs_first_and_what_differs_behind_is_shown():
     assert states(window([1, 2, 3, 4], [1, 2, 9, 8])) == ["ssfd", "ssfd"]
 
 
-def test_the_same_end_is_told_as_the_same():
+def test_the_same_end_is_shown_as_the_same():
     assert states(window([1, 2, 3, 7, 7, 5], [1, 9, 8, 7, 7, 5])) == ["sfdsss", "sfdsss"]
 
 
@@ -112,7 +112,7 @@ WINDOW = {"model": "m", "equal_tokens": 9, "before": ids_of("Hello Anna"), "afte
 @pytest.fixture
 def port(unguarded):
     unguarded.decode = LOCAL.decode
-    unguarded.rooms.answers = {"request": REQUEST, "tokens": WINDOW}
+    unguarded.components.answers = {"request": REQUEST, "tokens": WINDOW}
     return unguarded
 
 
@@ -127,22 +127,22 @@ async def test_a_request_with_a_difference_shows_its_tokens(port):
     found = await difference(port)
     assert found["tokens"] == tokens_shown(WINDOW, LOCAL.decode)
     assert found["before"] == "Xxx"
-    assert port.rooms.questions == [("request", {"id": "r/1"}), ("tokens", {"id": "r/1"})]
+    assert port.components.questions == [("request", {"id": "r/1"}), ("tokens", {"id": "r/1"})]
 
 
 async def test_ids_stay_inside(port):
     secret = 123_456_789
-    port.rooms.answers["tokens"] = WINDOW | {"before": [secret], "after": [secret + 1], "first": 0}
+    port.components.answers["tokens"] = WINDOW | {"before": [secret], "after": [secret + 1], "first": 0}
     answer = await port.get("/admin/api/requests/r1")
     assert str(secret) not in answer.text
     assert str(secret + 1) not in answer.text
     assert "equal_tokens" not in answer.text
 
 
-async def test_without_a_difference_nobody_is_asked_for_tokens(port):
-    port.rooms.answers["request"] = REQUEST | {"difference": None}
+async def test_without_a_difference_no_tokens_are_asked_for(port):
+    port.components.answers["request"] = REQUEST | {"difference": None}
     assert await difference(port) is None
-    assert len(port.rooms.questions) == 1
+    assert len(port.components.questions) == 1
 
 
 async def test_without_the_models_tokenizer_there_are_none(port):
@@ -151,12 +151,12 @@ async def test_without_the_models_tokenizer_there_are_none(port):
 
 
 async def test_ids_of_another_tokenizer_are_not_shown_in_this_ones_words(port):
-    port.rooms.answers["request"] = REQUEST | {"space": {"tokenizer": "another"}}
+    port.components.answers["request"] = REQUEST | {"space": {"tokenizer": "another"}}
     assert (await difference(port))["tokens"] is None
 
 
 async def test_what_stood_in_for_tokens_is_not_shown_as_such(port):
-    port.rooms.answers["request"] = REQUEST | {"tokens": {"source": "text"}}
+    port.components.answers["request"] = REQUEST | {"tokens": {"source": "text"}}
     assert (await difference(port))["tokens"] is None
 
 
@@ -164,5 +164,5 @@ async def test_what_stood_in_for_tokens_is_not_shown_as_such(port):
     "answer", [NotFound("There is no question.", code="unknown_question"), BadRequest("No.", code="x"), None]
 )
 async def test_without_an_answer_the_rest_is_shown(port, answer):
-    port.rooms.answers["tokens"] = answer
+    port.components.answers["tokens"] = answer
     assert (await difference(port))["tokens"] is None

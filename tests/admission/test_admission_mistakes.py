@@ -1,7 +1,7 @@
 """Mistakes that only show when the entries are looked at together."""
 
 import pytest
-from admission_door import configured
+from admission_setup import configured
 
 from gateway.config.tenant_checks import mistakes
 from gateway.core.api_keys import hash_key
@@ -104,7 +104,7 @@ def test_open_beside_what_closes_the_door_is_a_mistake():
     assert message.startswith("cannot be true where there are trusted proxies")
 
 
-def test_nobody_opens_the_gateway_to_the_network_by_accident():
+def test_the_gateway_is_not_opened_to_the_network_by_accident():
     ((location, message),) = found([], host="0.0.0.0")
     assert location == ("server", "host")
     assert message == (

@@ -228,8 +228,8 @@ def test_a_dump_is_json_ready_but_for_the_hash_which_is_a_secret():
 
 def test_it_is_open_where_there_is_neither_a_key_nor_a_proxy():
     keyless, keyed = TenantSettings(id="default"), TenantSettings.model_validate({"id": "a", "keys": [HASH]})
-    nobody, proxy = AdmissionSettings(), AdmissionSettings(trusted_proxies=("10.0.0.7",))
-    assert is_open([], nobody)
-    assert is_open([keyless], nobody)
-    assert not is_open([keyless, keyed], nobody)
+    default, proxy = AdmissionSettings(), AdmissionSettings(trusted_proxies=("10.0.0.7",))
+    assert is_open([], default)
+    assert is_open([keyless], default)
+    assert not is_open([keyless, keyed], default)
     assert not is_open([], proxy)

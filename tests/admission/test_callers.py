@@ -1,7 +1,7 @@
-"""Who is let in, as whom, and what everybody else is told."""
+"""Who is admitted, as whom, and what all others get as an answer."""
 
 import pytest
-from admission_door import WALL, Door, configured, request
+from admission_setup import WALL, AdmissionSetup, configured, request
 
 from gateway.admission import Authenticator
 from gateway.core.api_keys import hash_key, new_key
@@ -11,9 +11,9 @@ from gateway.core.tenant import EVERYBODY, PersonalDataMode
 PROXY = "10.0.0.7"
 
 
-def told(door: Door, key: str | None = None, **options) -> GatewayError:
+def reported(setup: AdmissionSetup, key: str | None = None, **options) -> GatewayError:
     with pytest.raises(GatewayError) as caught:
-        door.caller(key, **options)
+        setup.caller(key, **options)
     assert key is None or key not in f"{caught.value!s}{caught.value!r}{caught.value.headers}"
     return caught.value
 
@@ -21,7 +21,7 @@ def told(door: Door, key: str | None = None, **options) -> GatewayError:
 # With a key
 
 
-def test_a_key_tells_the_tenant_with_all_that_is_configured_of_it(key, acme):
+def test_a_key_identifies_the_tenant_with_all_its_settings(key, acme):
     entry = acme(
         group="retail",
         regions=["eu", "us"],
@@ -30,7 +30,7 @@ def test_a_key_tells_the_tenant_with_all_that_is_configured_of_it(key, acme):
         idle_ttl_seconds=60,
         max_age_seconds=600,
     )
-    caller = Door([entry]).caller(key)
+    caller = AdmissionSetup([entry]).caller(key)
     assert (caller.tenant.id, caller.tenant.group, caller.tenant.label) == ("acme", "retail", "acme")
     assert caller.tenant.regions == {"eu", "us"}
     assert caller.tenant.personal_data is PersonalDataMode.MASK
@@ -39,23 +39,23 @@ def test_a_key_tells_the_tenant_with_all_that_is_configured_of_it(key, acme):
     assert caller.key_id == hash_key(key)[:15]
 
 
-def test_every_key_of_every_tenant_is_valid_and_told_apart():
+def test_every_key_of_every_tenant_is_valid_and_distinguished():
     keys = {(tenant, number): new_key() for tenant in ("a", "b", "c") for number in range(3)}
-    door = Door(
+    setup = AdmissionSetup(
         [
             {"id": tenant, "keys": [{"hash": hash_key(keys[tenant, n]), "id": f"k{n}"} for n in range(3)]}
             for tenant in ("a", "b", "c")
         ]
     )
     for (tenant, number), each in keys.items():
-        caller = door.caller(each)
+        caller = setup.caller(each)
         assert (caller.tenant.id, caller.key_id) == (tenant, f"k{number}")
 
 
 def test_a_key_may_use_what_both_it_and_its_tenant_may(key):
     def models(of_tenant, of_key):
         entry = {"id": "a", "models": of_tenant, "keys": [{"hash": hash_key(key), "models": of_key}]}
-        return Door([entry]).caller(key).models
+        return AdmissionSetup([entry]).caller(key).models
 
     assert models(None, None) is None
     assert models(["m", "n"], None) == {"m", "n"}
@@ -64,8 +64,8 @@ def test_a_key_may_use_what_both_it_and_its_tenant_may(key):
 
 
 def test_the_scheme_may_be_written_in_any_case(key, acme):
-    door = Door([acme()])
-    assert door.caller(authorization=f"bEaReR  {key}").tenant.id == "acme"
+    setup = AdmissionSetup([acme()])
+    assert setup.caller(authorization=f"bEaReR  {key}").tenant.id == "acme"
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_the_scheme_may_be_written_in_any_case(key, acme):
         ({"authorization": "Bearer " + "x" * 100_000}, "The API key is not valid."),
     ],
 )
-def test_nobody_gets_in_without_a_valid_key(acme, headers, message):
-    error = told(Door([acme()]), **headers)
+def test_no_request_is_admitted_without_a_valid_key(acme, headers, message):
+    error = reported(AdmissionSetup([acme()]), **headers)
     assert isinstance(error, Unauthorized)
     assert (error.status, error.code, error.param) == (401, "invalid_api_key", None)
     assert ("www-authenticate", "Bearer") in error.headers
@@ -92,14 +92,14 @@ def test_nobody_gets_in_without_a_valid_key(acme, headers, message):
 
 
 def test_a_hash_from_the_configuration_is_no_key(key, acme):
-    assert told(Door([acme()]), hash_key(key)).message.startswith("The API key is not valid.")
+    assert reported(AdmissionSetup([acme()]), hash_key(key)).message.startswith("The API key is not valid.")
 
 
 def test_a_key_is_valid_until_the_end_of_its_last_day(key):
-    door = Door([{"id": "a", "keys": [{"hash": hash_key(key), "id": "ci", "expires": "2027-01-15"}]}])
+    setup = AdmissionSetup([{"id": "a", "keys": [{"hash": hash_key(key), "id": "ci", "expires": "2027-01-15"}]}])
     midnight = WALL + 16 * 3600
-    assert door.caller(key, wall=midnight - 0.001).key_id == "ci"
-    error = told(door, key, wall=midnight)
+    assert setup.caller(key, wall=midnight - 0.001).key_id == "ci"
+    error = reported(setup, key, wall=midnight)
     assert (error.status, error.code) == (401, "invalid_api_key")
     assert error.message == "The API key has expired (2027-01-15). Ask the gateway's operator for a new one."
     assert error.caller is not None
@@ -109,9 +109,9 @@ def test_a_key_is_valid_until_the_end_of_its_last_day(key):
 def test_an_expired_key_does_not_take_the_tenants_other_keys_along(key):
     other = new_key()
     hashes = [{"hash": hash_key(key), "expires": "2026-12-31"}, hash_key(other)]
-    door = Door([{"id": "a", "keys": hashes}])
-    assert told(door, key).status == 401
-    assert door.caller(other).tenant.id == "a"
+    setup = AdmissionSetup([{"id": "a", "keys": hashes}])
+    assert reported(setup, key).status == 401
+    assert setup.caller(other).tenant.id == "a"
 
 
 # Scopes
@@ -131,14 +131,14 @@ def test_an_expired_key_does_not_take_the_tenants_other_keys_along(key):
     ],
 )
 def test_a_scope_comes_from_the_key_or_from_the_header_that_it_allows(key, scopes, asked, got):
-    door = Door([{"id": "a", "keys": [{"hash": hash_key(key)} | scopes]}])
+    setup = AdmissionSetup([{"id": "a", "keys": [{"hash": hash_key(key)} | scopes]}])
     headers = {} if asked is None else {"x_cache_scope": asked}
-    assert door.caller(key, **headers).scope == got
+    assert setup.caller(key, **headers).scope == got
 
 
 @pytest.mark.parametrize("scopes", [{}, {"scope": "de"}, {"scopes": ["fr", "de"]}])
 def test_a_scope_that_the_key_does_not_allow_is_refused(key, scopes):
-    error = told(Door([{"id": "a", "keys": [{"hash": hash_key(key)} | scopes]}]), key, x_cache_scope="it")
+    error = reported(AdmissionSetup([{"id": "a", "keys": [{"hash": hash_key(key)} | scopes]}]), key, x_cache_scope="it")
     assert isinstance(error, Forbidden)
     assert (error.status, error.code) == (403, "scope_not_allowed")
     assert "may not use the scope 'it' (header x-cache-scope)" in error.message
@@ -151,8 +151,8 @@ MALFORMED = ["a b", "a,b", "a/b", "*", "é", "x" * 65, "x" * 60_000, "a\x00b", "
 
 @pytest.mark.parametrize("scope", MALFORMED)
 def test_a_malformed_scope_is_refused_everywhere_and_hardly_quoted(key, scope):
-    keyed = Door([{"id": "a", "keys": [{"hash": hash_key(key), "scopes": ["*"]}]}])
-    for error in (told(keyed, key, x_cache_scope=scope), told(Door([]), x_cache_scope=scope)):
+    keyed = AdmissionSetup([{"id": "a", "keys": [{"hash": hash_key(key), "scopes": ["*"]}]}])
+    for error in (reported(keyed, key, x_cache_scope=scope), reported(AdmissionSetup([]), x_cache_scope=scope)):
         assert isinstance(error, BadRequest)
         assert (error.status, error.code) == (400, "invalid_scope")
         assert "expected a scope's name, 1 to 64 characters" in error.message
@@ -161,24 +161,24 @@ def test_a_malformed_scope_is_refused_everywhere_and_hardly_quoted(key, scope):
 
 
 def test_a_key_sent_as_a_scope_by_mistake_cannot_be_read_off_the_error(key, acme):
-    error = told(Door([acme()]), key, x_cache_scope=key)
+    error = reported(AdmissionSetup([acme()]), key, x_cache_scope=key)
     assert key[:25] not in error.message
 
 
 # Open mode
 
 
-def test_where_nobody_has_to_say_who_they_are_everybody_is_the_default_tenant():
-    door = Door([])
-    assert door.caller() == EVERYBODY
+def test_without_authentication_every_caller_is_the_default_tenant():
+    setup = AdmissionSetup([])
+    assert setup.caller() == EVERYBODY
     # clients want some key to be set
-    assert door.caller("sk-anything") == EVERYBODY
-    assert door.caller(authorization="Basic x") == EVERYBODY
-    assert door.caller(x_cache_scope="de").scope == "de"
+    assert setup.caller("sk-anything") == EVERYBODY
+    assert setup.caller(authorization="Basic x") == EVERYBODY
+    assert setup.caller(x_cache_scope="de").scope == "de"
 
 
 def test_an_entry_gives_the_default_tenant_its_settings():
-    caller = Door([{"id": "default", "models": ["m"], "regions": ["eu"], "personal_data": "block"}]).caller()
+    caller = AdmissionSetup([{"id": "default", "models": ["m"], "regions": ["eu"], "personal_data": "block"}]).caller()
     assert caller.tenant.regions == {"eu"}
     assert caller.tenant.personal_data is PersonalDataMode.BLOCK
     assert caller.models == {"m"}
@@ -210,61 +210,63 @@ def test_an_entry_gives_the_default_tenant_its_settings():
         (["10.0.0.0/8"], "/run/gateway.sock", False),
     ],
 )
-def test_the_address_of_the_connection_tells_a_proxy(proxies, peer, trusted):
-    door = Door([{"id": "acme"}], trusted_proxies=proxies)
+def test_the_address_of_the_connection_identifies_a_proxy(proxies, peer, trusted):
+    setup = AdmissionSetup([{"id": "acme"}], trusted_proxies=proxies)
     for _ in range(2):  # an address seen before, too
         if trusted:
-            assert door.caller(peer=peer, x_tenant_id="acme").tenant.id == "acme"
+            assert setup.caller(peer=peer, x_tenant_id="acme").tenant.id == "acme"
         else:
-            assert told(door, peer=peer, x_tenant_id="acme").code == "tenant_header_not_trusted"
+            assert reported(setup, peer=peer, x_tenant_id="acme").code == "tenant_header_not_trusted"
 
 
-def test_a_trusted_proxy_names_the_tenant_whatever_key_it_passes_on(key, acme):
-    door = Door([acme(), {"id": "beta"}], trusted_proxies=[PROXY])
-    caller = door.caller(key, peer=PROXY, x_tenant_id="beta", x_cache_scope="any")
+def test_a_trusted_proxy_names_the_tenant_with_any_key_it_passes_on(key, acme):
+    setup = AdmissionSetup([acme(), {"id": "beta"}], trusted_proxies=[PROXY])
+    caller = setup.caller(key, peer=PROXY, x_tenant_id="beta", x_cache_scope="any")
     assert (caller.tenant.id, caller.key_id, caller.scope) == ("beta", "", "any")
 
 
-def test_behind_a_proxy_that_names_nobody_a_key_is_needed(key, acme):
-    door = Door([acme()], trusted_proxies=[PROXY])
-    assert door.caller(key, peer=PROXY).tenant.id == "acme"
-    assert door.caller(key).tenant.id == "acme"
-    error = told(door, peer=PROXY)
+def test_behind_a_proxy_that_names_no_tenant_a_key_is_needed(key, acme):
+    setup = AdmissionSetup([acme()], trusted_proxies=[PROXY])
+    assert setup.caller(key, peer=PROXY).tenant.id == "acme"
+    assert setup.caller(key).tenant.id == "acme"
+    error = reported(setup, peer=PROXY)
     assert (error.status, error.code) == (401, "invalid_api_key")
     assert error.message == "The proxy named no tenant in x-tenant-id, and there is no API key."
 
 
-def test_past_the_proxy_nobody_gets_in_where_there_are_no_keys():
-    error = told(Door([{"id": "acme"}], trusted_proxies=[PROXY]))
+def test_past_the_proxy_no_request_is_admitted_where_there_are_no_keys():
+    error = reported(AdmissionSetup([{"id": "acme"}], trusted_proxies=[PROXY]))
     assert (error.status, error.code) == (401, "invalid_api_key")
     assert "requests have to come through the proxy" in error.message
 
 
 @pytest.mark.parametrize("proxies", [[], [PROXY]])
 @pytest.mark.parametrize("with_key", [False, True])
-def test_the_tenant_header_of_anybody_else_is_refused_in_every_mode(key, acme, proxies, with_key):
+def test_the_tenant_header_of_any_other_client_is_refused_in_every_mode(key, acme, proxies, with_key):
     for tenants in ([], [acme()]):
-        error = told(Door(tenants, trusted_proxies=proxies), key if with_key else None, x_tenant_id="acme")
+        error = reported(
+            AdmissionSetup(tenants, trusted_proxies=proxies), key if with_key else None, x_tenant_id="acme"
+        )
         assert isinstance(error, Forbidden)
         assert (error.status, error.code) == (403, "tenant_header_not_trusted")
         assert "x-tenant-id" in error.message
         assert "10.9.9.9" in error.message
         assert "admission.trusted_proxies" in error.message
     # even an empty one, and one that would be refused anyway
-    assert told(Door([acme()]), key, x_tenant_id="").code == "tenant_header_not_trusted"
-    assert told(Door([acme()]), key, x_tenant_id="a b").code == "tenant_header_not_trusted"
+    assert reported(AdmissionSetup([acme()]), key, x_tenant_id="").code == "tenant_header_not_trusted"
+    assert reported(AdmissionSetup([acme()]), key, x_tenant_id="a b").code == "tenant_header_not_trusted"
 
 
 def test_the_tenant_header_may_have_another_name(key, acme):
-    door = Door([acme()], trusted_proxies=[PROXY], tenant_header="X-Customer")
-    assert door.caller(peer=PROXY, x_customer="acme").tenant.id == "acme"
-    assert "x-customer" in told(door, x_customer="acme").message
-    assert told(door, peer=PROXY, x_tenant_id="acme").code == "invalid_api_key"
+    setup = AdmissionSetup([acme()], trusted_proxies=[PROXY], tenant_header="X-Customer")
+    assert setup.caller(peer=PROXY, x_customer="acme").tenant.id == "acme"
+    assert "x-customer" in reported(setup, x_customer="acme").message
+    assert reported(setup, peer=PROXY, x_tenant_id="acme").code == "invalid_api_key"
 
 
 @pytest.mark.parametrize("name", ["", *MALFORMED])
 def test_a_malformed_tenant_is_refused(name):
-    error = told(Door([{"id": "*"}], trusted_proxies=[PROXY]), peer=PROXY, x_tenant_id=name)
+    error = reported(AdmissionSetup([{"id": "*"}], trusted_proxies=[PROXY]), peer=PROXY, x_tenant_id=name)
     assert isinstance(error, BadRequest)
     assert (error.status, error.code) == (400, "invalid_tenant")
     assert "x-tenant-id" in error.message
@@ -274,19 +276,21 @@ def test_a_malformed_tenant_is_refused(name):
 
 
 def test_a_tenant_without_an_entry_is_refused():
-    error = told(Door([{"id": "acme"}], trusted_proxies=[PROXY]), peer=PROXY, x_tenant_id="beta")
+    error = reported(AdmissionSetup([{"id": "acme"}], trusted_proxies=[PROXY]), peer=PROXY, x_tenant_id="beta")
     assert isinstance(error, Forbidden)
     assert (error.status, error.code) == (403, "unknown_tenant")
     assert "There is no tenant 'beta'" in error.message
 
 
 def test_one_entry_may_stand_for_all_tenants_without_one_of_their_own():
-    door = Door([{"id": "acme"}, {"id": "*", "models": ["m"], "personal_data": "off"}], trusted_proxies=[PROXY])
-    beta, default = (door.caller(peer=PROXY, x_tenant_id=name) for name in ("beta", "default"))
+    setup = AdmissionSetup(
+        [{"id": "acme"}, {"id": "*", "models": ["m"], "personal_data": "off"}], trusted_proxies=[PROXY]
+    )
+    beta, default = (setup.caller(peer=PROXY, x_tenant_id=name) for name in ("beta", "default"))
     assert (beta.tenant.id, beta.tenant.label, beta.models) == ("beta", "other", {"m"})
     assert beta.tenant.personal_data is PersonalDataMode.OFF
     assert (default.tenant.id, default.tenant.label) == ("default", "other")
-    assert door.caller(peer=PROXY, x_tenant_id="acme").tenant.label == "acme"
+    assert setup.caller(peer=PROXY, x_tenant_id="acme").tenant.label == "acme"
 
 
 # Headers that stand there twice
@@ -300,7 +304,7 @@ def test_a_header_given_twice_with_different_values_is_refused(key, acme, name, 
     for tenants in ([], [acme()]):
         for lines in (headers, headers[::-1]):
             with pytest.raises(BadRequest) as caught:
-                Door(tenants, trusted_proxies=proxies).gate.identify(lines, PROXY, WALL)
+                AdmissionSetup(tenants, trusted_proxies=proxies).gate.identify(lines, PROXY, WALL)
             assert (caught.value.status, caught.value.code) == (400, "duplicate_header")
             assert name in caught.value.message
             assert key not in caught.value.message
@@ -309,47 +313,47 @@ def test_a_header_given_twice_with_different_values_is_refused(key, acme, name, 
 def test_an_empty_header_beside_another_is_no_way_around():
     lines = [*request(), (b"x-cache-scope", b""), (b"x-cache-scope", b"de")]
     with pytest.raises(BadRequest):
-        Door([]).gate.identify(lines, PROXY, WALL)
+        AdmissionSetup([]).gate.identify(lines, PROXY, WALL)
 
 
 def test_a_header_given_twice_with_the_same_value_says_one_thing(key, acme):
     lines = [*request(key), (b"authorization", f" Bearer {key} ".encode())]
-    assert Door([acme()]).gate.identify(lines, PROXY, WALL).tenant.id == "acme"
+    assert AdmissionSetup([acme()]).gate.identify(lines, PROXY, WALL).tenant.id == "acme"
 
 
 # By name
 
 
 def test_a_tenant_can_be_asked_for_by_name(acme):
-    keyed = Door([acme(group="retail")]).gate
+    keyed = AdmissionSetup([acme(group="retail")]).gate
     assert (tenant := keyed.tenant("acme")) is not None
     assert (tenant.id, tenant.group) == ("acme", "retail")
     assert keyed.tenant("beta") is keyed.tenant("default") is keyed.tenant("*") is None
 
-    behind_proxy = Door([{"id": "acme"}, {"id": "*"}], trusted_proxies=[PROXY]).gate
+    behind_proxy = AdmissionSetup([{"id": "acme"}, {"id": "*"}], trusted_proxies=[PROXY]).gate
     assert (tenant := behind_proxy.tenant("beta")) is not None
     assert (tenant.id, tenant.label) == ("beta", "other")
     assert behind_proxy.tenant("*") is behind_proxy.tenant("") is behind_proxy.tenant("a b") is None
 
-    everybody = Door([]).gate
+    everybody = AdmissionSetup([]).gate
     assert everybody.tenant("default") == EVERYBODY.tenant
     assert everybody.tenant("acme") is None
 
 
 def test_tenants_that_choose_no_mode_for_personal_data_have_the_common_one(key, acme):
-    door = Door([])
+    setup = AdmissionSetup([])
     gate = Authenticator(*configured([acme()]), personal_data=PersonalDataMode.BLOCK)
     assert gate.identify(request(key), "", WALL).tenant.personal_data is PersonalDataMode.BLOCK
     gate.replace(*configured([acme()]), personal_data=PersonalDataMode.OFF)
     assert gate.identify(request(key), "", WALL).tenant.personal_data is PersonalDataMode.OFF
     gate.replace(*configured([]), personal_data=PersonalDataMode.MASK)
     assert gate.identify(request(), "", WALL).tenant.personal_data is PersonalDataMode.MASK
-    assert door.caller().tenant.personal_data is PersonalDataMode.REPORT
+    assert setup.caller().tenant.personal_data is PersonalDataMode.REPORT
 
 
 def test_keys_stand_in_no_object(key, acme):
-    door = Door([acme()])
-    settings = door.gate, door.caller(key), door.admit(key)
+    setup = AdmissionSetup([acme()])
+    settings = setup.gate, setup.caller(key), setup.admit(key)
     for thing in settings:
         assert key not in f"{thing!s}{thing!r}"
         assert hash_key(key)[16:] not in f"{thing!s}{thing!r}"

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import yaml
-from admission_door import Door
+from admission_setup import AdmissionSetup
 
 from gateway.commands import key as command
 from gateway.core.api_keys import bearer, hash_key
@@ -38,7 +38,7 @@ def test_the_key_is_let_in_by_the_lines_printed_beside_it(run):
     key, configuration = parts(output)
     assert code == 0
     assert output.count(key) == 1
-    caller = Door(configuration["tenants"]).caller(key)
+    caller = AdmissionSetup(configuration["tenants"]).caller(key)
     assert (caller.tenant.id, caller.key_id) == ("acme", "ci")
     (entry,) = configuration["tenants"][0]["keys"]
     assert entry == {"hash": hash_key(key), "id": "ci", "expires": "2999-01-31"}

@@ -80,7 +80,7 @@ def test_a_ring_finds_each_key_and_nothing_else():
     assert len(ring) == 50
     assert {key: ring.find(key) for key in keys} == keys
     some = next(iter(keys))
-    # nor by its hash, which everybody who reads the configuration knows
+    # nor by its hash, which every reader of the configuration has
     for other in ("", some[:-1], some + "x", some.swapcase(), hash_key(some), new_key(), some + "é", "\ud800"):
         assert ring.find(other) is None
 
@@ -89,7 +89,7 @@ def test_an_empty_ring_finds_nothing():
     assert KeyRing({}).find(new_key()) is None
 
 
-def test_a_presented_key_of_endless_length_is_not_valid_even_if_somebody_hashed_it():
+def test_a_presented_key_above_the_length_limit_is_not_valid_even_if_its_hash_is_configured():
     longest, longer = "k" * 512, "k" * 513
     ring = KeyRing({parse_hash(hash_key(longest)): 1, parse_hash(hash_key(longer)): 2})
     assert ring.find(longest) == 1

@@ -1,7 +1,7 @@
-"""The limits of a tenant: what is refused, what the client is told, and that nothing leaks out of them."""
+"""The limits of a tenant: what is refused, what the client gets, and that nothing leaks out of them."""
 
 import pytest
-from admission_door import Door
+from admission_setup import AdmissionSetup
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,24 +21,24 @@ def headers_of(grant, now):
     [(1, 1, 1), (50, 50, 1), (2.5, 2, 0.8), (0.5, 1, 2), (1.99, 1, 1 / 1.99), (0.1, 1, 10)],
 )
 def test_a_rate_is_whole_requests_in_the_time_they_take(key, acme, rate, count, seconds):
-    door = Door([acme(requests_per_second=rate)])
+    setup = AdmissionSetup([acme(requests_per_second=rate)])
     for _ in range(count):
-        door.admit(key).release()
-    assert isinstance(door.refusal(key), RateLimited)
-    door.now += seconds * 0.999
-    assert isinstance(door.refusal(key), RateLimited)
-    door.now += seconds * 0.0011
+        setup.admit(key).release()
+    assert isinstance(setup.refusal(key), RateLimited)
+    setup.now += seconds * 0.999
+    assert isinstance(setup.refusal(key), RateLimited)
+    setup.now += seconds * 0.0011
     for _ in range(count):
-        door.admit(key).release()
-    assert isinstance(door.refusal(key), RateLimited)
+        setup.admit(key).release()
+    assert isinstance(setup.refusal(key), RateLimited)
 
 
-def test_too_many_requests_a_second_are_told_when_to_come_again(key, acme):
-    door = Door([acme(requests_per_second=2)])
-    door.admit(key)
-    door.now += 0.75
-    door.admit(key)
-    error = door.refusal(key)
+def test_too_many_requests_a_second_get_a_retry_time(key, acme):
+    setup = AdmissionSetup([acme(requests_per_second=2)])
+    setup.admit(key)
+    setup.now += 0.75
+    setup.admit(key)
+    error = setup.refusal(key)
     assert isinstance(error, RateLimited)
     assert (error.status, error.type, error.code, error.param) == (429, "requests", "rate_limit_exceeded", None)
     assert error.message == (
@@ -59,9 +59,9 @@ def test_too_many_requests_a_second_are_told_when_to_come_again(key, acme):
 
 
 def test_too_many_requests_at_once_wait_for_one_to_end(key, acme):
-    door = Door([acme(concurrent=2)])
-    first, _ = door.admit(key), door.admit(key)
-    error = door.refusal(key)
+    setup = AdmissionSetup([acme(concurrent=2)])
+    first, _ = setup.admit(key), setup.admit(key)
+    error = setup.refusal(key)
     assert isinstance(error, RateLimited)
     assert (error.status, error.type, error.code) == (429, "requests", "rate_limit_exceeded")
     assert error.message == (
@@ -71,46 +71,46 @@ def test_too_many_requests_at_once_wait_for_one_to_end(key, acme):
     assert error.retry_after_seconds == 1
     assert dict(error.headers)["retry-after-ms"] == "1000"
     first.release()
-    door.admit(key)
-    assert isinstance(door.refusal(key), RateLimited)
+    setup.admit(key)
+    assert isinstance(setup.refusal(key), RateLimited)
 
 
 def test_a_request_ends_once_however_often_it_is_released(key, acme):
-    door = Door([acme(concurrent=1)])
-    first = door.admit(key)
+    setup = AdmissionSetup([acme(concurrent=1)])
+    first = setup.admit(key)
     for _ in range(3):
         first.release()
-    second = door.admit(key)
+    second = setup.admit(key)
     first.release()
-    assert isinstance(door.refusal(key), RateLimited)
+    assert isinstance(setup.refusal(key), RateLimited)
     second.release()
-    door.admit(key)
+    setup.admit(key)
 
 
 def test_all_keys_of_a_tenant_share_its_limits_and_no_other_tenant_does():
     one, two, other = new_key(), new_key(), new_key()
     limits = {"concurrent": 1}
-    door = Door(
+    setup = AdmissionSetup(
         [
             {"id": "a", "keys": [hash_key(one), hash_key(two)]} | limits,
             {"id": "b", "group": "g", "keys": [hash_key(other)]} | limits,
         ]
     )
-    door.admit(one)
-    assert isinstance(door.refusal(two), RateLimited)
-    door.admit(other)
+    setup.admit(one)
+    assert isinstance(setup.refusal(two), RateLimited)
+    setup.admit(other)
 
 
 # Prompt tokens a minute
 
 
-def test_too_many_prompt_tokens_are_told_when_they_will_fit(key, acme):
-    door = Door([acme(prompt_tokens_per_minute=1000)])
-    door.admit(key).charge(700, door.now)
-    door.now += 18
-    door.admit(key).charge(200, door.now)
+def test_too_many_prompt_tokens_get_the_time_at_which_they_fit(key, acme):
+    setup = AdmissionSetup([acme(prompt_tokens_per_minute=1000)])
+    setup.admit(key).charge(700, setup.now)
+    setup.now += 18
+    setup.admit(key).charge(200, setup.now)
     with pytest.raises(RateLimited) as caught:
-        door.admit(key).charge(101, door.now)
+        setup.admit(key).charge(101, setup.now)
     error = caught.value
     assert (error.status, error.type, error.code) == (429, "tokens", "rate_limit_exceeded")
     assert error.message == (
@@ -124,16 +124,16 @@ def test_too_many_prompt_tokens_are_told_when_they_will_fit(key, acme):
         "x-ratelimit-reset-tokens": "1m0s",
         "retry-after-ms": "42000",
     }
-    door.admit(key).charge(100, door.now)
-    door.now += 42
-    door.admit(key).charge(700, door.now)
+    setup.admit(key).charge(100, setup.now)
+    setup.now += 42
+    setup.admit(key).charge(700, setup.now)
 
 
-def test_a_prompt_above_the_whole_limit_is_told_never_to_come_again(key, acme):
-    door = Door([acme(prompt_tokens_per_minute=1000)])
-    grant = door.admit(key)
+def test_a_prompt_above_the_whole_limit_is_refused_without_a_retry_time(key, acme):
+    setup = AdmissionSetup([acme(prompt_tokens_per_minute=1000)])
+    grant = setup.admit(key)
     with pytest.raises(RateLimited) as caught:
-        grant.charge(1001, door.now)
+        grant.charge(1001, setup.now)
     error = caught.value
     assert (error.type, error.code, error.retry_after_seconds) == ("tokens", "rate_limit_exceeded", None)
     assert error.message == (
@@ -142,34 +142,34 @@ def test_a_prompt_above_the_whole_limit_is_told_never_to_come_again(key, acme):
     )
     assert dict(error.headers)["x-should-retry"] == "false"
     assert "retry-after-ms" not in dict(error.headers)
-    door.admit(key).charge(1000, door.now)
+    setup.admit(key).charge(1000, setup.now)
 
 
 @pytest.mark.parametrize(("counted", "left"), [(0, 1000), (100, 900), (400, 600), (1500, 0), (-5, 1000)])
 def test_the_engines_count_takes_the_place_of_what_was_charged(key, acme, counted, left):
-    door = Door([acme(prompt_tokens_per_minute=1000)])
-    grant = door.admit(key)
-    grant.charge(300, door.now)
-    door.now += 5
+    setup = AdmissionSetup([acme(prompt_tokens_per_minute=1000)])
+    grant = setup.admit(key)
+    grant.charge(300, setup.now)
+    setup.now += 5
     grant.correct(counted)
-    assert headers_of(grant, door.now)["x-ratelimit-remaining-tokens"] == str(left)
+    assert headers_of(grant, setup.now)["x-ratelimit-remaining-tokens"] == str(left)
     # and it ends a minute after it was charged, with nothing left over
-    door.now += 55
-    assert headers_of(grant, door.now)["x-ratelimit-remaining-tokens"] == "1000"
+    setup.now += 55
+    assert headers_of(grant, setup.now)["x-ratelimit-remaining-tokens"] == "1000"
 
 
 def test_what_was_never_charged_is_not_given_back(key, acme):
-    door = Door([acme(prompt_tokens_per_minute=1000)])
-    other, refused, uncharged = (door.admit(key) for _ in range(3))
-    other.charge(900, door.now)
+    setup = AdmissionSetup([acme(prompt_tokens_per_minute=1000)])
+    other, refused, uncharged = (setup.admit(key) for _ in range(3))
+    other.charge(900, setup.now)
     with pytest.raises(RateLimited):
-        refused.charge(200, door.now)
+        refused.charge(200, setup.now)
     refused.correct(0)
     uncharged.correct(0)
-    assert headers_of(other, door.now)["x-ratelimit-remaining-tokens"] == "100"
-    door.now += 61
+    assert headers_of(other, setup.now)["x-ratelimit-remaining-tokens"] == "100"
+    setup.now += 61
     other.correct(0)  # long after its minute
-    assert headers_of(other, door.now)["x-ratelimit-remaining-tokens"] == "1000"
+    assert headers_of(other, setup.now)["x-ratelimit-remaining-tokens"] == "1000"
 
 
 # Together
@@ -177,23 +177,23 @@ def test_what_was_never_charged_is_not_given_back(key, acme):
 
 def test_a_refused_request_takes_nothing_from_any_limit(key, acme):
     limits = {"requests_per_second": 3, "concurrent": 2, "prompt_tokens_per_minute": 100}
-    door = Door([acme(**limits)])
-    running = door.admit(key), door.admit(key)
+    setup = AdmissionSetup([acme(**limits)])
+    running = setup.admit(key), setup.admit(key)
     for _ in range(50):
-        assert "concurrent" in door.refusal(key).message
+        assert "concurrent" in setup.refusal(key).message
     running[0].release()
     for _ in range(50):  # for its tokens: it is not counted as a request of this second either
-        grant = door.admit(key)
+        grant = setup.admit(key)
         with pytest.raises(RateLimited):
-            grant.charge(101, door.now)
-        assert headers_of(grant, door.now)["x-ratelimit-remaining-requests"] == "1"
+            grant.charge(101, setup.now)
+        assert headers_of(grant, setup.now)["x-ratelimit-remaining-requests"] == "1"
         grant.release()
     running[1].release()
-    door.admit(key).release()
+    setup.admit(key).release()
     for _ in range(50):
-        assert "requests_per_second" in door.refusal(key).message
-    door.now += 1
-    assert headers_of(door.admit(key), door.now) == {
+        assert "requests_per_second" in setup.refusal(key).message
+    setup.now += 1
+    assert headers_of(setup.admit(key), setup.now) == {
         "x-ratelimit-limit-requests": "3",
         "x-ratelimit-remaining-requests": "2",
         "x-ratelimit-reset-requests": "1s",
@@ -204,23 +204,23 @@ def test_a_refused_request_takes_nothing_from_any_limit(key, acme):
 
 
 def test_asking_who_it_is_takes_nothing(key, acme):
-    door = Door([acme(requests_per_second=1, concurrent=1)])
+    setup = AdmissionSetup([acme(requests_per_second=1, concurrent=1)])
     for _ in range(10):
-        door.caller(key)
-    door.admit(key)
+        setup.caller(key)
+    setup.admit(key)
 
 
 def test_a_tenant_without_limits_is_never_refused_and_gets_no_headers(key, acme):
-    door = Door([acme()])
-    grants = [door.admit(key) for _ in range(1000)]
+    setup = AdmissionSetup([acme()])
+    grants = [setup.admit(key) for _ in range(1000)]
     for grant in grants:
-        grant.charge(10**9, door.now)
+        grant.charge(10**9, setup.now)
         grant.correct(1)
-        assert list(grant.headers(door.now)) == []
+        assert list(grant.headers(setup.now)) == []
 
 
 def test_a_limit_on_running_requests_alone_gives_no_headers(key, acme):
-    assert list(Door([acme(concurrent=5)]).admit(key).headers(1000.0)) == []
+    assert list(AdmissionSetup([acme(concurrent=5)]).admit(key).headers(1000.0)) == []
 
 
 @pytest.mark.parametrize(
@@ -237,14 +237,14 @@ def test_a_limit_on_running_requests_alone_gives_no_headers(key, acme):
     ],
 )
 def test_times_are_written_as_openai_writes_them(key, acme, rate, reset):
-    door = Door([acme(requests_per_second=rate)])
-    assert headers_of(door.admit(key), door.now)["x-ratelimit-reset-requests"] == reset
+    setup = AdmissionSetup([acme(requests_per_second=rate)])
+    assert headers_of(setup.admit(key), setup.now)["x-ratelimit-reset-requests"] == reset
 
 
 def test_limits_of_the_default_tenant_hold_in_open_mode():
-    door = Door([{"id": "default", "concurrent": 1}])
-    door.admit("any")
-    assert isinstance(door.refusal("another"), RateLimited)
+    setup = AdmissionSetup([{"id": "default", "concurrent": 1}])
+    setup.admit("any")
+    assert isinstance(setup.refusal("another"), RateLimited)
 
 
 @given(
@@ -253,31 +253,31 @@ def test_limits_of_the_default_tenant_hold_in_open_mode():
         max_size=200,
     )
 )
-def test_whatever_happens_running_requests_and_tokens_add_up(steps):
-    """Against a model that knows every request: nothing is ever counted twice, lost, or given back twice."""
+def test_running_requests_and_tokens_always_add_up(steps):
+    """Against a model that keeps every request: nothing is ever counted twice, lost, or given back twice."""
     key = new_key()
     limits = {"requests_per_second": 10, "concurrent": 4, "prompt_tokens_per_minute": 100}
-    door = Door([{"id": "a", "keys": [hash_key(key)]} | limits])
+    setup = AdmissionSetup([{"id": "a", "keys": [hash_key(key)]} | limits])
     open_grants, all_grants, times = [], [], {}
     for step, number in steps:
         match step:
             case "admit":
-                recent = sum(time + 1 > door.now for time in times.values())
+                recent = sum(time + 1 > setup.now for time in times.values())
                 if len(open_grants) < 4 and recent < 10:
-                    grant = door.admit(key)
+                    grant = setup.admit(key)
                     open_grants.append(grant)
                     all_grants.append(grant)
-                    times[grant] = door.now
+                    times[grant] = setup.now
                 else:
-                    assert isinstance(door.refusal(key), RateLimited)
+                    assert isinstance(setup.refusal(key), RateLimited)
             case "charge" if open_grants:
                 try:
-                    open_grants[-1].charge(number, door.now)
+                    open_grants[-1].charge(number, setup.now)
                 except RateLimited:
                     times.pop(open_grants[-1], None)
             case "refuse" if open_grants:
                 with pytest.raises(RateLimited):
-                    open_grants[-1].charge(101, door.now)
+                    open_grants[-1].charge(101, setup.now)
                 times.pop(open_grants[-1], None)
             case "correct" if all_grants:
                 all_grants[number % len(all_grants)].correct(number // 2)
@@ -287,15 +287,15 @@ def test_whatever_happens_running_requests_and_tokens_add_up(steps):
                 if grant in open_grants:
                     open_grants.remove(grant)
             case "wait":
-                door.now += number / 20
+                setup.now += number / 20
         if all_grants:
-            shown = headers_of(all_grants[-1], door.now)
+            shown = headers_of(all_grants[-1], setup.now)
             assert int(shown["x-ratelimit-remaining-requests"]) == 10 - sum(
-                time + 1 > door.now for time in times.values()
+                time + 1 > setup.now for time in times.values()
             )
             assert 0 <= int(shown["x-ratelimit-remaining-tokens"]) <= 100
     for grant in all_grants:
         grant.release()
-    door.now += 61
+    setup.now += 61
     for _ in range(4):
-        door.admit(key)
+        setup.admit(key)

@@ -9,17 +9,17 @@ from gateway.admission.tenant_limits import AllLimits, Limits
 from gateway.core.errors import RateLimited
 
 
-class Door:
+class GatewayLimits:
     """One gateway's limits."""
 
     def __init__(self, listed=None, unlisted=None, **limits):
         self.all = AllLimits(listed if listed is not None else {"a": Limits(**limits)}, unlisted)
         self.shared = ReplicatedLimits(self.all)
 
-    def hear(self, other, now=0.0, *, everything=False):
-        told = other.shared.changes(now, everything=everything)
-        if told is not None:
-            self.shared.receive(str(id(other)), told, now)
+    def receive_from(self, other, now=0.0, *, everything=False):
+        reported = other.shared.changes(now, everything=everything)
+        if reported is not None:
+            self.shared.receive(str(id(other)), reported, now)
 
     def admits(self, now=0.0, name="a"):
         try:
@@ -28,27 +28,27 @@ class Door:
             return None
 
 
-def meet(*doors, now=0.0, everything=True):
-    for each in doors:
-        told = each.shared.changes(now, everything=everything)
-        for other in doors:
-            if other is not each and told is not None:
-                other.shared.receive(str(id(each)), told, now)
+def meet(*gateways, now=0.0, everything=True):
+    for each in gateways:
+        reported = each.shared.changes(now, everything=everything)
+        for other in gateways:
+            if other is not each and reported is not None:
+                other.shared.receive(str(id(each)), reported, now)
 
 
 def pair(**limits):
-    doors = Door(**limits), Door(**limits)
-    meet(*doors)
-    return doors
+    gateways = GatewayLimits(**limits), GatewayLimits(**limits)
+    meet(*gateways)
+    return gateways
 
 
 def test_requests_a_second():
     ours, theirs = pair(requests_per_second=5)
     for _ in range(3):
         assert ours.admits(0.0)
-    theirs.hear(ours, 0.1)
+    theirs.receive_from(ours, 0.1)
     assert [bool(theirs.admits(0.1)) for _ in range(4)] == [True, True, False, False]
-    # They count from when they were heard of.
+    # They count from when they were received.
     assert theirs.admits(1.05) is None
     assert theirs.admits(1.1)
 
@@ -56,10 +56,10 @@ def test_requests_a_second():
 def test_requests_running():
     ours, theirs = pair(concurrent=3)
     states = [ours.admits() for _ in range(2)]
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert [bool(theirs.admits()) for _ in range(2)] == [True, False]
     ours.all.release("a", states[0])
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert theirs.admits()
     theirs.shared.gone(str(id(ours)), 0.0)
     assert theirs.admits()  # it is not known to run any more
@@ -68,12 +68,12 @@ def test_requests_running():
 def test_prompt_tokens_a_minute_and_what_is_corrected_of_them():
     ours, theirs = pair(prompt_tokens_per_minute=1000)
     share = ours.admits().charge(700, 0.0, 0.0)
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     state = theirs.admits()
     with pytest.raises(RateLimited, match="300 are left"):
         state.charge(301, 0.0, 0.0)
     share.correct(100)
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert state.charge(900, None, 0.0)
     assert state.charge(1000, None, 61.0)
 
@@ -83,7 +83,7 @@ def test_a_request_that_was_refused_after_all_counts_nowhere():
     for _ in range(2):
         with pytest.raises(RateLimited):
             ours.admits(0.0).charge(1000, 0.0, 0.0)
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert [bool(theirs.admits()) for _ in range(2)] == [True, True]
 
 
@@ -91,28 +91,28 @@ def test_nothing_is_lost_by_a_message_that_is():
     ours, theirs = pair(requests_per_second=10)
     for _ in range(4):
         ours.admits()
-    assert ours.shared.changes(0.0, everything=False) is not None  # nobody hears it
+    assert ours.shared.changes(0.0, everything=False) is not None  # no gateway receives it
     for _ in range(3):
         ours.admits()
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert sum(bool(theirs.admits()) for _ in range(10)) == 3
 
 
 def test_one_that_begins_does_not_take_what_was_long_ago_for_now():
-    ours = Door(requests_per_second=10)
+    ours = GatewayLimits(requests_per_second=10)
     for second in range(50):
         ours.admits(float(second))
-    late = Door(requests_per_second=10)
-    late.hear(ours, 60.0, everything=True)
+    late = GatewayLimits(requests_per_second=10)
+    late.receive_from(ours, 60.0, everything=True)
     assert sum(bool(late.admits(60.0)) for _ in range(10)) == 10
     for _ in range(4):
         ours.admits(61.5)
-    late.hear(ours, 61.5)
+    late.receive_from(ours, 61.5)
     assert sum(bool(late.admits(61.5)) for _ in range(10)) == 6
 
 
-def test_only_what_changed_is_told():
-    ours = Door({name: Limits(concurrent=9) for name in "abc"} | {"free": Limits()})
+def test_only_what_changed_is_sent():
+    ours = GatewayLimits({name: Limits(concurrent=9) for name in "abc"} | {"free": Limits()})
     assert ours.shared.changes(0.0, everything=False) is None
     state = ours.admits(name="b")
     ours.admits(name="free")
@@ -125,32 +125,32 @@ def test_only_what_changed_is_told():
 
 
 def test_tenants_without_an_entry_of_their_own():
-    doors = [Door({}, Limits(requests_per_second=4)) for _ in range(2)]
-    meet(*doors)
+    gateways = [GatewayLimits({}, Limits(requests_per_second=4)) for _ in range(2)]
+    meet(*gateways)
     for _ in range(3):
-        doors[0].admits(name="somebody")
-    doors[1].hear(doors[0])
-    assert [bool(doors[1].admits(name="somebody")) for _ in range(2)] == [True, False]
-    assert doors[1].admits(name="another")
+        gateways[0].admits(name="somebody")
+    gateways[1].receive_from(gateways[0])
+    assert [bool(gateways[1].admits(name="somebody")) for _ in range(2)] == [True, False]
+    assert gateways[1].admits(name="another")
 
 
-def test_nothing_is_kept_for_telling_where_nobody_asks_nor_beyond_a_bound():
-    door = Door()
-    door.all = AllLimits({}, Limits(concurrent=1), max_unlisted=5)
+def test_nothing_is_kept_for_sending_where_no_gateway_asks_nor_beyond_a_bound():
+    limits_of = GatewayLimits()
+    limits_of.all = AllLimits({}, Limits(concurrent=1), max_unlisted=5)
     for number in range(50):
-        door.all.release(f"t{number}", door.admits(name=f"t{number}"))
-    assert door.all.touched is None
-    ReplicatedLimits(door.all).changes(0.0, everything=False)
+        limits_of.all.release(f"t{number}", limits_of.admits(name=f"t{number}"))
+    assert limits_of.all.touched is None
+    ReplicatedLimits(limits_of.all).changes(0.0, everything=False)
     for number in range(50):
-        door.all.release(f"t{number}", door.admits(name=f"t{number}"))
-    assert len(door.all.touched) == 5
+        limits_of.all.release(f"t{number}", limits_of.admits(name=f"t{number}"))
+    assert len(limits_of.all.touched) == 5
 
 
 def test_tenants_that_are_not_known_here_are_passed_over():
-    ours, theirs = Door({"z": Limits(concurrent=1)}), Door(concurrent=1)
+    ours, theirs = GatewayLimits({"z": Limits(concurrent=1)}), GatewayLimits(concurrent=1)
     meet(ours, theirs)
     ours.admits(name="z")
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert theirs.admits()
 
 
@@ -158,7 +158,7 @@ def test_other_limits_keep_what_was_taken_elsewhere():
     ours, theirs = pair(concurrent=3)
     for _ in range(2):
         ours.admits()
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     theirs.all.replace({"a": Limits(concurrent=2)}, None)
     assert theirs.admits() is None
     ours.all.replace({}, None)
@@ -170,19 +170,19 @@ def test_other_limits_keep_what_was_taken_elsewhere():
     st.integers(1, 8),
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6)), max_size=80),
 )
-def test_none_lets_through_more_than_the_limit_and_what_it_was_not_yet_told(limit, steps):
-    """Three gateways tell each other every tenth of a second. In any second no more is admitted than the limit, and
-    what the others took since each of them was told last."""
-    doors = [Door(requests_per_second=limit) for _ in range(3)]
-    meet(*doors)
+def test_no_gateway_exceeds_the_limit_by_more_than_unreceived_usage(limit, steps):
+    """Three gateways exchange messages every tenth of a second. In any second no more is admitted than the limit, and
+    what the others took since the last message to each of them."""
+    gateways = [GatewayLimits(requests_per_second=limit) for _ in range(3)]
+    meet(*gateways)
     now, untold, admitted = 0.0, [0, 0, 0], []
     for who, ticks in steps:
         for _ in range(ticks):
             now += 0.1
-            meet(*doors, now=now, everything=False)
+            meet(*gateways, now=now, everything=False)
             untold = [0, 0, 0]
         recent = sum(at > now - 1 + 1e-6 for at in admitted)
-        if doors[who].admits(now):
+        if gateways[who].admits(now):
             elsewhere = sum(untold) - untold[who]
             assert recent - elsewhere < limit
             admitted.append(now)

@@ -1,6 +1,6 @@
-"""Limits of tenants that only a trusted proxy knows: as good as any, and bounded in number."""
+"""Limits of tenants that only a trusted proxy names: as good as any, and bounded in number."""
 
-from admission_door import Door
+from admission_setup import AdmissionSetup
 
 from gateway.admission.tenant_limits import MAX_UNLISTED, AllLimits, Limits
 from gateway.core.errors import RateLimited
@@ -8,8 +8,8 @@ from gateway.core.errors import RateLimited
 PROXY = "10.0.0.7"
 
 
-def door(**limits):
-    return Door([{"id": "acme"}, {"id": "*"} | limits], trusted_proxies=[PROXY])
+def setup(**limits):
+    return AdmissionSetup([{"id": "acme"}, {"id": "*"} | limits], trusted_proxies=[PROXY])
 
 
 def admitted(limits, name, now=0.0):
@@ -20,7 +20,7 @@ def admitted(limits, name, now=0.0):
 
 
 def test_each_of_them_has_limits_of_its_own():
-    gate = door(requests_per_second=1)
+    gate = setup(requests_per_second=1)
     for name in ("a", "b", "default", "other"):
         gate.admit(peer=PROXY, x_tenant_id=name)
         error = gate.refusal(peer=PROXY, x_tenant_id=name)
@@ -33,7 +33,7 @@ def test_each_of_them_has_limits_of_its_own():
 
 
 def test_a_tenant_between_two_requests_is_not_forgotten():
-    gate = door(requests_per_second=1, prompt_tokens_per_minute=100)
+    gate = setup(requests_per_second=1, prompt_tokens_per_minute=100)
     first = gate.admit(peer=PROXY, x_tenant_id="a")
     first.charge(80, gate.now)
     first.release()
@@ -85,7 +85,7 @@ def test_more_may_run_at_once_than_are_remembered_at_rest():
 
 
 def test_a_flood_of_names_takes_bounded_memory():
-    gate = door(requests_per_second=1)
+    gate = setup(requests_per_second=1)
     for number in range(MAX_UNLISTED + 500):
         gate.admit(peer=PROXY, x_tenant_id=f"t{number}").release()
     limits = gate.gate._limits

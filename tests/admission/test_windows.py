@@ -30,7 +30,7 @@ def test_never_more_requests_than_the_limit_in_any_window(count, period, pauses,
 
 
 @given(st.integers(1, 5), PAUSES)
-def test_who_waits_as_long_as_told_is_admitted_and_not_earlier(count, pauses):
+def test_a_request_is_admitted_after_the_sent_wait_and_not_earlier(count, pauses):
     window, now = RequestWindow(count, 1.0), 0.0
     for pause in pauses:
         now += pause / 4
@@ -105,7 +105,7 @@ def test_never_more_tokens_than_the_limit_in_any_minute(steps):
 
 
 @given(st.lists(st.tuples(st.floats(0, 9), st.integers(1, 100)), min_size=1, max_size=60))
-def test_tokens_fit_after_the_wait_that_was_told(steps):
+def test_tokens_fit_after_the_wait_that_was_sent(steps):
     window, now = TokenWindow(100), 0.0
     for pause, tokens in steps:
         now += pause

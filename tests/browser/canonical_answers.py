@@ -13,7 +13,7 @@ LOOKED_AT = {"requests": 12, "prompt_tokens": 100_000}
 
 
 def rule(name: str, mode: str, net_tokens: int, *, requests: int = 8, lost_tokens: int = 0) -> dict[str, Any]:
-    """What the summary tells of a rule."""
+    """What the summary shows of a rule."""
     return {
         "rule": name,
         "mode": mode,
@@ -27,9 +27,9 @@ def rule(name: str, mode: str, net_tokens: int, *, requests: int = 8, lost_token
     }
 
 
-def suggestion(**told: Any) -> dict[str, Any]:
+def suggestion(**reported: Any) -> dict[str, Any]:
     """A slot to declare."""
-    regex = told.get("regex", "^Customer: (.+)$")
+    regex = reported.get("regex", "^Customer: (.+)$")
     lines = f"canon:\n  dynamic_suffix:\n    slots:\n      - {json.dumps({'name': 'customer', 'regex': regex})}\n"
     return {
         "name": "customer",
@@ -43,10 +43,10 @@ def suggestion(**told: Any) -> dict[str, Any]:
         "tokens": 1_200,
         "points": 1.2,
         "yaml": lines,
-    } | told
+    } | reported
 
 
-def told_in_summary(
+def reported_in_summary(
     rules: Sequence[Mapping[str, Any]] = (),
     suggestions: Sequence[Mapping[str, Any]] = (),
     looked_at: Mapping[str, int] = LOOKED_AT,
@@ -55,7 +55,7 @@ def told_in_summary(
     return {"looked_at": dict(looked_at), "rules": list(rules), "suggestions": list(suggestions)}
 
 
-MANY = told_in_summary(
+MANY = reported_in_summary(
     [
         rule("all", "observe", 20_400),
         rule("dynamic-suffix", "observe", 18_100, lost_tokens=1_200),
@@ -67,9 +67,9 @@ MANY = told_in_summary(
     ],
     [suggestion(), suggestion(name="ticket", varies="request", reason="dynamic_id", regex=r"^Ticket (\d+)$")],
 )
-"""A rule for every kind of thing that can be told of one."""
+"""A rule for every kind of figure that can be shown of one."""
 
-NOT_LOOKED_AT = told_in_summary(looked_at={"requests": 0, "prompt_tokens": 0})
+NOT_LOOKED_AT = reported_in_summary(looked_at={"requests": 0, "prompt_tokens": 0})
 
 OF_A_REQUEST: Mapping[str, Any] = {
     "observed": True,
@@ -126,13 +126,13 @@ def answered_with(
             if not given.ok:
                 route.fulfill(response=given)
                 return
-            told = given.json()
-            change(told)
-            route.fulfill(response=given, json=told)
+            reported = given.json()
+            change(reported)
+            route.fulfill(response=given, json=reported)
 
         return answer
 
     if summary is not None:
-        page.route("**/admin/api/summary?*", changed(lambda told: told.update(canonicalization=summary)))
+        page.route("**/admin/api/summary?*", changed(lambda reported: reported.update(canonicalization=summary)))
     if request is not None:
-        page.route("**/admin/api/requests/*", changed(lambda told: told.update(canonicalization=request)))
+        page.route("**/admin/api/requests/*", changed(lambda reported: reported.update(canonicalization=request)))

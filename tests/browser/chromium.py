@@ -1,4 +1,4 @@
-"""The browser, and somebody who uses it: what goes wrong in their window is kept."""
+"""The browser and its user: what goes wrong in the window is kept."""
 
 import re
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ expect.set_options(timeout=PATIENCE_MS)
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What somebody looks at: a colour scheme of the system, and a size in CSS pixels."""
+    """What a user looks at: a colour scheme of the system, and a size in CSS pixels."""
 
     theme: Theme = "light"
     size: tuple[int, int] = WIDE
@@ -61,7 +61,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Visitor:
-    """Somebody with a fresh browser of their own: no storage, no cache.
+    """A user with a fresh browser: no storage, no cache.
 
     Console errors, errors of scripts, dialogs of the browser and failed requests are problems, unless a test said
     before that it expects them.
@@ -118,7 +118,7 @@ class Visitor:
 
     @property
     def problems(self) -> list[str]:
-        return [told for told in self._problems if not any(each.search(told) for each in self._expected)]
+        return [reported for reported in self._problems if not any(each.search(reported) for each in self._expected)]
 
     @property
     def place(self) -> str:

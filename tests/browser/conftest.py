@@ -32,7 +32,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """The demo, with some hundred requests told, and no more to come."""
+    """The demo, with some hundred requests shown, and no more to come."""
     with Demo(tmp_path_factory.mktemp("demo")) as running:
         wait_for_requests(running.ready(), DEMO_REQUESTS)
         running.pause()
@@ -63,7 +63,7 @@ def own_stage(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Visit]:
-    """Somebody who comes to a gateway: ``visit(admin_url)``. Whatever goes wrong in their window fails the test."""
+    """A user who opens a gateway's dashboard: ``visit(admin_url)``. Any error in the window fails the test."""
     visitors: list[Visitor] = []
 
     def come(home: str, screen: Screen = DAY) -> Visitor:
@@ -88,7 +88,7 @@ def other_site() -> Iterator[str]:
             self.end_headers()
             self.wfile.write(b"<!doctype html><title>Another site</title><h1>Another site</h1>")
 
-        def log_message(self, *told: object) -> None:
+        def log_message(self, *reported: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Page)

@@ -1,4 +1,4 @@
-"""The dashboard's pages: where they are, and how one knows that one is there with everything on it."""
+"""The dashboard's pages: where they are, and how to recognize that one is loaded completely."""
 
 import re
 from dataclasses import dataclass

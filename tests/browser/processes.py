@@ -75,7 +75,7 @@ class Engine(Child):
 
     Attributes:
         port: It can be started there again.
-        url: What the gateway is told.
+        url: What is sent to the gateway.
     """
 
     def __init__(self, folder: Path, *options: str, port: int = 0) -> None:
@@ -102,8 +102,8 @@ class Gateway(Child):
         super().__init__(folder, "serve", "--config", str(file))
 
     def ready(self) -> "Gateway":
-        told = json.loads(self.wait_for(r'(?m)^\{.*"gateway_ready".*\}$')[0])
-        self.public, self.admin = told["public"], told["admin"]
+        reported = json.loads(self.wait_for(r'(?m)^\{.*"gateway_ready".*\}$')[0])
+        self.public, self.admin = reported["public"], reported["admin"]
         return self
 
 

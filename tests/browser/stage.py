@@ -105,7 +105,7 @@ class Stage:
         )
         return self.sent[-1]
 
-    def wait_until_told(self) -> None:
+    def wait_until_reported(self) -> None:
         """Wait until every request that was sent stands in the summary."""
         eventually(lambda: bool(self.asked("summary")["requests"] >= len(self.sent)))
 
@@ -160,8 +160,8 @@ def staged(
 
 
 def wait_for_requests(demo: Demo, requests: int) -> None:
-    """Wait until so many requests are told by the demo's gateway."""
-    eventually(lambda: _told_by(demo) >= requests, START_SECONDS)
+    """Wait until so many requests are reported by the demo's gateway."""
+    eventually(lambda: _reported_by(demo) >= requests, START_SECONDS)
 
 
 def play(stage: Stage) -> None:
@@ -181,7 +181,7 @@ def play(stage: Stage) -> None:
         )
     for turn in range(3):
         stage.send(f"How much is invoice {turn}?", tenant="globex", source="web", system=f"For globex. {SYSTEM}")
-    stage.wait_until_told()
+    stage.wait_until_reported()
 
 
 def key(tenant: str) -> str:
@@ -231,6 +231,6 @@ def _usage(stream: str) -> Any:
     return next(chunk["usage"] for chunk in reversed(chunks) if chunk.get("usage"))
 
 
-def _told_by(demo: Demo) -> int:
+def _reported_by(demo: Demo) -> int:
     answer = httpx.get(f"{demo.admin}/admin/api/summary", trust_env=False, timeout=60)
     return int(answer.json()["requests"]) if answer.is_success else 0

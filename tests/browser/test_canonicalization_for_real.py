@@ -23,7 +23,7 @@ def is_observing(stage: Stage) -> bool:
     """Whether requests are tried with the rules: not those that came before the tokenizer was loaded for that."""
     if not stage.asked("summary")["canonicalization"]["looked_at"]["requests"]:
         stage.send("Is anybody there?", source="first")
-        stage.wait_until_told()
+        stage.wait_until_reported()
         return False
     return True
 
@@ -39,13 +39,13 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             stage.send("Where is it?", source="mobile", system=f"Be brief.\nCurrent time: {time}\n{SYSTEM}")
         for number in range(3):
             stage.send(f"And number {number}?", source="tools", tools=[tool("look"), tool("add")])
-        stage.wait_until_told()
+        stage.wait_until_reported()
         yield stage
 
 
-def test_from_the_finding_to_the_line_that_mends_it(visit, timed: Stage):
-    told = timed.asked("summary")["canonicalization"]
-    (row,) = [each for each in told["rules"] if each["rule"] == "dynamic-suffix"]
+def test_from_the_finding_to_the_line_that_fixes_it(visit, timed: Stage):
+    reported = timed.asked("summary")["canonicalization"]
+    (row,) = [each for each in reported["rules"] if each["rule"] == "dynamic-suffix"]
     assert row["net_tokens"] > 500
     visitor = visit(timed.admin)
     page = visitor.open()

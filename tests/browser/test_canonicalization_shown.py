@@ -1,4 +1,4 @@
-"""Somebody sees what canonicalization would bring, what it brings, and what to write into the configuration."""
+"""A user sees what canonicalization would save, what it brings, and what to write into the configuration."""
 
 import re
 from pathlib import Path
@@ -12,9 +12,9 @@ from browser.canonical_answers import (
     NOT_LOOKED_AT,
     OF_A_REQUEST,
     answered_with,
+    reported_in_summary,
     rule,
     suggestion,
-    told_in_summary,
 )
 from browser.chromium import NARROW, WIDE, Screen
 from browser.pages import OVERVIEW, REASON, arrived, request_page
@@ -39,7 +39,7 @@ def item(section: Locator, text: str) -> Locator:
 
 
 @pytest.mark.slow
-def test_overview_tells_what_to_turn_on_and_what_that_brings(visit, known: Stage):
+def test_overview_shows_what_to_turn_on_and_what_that_saves(visit, known: Stage):
     visitor = visit(known.admin)
     answered_with(visitor.page, MANY)
     page = visitor.open()
@@ -97,9 +97,9 @@ def test_lines_for_the_configuration_are_there_to_be_copied(visit, known: Stage)
 
 
 @pytest.mark.slow
-def test_every_rule_is_told_in_words_and_turned_on_by_its_lines(visit, known: Stage):
+def test_every_rule_is_described_in_words_and_turned_on_by_its_lines(visit, known: Stage):
     visitor = visit(known.admin)
-    answered_with(visitor.page, told_in_summary([rule(name, "observe", 900) for name in RuleName]))
+    answered_with(visitor.page, reported_in_summary([rule(name, "observe", 900) for name in RuleName]))
     page = visitor.open()
     visitor.sign_in(OPERATE)
     arrived(page, OVERVIEW)
@@ -117,7 +117,7 @@ def test_every_rule_is_told_in_words_and_turned_on_by_its_lines(visit, known: St
 def test_all_together_are_no_advice_where_one_alone_brings_as_much(visit, known: Stage):
     visitor = visit(known.admin)
     rules = [rule("all", "observe", 500), rule("whitespace", "observe", 500), rule("unicode", "observe", 300)]
-    answered_with(visitor.page, told_in_summary(rules))
+    answered_with(visitor.page, reported_in_summary(rules))
     page = visitor.open()
     visitor.sign_in(OPERATE)
     arrived(page, OVERVIEW)
@@ -140,7 +140,7 @@ def test_lines_say_how_to_begin_with_the_tenant_whose_figures_are_shown(visit, k
     expect(first).not_to_contain_text("entry of")
 
 
-def test_finding_leads_to_the_rule_that_mends_it(visit, known: Stage):
+def test_finding_leads_to_the_rule_that_fixes_it(visit, known: Stage):
     visitor = visit(known.admin)
     answered_with(visitor.page, MANY)
     page = visitor.open()
@@ -155,23 +155,23 @@ def test_finding_leads_to_the_rule_that_mends_it(visit, known: Stage):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("told", "texts"),
+    ("reported", "texts"),
     [
         (NOT_LOOKED_AT, ["none of these requests was tried", "every rule is off", "the explanation is behind"]),
-        (told_in_summary(), ["Nothing would be saved", "no rule found anything to change"]),
+        (reported_in_summary(), ["Nothing would be saved", "no rule found anything to change"]),
         (
-            told_in_summary(
+            reported_in_summary(
                 [rule("whitespace", "observe", 49), rule("all", "observe", 0), rule("unicode", "observe", -49)]
             ),
             ["Nothing would be saved", "next to no difference", "whitespace (8 requests), unicode (8 requests)"],
         ),
-        (told_in_summary(looked_at={"requests": 3, "prompt_tokens": 9}), ["3 requests (20 % of all"]),
+        (reported_in_summary(looked_at={"requests": 3, "prompt_tokens": 9}), ["3 requests (20 % of all"]),
     ],
     ids=["not looked at", "clean", "no use", "some"],
 )
-def test_where_nothing_would_be_saved_it_says_so(visit, known: Stage, told, texts):
+def test_where_nothing_would_be_saved_it_says_so(visit, known: Stage, reported, texts):
     visitor = visit(known.admin)
-    answered_with(visitor.page, told)
+    answered_with(visitor.page, reported)
     page = visitor.open()
     visitor.sign_in(OPERATE)
     arrived(page, OVERVIEW)
@@ -184,7 +184,7 @@ def test_where_nothing_would_be_saved_it_says_so(visit, known: Stage, told, text
 @pytest.mark.slow
 def test_reasons_page_has_its_rules_and_its_suggestions_only(visit, known: Stage):
     visitor = visit(known.admin)
-    answered_with(visitor.page, told_in_summary(MANY["rules"], [suggestion(reason="dynamic_time"), suggestion()]))
+    answered_with(visitor.page, reported_in_summary(MANY["rules"], [suggestion(reason="dynamic_time"), suggestion()]))
     page = visitor.open(REASON.path)
     visitor.sign_in(OPERATE)
     arrived(page, REASON)
@@ -248,17 +248,17 @@ def test_requests_page_has_every_place_with_both_texts_and_what_it_saved(visit, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("told", "text"),
+    ("reported", "text"),
     [
         ({"observed": True}, "No observed rule found anything to change either."),
         ({"observed": False}, "was not computed"),
         ({"observed": False, "rules": OF_A_REQUEST["rules"][:1]}, "not known"),
     ],
 )
-def test_request_that_no_rule_changed_says_what_is_known(visit, known: Stage, told, text):
+def test_request_that_no_rule_changed_says_what_is_known(visit, known: Stage, reported, text):
     visitor = visit(known.admin)
     nothing = {"applied": [], "context_lost": False, "rules": [], "edits": []}
-    answered_with(visitor.page, request=nothing | told)
+    answered_with(visitor.page, request=nothing | reported)
     page = visitor.open("requests/web-3")
     visitor.sign_in(OPERATE)
     arrived(page, request_page("web-3"))
@@ -310,7 +310,7 @@ def test_texts_of_prompts_stay_text(visit, known: Stage, size):
     ]
     answered_with(
         page,
-        told_in_summary(rules, hostile),
+        reported_in_summary(rules, hostile),
         {**OF_A_REQUEST, "applied": [TAG, LONG[:2000]], "edits": edits},
     )
     visitor.open()

@@ -16,7 +16,7 @@ def test_a_small_part_is_shown_as_partial(visit, busy):
     for number in (1, 2):
         busy.send(f"{number} {long}", source=source, system=short)
     busy.send(f"2 {long}", source=source, system=short)
-    busy.wait_until_told()
+    busy.wait_until_reported()
     page = visit(busy.admin)
     page.open(f"requests?source={source}")
     page.sign_in(READ)

@@ -1,4 +1,4 @@
-"""Taking a replica out of use from the replicas page: asked first, told what is left, and taken back."""
+"""Taking a replica out of use from the replicas page: confirmed first, with what is left, and taken back."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ from browser.stage import CHAT, OPERATE, READ, Stage, eventually, key
 pytestmark = pytest.mark.slow
 
 
-def test_replica_is_drained_when_confirmed_tells_what_is_left_and_is_taken_back(visit, own_stage: Stage):
+def test_replica_is_drained_when_confirmed_shows_what_is_left_and_is_taken_back(visit, own_stage: Stage):
     stage = own_stage
     for engine in stage.engines:
         show(engine, "hang")

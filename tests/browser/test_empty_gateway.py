@@ -1,4 +1,4 @@
-"""A gateway that nobody has used yet: every page says what to do."""
+"""A gateway that has not been used yet: every page says what to do."""
 
 import pytest
 from playwright.sync_api import expect

@@ -1,4 +1,4 @@
-"""Somebody who has never seen the dashboard finds which application to mend, where, and how."""
+"""A user who has never seen the dashboard finds which application to fix, where, and how."""
 
 import re
 
@@ -33,9 +33,9 @@ def test_first_finding_names_the_application_the_place_and_the_remedy_and_leads_
 
     newest = [each.id for each in known.sent if each.source == "mobile"][-1]
     visitor.follow(re.compile(newest))
-    told = known.asked(f"requests/{newest}")["told"]
+    reported = known.asked(f"requests/{newest}")["told"]
     expect(page.get_by_role("heading", level=1)).to_contain_text(newest)
-    for line in told[1:4]:
+    for line in reported[1:4]:
         expect(page.get_by_role("main")).to_contain_text(line.strip())
     expect(page.get_by_text("Now: this request")).to_be_visible()
     marked = page.get_by_role("main").locator("mark")

@@ -1,4 +1,4 @@
-"""Whatever clients and operators write stays text: it becomes no markup, no link, no script."""
+"""Anything that clients and operators write stays text: it becomes no markup, no link, no script."""
 
 import json
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
                     request_id=f"tools-{number}-{turn}",
                     tools=[tool(text), tool(f"{prompt} {turn}"), tool(TURNED)],
                 )
-        stage.wait_until_told()
+        stage.wait_until_reported()
         yield stage
 
 

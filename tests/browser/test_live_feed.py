@@ -1,4 +1,4 @@
-"""Requests appear as they come, unless somebody does not want that."""
+"""Requests appear as they come, unless the user turns that off."""
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -26,7 +26,7 @@ def shown(page: Page, request_id: str):
 
 def test_request_that_is_sent_appears_on_top_by_itself(follower, busy: Stage):
     busy.send("Is it there?", request_id="feed-before")
-    busy.wait_until_told()
+    busy.wait_until_reported()
     visitor = follower()
     expect(shown(visitor.page, "feed-before")).to_be_visible()
     busy.send("And now?", request_id="feed-after")
@@ -60,7 +60,7 @@ def test_pause_holds_back_what_comes_and_going_on_shows_it(follower, busy: Stage
 @pytest.mark.slow
 def test_rows_do_not_move_under_the_pointer(follower, busy: Stage):
     busy.send("To point at.", request_id="pointed-at")
-    busy.wait_until_told()
+    busy.wait_until_reported()
     page = follower().page
     shown(page, "pointed-at").hover()
     busy.send("Not yet.", request_id="held-back")
@@ -102,7 +102,7 @@ def test_requests_of_one_reason_can_be_chosen(follower, busy: Stage):
             request_id=f"timed-{minute}",
             system=f"It is 2026-11-21T11:{minute:02}:00Z.\n" + "x y z " * 99,
         )
-    busy.wait_until_told()
+    busy.wait_until_reported()
     visitor = follower()
     page = visitor.page
     expect(shown(page, "timed-0")).to_be_visible()

@@ -25,8 +25,8 @@ def test_first_load_of_the_overview_takes_less_than_300_kilobytes(visit, demo: D
     sizes: dict[str, int] = {}
 
     def count(request: Request) -> None:
-        told = request.sizes()
-        sizes[request.url] = told["responseBodySize"] + told["responseHeadersSize"]
+        reported = request.sizes()
+        sizes[request.url] = reported["responseBodySize"] + reported["responseHeadersSize"]
 
     visitor.page.on("requestfinished", count)
     arrived(visitor.open(), OVERVIEW)
@@ -64,7 +64,7 @@ def test_policy_is_in_force_in_the_page(visit, demo: Demo):
     visitor.expects("Content Security Policy", "TrustedHTML", "TrustedScript")
     page = visitor.open()
     arrived(page, OVERVIEW)
-    told = page.evaluate(
+    reported = page.evaluate(
         """() => {
           window.ran = false;
           const script = document.createElement("script");
@@ -73,5 +73,5 @@ def test_policy_is_in_force_in_the_page(visit, demo: Demo):
           return [window.ran, document.querySelector("img[src=x]")];
         }"""
     )
-    assert told == [False, None]
+    assert reported == [False, None]
     expect(page.get_by_role("heading", level=1)).to_be_visible()

@@ -19,7 +19,7 @@ def is_dark(page: Page) -> bool:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_colours_follow_the_system_until_somebody_chooses(visit, demo: Demo, theme):
+def test_colours_follow_the_system_until_chosen(visit, demo: Demo, theme):
     page = visit(demo.admin, Screen(theme)).open("replicas")
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     assert is_dark(page) == (theme == "dark")
@@ -30,7 +30,7 @@ def test_colours_follow_the_system_until_somebody_chooses(visit, demo: Demo, the
     assert is_dark(page) == (other == "dark")
 
 
-def test_chosen_colours_are_kept_after_reload_whatever_the_system_says(visit, demo: Demo):
+def test_chosen_colours_are_kept_after_reload_with_any_system_setting(visit, demo: Demo):
     page = visit(demo.admin).open("replicas")
     page.get_by_role("button", name="Show in dark colours").click()
     assert is_dark(page)
@@ -47,7 +47,7 @@ def test_chosen_colours_are_kept_after_reload_whatever_the_system_says(visit, de
 
 def focused(page: Page) -> str:
     """What has the focus, as a screen reader would call it."""
-    told: str = page.evaluate(
+    reported: str = page.evaluate(
         """() => {
           const one = document.activeElement;
           if (!one || one === document.body) return "";
@@ -56,7 +56,7 @@ def focused(page: Page) -> str:
           return `${within} ${one.tagName.toLowerCase()} ${label.trim().split("\\n")[0]}`.trim();
         }"""
     )
-    return told
+    return reported
 
 
 def tabbed(page: Page, most: int = 200) -> list[str]:

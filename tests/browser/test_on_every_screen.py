@@ -61,7 +61,7 @@ def looked_at(visitor: Visitor, place: Place, album: Path | None, name: str) -> 
     """What is wrong with a page that is open."""
     arrived(visitor.page, place)
     photograph(visitor.page, album, name)
-    return [f"{place}: {told}" for told in too_wide(visitor.page) + violations(visitor.page)]
+    return [f"{place}: {reported}" for reported in too_wide(visitor.page) + violations(visitor.page)]
 
 
 @pytest.mark.parametrize("screen", slow_except(SCREENS, SCREENS[:1]), ids=str)
@@ -91,5 +91,5 @@ def test_every_page_of_the_busy_demo_fits(visit, demo: Demo, screen: Screen, alb
         visitor.open(place.path)
         arrived(visitor.page, place)
         photograph(visitor.page, album, f"demo-{place}-{screen}")
-        problems += [f"{place}: {told}" for told in too_wide(visitor.page)]
+        problems += [f"{place}: {reported}" for reported in too_wide(visitor.page)]
     assert problems == []

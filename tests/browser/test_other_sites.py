@@ -9,13 +9,13 @@ pytestmark = pytest.mark.slow
 
 TRIES = """
 async ([admin, token]) => {
-  const told = {};
+  const answers = {};
   const attempt = async (name, path, options) => {
     try {
       const answer = await fetch(admin + path, options);
-      told[name] = answer.type === "opaque" ? "opaque" : `read ${answer.status}: ${await answer.text()}`;
+      answers[name] = answer.type === "opaque" ? "opaque" : `read ${answer.status}: ${await answer.text()}`;
     } catch (error) {
-      told[name] = "refused";
+      answers[name] = "refused";
     }
   };
   const everything = JSON.stringify({ all: true });
@@ -35,7 +35,7 @@ async ([admin, token]) => {
     mode: "no-cors",
     credentials: "include",
   });
-  return told;
+  return answers;
 }
 """
 
@@ -51,12 +51,12 @@ def test_another_site_can_neither_read_nor_change_anything_while_an_operator_is_
     visitor.sign_in(OPERATE)
     before = alive(known)
     assert before
-    stranger = visitor.context.new_page()
-    stranger.goto(other_site)
-    told = stranger.evaluate(TRIES, [known.admin, OPERATE])
+    other = visitor.context.new_page()
+    other.goto(other_site)
+    reported = other.evaluate(TRIES, [known.admin, OPERATE])
     # A form needs no permission to be sent.
-    with stranger.expect_navigation():
-        stranger.evaluate(
+    with other.expect_navigation():
+        other.evaluate(
             """([admin]) => {
               const form = document.createElement("form");
               form.method = "POST";
@@ -71,8 +71,8 @@ def test_another_site_can_neither_read_nor_change_anything_while_an_operator_is_
             }""",
             [known.admin],
         )
-    assert "unauthorized" in stranger.content()
-    assert told == {
+    assert "unauthorized" in other.content()
+    assert reported == {
         "get": "refused",
         "get with a token": "refused",
         # Blocked, though it would hold no more than the refusal.
@@ -90,10 +90,10 @@ def test_another_site_changes_nothing_where_no_token_is_asked_for(visit, demo, o
     spaces = f"{demo.admin}/admin/api/spaces?state=alive"
     before = {space["id"] for space in httpx.get(spaces, trust_env=False).json()["spaces"]}
     assert before
-    stranger = visitor.page
-    stranger.goto(other_site)
-    told = stranger.evaluate(TRIES, [demo.admin, "none"])
-    assert set(told.values()) == {"refused"}
+    other = visitor.page
+    other.goto(other_site)
+    reported = other.evaluate(TRIES, [demo.admin, "none"])
+    assert set(reported.values()) == {"refused"}
     assert before <= {space["id"] for space in httpx.get(spaces, trust_env=False).json()["spaces"]}
 
 

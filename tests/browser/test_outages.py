@@ -1,4 +1,4 @@
-"""A replica or the gateway itself goes away while somebody looks."""
+"""A replica or the gateway itself goes away while a user looks."""
 
 import re
 
@@ -45,14 +45,14 @@ def test_replica_whose_address_went_to_another_model_says_so_and_gets_no_request
     expect(page.get_by_role("region", name="Replicas of demo").get_by_role("status")).to_contain_text("1 of 2 take")
     for number in range(4):
         own_stage.send(f"Where is parcel {number}?", system=f"Application {number}.")
-    told = own_stage.asked("replicas")["replicas"]
-    assert [(each["serves_model"], each["prediction"]["requests"]) for each in told] == [(False, 0), (True, 4)]
+    reported = own_stage.asked("replicas")["replicas"]
+    assert [(each["serves_model"], each["prediction"]["requests"]) for each in reported] == [(False, 0), (True, 4)]
 
 
-def test_killed_gateway_is_told_its_last_figures_stay_and_another_one_is_found(visit, own_stage: Stage):
+def test_killed_gateway_is_shown_its_last_figures_stay_and_another_one_is_found(visit, own_stage: Stage):
     for number in range(3):
         own_stage.send(f"Where is parcel {number}?")
-    own_stage.wait_until_told()
+    own_stage.wait_until_reported()
     visitor = visit(own_stage.admin)
     visitor.expects(*GONE)
     page = visitor.open()
@@ -72,7 +72,7 @@ def test_killed_gateway_is_told_its_last_figures_stay_and_another_one_is_found(v
 
 def test_live_feed_says_that_it_is_cut_off_and_goes_on_by_itself(visit, own_stage: Stage):
     own_stage.send("Before.", request_id="before-the-end")
-    own_stage.wait_until_told()
+    own_stage.wait_until_reported()
     visitor = visit(own_stage.admin)
     visitor.expects(*GONE)
     page = visitor.open("requests")

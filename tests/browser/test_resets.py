@@ -16,7 +16,7 @@ def test_reset_says_what_it_costs_and_is_done_only_when_confirmed(visit, own_sta
     for number in range(3):
         stage.send(f"Where is parcel {number}?", tenant="acme")
     stage.send("How much is it?", tenant="globex")
-    stage.wait_until_told()
+    stage.wait_until_reported()
     alive = {space["tenant"]: space for space in stage.asked("spaces", state="alive")["spaces"]}
     old = alive["tenant:acme"]
     visitor = visit(stage.admin)
@@ -45,13 +45,13 @@ def test_reset_says_what_it_costs_and_is_done_only_when_confirmed(visit, own_sta
     assert ended.keys() == {old["id"]}
     cold = stage.send("Where is parcel 4?", tenant="acme", request_id="after-the-reset")
     assert cold.cached_tokens == 0
-    stage.wait_until_told()
+    stage.wait_until_reported()
     assert stage.asked("requests/after-the-reset")["missed"][0]["reason"] == "reset"
     # The other tenant's space is as it was.
     assert stage.send("How much is that?", tenant="globex").cached_tokens > 0
 
 
-def test_token_that_may_only_look_is_offered_no_reset_and_told_why(visit, known: Stage):
+def test_read_only_token_is_offered_no_reset_and_shown_why(visit, known: Stage):
     visitor = visit(known.admin)
     page = visitor.open("spaces")
     visitor.sign_in(READ)

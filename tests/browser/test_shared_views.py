@@ -1,4 +1,4 @@
-"""What is looked at stands in the URL: whoever opens it sees the same."""
+"""What is looked at stands in the URL: every user who opens it sees the same."""
 
 import re
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ def visitor(visit, known: Stage):
 
 
 def hit_rate(sent: Iterable[Sent]) -> str:
-    """As the engines told the clients."""
+    """As the engines reported to the clients."""
     counted = list(sent)
     share = sum(each.cached_tokens for each in counted) / sum(each.prompt_tokens for each in counted)
     return f"{share * 100:.1f} %"
@@ -45,13 +45,13 @@ def figures(page: Page) -> list[str]:
 
 
 def shows(page: Page, sent: Iterable[Sent]) -> None:
-    """Wait until the page shows these requests and no others, with the figures that the engines told their clients."""
+    """Wait until the page shows these requests and no others, with the engines' reported figures."""
     counted = list(sent)
     counts(page, len(counted))
     expect(headline(page, "Hit rate")).to_have_text(hit_rate(counted))
 
 
-def test_headline_of_everything_is_what_the_engines_told_the_clients(visitor, known: Stage):
+def test_headline_of_everything_is_what_the_engines_reported_to_the_clients(visitor, known: Stage):
     page = visitor.page
     shows(page, known.sent)
     served = page.get_by_role("region", name="Headline figures").get_by_text("Served from cache").locator("xpath=..")
@@ -79,7 +79,7 @@ def test_a_tenants_name_restricts_the_page_to_it_until_all_are_shown_again(visit
     shows(page, known.sent)
 
 
-def test_shared_url_shows_the_same_view_to_somebody_else(visit, visitor, known: Stage):
+def test_shared_url_shows_the_same_view_to_another_user(visit, visitor, known: Stage):
     page = visitor.page
     page.get_by_role("group", name="Window").get_by_role("link", name="1h").click()
     chosen(page, "Source").select_option("mobile")
@@ -91,9 +91,9 @@ def test_shared_url_shows_the_same_view_to_somebody_else(visit, visitor, known: 
         assert parameter in shared
     seen = figures(page)
 
-    somebody = visit(known.admin)
-    other = somebody.open(shared)
-    somebody.sign_in(OPERATE)
+    user = visit(known.admin)
+    other = user.open(shared)
+    user.sign_in(OPERATE)
     arrived(other, OVERVIEW)
     assert figures(other) == seen
     expect(other.get_by_role("heading", name=re.compile("^Reasons:"))).to_be_visible()
@@ -101,7 +101,7 @@ def test_shared_url_shows_the_same_view_to_somebody_else(visit, visitor, known: 
         "aria-current", "true"
     )
     expect(chosen(other, "Source")).to_have_value("mobile")
-    assert somebody.place == shared
+    assert user.place == shared
 
 
 def test_back_takes_a_filter_off_again(visitor, known: Stage):
@@ -134,13 +134,13 @@ def test_a_step_of_the_ladder_restricts_the_reasons_to_its_own_and_back(visitor,
     page = visitor.page
     everything = reasons_listed(page)
     catalog = {each["code"]: each for each in known.asked("reasons")["catalog"]}
-    told = [(each["title"], catalog[each["code"]]["rung"]) for each in known.asked("summary")["reasons"]]
-    assert sorted(everything) == sorted(title for title, _ in told)
+    reported = [(each["title"], catalog[each["code"]]["rung"]) for each in known.asked("summary")["reasons"]]
+    assert sorted(everything) == sorted(title for title, _ in reported)
     step = page.get_by_role("region", name="The ladder").get_by_role("listitem").filter(has_text="Prompt changed")
     step.get_by_role("link").click()
     expect(page.get_by_role("heading", name=re.compile("^Reasons:"))).to_be_visible()
     assert "step=reusable" in visitor.place
-    assert sorted(reasons_listed(page)) == sorted(title for title, rung in told if rung == "reusable")
+    assert sorted(reasons_listed(page)) == sorted(title for title, rung in reported if rung == "reusable")
     step.get_by_role("link").click()
     expect(page.get_by_role("heading", name=re.compile("^Reasons:"))).to_have_count(0)
     assert reasons_listed(page) == everything

@@ -21,7 +21,7 @@ def test_without_a_token_every_page_asks_for_one_and_then_shows_what_was_asked_f
     expect(page.get_by_text("looks (may only look)")).to_be_visible()
 
 
-def test_wrong_token_is_told_and_can_be_mended(visit, known: Stage):
+def test_wrong_token_is_reported_and_can_be_corrected(visit, known: Stage):
     visitor = visit(known.admin)
     visitor.expects("401")
     page = visitor.open()

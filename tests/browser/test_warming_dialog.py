@@ -21,7 +21,7 @@ def warmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield stage
 
 
-def test_token_that_may_only_look_is_offered_no_warming_and_told_why(visit, warmed: Stage):
+def test_read_only_token_is_offered_no_warming_and_shown_why(visit, warmed: Stage):
     visitor = visit(warmed.admin)
     page = visitor.open("replicas")
     visitor.sign_in(READ)

@@ -15,7 +15,7 @@ from typing import Any
 CORPUS = Path(__file__).parent / "corpus"
 _EXPECTED = ".expect.json"
 LEADING = ("system", "developer")
-HEARERS = ("user", "tool")
+INPUT_ROLES = ("user", "tool")
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ def leading(fields: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return found
 
 
-def last_heard(fields: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def last_input(fields: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The last message of the user or a tool, in a list; none if there is none."""
-    return [each for each in fields.get("messages", ()) if each["role"] in HEARERS][-1:]
+    return [each for each in fields.get("messages", ()) if each["role"] in INPUT_ROLES][-1:]
 
 
 def strings(value: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Chat and completion bodies as nobody would write them by hand, but as the API lets them through."""
+"""Chat and completion bodies as no client would write them by hand, but as the API lets them through."""
 
 import json
 import operator
@@ -107,7 +107,7 @@ def messages():
 
 
 def conversations():
-    """Messages as they follow each other in real life, more or less."""
+    """Messages in about the order of real conversations."""
     leading = st.fixed_dictionaries({"role": st.sampled_from(["system", "developer"]), "content": texts()})
     turn = st.sampled_from(["system", "user", "assistant", "developer", "tool"])
     plain = st.fixed_dictionaries({"role": turn, "content": texts()})

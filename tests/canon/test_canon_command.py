@@ -54,10 +54,10 @@ def config(file):
 def shown(capsys):
     def run(*arguments):
         assert run_canon(*arguments) == 0
-        told = capsys.readouterr()
-        assert told.err == ""
-        assert all(len(line) <= WIDTH for line in told.out.splitlines()[1:])
-        return told.out
+        reported = capsys.readouterr()
+        assert reported.err == ""
+        assert all(len(line) <= WIDTH for line in reported.out.splitlines()[1:])
+        return reported.out
 
     return run
 
@@ -75,9 +75,9 @@ def document(capsys):
 def refused(capsys):
     def run(*arguments):
         assert run_canon(*arguments) == 2
-        told = capsys.readouterr()
-        assert told.out == ""
-        (line,) = told.err.splitlines()
+        reported = capsys.readouterr()
+        assert reported.out == ""
+        (line,) = reported.err.splitlines()
         return line
 
     return run
@@ -155,7 +155,7 @@ def test_rules_go_one_after_the_other(document, file):
     assert turn["request"]["messages"][0]["content"] == "caf\u00e9\nx"
 
 
-def test_what_looks_the_same_is_told_apart(shown, file):
+def test_what_looks_the_same_is_distinguished(shown, file):
     text = shown(file(chat({"role": "user", "content": "cafe\u0301 \u2066x\u200b\x1b[31m"})))
     assert '- "e\\u0301"' in text
     assert '+ "\\u00e9"' in text
@@ -249,14 +249,14 @@ def test_turns_remember_what_was_put_behind_the_ones_before(document, turns):
         assert now["same_after"] >= before["tokens_after"] - 1
 
 
-def test_turns_are_told_with_what_they_share(shown, document, turns):
+def test_turns_are_printed_with_what_they_share(shown, document, turns):
     text = shown(turns)
     first, second, third = document(turns)["turns"]
     table = [line.split() for line in text.split("from the first one on\n")[1].splitlines()]
     assert table[1] == f"1 {first['tokens_before']} tokens {first['tokens_after']} tokens".split()
     share = 100 * third["same_after"] // third["tokens_after"]
-    told = f"{third['same_after']} of {third['tokens_after']} ({share} %)"
-    assert " ".join(table[3]).endswith(told)
+    reported = f"{third['same_after']} of {third['tokens_after']} ({share} %)"
+    assert " ".join(table[3]).endswith(reported)
     new = sum(turn["tokens_after"] - (turn["same_after"] or 0) for turn in (first, second, third))
     assert " ".join(table[4]).endswith(f"{new} tokens in all turns")
     assert "Turn 2 of 3\n" in text
@@ -379,7 +379,7 @@ MESSAGES = '"messages": [{"role": "user", "content": "Hi"}]'
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "empty; expected the JSON of a request to /v1/chat/completions"),
         ("{", "not valid JSON: "),
@@ -392,11 +392,11 @@ MESSAGES = '"messages": [{"role": "user", "content": "Hi"}]'
         ('{"messages": ' + "[" * 5000 + "]" * 5000 + "}", "nested"),
     ],
 )
-def test_what_is_no_request_is_named(refused, file, text, told):
+def test_what_is_no_request_is_named(refused, file, text, reported):
     path = file(text)
     line = refused(path)
     assert line.startswith(f"{path}: ")
-    assert told in line
+    assert reported in line
 
 
 def test_in_a_file_of_turns_the_line_is_named(refused, file):

@@ -54,7 +54,7 @@ def build():
 
 
 def turn(number: int, *, padding: int = 0, headers: Sequence[tuple[bytes, bytes]] = ()) -> ChatRequest:
-    """The request of one turn of a conversation, each telling another second."""
+    """The request of one turn of a conversation, each with another second."""
     messages = [
         {"role": "system", "content": f"Current time: {datetime.now(UTC):%Y-%m-%d %H:%M}:{number:02}\nBe kind."},
         *(

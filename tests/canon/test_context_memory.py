@@ -18,7 +18,7 @@ def test_using_a_block_keeps_it():
         assert memory.get(b"k", now=50.0 * turn) == "block"
 
 
-def test_those_not_used_for_longest_make_room():
+def test_those_not_used_for_longest_are_replaced():
     memory = ContextMemory(1_500, ttl_seconds=60)
     for number in range(100):
         memory.get(b"0", now=1)
@@ -37,7 +37,7 @@ def test_another_block_takes_the_place_of_the_one_before():
     assert (memory.get(b"k", now=0), len(memory), memory.nbytes) == ("two", 1, before)
 
 
-def test_a_block_larger_than_all_room_is_not_kept():
+def test_a_block_larger_than_the_memory_limit_is_not_kept():
     memory = ContextMemory(1_000, ttl_seconds=60)
     memory.put(b"k", "x" * 10_000, now=0)
     assert (memory.get(b"k", now=0), memory.nbytes) == (None, 0)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 import pytest
-from corpus_reader import LEADING, corpus, count, last_heard, leading, prompt_of, strings
+from corpus_reader import LEADING, corpus, count, last_input, leading, prompt_of, strings
 
 from gateway.canon.rule import RuleContext
 from gateway.canon.rulebook import rulebook
@@ -65,7 +65,7 @@ def entries(fields):
     """The block behind the last message: values by number."""
     return {
         int(number): value
-        for text in strings(last_heard(fields))
+        for text in strings(last_input(fields))
         for block in BLOCK.findall(text)
         for number, value in ENTRY.findall(block)
     }
@@ -124,7 +124,7 @@ def test_what_varies_is_moved_once_and_nothing_else(prompt, names):
     fields = canonical(prompt, names).fields
     for text in prompt.moved:
         assert count(text, leading(fields)) == 0, f"not moved: {text}"
-        assert count(text, last_heard(fields)) == 1, f"not in the block: {text}"
+        assert count(text, last_input(fields)) == 1, f"not in the block: {text}"
     block = entries(fields) if fields is not prompt.body and prompt.moved else {}
     assert len(block) == len(prompt.moved), f"in the block: {list(block.values())}"
     for value in block.values():
@@ -147,7 +147,7 @@ def test_what_is_data_stays_in_its_place(prompt):
 
 
 @each_prompt
-def test_the_block_tells_what_the_marks_stand_for(prompt):
+def test_the_block_explains_the_marks(prompt):
     """Values put back in place of their marks give the prompt as it was sent, to the letter."""
     fields = canonical(prompt, (RuleName.DYNAMIC_SUFFIX,)).fields
     if not prompt.moved:

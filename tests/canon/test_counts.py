@@ -29,12 +29,12 @@ def test_a_text_is_counted_once():
     assert counter.asked == [long(1), "\udc00" * 70]
 
 
-def test_texts_of_one_length_are_told_apart():
+def test_texts_of_one_length_are_distinguished():
     counts = TokenCounts(lambda text: text.count("a"))
     assert [counts("a" * n + "b" * (64 - n)) for n in (3, 5, 3, 5)] == [3, 5, 3, 5]
 
 
-def test_short_texts_take_no_room():
+def test_short_texts_take_no_memory():
     counts = TokenCounts(Counter())
     assert [counts("short"), counts.remembered, counts(long(1)), counts.remembered] == [5, 0, 100, 1]
 

@@ -22,7 +22,7 @@ def piece(path, start, before, after):
     return Edit(RULE, "x", path, before, after, start)
 
 
-def test_pieces_of_one_text_are_replaced_whatever_their_order():
+def test_pieces_of_one_text_are_replaced_in_any_order():
     path = ("messages", 0, "content")
     found = applied(fields(), [piece(path, 8, "three", "3"), piece(path, 0, "one", "1"), piece(path, 13, "", "!")])
     assert found["messages"][0]["content"] == "1 two 3!"
@@ -62,5 +62,5 @@ def test_an_edit_never_shows_its_texts_in_its_repr():
     assert "secret" not in repr(piece(("messages", 0, "content"), 0, "secret", "more secret"))
 
 
-def test_a_place_is_told_in_the_dotted_form_of_the_api():
+def test_a_place_is_reported_in_the_dotted_form_of_the_api():
     assert piece(("messages", 1, "content", 0, "text"), 0, "", "").place == "messages[1].content[0].text"

@@ -69,7 +69,7 @@ USER = {"role": "user", "content": f"{LINE}\nHi"}
     ],
 )
 @pytest.mark.parametrize("settings", [PASS, KEY])
-def test_the_cache_key_tells_what_belongs_together(key, affinity, settings):
+def test_the_cache_key_identifies_what_belongs_together(key, affinity, settings):
     request = request_of(chat(USER, prompt_cache_key=key))
     hints = hinted(request, settings)
     assert hints.affinity == affinity

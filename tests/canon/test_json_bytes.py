@@ -258,7 +258,7 @@ def test_members_between_those_looked_for_cost_no_step_each(monkeypatch):
 
 
 def test_long_work_pauses_often():
-    """Between two pauses some hundred members are looked at, whatever stands in front of or behind them."""
+    """Between two pauses some hundred members are looked at, with anything in front of or behind them."""
     repeated = b"{" + b'"x":1,' * 20_000 + b'"y":2}'
     others = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(20_000)) + b',"x":1}'
     assert sum(1 for _ in with_members(repeated, {"x", "y"}, {"x": b"3"})) > 20_000 / 1024

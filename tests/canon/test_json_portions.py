@@ -1,4 +1,4 @@
-"""Documents that are counted and parsed in portions: the same as in one go, whatever a portion ends in."""
+"""Documents that are counted and parsed in portions: the same as in one go, for any end of a portion."""
 
 import asyncio
 import json
@@ -126,9 +126,9 @@ def test_counts_do_not_depend_on_where_portions_end(size, monkeypatch):
 def test_limits_are_exact(limits, kind):
     document = b'{"a":0,"b":[[],{"c":0},1,2]}'
     assert counts(document, JsonLimits(3, 4, 3, 8)) == JsonCounts(4, 3, 8)
-    with pytest.raises(TooMuchJson) as told:
+    with pytest.raises(TooMuchJson) as reported:
         counts(document, limits)
-    assert told.value.kind == kind
+    assert reported.value.kind == kind
 
 
 def test_nothing_behind_an_exceeded_limit_is_looked_at():
@@ -159,9 +159,9 @@ def test_no_call_of_a_parser_gets_more_than_a_portion(monkeypatch):
 def test_a_string_whose_characters_would_take_four_bytes_each_is_bounded():
     text = "a" * (json_portions.MAX_TEXT_BYTES // 4)
     assert finished(parsed(orjson.dumps([text]), UNLIMITED)) == [text]
-    with pytest.raises(TooMuchJson) as told:
+    with pytest.raises(TooMuchJson) as reported:
         finished(parsed(orjson.dumps([text + "😀"]), UNLIMITED))
-    assert told.value.kind == "text"
+    assert reported.value.kind == "text"
 
 
 def counting(name: str, order: list[str]) -> Portioned[str]:

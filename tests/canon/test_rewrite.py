@@ -135,7 +135,7 @@ def test_members_in_another_order_keep_their_bytes():
     assert rewritten(body, before, after) == b'{"f": {"a": "\\u0061", "b": 100000000000000000000}}'
 
 
-def test_numbers_that_only_python_knows():
+def test_numbers_that_only_python_parses():
     body = b'{"n": NaN, "m": [Infinity, 1e999, -Infinity], "x": "a"}'
     before = json.loads(body)
     assert rewritten(body, before, {**before, "x": "b"}) == body.replace(b'"a"', b'"b"')
@@ -189,7 +189,7 @@ def text(draw, value):
 
 
 def change(draw, value):
-    """A value with something else in it, sharing with it whatever stays."""
+    """A value with something else in it, sharing with it all that stays."""
     kinds = ["new"] + ["inside"] * 5 * bool(value) if isinstance(value, (dict, list)) else ["new"]
     if isinstance(value, list):
         kinds += ["order", "cut", "put", "double"]

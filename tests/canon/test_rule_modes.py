@@ -12,7 +12,7 @@ def mode(table, rule, *, model="m", route=CHAT, tenant=()):
     return table.modes(model, route, tenant)[tuple(RuleName).index(rule)]
 
 
-def test_rules_nobody_speaks_of_are_observed():
+def test_rules_without_a_setting_are_observed():
     table = ModeTable({}, {}, {})
     assert set(table.modes("m", CHAT, ())) == {OBSERVE}
     assert rules_in(table.modes("m", CHAT, ()), APPLY) == frozenset()
@@ -27,7 +27,7 @@ def test_tenant_goes_before_route_before_model_before_everybody():
     assert mode(table, SUFFIX, tenant=((SPACE, OFF),)) is OFF
 
 
-def test_tenants_are_told_apart_by_what_they_say_only():
+def test_tenants_are_distinguished_by_their_settings_only():
     table = ModeTable({}, {}, {})
     assert mode(table, SPACE, tenant=((SPACE, APPLY),)) is APPLY
     assert mode(table, SPACE, tenant=((SUFFIX, APPLY),)) is OBSERVE

@@ -1,4 +1,4 @@
-"""What holds for every rule and for all of them together, whatever a client sends."""
+"""What holds for every rule and for all of them together, for any request."""
 
 import json
 import unicodedata
@@ -80,7 +80,7 @@ def answers(fields):
     return [message for message in fields["messages"] if message["role"] == "assistant"]
 
 
-def parts_no_rule_knows(fields):
+def unknown_parts(fields):
     return [
         part
         for message in fields["messages"]
@@ -118,7 +118,7 @@ def test_a_second_time_finds_nothing(fields, which, limit):
 
 
 @given(fields=chats() | completions(), which=rulebooks, limit=limits)
-def test_who_finds_nothing_gives_the_same_object_back_and_nobody_changes_what_was_given(fields, which, limit):
+def test_a_rule_without_edits_returns_the_same_object_and_none_changes_its_input(fields, which, limit):
     before = json.dumps(fields)
     for names in EACH_RULE_AND_ALL:
         done = canonical(fields, names, which, limit)
@@ -181,11 +181,11 @@ def test_answers_go_back_as_they_came(fields, which, limit):
 
 
 @given(fields=chats(), which=rulebooks)
-def test_parts_that_nobody_knows_are_the_same_objects(fields, which):
-    before = {id(part) for part in parts_no_rule_knows(fields)}
+def test_unknown_parts_are_the_same_objects(fields, which):
+    before = {id(part) for part in unknown_parts(fields)}
     for names in EACH_RULE_AND_ALL:
         done = canonical(fields, names, which).fields
-        assert {id(part) for part in parts_no_rule_knows(done)} == before
+        assert {id(part) for part in unknown_parts(done)} == before
 
 
 @given(fields=chats())

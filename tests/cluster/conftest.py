@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
-from ears import Ear
+from message_recorder import MessageRecorder
 from pydantic import SecretStr
 from redis_server import PATIENT, SECRET, RedisServer
 
@@ -27,7 +27,7 @@ class Clock:
 
 
 class Errors(list[str]):
-    """What ``on_error`` was told."""
+    """What ``on_error`` was called with."""
 
 
 Open = Callable[..., RedisContextStore]
@@ -87,7 +87,7 @@ async def exchange_at(errors: Errors) -> AsyncIterator[Callable[..., PeerChannel
     """Opens exchanges, each that of one gateway with these parts, and closes them in the end."""
     async with AsyncExitStack() as stack:
 
-        def opened(url: str, *, secret: SecretStr = SECRET, **parts: Ear) -> PeerChannel:
+        def opened(url: str, *, secret: SecretStr = SECRET, **parts: MessageRecorder) -> PeerChannel:
             exchange = PeerChannel(
                 SecretStr(url), secret, parts, types=dict.fromkeys(parts, bytes), on_error=errors.append
             )

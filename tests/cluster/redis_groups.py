@@ -11,7 +11,7 @@ from redis_server import RedisServer
 SERVICE = "mymaster"
 _SECONDS = 60
 _MEETING_SECONDS = 3
-# How long a server may be silent before the others take it for dead: on a busy machine nobody dies by being slow.
+# How long a server may be silent before the others take it for dead: a slow one on a busy machine is not replaced.
 _PATIENT_MS = 60_000
 _HURRY_MS = 500
 

@@ -12,7 +12,7 @@ async def test_all_end_also_those_that_swallow_a_cancellation(monkeypatch):
     monkeypatch.setattr(tasks, "_CANCEL_AGAIN_SECONDS", 0.01)
     swallowed = []
 
-    async def deaf() -> None:
+    async def unstoppable() -> None:
         while True:
             try:
                 await asyncio.sleep(3600)
@@ -28,7 +28,7 @@ async def test_all_end_also_those_that_swallow_a_cancellation(monkeypatch):
             raise ValueError("broken")
 
     owner = TaskGroupOwner()
-    running = [owner.spawn(deaf(), name="deaf"), owner.spawn(broken(), name="broken")]
+    running = [owner.spawn(unstoppable(), name="unstoppable"), owner.spawn(broken(), name="broken")]
     await asyncio.sleep(0)
     async with asyncio.timeout(30):
         await owner.cancel()
@@ -37,5 +37,5 @@ async def test_all_end_also_those_that_swallow_a_cancellation(monkeypatch):
         running[1].result()
 
 
-async def test_nobody_to_cancel():
+async def test_no_request_to_cancel():
     await TaskGroupOwner().cancel()

@@ -121,12 +121,12 @@ async def test_an_answer_that_lies_unread_because_the_gateway_was_busy_is_no_lat
     await soon(lambda: store.fetch([KEY]))  # connected
     asked = asyncio.ensure_future(store.fetch([KEY]))
     await asyncio.sleep(0)
-    time.sleep(1)  # nothing runs meanwhile: the deadline is over before anybody could read
+    time.sleep(1)  # nothing runs meanwhile: the deadline is over before anything can be read
     assert await asked == {KEY: BLOCK}
     assert errors == []
 
 
-async def test_a_client_that_leaves_takes_nobody_along(server, store_at, soon):
+async def test_a_client_that_disconnects_ends_no_other_request(server, store_at, soon):
     store = store_at(server.url)
     store.keep({KEY: BLOCK})
     await soon(lambda: store.fetch([KEY]))

@@ -15,7 +15,7 @@ async def records(server, errors):
     await made.close()
 
 
-async def test_what_is_written_is_read_and_nobody_else_can(records, server, errors):
+async def test_what_is_written_is_read_and_no_other_secret_reads_it(records, server, errors):
     await records.write({f"name {n}": b"value" * n for n in range(600)})
     assert await records.read() == {f"name {n}": b"value" * n for n in range(600)}
     with server.client() as client:
@@ -38,7 +38,7 @@ async def test_it_is_noticed_when_all_was_lost(records, server):
     assert await records.read() == {"b": b"2"}
 
 
-async def test_what_somebody_else_wrote_there_is_passed_over(records, server, errors):
+async def test_records_of_other_writers_are_ignored(records, server, errors):
     await records.write({"a": b"1"})
     with server.client() as client:
         (key,) = client.keys("*")

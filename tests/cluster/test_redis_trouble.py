@@ -1,4 +1,4 @@
-"""Whatever becomes of Redis, requests go on, and the trouble is counted and logged."""
+"""In any state of Redis requests go on, and its failures are counted and logged."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ BLOCK = "[context 1] Customer: Jane Doe"
 NAME = redis_name(KEY)
 
 
-def told(logs, event):
+def reported(logs, event):
     return [(each["doing"], each["error"]) for each in logs if each["event"] == event]
 
 
@@ -23,10 +23,10 @@ def recovered(logs):
 async def test_redis_is_not_there_at_the_start_and_comes_later(tmp_path, store_at, clock, soon, errors, logs):
     server = RedisServer(tmp_path)
     store = store_at(server.url)
-    await soon(lambda: told(logs, "state_store_failed"))  # before any request
+    await soon(lambda: reported(logs, "state_store_failed"))  # before any request
     assert await store.fetch([KEY]) == {}
     store.keep({KEY: BLOCK})
-    await soon(lambda: ("write", "ConnectionError") in told(logs, "state_store_failed"))
+    await soon(lambda: ("write", "ConnectionError") in reported(logs, "state_store_failed"))
     server.start()
     try:
         clock.now += PAUSE_SECONDS
@@ -48,8 +48,8 @@ async def test_redis_dies_and_is_started_again(server, store_at, greeted, clock,
     server.kill()
     assert await store.fetch([KEY]) == {}
     assert len(errors) == 1
-    assert told(logs, "state_store_failed") == [("read", "ConnectionError")]
-    # For a second nobody tries.
+    assert reported(logs, "state_store_failed") == [("read", "ConnectionError")]
+    # For a second no connection is tried.
     for _ in range(5):
         assert await store.fetch([KEY]) == {}
     assert len(errors) == 1
@@ -58,7 +58,7 @@ async def test_redis_dies_and_is_started_again(server, store_at, greeted, clock,
     for _ in range(5):
         assert await store.fetch([KEY]) == {}
     assert len(errors) == 2
-    assert len(told(logs, "state_store_failed")) == 1
+    assert len(reported(logs, "state_store_failed")) == 1
     server.start()
     clock.now += PAUSE_SECONDS
     assert await store.fetch([KEY]) == {}  # it answers, and has forgotten all
@@ -77,7 +77,7 @@ async def test_a_restart_between_two_requests_costs_none(server, store_at, greet
     with server.client() as client:
         client.set(NAME, SEAL.closed(SEAL.name(KEY), BLOCK))
     for _ in range(10):
-        await asyncio.sleep(0)  # the gateway lives on meanwhile, and sees its connections end
+        await asyncio.sleep(0)  # the gateway runs on meanwhile, and sees its connections end
     assert await store.fetch([KEY]) == {KEY: BLOCK}
     assert errors == []
 
@@ -91,13 +91,13 @@ async def test_redis_hangs(server, store_at, greeted, clock, soon, errors, logs)
     try:
         async with asyncio.timeout(PATIENT):
             assert await store.fetch([KEY]) == {}
-            assert told(logs, "state_store_failed")[0] == ("read", "TimeoutError")
+            assert reported(logs, "state_store_failed")[0] == ("read", "TimeoutError")
             failed = errors.count("redis")
-            # Nobody waits while the pause lasts: not even as long as the question is still unanswered.
+            # No request waits while the pause lasts: not even as long as the question is still unanswered.
             assert await asyncio.gather(*(store.fetch([KEY]) for _ in range(50))) == [{}] * 50
             assert errors.count("redis") == failed
             store.keep({OTHER: BLOCK})
-            await soon(lambda: ("write", "TimeoutError") in told(logs, "state_store_failed"))
+            await soon(lambda: ("write", "TimeoutError") in reported(logs, "state_store_failed"))
     finally:
         server.wake()
 
@@ -154,11 +154,11 @@ async def test_redis_is_full(server, store_at, soon, errors, logs):
         client.config_set("maxmemory-policy", "noeviction")
         client.config_set("maxmemory", "1")
         store.keep({OTHER: BLOCK, KEY: "newer"})
-        await soon(lambda: ("write", "OutOfMemoryError") in told(logs, "state_store_failed"))
+        await soon(lambda: ("write", "OutOfMemoryError") in reported(logs, "state_store_failed"))
         # What is there is read all the same.
         assert await store.fetch([KEY]) == {KEY: BLOCK}
         client.config_set("maxmemory", "0")
-        # The blocks that had no room were not forgotten, and that one was read meanwhile did not take its place.
+        # The blocks that did not fit were not forgotten, and that one was read meanwhile did not take its place.
         assert await soon(lambda: store.fetch([OTHER])) == {OTHER: BLOCK}
         await soon(lambda: read(KEY, client.get(NAME)) == "newer")
         await soon(lambda: recovered(logs) == ["write"])
@@ -178,15 +178,15 @@ async def test_redis_is_flushed(server, store_at, soon, errors):
 
 
 @pytest.mark.parametrize("credentials", ["", ":wrong@", "nobody:wrong@"])
-async def test_a_wrong_password_is_never_told(tmp_path, store_at, soon, errors, logs, credentials):
+async def test_a_wrong_password_is_never_logged(tmp_path, store_at, soon, errors, logs, credentials):
     server = RedisServer(tmp_path, "--requirepass", "s3cret")
     server.start()
     try:
         store = store_at(f"redis://{credentials}127.0.0.1:{server.port}")
         assert await store.fetch([KEY]) == {}
         store.keep({KEY: BLOCK})
-        await soon(lambda: {doing for doing, _ in told(logs, "state_store_failed")} == {"read", "write"})
-        assert all("Authentication" in error for _, error in told(logs, "state_store_failed"))
+        await soon(lambda: {doing for doing, _ in reported(logs, "state_store_failed")} == {"read", "write"})
+        assert all("Authentication" in error for _, error in reported(logs, "state_store_failed"))
         assert "wrong" not in str(logs)
         assert BLOCK not in str(logs)
         assert set(errors) == {"redis"}
@@ -202,7 +202,7 @@ async def test_a_user_who_may_not_read(server, store_at, soon, logs):
     with server.client() as client:
         await soon(lambda: read(KEY, client.get(NAME)) == BLOCK)
     assert await store.fetch([KEY]) == {}
-    assert told(logs, "state_store_failed") == [("read", "NoPermissionError")]
+    assert reported(logs, "state_store_failed") == [("read", "NoPermissionError")]
 
 
 async def test_values_that_are_no_blocks_are_as_good_as_none(server, store_at, soon, errors):

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ears import Ear
+from message_recorder import MessageRecorder
 from pydantic import SecretStr
 from redis_groups import Cluster
 from redis_server import SECRET, RedisServer
@@ -16,7 +16,7 @@ PASSWORD = "s3cret"
 BLOCKS = {bytes([n]) * 16: f"[context {n}]" for n in range(1, 40)}
 
 
-def told() -> tuple[list[str], list[str]]:
+def reported() -> tuple[list[str], list[str]]:
     """The command that makes the user, and what a cluster needs besides."""
     page = (Path(__file__).parents[2] / "docs" / "several-gateways.md").read_text()
     (line,) = re.findall(r"^ACL SETUSER gateway .*$", page, re.MULTILINE)
@@ -46,7 +46,7 @@ def everything_works(store_at, exchange_at, soon, errors) -> Callable[[str], Awa
             return await reader.fetch(list(BLOCKS)) == BLOCKS
 
         await soon(all_there)
-        exchanges = [exchange_at(url, part=Ear()) for _ in range(2)]
+        exchanges = [exchange_at(url, part=MessageRecorder()) for _ in range(2)]
         await soon(lambda: all(exchange.peers == 1 for exchange in exchanges))
         records = RedisRecords(SecretStr(url), SECRET, "things", errors.append)
         await records.write({"a": b"1", "b": None})
@@ -58,7 +58,7 @@ def everything_works(store_at, exchange_at, soon, errors) -> Callable[[str], Awa
 
 
 async def test_with_a_single_server(server: RedisServer, everything_works):
-    line, _ = told()
+    line, _ = reported()
     with server.client() as client:
         client.execute_command(*line)
         client.execute_command("ACL", "SETUSER", "default", "off")
@@ -69,7 +69,7 @@ async def test_with_a_single_server(server: RedisServer, everything_works):
 
 
 async def test_with_a_cluster(cluster: Cluster, everything_works):
-    line, besides = told()
+    line, besides = reported()
     for server in cluster.servers:
         with server.client() as client:
             client.execute_command(*line, *besides)

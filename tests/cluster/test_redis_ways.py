@@ -11,8 +11,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from ears import Ear
 from levels import slow_except
+from message_recorder import MessageRecorder
 from pydantic import SecretStr
 from redis_groups import Cluster, Watched
 from redis_server import SECRET, RedisServer
@@ -44,12 +44,12 @@ async def test_a_gateway_writes_and_another_reads(group, store_at, soon, errors)
     assert errors == []
 
 
-async def test_gateways_hear_each_other(group, exchange_at, soon, errors):
-    ears = [Ear(), Ear()]
-    exchanges = [exchange_at(group.url, part=ear) for ear in ears]
+async def test_gateways_receive_messages_of_each_other(group, exchange_at, soon, errors):
+    recorders = [MessageRecorder(), MessageRecorder()]
+    exchanges = [exchange_at(group.url, part=recorder) for recorder in recorders]
     await soon(lambda: all(exchange.peers == 1 for exchange in exchanges))
-    ears[0].says(b"hello")
-    await soon(lambda: b"hello" in ears[1].heard_all)
+    recorders[0].sends(b"hello")
+    await soon(lambda: b"hello" in recorders[1].received)
     assert errors == []
 
 
@@ -65,8 +65,8 @@ async def test_records_are_kept(group, errors):
 
 async def test_a_master_dies_and_its_copy_takes_its_place(group, store_at, exchange_at, soon, errors, logs):
     store = store_at(group.url, deadline_seconds=0.5, clock=time.monotonic)
-    ears = [Ear(), Ear()]
-    exchanges = [exchange_at(group.url, part=ear) for ear in ears]
+    recorders = [MessageRecorder(), MessageRecorder()]
+    exchanges = [exchange_at(group.url, part=recorder) for recorder in recorders]
     await soon(lambda: all(exchange.peers == 1 for exchange in exchanges))
     store.keep(BLOCKS)
 
@@ -83,8 +83,8 @@ async def test_a_master_dies_and_its_copy_takes_its_place(group, store_at, excha
 
     await soon(written)
     await soon(lambda: all(exchange.peers == 1 for exchange in exchanges))
-    ears[1].says(b"still there")
-    await soon(lambda: b"still there" in ears[0].heard_all)
+    recorders[1].sends(b"still there")
+    await soon(lambda: b"still there" in recorders[0].received)
     assert {each["event"] for each in logs} <= {"state_store_failed", "state_store_recovered"}
 
 
@@ -151,11 +151,11 @@ async def test_all_connections_are_encrypted_where_the_url_says_so(
             return await store.fetch(list(BLOCKS)) == BLOCKS
 
         await soon(readable)
-        exchanges = [exchange_at(group.url, part=Ear()) for _ in range(2)]
+        exchanges = [exchange_at(group.url, part=MessageRecorder()) for _ in range(2)]
         await soon(lambda: all(exchange.peers == 1 for exchange in exchanges))
         errors.clear()
-        stranger = store_at(group.url.partition("?")[0])  # which trusts others
-        assert await stranger.fetch(list(BLOCKS)) == {}
+        other = store_at(group.url.partition("?")[0])  # which trusts others
+        assert await other.fetch(list(BLOCKS)) == {}
         assert errors
     finally:
         group.kill()

@@ -60,7 +60,7 @@ def test_an_entry_that_exceeds_the_weight_alone_is_not_kept() -> None:
     assert (len(cache), cache.weight) == (0, 0)
 
 
-def test_an_entry_lives_since_its_last_use() -> None:
+def test_the_age_of_an_entry_counts_from_its_last_use() -> None:
     cache = BoundedCache[str, int](ttl=10)
     cache.put("a", 1, now=100)
     assert cache.get("a", now=110) == 1

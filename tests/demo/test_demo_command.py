@@ -111,7 +111,7 @@ def test_ports_that_are_taken_are_named_with_the_option_that_changes_them(demo):
         (("--seconds", "nan"), "expected a number of seconds above 0, not 'nan'"),
     ],
 )
-def test_options_that_cannot_be_used_are_told_before_anything_starts(demo, options, problem):
+def test_options_that_cannot_be_used_are_reported_before_anything_starts(demo, options, problem):
     run = demo(*options)
     assert run.end() == 2
     assert problem in run.err
@@ -137,7 +137,7 @@ def test_failed_requests_are_counted_and_make_the_exit_code_1(demo):
 
 
 @pytest.mark.slow
-def test_a_process_that_ends_by_itself_is_told(demo, left_behind):
+def test_a_process_that_ends_by_itself_is_reported(demo, left_behind):
     run = demo()
     run.wait_for(r"requests, 0 errors")
     children = run.children()

@@ -73,7 +73,7 @@ def test_errors_are_requests_too_and_the_first_is_kept():
     assert "first error of the round robin side" not in page
 
 
-def test_the_gain_is_told_as_it_is_also_when_it_is_a_loss():
+def test_the_gain_is_reported_as_it_is_also_when_it_is_a_loss():
     better, worse = score((0.1, 1000, 900)), score((0.25, 1000, 400))
     p50, _, hits, prefill = gains(better, worse)
     assert p50.startswith("2.5x lower p50 TTFT: 1")

@@ -107,7 +107,7 @@ def test_engine_that_is_opened_publishes_there_too(tmp_path):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_gateway_listens_on_loopback_unless_told(tmp_path):
+def test_gateway_listens_on_loopback_unless_configured(tmp_path):
     config = tmp_path / "gateway.yaml"
     config.write_text(
         "server: {port: 0, admin_port: 0, drain_seconds: 0}\n"

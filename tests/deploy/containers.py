@@ -61,7 +61,7 @@ class Stack:
         every = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
         left_out = os.environ.get("WITHOUT", "").replace(",", " ").split()
         self.services = [
-            name for name, told in every.items() if told.get("profiles") != ["gpu"] and name not in left_out
+            name for name, reported in every.items() if reported.get("profiles") != ["gpu"] and name not in left_out
         ]
 
     def build(self) -> None:
@@ -82,14 +82,14 @@ class Stack:
         _run([*self._compose, "down", "--volumes"], self._env, check=False)
 
     def logs(self) -> str:
-        told = []
+        reported = []
         for service in self.services:
             for container in self._containers(service):
                 said = subprocess.run(
                     [self.tool, "logs", "--tail", "40", container], capture_output=True, text=True, check=False
                 )
-                told.append(f"=== {service}\n{said.stdout}{said.stderr}")
-        return "\n".join(told)
+                reported.append(f"=== {service}\n{said.stdout}{said.stderr}")
+        return "\n".join(reported)
 
     def container(self, service: str) -> str:
         found = self._containers(service)
@@ -191,7 +191,9 @@ async def _prometheus_sees_all(stack: Stack) -> None:
 
         await _until(60, "Prometheus scrapes gateways, engines and the proxy", scraped)
         await _until(60, "both gateways served requests", counted)
-        await _until(60, "each gateway hears the other one through Redis", lambda: _hear_each_other(http))
+        await _until(
+            60, "each gateway receives messages of the other one through Redis", lambda: _peers_connected(http)
+        )
         rules = (await http.get("/api/v1/rules")).json()["data"]["groups"]
         if not rules:
             raise Failed("Prometheus has no rules")
@@ -207,7 +209,7 @@ def _redis_is_used(stack: Stack) -> None:
     without = stack.inside("redis", "redis-cli", "ping").stdout
     if len(hosts - {"127.0.0.1", ""}) != 2 or "NOAUTH" not in without:
         raise Failed(f"Redis: clients {hosts}, without a password {without!r}")
-    print("Redis: both gateways are connected, nobody without the password")
+    print("Redis: both gateways are connected, no client without the password")
 
 
 async def _a_killed_gateway_is_not_missed(stack: Stack, http: httpx.AsyncClient) -> None:
@@ -242,7 +244,7 @@ async def _a_killed_gateway_is_not_missed(stack: Stack, http: httpx.AsyncClient)
 
 
 async def _a_stopped_gateway_ends_its_streams(stack: Stack, base: str) -> None:
-    """Streams that run when a gateway is told to stop come to their ends, and its process ends by itself."""
+    """Streams that run when a gateway is stopped come to their ends, and its process ends by itself."""
     async with openai.AsyncOpenAI(base_url=f"{base}/v1", api_key="unused", max_retries=0) as client:
 
         async def stream(number: int) -> bool:
@@ -265,9 +267,9 @@ async def _a_stopped_gateway_ends_its_streams(stack: Stack, base: str) -> None:
         ends = await asyncio.gather(*streams, return_exceptions=True)
     if ends != [True] * len(ends):
         raise Failed(f"a gateway was stopped: {ends}")
-    (told,) = json.loads(stack.ask("inspect", container))
-    if told["State"]["ExitCode"] != 0:
-        raise Failed(f"the stopped gateway's exit code is {told['State']['ExitCode']}")
+    (reported,) = json.loads(stack.ask("inspect", container))
+    if reported["State"]["ExitCode"] != 0:
+        raise Failed(f"the stopped gateway's exit code is {reported['State']['ExitCode']}")
     stack.ask("start", container)
     await _until(READY_SECONDS, "the stopped gateway serves again", lambda: _both_serve(stack))
     print(f"gateway-1 stopped in {took:.1f} s: {len(ends)} streams came to their ends, exit code 0")
@@ -280,13 +282,13 @@ async def _redis_away(stack: Stack, base: str) -> None:
             messages: list[Any] = [{"role": "user", "content": f"{number} {PROMPT}"}]
             await client.chat.completions.create(model="chat", messages=messages, max_tokens=5)
     async with httpx.AsyncClient(base_url=_prometheus(stack), timeout=10, trust_env=False) as http:
-        await _until(60, "gateways without Redis hear nobody", lambda: _hear_each_other(http, peers=0))
+        await _until(60, "gateways without Redis receive nothing", lambda: _peers_connected(http, peers=0))
         stack.ask("start", stack.container("redis"))
-        await _until(60, "each gateway hears the other one again", lambda: _hear_each_other(http))
+        await _until(60, "each gateway receives messages of the other one again", lambda: _peers_connected(http))
     print("Redis killed and started again: 20 requests served meanwhile")
 
 
-async def _hear_each_other(prometheus: httpx.AsyncClient, peers: int = 1) -> bool:
+async def _peers_connected(prometheus: httpx.AsyncClient, peers: int = 1) -> bool:
     result = (await prometheus.get("/api/v1/query", params={"query": "gateway_peers"})).json()["data"]["result"]
     return [int(each["value"][1]) for each in result] == [peers] * len(GATEWAYS)
 

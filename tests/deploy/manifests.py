@@ -40,7 +40,7 @@ def by_name(manifests: Iterable[Manifest]) -> dict[tuple[str, str], Manifest]:
 
 def validate(manifest: Manifest) -> None:
     """Fails if Kubernetes would refuse it, or would drop a field that it does not know."""
-    if manifest["kind"] == "ServiceMonitor":  # of the Prometheus operator; no release of Kubernetes knows it
+    if manifest["kind"] == "ServiceMonitor":  # of the Prometheus operator; no release of Kubernetes defines it
         return
     for version in (OLDEST, NEWEST):
         kubernetes_validate.validate(manifest, version, strict=True)

@@ -124,10 +124,10 @@ def test_every_variable_has_a_default_and_stands_in_the_example():
     used = re.findall(r"(?<!\$)\$\{(\w+)(:-[^}]*)?\}", text)
     assert [name for name, default in used if not default] == []
     example = (ROOT / ".env.example").read_text()
-    told = dict(re.findall(r"^#(\w+)=(.*)$", example, re.MULTILINE))
-    assert set(told) == {name for name, _ in used} | {"COMPOSE_PROFILES"}
+    reported = dict(re.findall(r"^#(\w+)=(.*)$", example, re.MULTILINE))
+    assert set(reported) == {name for name, _ in used} | {"COMPOSE_PROFILES"}
     for name, default in used:
-        assert told[name] == default.removeprefix(":-"), name
+        assert reported[name] == default.removeprefix(":-"), name
 
 
 def test_images_are_pinned_and_what_is_mounted_is_there():

@@ -179,8 +179,8 @@ def _of_its_namespace(manifests: list[Manifest]) -> dict[tuple[str, str], Manife
 
 def _comparable(manifest: Manifest) -> Manifest:
     """Without the labels that only say who made it, and without the namespace, which kustomize puts in."""
-    told = json.loads(json.dumps(manifest))
-    told["metadata"].pop("namespace", None)
+    reported = json.loads(json.dumps(manifest))
+    reported["metadata"].pop("namespace", None)
     for label in ("app.kubernetes.io/managed-by", "app.kubernetes.io/version", "helm.sh/chart"):
-        told["metadata"].get("labels", {}).pop(label, None)
-    return dict(told)
+        reported["metadata"].get("labels", {}).pop(label, None)
+    return dict(reported)

@@ -74,20 +74,20 @@ def test_the_configuration_and_its_secrets_are_where_the_gateway_looks():
 
 
 def test_the_secret_that_the_script_makes_has_what_is_asked_for(tmp_path):
-    """It is run with a kubectl that tells what it was asked."""
+    """It is run with a kubectl that prints what it was asked."""
     kubectl = tmp_path / "kubectl"
     kubectl.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     kubectl.chmod(0o755)
     program("openssl")
-    told = subprocess.run(
+    reported = subprocess.run(
         [KUBERNETES / "make-secrets", "inference"],
         env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=True,
     ).stdout.split("\n")
-    assert told[:5] == ["--namespace", "inference", "create", "secret", "generic"]
-    made = dict(line.removeprefix("--from-literal=").split("=", 1) for line in told if line.startswith("--from"))
+    assert reported[:5] == ["--namespace", "inference", "create", "secret", "generic"]
+    made = dict(line.removeprefix("--from-literal=").split("=", 1) for line in reported if line.startswith("--from"))
     assert made["metrics-token-hash"] == hash_key(made["metrics-token"])
     password = made["redis.conf"].removeprefix("requirepass ")
     assert made["state"] == f"redis://:{password}@prefix-gateway-redis:6379/0"

@@ -21,7 +21,7 @@ async def api():
     await api.stop()
 
 
-class Heard:
+class SourceRecorder:
     """What a source has said: its answers, and the message of what it failed with, after which it is asked again."""
 
     def __init__(self, source):
@@ -61,14 +61,14 @@ class Heard:
 
 
 @pytest.fixture
-async def hear():
+async def listen_to():
     """Listens to a source."""
-    heard = []
+    received = []
 
     def listen(source):
-        heard.append(Heard(source))
-        return heard[-1]
+        received.append(SourceRecorder(source))
+        return received[-1]
 
     yield listen
-    for each in heard:
+    for each in received:
         await each.stop()

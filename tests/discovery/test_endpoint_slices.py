@@ -34,7 +34,7 @@ def test_a_pod_is_a_replica_by_its_name():
     }
 
 
-def test_pods_of_the_same_name_in_two_namespaces_are_told_apart():
+def test_pods_of_the_same_name_in_two_namespaces_are_distinguished():
     pods = [slice_of("s", endpoint("10.0.0.1", "vllm-0"))]
     assert [*found(*pods), *found(*pods, namespace="ml"), *found(*pods, namespace="other")] == [
         "vllm-0",
@@ -43,11 +43,11 @@ def test_pods_of_the_same_name_in_two_namespaces_are_told_apart():
     ]
 
 
-def test_a_change_is_told_whatever_was_told_before():
+def test_a_change_is_reported_after_any_earlier_report():
     slices = Slices()
     settings = KubernetesSettings(service="vllm")
 
-    def told(*endpoints, template=None, settings=settings):
+    def reported(*endpoints, template=None, settings=settings):
         slices.change("MODIFIED", slice_of("s", *endpoints))
         return [
             (each.replica.id, each.replica.url, each.replica.region, each.condition)
@@ -55,20 +55,22 @@ def test_a_change_is_told_whatever_was_told_before():
         ]
 
     zone = TemplateSettings(region="zone")
-    assert told(endpoint("10.0.0.1", "vllm-0", zone="a")) == [("vllm-0", "http://10.0.0.1:8000", "", Condition.READY)]
-    assert told(endpoint("10.0.0.1", "vllm-0", ready=False)) == [
+    assert reported(endpoint("10.0.0.1", "vllm-0", zone="a")) == [
+        ("vllm-0", "http://10.0.0.1:8000", "", Condition.READY)
+    ]
+    assert reported(endpoint("10.0.0.1", "vllm-0", ready=False)) == [
         ("vllm-0", "http://10.0.0.1:8000", "", Condition.NOT_READY)
     ]
-    assert told(endpoint("10.0.0.2", "vllm-0")) == [("vllm-0", "http://10.0.0.2:8000", "", Condition.READY)]
-    assert told(endpoint("10.0.0.2", "vllm-1")) == [("vllm-1", "http://10.0.0.2:8000", "", Condition.READY)]
-    assert told(endpoint("10.0.0.2", "vllm-1", zone="a"), template=zone) == [
+    assert reported(endpoint("10.0.0.2", "vllm-0")) == [("vllm-0", "http://10.0.0.2:8000", "", Condition.READY)]
+    assert reported(endpoint("10.0.0.2", "vllm-1")) == [("vllm-1", "http://10.0.0.2:8000", "", Condition.READY)]
+    assert reported(endpoint("10.0.0.2", "vllm-1", zone="a"), template=zone) == [
         ("vllm-1", "http://10.0.0.2:8000", "a", Condition.READY)
     ]
-    assert told(endpoint("10.0.0.2", "vllm-1", zone="b"), template=zone) == [
+    assert reported(endpoint("10.0.0.2", "vllm-1", zone="b"), template=zone) == [
         ("vllm-1", "http://10.0.0.2:8000", "b", Condition.READY)
     ]
     secure = KubernetesSettings(service="vllm", scheme="https")
-    assert told(endpoint("10.0.0.2", "vllm-1"), settings=secure)[0][1] == "https://10.0.0.2:8000"
+    assert reported(endpoint("10.0.0.2", "vllm-1"), settings=secure)[0][1] == "https://10.0.0.2:8000"
 
 
 def test_what_is_no_pod_is_known_by_its_address():
@@ -90,16 +92,16 @@ def test_what_is_no_pod_is_known_by_its_address():
     ],
 )
 def test_conditions(conditions, expected):
-    told = {"addresses": ["10.0.0.1"], "conditions": conditions}
-    assert found(slice_of("s", told)) == {"10.0.0.1:8000": ("http://10.0.0.1:8000", expected)}
+    reported = {"addresses": ["10.0.0.1"], "conditions": conditions}
+    assert found(slice_of("s", reported)) == {"10.0.0.1:8000": ("http://10.0.0.1:8000", expected)}
 
 
 def test_a_zone_is_a_region_where_that_is_wanted():
     slices = Slices()
     slices.replace([slice_of("s", endpoint("10.0.0.1", "a", zone="eu-1"), endpoint("10.0.0.2", "b"))])
     for region, expected in (("zone", ["eu-1", ""]), ("here", ["here", "here"])):
-        told = slices.found(KubernetesSettings(service="vllm"), TemplateSettings(region=region))
-        assert [each.replica.region for each in told] == expected
+        reported = slices.found(KubernetesSettings(service="vllm"), TemplateSettings(region=region))
+        assert [each.replica.region for each in reported] == expected
 
 
 PORTS = (("metrics", 9000), ("http", 8000))
@@ -110,7 +112,7 @@ PORTS = (("metrics", 9000), ("http", 8000))
     [
         (PORTS, "http", 8000),
         (PORTS, "9000", 9000),
-        (PORTS, 8123, 8123),  # also one that the service does not tell of
+        (PORTS, 8123, 8123),  # also one that the service does not list
         ((("any", 8000),), "", 8000),
         (((None, 8000),), "", 8000),
     ],
@@ -128,7 +130,7 @@ def test_the_port_by_name_or_number(ports, port, expected):
         ((("http", None),), "http", "no port named http"),
     ],
 )
-def test_a_port_that_cannot_be_told(ports, port, problem):
+def test_a_port_that_cannot_be_determined(ports, port, problem):
     with pytest.raises(SourceFailed, match=problem):
         found(slice_of("s", endpoint("10.0.0.1", "a"), ports=ports), port=port)
     # Without endpoints there is nothing to complain of: so begins every service.

@@ -27,34 +27,34 @@ def is_now(*expected):
     return lambda said: names(said) == list(expected)
 
 
-async def test_a_list_as_in_the_configuration(file, hear, tmp_path, monkeypatch):
+async def test_a_list_as_in_the_configuration(file, listen_to, tmp_path, monkeypatch):
     (tmp_path / "key").write_text("sk-1\n")
     monkeypatch.setenv("HOST", "vllm-1")
     file.write_text(
         f"- http://vllm-0:8000\n- {{url: 'http://${{HOST}}:8000', id: one, api_key: file:{tmp_path}/key, region: eu}}\n"
     )
-    heard = hear(FileSource(file))
-    first, second = await heard.until(lambda said: True)
+    received = listen_to(FileSource(file))
+    first, second = await received.until(lambda said: True)
     assert (first.replica.id, first.replica.url) == ("vllm-0:8000", "http://vllm-0:8000")
     assert (second.replica.id, second.replica.url, second.replica.region) == ("one", "http://vllm-1:8000", "eu")
     assert second.replica.api_key.get_secret_value() == "sk-1"
     (tmp_path / "key").write_text("sk-22\n")
-    await heard.until(lambda said: said[1].replica.api_key.get_secret_value() == "sk-22")
+    await received.until(lambda said: said[1].replica.api_key.get_secret_value() == "sk-22")
 
 
-async def test_it_is_read_again_when_it_changes(file, hear):
+async def test_it_is_read_again_when_it_changes(file, listen_to):
     file.write_text("[http://a:1]")
-    heard = hear(FileSource(file))
-    await heard.until(is_now("a:1"))
+    received = listen_to(FileSource(file))
+    await received.until(is_now("a:1"))
     file.write_text("[http://a:1, http://b:1]")
-    await heard.until(is_now("a:1", "b:1"))
+    await received.until(is_now("a:1", "b:1"))
     new = file.with_suffix(".new")
     new.write_text("[http://c:1]")
     os.replace(new, file)
-    await heard.until(is_now("c:1"))
+    await received.until(is_now("c:1"))
     file.write_text("[]")
-    await heard.until(is_now())
-    assert len(heard.said) == 4
+    await received.until(is_now())
+    assert len(received.said) == 4
 
 
 @pytest.mark.parametrize(
@@ -69,23 +69,23 @@ async def test_it_is_read_again_when_it_changes(file, hear):
         ("replicas: 3", "replicas: expected a list"),
     ],
 )
-async def test_a_mistake_is_told_once_and_what_follows_is_taken(file, hear, text, problem):
+async def test_a_mistake_is_reported_once_and_what_follows_is_taken(file, listen_to, text, problem):
     file.write_text("[http://a:1]")
-    heard = hear(FileSource(file))
-    await heard.until(is_now("a:1"))
+    received = listen_to(FileSource(file))
+    await received.until(is_now("a:1"))
     file.write_text(text)
-    told = await heard.until(lambda said: isinstance(said, str))
-    assert told.startswith(f"{file}:1: ")
-    assert problem in told
+    reported = await received.until(lambda said: isinstance(said, str))
+    assert reported.startswith(f"{file}:1: ")
+    assert problem in reported
     file.write_text("[http://b:1]")
-    await heard.until(is_now("b:1"))
-    assert len(heard.said) == 3
+    await received.until(is_now("b:1"))
+    assert len(received.said) == 3
 
 
-async def test_a_file_that_is_being_written_is_not_read(file, hear, monkeypatch):
+async def test_a_file_that_is_being_written_is_not_read(file, listen_to, monkeypatch):
     file.write_text("[http://a:1]")
-    heard = hear(FileSource(file))
-    await heard.until(is_now("a:1"))
+    received = listen_to(FileSource(file))
+    await received.until(is_now("a:1"))
     looks = 0
     look = listed._state
 
@@ -98,20 +98,20 @@ async def test_a_file_that_is_being_written_is_not_read(file, hear, monkeypatch)
         return state
 
     monkeypatch.setattr(listed, "_state", written_meanwhile)
-    await heard.until(lambda said: len(said) > 1 or names(said) != ["a:1"])
-    assert [names(said) for said in heard.said] == [["a:1"], [f"b{number}:1" for number in range(5)]]
+    await received.until(lambda said: len(said) > 1 or names(said) != ["a:1"])
+    assert [names(said) for said in received.said] == [["a:1"], [f"b{number}:1" for number in range(5)]]
 
 
-async def test_a_file_that_is_away_and_comes(file, hear):
-    heard = hear(FileSource(file))
-    assert "No such file" in await heard.until(lambda said: isinstance(said, str))
+async def test_a_file_that_is_away_and_comes(file, listen_to):
+    received = listen_to(FileSource(file))
+    assert "No such file" in await received.until(lambda said: isinstance(said, str))
     file.write_text("replicas: [http://a:1]")
-    await heard.until(is_now("a:1"))
+    await received.until(is_now("a:1"))
     file.unlink()
-    assert "No such file" in await heard.until(lambda said: isinstance(said, str))
+    assert "No such file" in await received.until(lambda said: isinstance(said, str))
 
 
-async def test_a_file_that_may_be_read_at_last(file, hear, monkeypatch):
+async def test_a_file_that_may_be_read_at_last(file, listen_to, monkeypatch):
     def read_as_no_root(path):
         if not path.stat().st_mode & 0o400:
             raise ConfigInvalid([f"{path}: Permission denied"])
@@ -120,13 +120,13 @@ async def test_a_file_that_may_be_read_at_last(file, hear, monkeypatch):
     monkeypatch.setattr(listed, "read_replicas", read_as_no_root)
     file.write_text("[http://a:1]")
     file.chmod(0)
-    heard = hear(FileSource(file))
-    assert "Permission denied" in await heard.until(lambda said: isinstance(said, str))
+    received = listen_to(FileSource(file))
+    assert "Permission denied" in await received.until(lambda said: isinstance(said, str))
     file.chmod(0o600)
-    await heard.until(is_now("a:1"))
+    await received.until(is_now("a:1"))
 
 
-def test_all_mistakes_are_told(file):
+def test_all_mistakes_are_reported(file):
     file.write_text("- ftp://a\n- {url: 'http://b', regoin: eu}\n")
     with pytest.raises(ConfigInvalid) as caught:
         read_replicas(file)

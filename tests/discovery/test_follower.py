@@ -80,8 +80,8 @@ async def test_failures_are_counted_and_logged_once(followed):
         source.says.put_nowait([A])
         await until(lambda: believed)
     assert len(failures) == 4
-    told = [(line["event"], line["log_level"]) for line in logs]
-    assert told == [("discovery_failed", "error"), ("discovery_broke", "error"), ("discovery_recovered", "info")]
+    reported = [(line["event"], line["log_level"]) for line in logs]
+    assert reported == [("discovery_failed", "error"), ("discovery_broke", "error"), ("discovery_recovered", "info")]
     assert logs[0]["problem"] == "away"
 
 

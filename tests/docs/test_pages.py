@@ -13,16 +13,16 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_every_metric_is_on_its_page_with_its_labels_and_none_else_is():
-    told = {}
+    reported = {}
     for line in (DOCS / "reference" / "metrics.md").read_text().splitlines():
         if match := re.match(r"\| `(gateway_\w+)` \| ([\w, ]*) \|", line):
-            told[match[1]] = tuple(label.strip() for label in match[2].split(",") if label.strip())
+            reported[match[1]] = tuple(label.strip() for label in match[2].split(",") if label.strip())
     declared = {}
     for metric in vars(MetricCatalog()).values():
         if isinstance(metric, MetricWrapperBase):
             name = metric._name + ("_total" if isinstance(metric, Counter) else "")
             declared[name] = metric._labelnames
-    assert told == declared
+    assert reported == declared
 
 
 def test_every_rule_is_described_on_its_page_and_on_the_dashboard():

@@ -43,7 +43,7 @@ def paths_in(value: Any, path: str = "") -> set[str]:
     if path in {".by_source.reasons", ".buckets.reasons", ".by_model", ".by_tenant", ".by_template", ".timings.stages"}:
         return set()  # named by code, or as another one
     if path == ".buckets.groups":
-        return paths_in(list(value.values()), path)  # by whoever they are
+        return paths_in(list(value.values()), path)  # by their ids
     return {each for key, entry in value.items() for each in {f"{path}.{key}", *paths_in(entry, f"{path}.{key}")}}
 
 
@@ -69,7 +69,7 @@ def test_every_reason_has_all_its_texts_and_stands_on_the_page():
         assert re.fullmatch("[a-z]+(_[a-z]+)*", reason)
 
 
-def test_advice_turns_on_rules_that_mend_the_reason_in_words_that_the_configuration_takes():
+def test_advice_turns_on_rules_that_fix_the_reason_in_words_that_the_configuration_takes():
     for reason, text in REASONS.items():
         lines = re.findall(r"canon: \{.*\}", text.advice)
         assert bool(lines) == bool(text.rules), reason
@@ -80,11 +80,11 @@ def test_advice_turns_on_rules_that_mend_the_reason_in_words_that_the_configurat
             assert set(modes) <= set(text.rules)
 
 
-def test_the_page_names_the_rules_that_mend_a_reason():
+def test_the_page_names_the_rules_that_fix_a_reason():
     parts = re.split(r"^### `(\w+)`$", page(), flags=re.MULTILINE)
     for reason, part in zip(parts[1::2], parts[2::2], strict=True):
-        told = re.search(r"^In the gateway: (.*), see", part, flags=re.MULTILINE)
-        assert re.findall("`([a-z-]+)`", told[1] if told else "") == list(REASONS[Reason(reason)].rules)
+        reported = re.search(r"^In the gateway: (.*), see", part, flags=re.MULTILINE)
+        assert re.findall("`([a-z-]+)`", reported[1] if reported else "") == list(REASONS[Reason(reason)].rules)
 
 
 def test_every_title_is_one_reasons_only():

@@ -42,7 +42,7 @@ class Dirty(NamedTuple):
 
     Attributes:
         fields: As it is sent.
-        clean: The same without what the rule mends, where the rule has to give exactly that.
+        clean: The same without what the rule fixes, where the rule has to give exactly that.
     """
 
     fields: dict[str, Any]

@@ -3,7 +3,7 @@
 ``python -m tests.engine.capture_events [NAME…]`` writes ``tests/golden/kv_events/vllm-….json.gz``, by default all of
 them: ``everything-int`` and ``everything-bytes`` (one scenario under both forms of hashes), ``hybrid`` (two cache
 groups, one of them a sliding window), ``reports`` (blocks stored that are none) and ``servers`` (what a server with one
-and with two data-parallel ranks tells: its event sockets, its metrics, its first batches).
+and with two data-parallel ranks reports: its event sockets, its metrics, its first batches).
 """
 
 import base64

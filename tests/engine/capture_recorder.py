@@ -146,7 +146,7 @@ class Recorder:
             prompt: Token ids.
             about: What it is there for.
             together: Others are in flight with it.
-            generate: Tokens to generate, whatever they are.
+            generate: How many tokens to generate.
             salt: Its ``cache_salt``.
             adapter: LoRA adapter.
             bypass: Ask for prompt log probabilities, so that the engine does not look into its cache.

@@ -1,4 +1,4 @@
-"""Requests that tell a gateway's tokens from an engine's: what clients send, and where the two are known to differ."""
+"""Requests that compare a gateway's tokens with an engine's: what clients send, and known differences."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ class Case:
         endpoint: Which API.
         body: The request.
         daily: Its tokens hold today's date, so they cannot be kept.
-        asked: Only the engine knows its tokens, and the gateway asks for them.
+        asked: Only the engine has its tokens, and the gateway asks for them.
     """
 
     name: str

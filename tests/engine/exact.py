@@ -1,4 +1,4 @@
-"""Check: with KV events, what is predicted is what the engine reports, whatever happens to the engines.
+"""Check: with KV events, what is predicted is what the engine reports, with any failure of the engines.
 
 The requests of ``workload.py`` over two replicas with small caches, which others use as well; at one point a replica's
 cache is reset, at a later one a replica is killed and another started in its place, both while requests are under way.
@@ -121,7 +121,7 @@ class Run:
         self.answers.append(Answer(name, seen, sent, time.monotonic()))
 
     async def _others(self, part: int, replica: int) -> None:
-        """Somebody else's requests, past the gateway."""
+        """Another client's requests, past the gateway."""
         if self._replacing is not None:
             await asyncio.shield(self._replacing)
         async with httpx.AsyncClient(base_url=self._fleet.replicas[replica].url, timeout=TIMEOUT) as client:
@@ -191,7 +191,7 @@ async def _late(folder: Path, fleet: SmallFleet, first: Gateway) -> Finding:
         second.stop()
     return Finding(
         "a second gateway, started late, holds what the first holds",
-        "; ".join(f"{name}: {_told(mine[name])} and {_told(others[name])}" for name in mine)
+        "; ".join(f"{name}: {_reported(mine[name])} and {_reported(others[name])}" for name in mine)
         + f", {seconds:.1f} s after it was ready",
         "the same blocks and digests, more than none, by events",
         same and all(state[1] > 0 and state[0] == "events" for state in mine.values()),
@@ -206,7 +206,7 @@ def _held(gateway: Gateway) -> dict[str, tuple[str, int, str]]:
     }
 
 
-def _told(held: tuple[str, int, str]) -> str:
+def _reported(held: tuple[str, int, str]) -> str:
     return f"{held[1]} blocks {held[2]} by {held[0]}"
 
 
@@ -224,8 +224,8 @@ def _compared(followed: Run, guessed: Run) -> Finding:
 
 def _share(run: Run) -> str:
     right = len(run.counted) - len(run.wrong)
-    told = f"{right} of {len(run.counted)} ({right / len(run.counted):.1%})"
-    return f"{told}, {len(run.answers) - len(run.counted)} in flight at the reset left out"
+    reported = f"{right} of {len(run.counted)} ({right / len(run.counted):.1%})"
+    return f"{reported}, {len(run.answers) - len(run.counted)} in flight at the reset left out"
 
 
 def _explained(title: str, run: Run) -> list[str]:
@@ -244,7 +244,7 @@ def _spread(run: Run, removed: int, sources: dict[str, str]) -> Finding:
     return Finding(
         "the same requests with events: where they went, and what was cached",
         f"{places}, {run.sent_again} of them twice as their replica was killed; {cached} of {prompts} tokens cached"
-        f" ({cached / prompts:.0%}), {removed} blocks evicted; the belief rests on"
+        f" ({cached / prompts:.0%}), {removed} blocks evicted; the prediction rests on"
         f" {', '.join(f'{source} for {name}' for name, source in sources.items())}",
         "both replicas used, blocks evicted, events for both",
         len(names) == 2 and removed > 0 and set(sources.values()) == {"events"},

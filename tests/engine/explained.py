@@ -23,7 +23,7 @@ from tests.engine.texts import prose
 _READY_SECONDS = 60.0
 _EXPLAINED_SECONDS = 15.0
 _IDLE_SECONDS = 4.0
-_CROWD = 16
+_CLIENTS = 16
 _SHORT = 8
 """Sentences in front of a question: about 170 tokens."""
 
@@ -98,7 +98,7 @@ async def explained(folder: Path, replicas: list[Process]) -> AsyncIterator[Find
         yield await _conversation(asking)
         yield await _time(asking)
         yield await _bypassed(asking)
-        yield await _crowd(asking)
+        yield await _many_at_once(asking)
         yield await _emptied(asking, replicas, "evicted")
     async for asking, _ in _through(folder, replicas, "blind", events="off"):
         yield await _emptied(asking, replicas, "stale_index")
@@ -192,23 +192,23 @@ async def _bypassed(asking: Asking) -> Finding:
     return _finding("a warm prompt, with log probabilities of the prompt", bypassing, "cache_bypassed", warm.hits)
 
 
-async def _crowd(asking: Asking) -> Finding:
+async def _many_at_once(asking: Asking) -> Finding:
     rules = system(prose(313, _SHORT))
     await asking.ask([rules, user("Hello?")])
     warm = await asking.ask([rules, user("Still there?")])
-    crowd = await asyncio.gather(
-        *(asking.ask([rules, user(f"Number {number}?")], max_tokens=60) for number in range(_CROWD))
+    answers = await asyncio.gather(
+        *(asking.ask([rules, user(f"Number {number}?")], max_tokens=60) for number in range(_CLIENTS))
     )
-    elsewhere = [each for each in crowd if each.seen.replica != warm.seen.replica and not each.hits]
-    # Those before it in the crowd may have left one more block that begins like its question.
+    elsewhere = [each for each in answers if each.seen.replica != warm.seen.replica and not each.hits]
+    # Those sent before it may have left one more block that begins like its question.
     wrong = [
         each
         for each in elsewhere
         if not (each.adds_up() and 0 <= each.missed.get("load_balanced", 0) - warm.hits <= BLOCK_SIZE)
     ]
     return Finding(
-        f"{_CROWD} requests at once for what one replica has warm: why those that were sent to the other one",
-        f"{len(elsewhere)} of {_CROWD}: {elsewhere[0] if elsewhere else 'none'}",
+        f"{_CLIENTS} requests at once for what one replica has warm: why those that were sent to the other one",
+        f"{len(elsewhere)} of {_CLIENTS}: {elsewhere[0] if elsewhere else 'none'}",
         f"at least one; load_balanced for the {warm.hits} tokens that were warm, or a block more, each",
         bool(elsewhere) and not wrong,
         [str(each) for each in wrong],
@@ -222,7 +222,7 @@ async def _emptied(asking: Asking, replicas: list[Process], reason: str) -> Find
     replica = next(each for each in replicas if each.name == warm.seen.replica)
     async with httpx.AsyncClient(base_url=replica.url, timeout=TIMEOUT) as engine:
         (await engine.post("/reset_prefix_cache")).raise_for_status()
-        # The engine tells of it with its next step.
+        # The engine publishes it with its next step.
         body = {"model": warm.detail["model"], "prompt": "x", "max_tokens": 1}
         (await engine.post("/v1/completions", json=body)).raise_for_status()
     await asyncio.sleep(1.0)

@@ -1,4 +1,4 @@
-"""Small templates that tell how the engine decides whether a chat template wants content as a string or as parts."""
+"""Small templates that show how the engine decides whether a chat template takes content as a string or as parts."""
 
 _EACH, _END = "{% for m in messages %}", "{% endfor %}"
 _PARTS = "{% for p in m.content %}{{ p }}{% endfor %}"

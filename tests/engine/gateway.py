@@ -14,7 +14,7 @@ PROGRAM = str(Path(sys.executable).with_name("prefix-gateway"))
 
 
 class Gateway(Process):
-    """A gateway's process, and what its admin port tells.
+    """A gateway's process, and what its admin port reports.
 
     Attributes:
         admin_url: Its admin port.

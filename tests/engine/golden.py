@@ -74,7 +74,7 @@ def _ids(client: httpx.Client, case: Case, template: Path) -> list[list[int]]:
 
 
 def _content_formats(folder: Path) -> list[str]:
-    """The engine's own function, in the engine's own Python: no endpoint tells."""
+    """The engine's own function, in the engine's own Python: no endpoint reports it."""
     target = folder / "formats.json"
     subprocess.run(
         [str(HOME / "venv" / "bin" / "python"), "-c", _FORMATS, str(target)],

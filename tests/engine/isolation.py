@@ -17,7 +17,7 @@ from tests.engine.gateway import PROGRAM, Gateway, start_gateway
 from tests.engine.places import DEMO_TEMPLATE
 from tests.engine.prepared import masked, warmed
 from tests.engine.replica import Process
-from tests.engine.tenants import SECRET, Tenant, apart, shared, told
+from tests.engine.tenants import SECRET, Tenant, apart, reported, shared
 
 _READY_SECONDS = 60.0
 _IDLE_SECONDS = 5.0
@@ -85,7 +85,7 @@ async def _tenants(client: httpx.AsyncClient, a: Tenant, b: Tenant) -> Finding:
     other, others_again = await b.ask(client, 1), await b.ask(client, 1)
     return Finding(
         "tenant A sends a prompt twice, then tenant B sends the same twice: prompt tokens reused",
-        f"A {told(first)}, then {told(again)}; B {told(other)}, then {told(others_again)}",
+        f"A {reported(first)}, then {reported(again)}; B {reported(other)}, then {reported(others_again)}",
         "none for B's first, predicted as well; then its own",
         apart(other) and shared(again) and shared(others_again),
     )
@@ -99,7 +99,7 @@ async def _salts(client: httpx.AsyncClient, a: Tenant, b: Tenant) -> Finding:
     first, again, another, without, others = seen
     return Finding(
         "salts that clients send narrow their tenant's space: prompt tokens reused",
-        "; ".join(f"{name} {told(each)}" for name, each in zip(names, seen, strict=True)),
+        "; ".join(f"{name} {reported(each)}" for name, each in zip(names, seen, strict=True)),
         "only for the same tenant with the same salt",
         apart(plain) and apart(first) and shared(again) and apart(another) and shared(without) and apart(others),
     )
@@ -129,8 +129,9 @@ async def _resets(client: httpx.AsyncClient, gateway: Gateway, a: Tenant, b: Ten
     resets = gateway.total("gateway_resets_total", cause="manual")
     return Finding(
         "tenant A is reset by POST /admin/api/spaces/reset, and by the command: prompt tokens reused",
-        f"before {told(warm_a)}, after {told(by_request)}; before {told(warm_again)}, after {told(by_command)};"
-        f" B, beside it, {told(spared)}; {resets} spaces counted as reset",
+        f"before {reported(warm_a)}, after {reported(by_request)};"
+        f" before {reported(warm_again)}, after {reported(by_command)};"
+        f" B, beside it, {reported(spared)}; {resets} spaces counted as reset",
         "none after each; B keeps its own",
         shared(warm_a)
         and apart(by_request)
@@ -157,7 +158,8 @@ async def _lifetimes(client: httpx.AsyncClient, idle: Tenant, aged: Tenant) -> F
     return Finding(
         f"spaces that end when not used for {_IDLE_SECONDS:.0f} s, or at the age of {_AGE_SECONDS:.0f} s:"
         " prompt tokens reused",
-        f"in time {told(in_time)}, after the pause {told(too_late)}; young {told(young)}, old {told(old)}",
+        f"in time {reported(in_time)}, after the pause {reported(too_late)};"
+        f" young {reported(young)}, old {reported(old)}",
         "none after the pause, none when old",
         shared(in_time) and apart(too_late) and (shared(young) or not before_age) and apart(old),
     )
@@ -167,7 +169,7 @@ async def _groups(client: httpx.AsyncClient, one: Tenant, two: Tenant, other: Te
     first, second, third = [await tenant.ask(client, 5) for tenant in (one, two, other)]
     return Finding(
         "isolation: group; one tenant, another of its group and one of no group send the same: prompt tokens reused",
-        f"{told(first)}; {told(second)}; {told(third)}",
+        f"{reported(first)}; {reported(second)}; {reported(third)}",
         "only within the group",
         apart(first) and shared(second) and apart(third),
     )
@@ -177,7 +179,7 @@ async def _together(client: httpx.AsyncClient, a: Tenant, b: Tenant) -> Finding:
     first, second = [await tenant.ask(client, 6) for tenant in (a, b)]
     return Finding(
         "isolation: none; two tenants send the same: prompt tokens reused",
-        f"A {told(first)}; B {told(second)}",
+        f"A {reported(first)}; B {reported(second)}",
         "B reuses what A sent",
         apart(first) and shared(second),
     )

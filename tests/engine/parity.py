@@ -32,12 +32,12 @@ def rendered(renderer: Process) -> list[Finding]:
 
 
 def _explained(comparison: Comparison) -> str:
-    told = f"{comparison.case}: {comparison.verdict}"
+    sent = f"{comparison.case}: {comparison.verdict}"
     if comparison.verdict == "different":
         assert comparison.engine is not None
         assert comparison.gateway is not None
-        return f"{told}, {sum(map(len, comparison.gateway))} tokens for {sum(map(len, comparison.engine))}"
-    return f"{told} ({comparison.note})"
+        return f"{sent}, {sum(map(len, comparison.gateway))} tokens for {sum(map(len, comparison.engine))}"
+    return f"{sent} ({comparison.note})"
 
 
 async def served(gateway: Process) -> Finding:

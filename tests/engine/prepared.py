@@ -13,7 +13,7 @@ from tests.engine.client import Seen
 from tests.engine.findings import Finding
 from tests.engine.gateway import PROGRAM, Gateway
 from tests.engine.replica import MODEL, MODEL_FOLDER, SLOTS
-from tests.engine.tenants import Tenant, apart, shared, told
+from tests.engine.tenants import Tenant, apart, reported, shared
 from tests.engine.texts import prose
 
 _SENTENCES = 6
@@ -42,8 +42,8 @@ async def warmed(client: httpx.AsyncClient, gateway: Gateway, folder: Path, a: T
         first.setdefault(seen.replica, seen)
     return Finding(
         f"prefix-gateway warm with one prefix of tenant A, then {_AT_ONCE} requests of A at once: prompt tokens reused",
-        "; ".join(f"{told(seen)} at {name}" for name, seen in sorted(first.items()))
-        + f"; B {told(others)}; the command ended with {done.returncode}",
+        "; ".join(f"{reported(seen)} at {name}" for name, seen in sorted(first.items()))
+        + f"; B {reported(others)}; the command ended with {done.returncode}",
         "some in every request and at both replicas, none for B",
         done.returncode == 0 and len(first) == 2 and all(map(shared, answers)) and apart(others),
         [] if done.returncode == 0 else [done.stdout + done.stderr],

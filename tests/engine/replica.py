@@ -50,7 +50,7 @@ RENDER_FLAGS = ("--dtype", "float32", "--max-model-len", "4096", "--trust-reques
 
 
 def free_port() -> int:
-    """A port nobody listens on at the moment."""
+    """A port nothing listens on at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -65,7 +65,7 @@ class Ports(NamedTuple):
 
     @classmethod
     def free(cls) -> "Ports":
-        """Ports nobody listens on at the moment."""
+        """Ports nothing listens on at the moment."""
         return cls(free_port(), free_port(), free_port())
 
 

@@ -46,7 +46,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "engine-test.md"
 _CANON = "canon"
 _RESUME = "resume"
 _HEADINGS = {_CANON: "## Canonicalization", _RESUME: "## Resumed streams"}
-"""Sections of the page behind the first one, by the part that they tell of, in their order."""
+"""Sections of the page behind the first one, by the part that they describe, in their order."""
 
 _Part = Callable[[Path, list[Process]], AsyncIterator[Finding]]
 _PARTS: dict[str, _Part] = {"isolation": isolation, "explained": explained, _CANON: canonical, _RESUME: resume}
@@ -171,8 +171,8 @@ def _document(findings: list[Finding], version: str, seconds: float, kept: str |
     """The whole page; of the one that was ``kept`` everything stays but the section of the part ``only``."""
     sections = {"": "\n".join(_lines([each for each in findings if each.section not in _HEADINGS], version, seconds))}
     for part, heading in _HEADINGS.items():
-        told = [finding for finding in findings if finding.section == part]
-        sections[part] = "\n".join([f"{heading}\n", _preface(part, version), *_table(told)])
+        reported = [finding for finding in findings if finding.section == part]
+        sections[part] = "\n".join([f"{heading}\n", _preface(part, version), *_table(reported)])
     if kept is not None:
         first, *behind = kept.split("\n## ")
         before = {text.partition("\n")[0]: f"## {text}" for text in behind}
@@ -195,7 +195,7 @@ def _preface(part: str, version: str) -> str:
         )
     return (
         f"{alone} How much was reused is what the engine reports.\n\n"
-        "Answers of a model of 135 million parameters tell whether a prompt is the same, not whether it is as good:"
+        "Answers of a model of 135 million parameters show whether a prompt is the same, not whether it is as good:"
         " it answers almost any change of its prompt with other words. So what counts is that rules which only take"
         " out noise lead to the very tokens of the prompt without it, and with that to the same answer; for all other"
         " rules the share of unchanged answers is given as it is. Try them with your own model and your own prompts"

@@ -1,6 +1,6 @@
 """Checks: a replica is killed in the middle of a stream, and another one goes on as if nothing had been.
 
-``python -m tests.engine.report --only resume`` runs them alone. Each of ten streams costs a replica its life, so this
+``python -m tests.engine.report --only resume`` runs them alone. Each of ten streams kills a replica, so this
 takes as long as ten starts.
 """
 

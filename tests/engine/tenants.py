@@ -46,7 +46,7 @@ class Tenant:
         return seen
 
 
-def told(seen: Seen) -> str:
+def reported(seen: Seen) -> str:
     """How much was reused, for people."""
     return f"{seen.confirmed} of {seen.counted}"
 

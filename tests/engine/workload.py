@@ -101,7 +101,7 @@ def parts() -> list[list[Session]]:
 
 
 def from_others(part: int, replica: int) -> list[dict[str, Any]]:
-    """What somebody else sends to one of two replicas before a part begins: its long prompts, and others."""
+    """What another client sends to one of two replicas before a part begins: its long prompts, and others."""
     mine = [session for session in parts()[part] if isinstance(session, Long)][replica::2]
     rules = [_long(session.number) for session in mine] + [_long(100 + 10 * part + 2 * replica + n) for n in range(2)]
     return [{"messages": [system(text), user("Anything new?")], "max_tokens": 2, "temperature": 0} for text in rules]

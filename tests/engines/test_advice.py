@@ -30,7 +30,7 @@ def test_for_an_unknown_engine_there_are_the_flags_of_all():
 
 
 @pytest.mark.parametrize("kind", EngineKind)
-def test_who_follows_the_advice_is_heard(kind):
+def test_events_of_an_engine_set_up_as_advised_are_received(kind):
     """The flag can be pasted into a shell, and an engine started with it has events and replay, rank by rank."""
     words = shlex.split(advice(kind).events)
     config = json.loads(words[words.index("--kv-events-config") + 1])
@@ -39,7 +39,7 @@ def test_who_follows_the_advice_is_heard(kind):
     if kind is EngineKind.VLLM:
         document = {"0": config}
     else:
-        told = {"publisher": config["publisher"], "endpoint_host": "*", "endpoint_port_base": events, "dp_size": 1}
-        document = {"kv_events": told, "kv_events_config": json.dumps(config)}
+        reported = {"publisher": config["publisher"], "endpoint_host": "*", "endpoint_port_base": events, "dp_size": 1}
+        document = {"kv_events": reported, "kv_events_config": json.dumps(config)}
     (source,) = event_sources(kind, document, "engine")
     assert (source.events, source.replay, source.problem) == (f"tcp://engine:{events}", f"tcp://engine:{replay}", None)

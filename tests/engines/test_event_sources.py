@@ -29,7 +29,7 @@ def vllm(endpoint="tcp://*:5557", host="vllm-0", **fields):
 
 
 def sglang(host="sglang-0", document=None, **fields):
-    told = {
+    reported = {
         "publisher": "zmq",
         "endpoint_host": "*",
         "endpoint_port_base": 5557,
@@ -37,7 +37,7 @@ def sglang(host="sglang-0", document=None, **fields):
         "block_size": 64,
         "dp_size": 1,
     } | fields
-    return event_sources(EngineKind.SGLANG, {"kv_events": told} | (document or {}), host)
+    return event_sources(EngineKind.SGLANG, {"kv_events": reported} | (document or {}), host)
 
 
 def test_each_rank_of_vllm_has_its_address():
@@ -126,7 +126,7 @@ def test_ranks_beyond_the_most_a_replica_can_have_are_left_out():
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:5557", "tcp://localhost:5557", "tcp://127.0.0.1:40001"])
-def test_a_vllm_that_connects_is_told_how_to_listen(endpoint):
+def test_advice_for_a_vllm_that_connects_is_how_to_listen(endpoint):
     problem = vllm(endpoint, host="127.0.0.1").problem
     assert problem is not None
     assert f"connects to {endpoint}" in problem
@@ -188,7 +188,7 @@ def test_sglang_s_wildcards(wildcard):
     assert list(sglang(endpoint_host=wildcard)) == [EventSource(0, "tcp://sglang-0:5557", None, "kv")]
 
 
-def test_an_sglang_that_connects_is_told_how_to_listen():
+def test_advice_for_an_sglang_that_connects_is_how_to_listen():
     sources = sglang(endpoint_host="10.0.0.5", dp_size=2)
     assert [source.events for source in sources] == ["tcp://10.0.0.5:5557", "tcp://10.0.0.5:5558"]
     assert all('"tcp://*:5557"' in (source.problem or "") for source in sources)
@@ -225,7 +225,7 @@ def test_an_address_that_cannot_be_counted_up_is_a_problem(events):
     assert [source.problem is None for source in offset_sources("tcp://vllm-0:5557", events, 2)] == [True, False]
 
 
-def test_what_server_info_tells():
+def test_what_server_info_contains():
     document = {"disable_radix_cache": True, "page_size": 64, "enable_cache_report": False}
     assert parse_server_info(document) == ServerFacts(False, False)
     assert parse_server_info(document | {"disable_radix_cache": False, "enable_cache_report": True}) == ServerFacts(
@@ -234,5 +234,5 @@ def test_what_server_info_tells():
 
 
 @pytest.mark.parametrize("document", [{}, None, [], {"page_size": "1", "dp_size": 0, "disable_radix_cache": None}])
-def test_what_server_info_does_not_tell(document):
+def test_what_server_info_does_not_contain(document):
     assert parse_server_info(document) == ServerFacts()

@@ -1,4 +1,4 @@
-"""KV events as both engines send them, and as nobody should."""
+"""KV events as both engines send them, and as none should."""
 
 import struct
 
@@ -76,7 +76,7 @@ def test_a_batch_may_be_a_map(name):
 @pytest.mark.parametrize(
     "batch", [[1.0, []], [1.0, [], None], [1.0, [], -1], [1.0, [], "2"], {"ts": 1.0, "events": []}]
 )
-def test_a_batch_need_not_tell_its_rank(batch):
+def test_a_batch_need_not_name_its_rank(batch):
     assert decode_batch(msgspec.msgpack.encode(batch)) == EventBatch(1.0, [], None)
 
 
@@ -187,7 +187,7 @@ hashes = st.binary(min_size=8, max_size=40)
 
 
 @given(parent=hashes, first=hashes, second=hashes)
-def test_a_block_has_one_name_whatever_its_hash_looks_like(parent, first, second):
+def test_a_block_has_one_name_for_every_form_of_hash(parent, first, second):
     """vLLM sends the last eight bytes as a number, or all of them; SGLang reads them as a signed number."""
     seen = []
     for form in (
@@ -212,7 +212,7 @@ def test_short_hashes_have_names_too():
 
 
 @pytest.mark.parametrize(
-    ("told", "medium"),
+    ("reported", "medium"),
     [
         (None, Medium.GPU),
         ("GPU", Medium.GPU),
@@ -226,9 +226,9 @@ def test_short_hashes_have_names_too():
         ("mooncake", Medium.DISK),
     ],
 )
-def test_media_tiers(told, medium):
-    assert decoded(stored(medium=told)).medium is medium
-    assert decoded({"type": "BlockRemoved", "block_hashes": [1], "medium": told}).medium is medium
+def test_media_tiers(reported, medium):
+    assert decoded(stored(medium=reported)).medium is medium
+    assert decoded({"type": "BlockRemoved", "block_hashes": [1], "medium": reported}).medium is medium
 
 
 def test_a_tier_of_another_machine_is_as_far_as_a_disk():
@@ -308,7 +308,7 @@ def test_a_string_further_on_is_no_salt():
     assert second.extras == [None, later.extras[0]]
 
 
-def test_embeddings_are_told_apart():
+def test_embeddings_are_distinguished():
     one, other = (decoded(stored(extra_keys=[["tenant", digest], None])) for digest in (b"\1" * 32, b"\2" * 32))
     assert one.salt == other.salt == "tenant"
     assert one.extras != other.extras
@@ -329,7 +329,7 @@ def test_extra_keys_of_unknown_blocks_are_not_guessed():
 
 
 def test_an_offloaded_beginning_without_extra_keys_could_be_salted():
-    """vLLM's offloading connector leaves the keys out, salted or not: then only the names tell the blocks."""
+    """vLLM's offloading connector leaves the keys out, salted or not: then only the names identify the blocks."""
     event = without(stored(medium="CPU"), "extra_keys")
     assert decoded(event).tokens == b""
     assert decoded(event).names == [BIG, 7]

@@ -35,5 +35,5 @@ def test_items_of_all_modalities_by_offset():
         {"mm_hashes": {"image": "cat"}, "mm_placeholders": {"image": "cat"}},
     ],
 )
-def test_nothing_is_told_of_media(features):
+def test_media_are_not_sent(features):
     assert parse_media(features) is None

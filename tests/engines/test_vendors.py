@@ -29,7 +29,7 @@ sglang:max_total_num_tokens{engine_type="unified",model_name="m",pp_rank="0",tp_
 """
 
 
-def test_vllm_tells_all_in_one_scrape():
+def test_vllm_reports_all_in_one_scrape():
     assert parse_metrics(VLLM) == EngineFacts(
         EngineKind.VLLM, 32, True, 1795200000.12, (RankFacts(0, 1364, 3, 2, 0.125),)
     )
@@ -41,8 +41,8 @@ def test_only_the_metrics_asked_for_are_read():
     }
 
 
-def test_vllm_s_ranks_are_told_apart_and_summed_up():
-    first = VLLM.replace("1365", "2002")  # each tells the sum
+def test_vllm_s_ranks_are_distinguished_and_summed_up():
+    first = VLLM.replace("1365", "2002")  # each reports the sum
     second = first.replace('engine="0"', 'engine="1"').replace("} 3.0", "} 1.0")
     facts = parse_metrics(second + first)
     assert facts.ranks == (RankFacts(0, 1000, 3, 2, 0.125), RankFacts(1, 1000, 1, 2, 0.125))
@@ -71,7 +71,7 @@ def test_sglang_s_pages_of_one_token_are_taken_together():
 
 
 def test_sglang_s_ranks_are_those_of_data_parallelism():
-    """Tensor-parallel ranks tell the same requests again."""
+    """Tensor-parallel ranks report the same requests again."""
     page = "".join(
         SGLANG.replace('tp_rank="0"', f'tp_rank="{tp}",dp_rank="{dp}"').replace("} 4.0", f"}} {4 + dp}.0")
         for dp in (0, 1)
@@ -93,7 +93,7 @@ def test_sglang_s_ranks_are_those_of_data_parallelism():
         'other{text="\\nvllm:num_requests_running 5"} 1\n',
     ],
 )
-def test_pages_of_other_kinds_tell_nothing(page):
+def test_pages_of_other_kinds_are_ignored(page):
     assert parse_metrics(page) == EngineFacts()
 
 

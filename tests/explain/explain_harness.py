@@ -60,7 +60,7 @@ class ClientHarness:
         **fields: Any,
     ):
         self.counts = Counts()
-        self.log_file = folder / "told.jsonl"
+        self.log_file = folder / "received.jsonl"
         self.settings = ExplainSettings(**fields)
         self.client = ExplainClient(
             self.settings,
@@ -84,8 +84,8 @@ class ClientHarness:
     async def pid(self) -> int:
         return (await self.summary())["pid"]
 
-    def told(self, kind: str) -> list[dict[str, Any]]:
-        """What the process was told, over all its lives."""
+    def reported(self, kind: str) -> list[dict[str, Any]]:
+        """What the process received, over all its restarts."""
         lines = self.log_file.read_text().splitlines() if self.log_file.exists() else []
         return [line for line in map(json.loads, lines) if line["kind"] == kind]
 
@@ -104,7 +104,7 @@ async def eventually(holds, seconds: float = 20) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there, dead ones that nobody waited for included."""
+    """Whether a process is there, dead ones that were not waited for included."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

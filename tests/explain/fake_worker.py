@@ -1,7 +1,7 @@
 """The process that explains, with a simple worker in place of the real one: ``fake_worker.py LOG FD``.
 
 Every missed token of a request with tokens is ``new_content``, of one without ``unclassified``. Texts are orders:
-``poison`` raises, ``slow`` means 0.1 s of work, ``die`` ends the process at once. What it was told is appended to LOG.
+``poison`` raises, ``slow`` means 0.1 s of work, ``die`` ends the process at once. What it receives is appended to LOG.
 """
 
 import json

@@ -133,7 +133,7 @@ class Observer:
         finished = msgspec.structs.replace(finished, at=self.at)
         return self.shadow.observed(finished, Explanation(finished.prompt_tokens, 0, True, (), ()))
 
-    def told(self, finished: RequestRecord, seconds: float = 1.0) -> dict[str, tuple[int, int, int]]:
+    def reported(self, finished: RequestRecord, seconds: float = 1.0) -> dict[str, tuple[int, int, int]]:
         """Edits, saved and lost tokens by rule."""
         explanation = self.observed(finished, seconds)
         assert explanation.observed

@@ -134,7 +134,7 @@ async def test_events_arrive_in_their_order(tmp_path):
         harness.client.record_event(CacheEvent(CacheHistory.RETURNED, 2.0, "r0"))
         harness.client.record_event(CacheEvent(CacheHistory.LIFE_ENDED, 3.0, "a1b2", "request"))
         await harness.summary()
-        assert [each["what"] for each in harness.told("record_event")][-3:] == ["left", "returned", "life_ended"]
+        assert [each["what"] for each in harness.reported("record_event")][-3:] == ["left", "returned", "life_ended"]
 
 
 async def test_disabled_client_starts_no_process(tmp_path):
@@ -155,14 +155,14 @@ async def test_a_reload_keeps_the_process(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         harness.client.record_request(request("Hello."))
         pid = await harness.pid()
-        assert harness.told("options") == [{"kind": "options", "pid": pid, "price": None, "gpus": {"demo": 2}}]
+        assert harness.reported("options") == [{"kind": "options", "pid": pid, "price": None, "gpus": {"demo": 2}}]
         await harness.client.configure(ExplainSettings(gpu_hour_price=2.5), {"demo": 4})
         shown = await harness.summary()
         assert (shown["pid"], shown["requests"]) == (pid, 1)
-        assert harness.told("configured") == [{"kind": "configured", "pid": pid, "price": 2.5, "gpus": {"demo": 4}}]
+        assert harness.reported("configured") == [{"kind": "configured", "pid": pid, "price": 2.5, "gpus": {"demo": 4}}]
         await harness.client.configure(ExplainSettings(gpu_hour_price=2.5), {"demo": 4})
         await harness.summary()
-        assert len(harness.told("configured")) == 1
+        assert len(harness.reported("configured")) == 1
 
 
 async def test_a_reload_disables_and_enables_explanations(tmp_path):

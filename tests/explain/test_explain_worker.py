@@ -33,7 +33,7 @@ class FakeParts:
         self.written = []
         self.skipped = []
         self.events = []
-        self.told = []
+        self.reported = []
 
     def configure(self, options, now):
         self.options.append(options)
@@ -56,8 +56,8 @@ class FakeParts:
         return msgspec.structs.replace(explanation, canonical=outcomes, observed=True)
 
     def notices(self):
-        told, self.told = self.told, []
-        return told
+        reported, self.reported = self.reported, []
+        return reported
 
     def expire(self, now):
         self.expired = now
@@ -147,10 +147,10 @@ def test_notices_are_sent_once_also_without_requests():
     parts = FakeParts()
     worker = opened(parts)
     notice = Notice("canon_not_observed", {"model": "demo"})
-    parts.told = [notice]
+    parts.reported = [notice]
     assert worker.handle(request("Hello.")) == [notice]
     assert not worker.expire()
-    parts.told = [notice]
+    parts.reported = [notice]
     assert worker.expire() == [notice]
 
 

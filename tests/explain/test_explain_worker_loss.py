@@ -149,8 +149,8 @@ async def test_a_new_worker_receives_the_events_that_still_apply(tmp_path):
         harness.client.record_event(CacheEvent(CacheHistory.LEFT, 2.0, "r5"))
         await eventually(lambda: harness.client.accepts_text)
         again = await harness.pid()
-        told = [(each["what"], each["name"]) for each in harness.told("record_event") if each["pid"] == again]
-        assert told == [("left", "r1"), ("left", "r5")]
+        reported = [(each["what"], each["name"]) for each in harness.reported("record_event") if each["pid"] == again]
+        assert reported == [("left", "r1"), ("left", "r5")]
 
 
 async def test_requests_are_buffered_without_text_while_no_worker_runs(tmp_path):
@@ -174,9 +174,9 @@ async def test_with_a_slow_worker_memory_is_bounded_and_every_token_counted(tmp_
         sent, wanted = 0, []
         text = "x" * 10_000
         for number in range(3000):
-            wants = harness.client.accepts_text
-            wanted.append(wants)
-            harness.client.record_request(request(text if wants else None, source=f"app-{number % 3}"))
+            accepted = harness.client.accepts_text
+            wanted.append(accepted)
+            harness.client.record_request(request(text if accepted else None, source=f"app-{number % 3}"))
             sent += 1
         waiting = harness.counts.skipped
         assert wanted.index(False) == pytest.approx(512 * 1024 / 11_500, rel=0.2)
@@ -278,7 +278,7 @@ async def test_a_worker_that_hangs_at_the_end_is_killed(tmp_path):
 
 GATEWAY = """
 import asyncio, signal, sys
-# Whoever started the tests in the background may have turned it off.
+# A shell that started the tests in the background may have turned it off.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[:0] = [{folder!r}, {tests!r}]
 from pathlib import Path

@@ -68,7 +68,7 @@ def test_same_prompt_again_loses_what_fills_no_block(explainer):
     assert missed(explanation) == {Reason.BLOCK_BOUNDARY: 12}
 
 
-def test_prompt_below_one_block_is_too_short_whatever_was_sent(explainer):
+def test_prompt_below_one_block_is_too_short_after_any_request(explainer):
     for at in range(2):
         explanation = explainer.explain(asked(range(15), at=at))
         assert missed(explanation) == {Reason.TOO_SHORT: 15}
@@ -141,25 +141,25 @@ def in_system(name, *texts):
     return chat(f"You help people.\nCustomer: {name}\nBe brief, and promise nothing that you cannot keep.", *texts)
 
 
-def test_a_place_that_varies_is_told_with_what_finds_it(explainer):
+def test_a_place_that_varies_is_reported_with_what_finds_it(explainer):
     assert explainer.explain(asked([1, 1, *SYSTEM], in_system("Anna Smith", "Hi"))).slot is None
     slot = explainer.explain(asked([1, 2, *SYSTEM], in_system("Bob Kent", "Hi"), at=1)).slot
     assert (slot.regex, slot.reason, slot.is_kept) == ("^Customer: (.+)$", Reason.USER_DATA, False)
 
 
-def test_a_value_that_stays_in_a_conversation_is_told_by_the_next_turn(explainer):
+def test_a_value_that_stays_in_a_conversation_is_recognized_by_the_next_turn(explainer):
     explainer.explain(asked([1, 1, *SYSTEM], in_system("Anna Smith", "Hi"), session="a"))
     first = [1, 2, *SYSTEM]
     one = explainer.explain(asked(first, in_system("Bob Kent", "Hi"), at=1, session="b", request_id="b1")).slot
     turn = in_system("Bob Kent", "Hi", "Hello.", "And now?")
     slot = explainer.explain(asked([*first, *QUESTION], turn, at=2, session="b", request_id="b2")).slot
     assert (slot.regex, slot.reason, slot.is_kept) == (one.regex, one.reason, True)
-    # It is told once.
+    # It is reported once.
     turn = in_system("Bob Kent", "Hi", "Hello.", "And now?", "Ok.", "Then?")
     assert explainer.explain(asked([*first, *QUESTION, 5], turn, at=3, session="b", request_id="b3")).slot is None
 
 
-def test_context_that_nobody_remembered_is_told_as_the_cause(explainer):
+def test_context_that_was_not_stored_is_reported_as_the_cause(explainer):
     block = "\n\n[Current context]\n[context 1] 10:02\n[End]"
     sent = chat("Be brief.", "Hello" + block, "Hi.", "And now?")
     explainer.explain(asked([*SYSTEM, 7, 8, *QUESTION], sent, session="s"))
@@ -203,7 +203,7 @@ def test_another_replica_that_held_it_and_was_not_chosen_says_why(explainer, bar
     assert "r1" in explanation.missed[0].note
 
 
-def test_what_was_computed_and_is_held_by_nobody_was_evicted_or_lost_with_its_replica(explainer):
+def test_what_was_computed_and_is_held_by_no_replica_was_evicted_or_lost_with_its_replica(explainer):
     explainer.explain(asked(SYSTEM + QUESTION))
     explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1))
     assert missed(explanation) == {Reason.EVICTED: 48, Reason.BLOCK_BOUNDARY: 12}
@@ -223,7 +223,7 @@ def test_request_that_bypasses_the_cache_loses_all_that_could_have_been_reused(e
     explainer.explain(asked(SYSTEM + QUESTION))
     explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1, held=48, bypasses_cache=True))
     assert missed(explanation) == {Reason.CACHE_BYPASSED: 48, Reason.BLOCK_BOUNDARY: 12}
-    # An engine without prefix caching holds nothing, and nobody believes it does.
+    # An engine without prefix caching holds nothing, and none is predicted.
     explanation = explainer.explain(asked(SYSTEM + QUESTION, at=2, cached=None, bypasses_cache=True))
     assert missed(explanation) == {Reason.CACHE_BYPASSED: 48, Reason.BLOCK_BOUNDARY: 12}
 
@@ -387,7 +387,7 @@ def finished_requests(draw):
 
 
 @given(st.lists(finished_requests(), min_size=1, max_size=6))
-def test_hits_and_reasons_are_the_prompt_whatever_comes(requests):
+def test_hits_and_reasons_add_up_to_the_prompt_for_any_traffic(requests):
     explainer = made()
     for each in requests:
         explanation = explainer.explain(each)
@@ -408,9 +408,9 @@ def test_argument_that_the_template_does_not_print_is_not_the_cause_of_what_the_
 
 
 def test_argument_is_the_cause_where_the_tokens_part_in_front_of_what_else_differs(explainer):
-    talk = ["Be brief and kind to everybody. " * 8, "Hello", "Hi", "And the rest of it?"]
-    first = chat(*talk[:3], "Why?", chat_template_kwargs={"enable_thinking": False})
-    second = chat(*talk, chat_template_kwargs={"enable_thinking": True})
+    turns = ["Be brief and kind to everybody. " * 8, "Hello", "Hi", "And the rest of it?"]
+    first = chat(*turns[:3], "Why?", chat_template_kwargs={"enable_thinking": False})
+    second = chat(*turns, chat_template_kwargs={"enable_thinking": True})
     explainer.explain(asked([1, 2, *SYSTEM, *QUESTION], first, session="s"))
     explanation = explainer.explain(asked([1, 9, *SYSTEM, *QUESTION], second, 1, session="s"))
     assert missed(explanation)[Reason.TEMPLATE_CHANGED] == 60

@@ -1,4 +1,4 @@
-"""The ladder: whatever comes in, no token is lost and none is counted twice."""
+"""The ladder: for any input, no token is lost and none is counted twice."""
 
 from hypothesis import given
 from hypothesis import strategies as st

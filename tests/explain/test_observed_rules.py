@@ -14,14 +14,14 @@ from gateway.explain.worker.explain_messages import CanonOptions
 
 def test_a_rule_saves_what_it_makes_equal():
     observer = Observer()
-    assert observer.told(request(body(f"#1 {LONG}", "Hi."), observe=["whitespace"])) == {
+    assert observer.reported(request(body(f"#1 {LONG}", "Hi."), observe=["whitespace"])) == {
         "whitespace": (1, 0, 0),
         "all": (1, 0, 0),
     }
     second = body(f"#2 {LONG}", "Hello.")
     saved = common(body(f" {LONG}", "Hi."), body(f" {LONG}", "Hello."))
     assert saved > 500
-    assert observer.told(request(second, observe=["whitespace"])) == {
+    assert observer.reported(request(second, observe=["whitespace"])) == {
         "whitespace": (1, saved, 0),
         "all": (1, saved, 0),
     }
@@ -30,10 +30,10 @@ def test_a_rule_saves_what_it_makes_equal():
 def test_what_was_sent_before_as_it_is_needs_no_rule():
     observer = Observer()
     one = request(body(f"#1 {LONG}", "Hi."), observe=["whitespace"])
-    observer.told(one)
+    observer.reported(one)
     # The same again: it would have been reused in either form; all but the blocks of the shorter one's end.
-    told = observer.told(one)
-    edits, saved, lost = told["whitespace"]
+    reported = observer.reported(one)
+    edits, saved, lost = reported["whitespace"]
     assert edits == 1
     assert saved == 0
     assert lost <= 16
@@ -43,35 +43,37 @@ def test_an_applied_rule_saved_what_the_client_had_made_different():
     observer = Observer()
     for number in (1, 2):
         asked = body(f"#{number} {LONG}", "Hi.")
-        told = observer.told(request(body(f" {LONG}", "Hi."), asked, apply=["whitespace"]))
-    assert told == {"whitespace": (1, (tokens(body(f" {LONG}", "Hi.")) - 1) // 16 * 16, 0)}
+        reported = observer.reported(request(body(f" {LONG}", "Hi."), asked, apply=["whitespace"]))
+    assert reported == {"whitespace": (1, (tokens(body(f" {LONG}", "Hi.")) - 1) // 16 * 16, 0)}
 
 
 def test_a_rule_that_makes_a_difference_loses_tokens():
     observer = Observer()
     second = body(LONG, "Hi.", LONG, "And now?")
-    observer.told(request(body(LONG, "Hi."), observe=["dynamic_suffix"]))
-    observer.told(request(second, observe=["dynamic_suffix"]))
-    # To somebody else the block of the first turn is not given, so everything behind it would be computed again.
-    told = observer.told(request(second, observe=["dynamic_suffix"], owner="else"))
+    observer.reported(request(body(LONG, "Hi."), observe=["dynamic_suffix"]))
+    observer.reported(request(second, observe=["dynamic_suffix"]))
+    # To another owner the block of the first turn does not belong, so everything behind it would be computed again.
+    reported = observer.reported(request(second, observe=["dynamic_suffix"], owner="else"))
     reused = common(body(LONG, "Hi. (stamp 5)"), body(LONG, "Hi."))
-    assert told["dynamic-suffix"] == (1, 0, (tokens(second) - 1) // 16 * 16 - reused)
+    assert reported["dynamic-suffix"] == (1, 0, (tokens(second) - 1) // 16 * 16 - reused)
 
 
 def test_two_faults_in_one_prompt_hide_each_others_cost():
     observer = Observer()
     for number in (1, 2):
-        told = observer.told(request(body(f"#{number} %{number} {LONG}", "Hi."), observe=["whitespace", "unicode"]))
+        reported = observer.reported(
+            request(body(f"#{number} %{number} {LONG}", "Hi."), observe=["whitespace", "unicode"])
+        )
     saved = (tokens(body(f"  {LONG}", "Hi.")) - 1) // 16 * 16
-    assert told == {"unicode": (1, 0, 0), "whitespace": (1, 0, 0), "all": (2, saved, 0)}
+    assert reported == {"unicode": (1, 0, 0), "whitespace": (1, 0, 0), "all": (2, saved, 0)}
 
 
 def test_a_prompt_that_needs_no_rule_gains_by_what_one_would_have_done_to_another():
     observer = Observer()
-    observer.told(request(body(f"#1{LONG}", "Hi."), observe=["whitespace", "unicode"]))
-    told = observer.told(request(body(LONG, "Hi."), observe=["whitespace", "unicode"]))
+    observer.reported(request(body(f"#1{LONG}", "Hi."), observe=["whitespace", "unicode"]))
+    reported = observer.reported(request(body(LONG, "Hi."), observe=["whitespace", "unicode"]))
     saved = (tokens(body(LONG, "Hi.")) - 1) // 16 * 16
-    assert told == {"whitespace": (0, saved, 0), "all": (0, saved, 0)}
+    assert reported == {"whitespace": (0, saved, 0), "all": (0, saved, 0)}
 
 
 def test_the_last_token_is_always_computed():
@@ -81,8 +83,8 @@ def test_the_last_token_is_always_computed():
         text += " a"
     length = tokens(body(text, "Hi."))
     for number in (1, 2):
-        told = observer.told(request(body(f"#{number}{text}", "Hi."), observe=["whitespace"]))
-    assert told["whitespace"] == (1, length - 16, 0)
+        reported = observer.reported(request(body(f"#{number}{text}", "Hi."), observe=["whitespace"]))
+    assert reported["whitespace"] == (1, length - 16, 0)
 
 
 def test_what_was_generated_is_there_for_the_next_turn_in_every_form():
@@ -92,9 +94,9 @@ def test_what_was_generated_is_there_for_the_next_turn_in_every_form():
     first = body(f"#1{LONG}", "Hi.")
     # As the template prints a reply that comes back: between the prompt and the next message.
     behind = ids(body(*turns))[len(ids(body(LONG, "Hi."))) :]
-    observer.told(request(first, observe=["whitespace"], replies=(ReplyChoice(reply, behind),)))
-    told = observer.told(request(body(f"#2{LONG}", *turns[1:]), observe=["whitespace"]))
-    assert told["whitespace"] == (1, (tokens(body(*turns)) - 1) // 16 * 16, 0)
+    observer.reported(request(first, observe=["whitespace"], replies=(ReplyChoice(reply, behind),)))
+    reported = observer.reported(request(body(f"#2{LONG}", *turns[1:]), observe=["whitespace"]))
+    assert reported["whitespace"] == (1, (tokens(body(*turns)) - 1) // 16 * 16, 0)
 
 
 @pytest.mark.parametrize(
@@ -107,17 +109,17 @@ def test_what_was_generated_is_there_for_the_next_turn_in_every_form():
         ({"where": msgspec.structs.replace(WHERE, scope="team")}, 1.0, False),
     ],
 )
-def test_what_was_sent_counts_in_its_life_and_space_and_for_its_time(change, seconds, saves):
+def test_what_was_sent_counts_in_its_epoch_and_space_and_for_its_time(change, seconds, saves):
     observer = Observer()
-    observer.told(request(body(f"#1{LONG}", "Hi."), observe=["whitespace"]))
-    told = observer.told(request(body(f"#2{LONG}", "Hi."), observe=["whitespace"], **change), seconds)
-    assert (told["whitespace"][1] > 500) is saves
-    assert told["whitespace"][::2] == (1, 0)
+    observer.reported(request(body(f"#1{LONG}", "Hi."), observe=["whitespace"]))
+    reported = observer.reported(request(body(f"#2{LONG}", "Hi."), observe=["whitespace"], **change), seconds)
+    assert (reported["whitespace"][1] > 500) is saves
+    assert reported["whitespace"][::2] == (1, 0)
 
 
 def test_blocks_of_earlier_turns_are_put_back_for_their_owner_alone():
     observer = Observer()
-    observer.told(request(body(LONG, "Hi."), observe=["dynamic_suffix"]))
+    observer.reported(request(body(LONG, "Hi."), observe=["dynamic_suffix"]))
     second = body(LONG, "Hi.", "Hello.", "What now?")
     edits = observer.observed(request(second, observe=["dynamic_suffix"])).edits
     assert [edit.path for edit in edits] == ["messages[1].content", "messages[3].content"]
@@ -157,17 +159,17 @@ def test_at_most_twenty_edits_are_shown_and_every_rule_has_some():
     assert {each.rule: each.edits for each in explanation.canonical} == {"whitespace": 300, "unicode": 2, "all": 302}
 
 
-def test_rules_that_are_off_are_not_told_of():
+def test_rules_that_are_off_are_not_mentioned():
     observer = Observer()
     explanation = observer.observed(request(body(f"#1{LONG}", "Hi.")))
     assert not explanation.observed
     assert (explanation.canonical, explanation.edits) == ((), ())
     # But what was sent is known in all forms.
-    told = observer.told(request(body(f"#1{LONG}", "Hi."), observe=["whitespace"]))
-    assert told["whitespace"] == (1, 0, (tokens(body(f"#1{LONG}", "Hi.")) - 1) // 16 * 16)
+    reported = observer.reported(request(body(f"#1{LONG}", "Hi."), observe=["whitespace"]))
+    assert reported["whitespace"] == (1, 0, (tokens(body(f"#1{LONG}", "Hi.")) - 1) // 16 * 16)
 
 
-def test_without_modes_or_text_nothing_is_told():
+def test_without_modes_or_text_nothing_is_reported():
     observer = Observer()
     for finished in (
         request(body("#1 x", "y"), canonical=Canonicalized()),
@@ -179,7 +181,7 @@ def test_without_modes_or_text_nothing_is_told():
         assert (explanation.observed, explanation.canonical, explanation.edits) == (False, (), ())
 
 
-def test_a_tokenizer_that_cannot_be_loaded_is_told_once():
+def test_a_tokenizer_that_cannot_be_loaded_is_reported_once():
     def fail(options):
         raise OSError("no such folder")
 
@@ -234,8 +236,8 @@ def test_prompts_that_an_engine_tokenized_are_not_compared():
 
 def test_other_rules_take_over_at_once_and_what_was_sent_stays_known():
     observer = Observer()
-    observer.told(request(body(f"#1{LONG}", "Hi."), observe=["whitespace"]))
+    observer.reported(request(body(f"#1{LONG}", "Hi."), observe=["whitespace"]))
     settings = OPTIONS.settings.replace(b'"memory_mib":64', b'"memory_mib":32')
     assert settings != OPTIONS.settings
     observer.shadow.configure(CanonOptions(settings, OPTIONS.models))
-    assert observer.told(request(body(f"#2{LONG}", "Hi."), observe=["whitespace"]))["whitespace"][1] > 500
+    assert observer.reported(request(body(f"#2{LONG}", "Hi."), observe=["whitespace"]))["whitespace"][1] > 500

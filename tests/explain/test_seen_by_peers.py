@@ -29,8 +29,8 @@ class Gateway:
 
     def __init__(self, name):
         self.teller = SeenPublisher(name.encode())
-        self.fates = LossCauses()
-        self.memory = SeenPrompts(ChainHasher(), self.fates, 10_000, self.teller)
+        self.loss_causes = LossCauses()
+        self.memory = SeenPrompts(ChainHasher(), self.loss_causes, 10_000, self.teller)
 
     def computed(self, tokens, at=0.0, **about):
         self.memory.remember(asked(at, **about), ids(tokens))
@@ -65,7 +65,7 @@ def test_what_was_computed_for_another_gateway_is_known_as_if_it_had_been_for_th
     assert one.seen(range(100)) == ([Reason.EVICTED] * 6, [])
 
 
-def test_nothing_is_known_before_it_is_told(one, other):
+def test_nothing_is_known_before_it_is_received(one, other):
     other.computed(range(100))
     assert one.seen(range(100)) == ([], [])
 
@@ -75,9 +75,9 @@ def test_what_became_of_it_is_known_here(one, other):
     other.computed(range(500, 564), replica="r1")
     other.computed(range(700, 764), life="old")
     one.receives_seen(other)
-    one.fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
-    one.fates.take(CacheEvent(CacheHistory.LEFT, 1010.0, "r1"))
-    one.fates.take(CacheEvent(CacheHistory.LIFE_ENDED, 1010.0, "old", ResetCause.MANUAL))
+    one.loss_causes.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
+    one.loss_causes.take(CacheEvent(CacheHistory.LEFT, 1010.0, "r1"))
+    one.loss_causes.take(CacheEvent(CacheHistory.LIFE_ENDED, 1010.0, "old", ResetCause.MANUAL))
     assert one.seen(range(65), at=20) == ([Reason.REPLICA_RESTARTED] * 4, [])
     assert one.seen(range(500, 565), at=20) == ([Reason.REPLICA_LEFT] * 4, [])
     assert one.seen(range(700, 765), at=20) == ([], [Reason.RESET] * 4)
@@ -92,7 +92,7 @@ def test_what_became_of_it_is_known_here(one, other):
         ({"template": "v2"}, Reason.TEMPLATE_CHANGED),
     ],
 )
-def test_what_was_computed_in_another_space_elsewhere_tells_by_what_that_differs(one, other, changes, reason):
+def test_what_was_computed_in_another_space_elsewhere_gives_the_difference(one, other, changes, reason):
     other.computed(range(64), where=msgspec.structs.replace(WHERE, **changes))
     one.receives_seen(other)
     assert one.seen(range(100)) == ([], [reason] * 4)
@@ -104,9 +104,9 @@ def test_stand_ins_of_another_gateway_are_never_compared_with_token_ids(one, oth
     assert one.seen(range(100)) == ([], [])
 
 
-def test_what_came_later_here_is_not_replaced_by_what_is_heard_late(one, other):
+def test_what_came_later_here_is_not_replaced_by_what_is_received_late(one, other):
     other.computed(range(64), at=5)
-    one.fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
+    one.loss_causes.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
     one.computed(range(64), at=20)
     one.receives_seen(other, now=1021.0)
     assert one.seen(range(65), at=30) == ([Reason.EVICTED] * 4, [])
@@ -114,7 +114,7 @@ def test_what_came_later_here_is_not_replaced_by_what_is_heard_late(one, other):
 
 def test_what_came_later_elsewhere_replaces_what_was_known_here(one, other):
     one.computed(range(64), at=5)
-    one.fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
+    one.loss_causes.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
     other.computed(range(64), at=20)
     one.receives_seen(other, now=1021.0)
     assert one.seen(range(65), at=30) == ([Reason.EVICTED] * 4, [])
@@ -123,57 +123,57 @@ def test_what_came_later_elsewhere_replaces_what_was_known_here(one, other):
 def test_a_gateway_whose_clock_is_ahead_computed_nothing_in_the_future(one, other):
     other.computed(range(64), at=500)
     one.receives_seen(other, now=1000.0)
-    one.fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
+    one.loss_causes.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
     assert one.seen(range(65), at=20) == ([Reason.REPLICA_RESTARTED] * 4, [])
 
 
-def test_what_one_process_gathers_for_several_gateways_is_not_heard_again(one):
+def test_what_one_process_gathers_for_several_gateways_is_not_received_again(one):
     same = Gateway("one")
     same.computed(range(64))
     one.receives_seen(same)
     assert one.seen(range(100)) == ([], [])
 
 
-def test_what_was_heard_is_not_told_on(one, other):
+def test_what_was_received_is_not_passed_on(one, other):
     other.computed(range(64))
     one.receives_seen(other)
     assert one.teller.take() == b""
 
 
-def told_blocks(gateway):
-    """When and how many blocks are told, prompt by prompt."""
+def sent_blocks(gateway):
+    """When and how many blocks are sent, prompt by prompt."""
     data = gateway.teller.take()
     return [(prompt.at - 1000, len(prompt.blocks())) for prompt in decode_seen(data).prompts] if data else []
 
 
-def test_each_prompt_is_told_once_and_only_as_hashes(one):
+def test_each_prompt_is_sent_once_and_only_as_hashes(one):
     text = "A very secret text."
     one.computed(range(64), body=text.encode())
     one.computed(range(500, 564), at=1)
     data = one.teller.take()
-    told = decode_seen(data)
-    assert [prompt.at for prompt in told.prompts] == [1000.0, 1001.0]
-    assert told.wheres == [WHERE]
+    reported = decode_seen(data)
+    assert [prompt.at for prompt in reported.prompts] == [1000.0, 1001.0]
+    assert reported.wheres == [WHERE]
     assert len(data) < 2 * 4 * 8 + 300
     assert text.encode() not in data
     assert one.teller.take() == b""
 
 
-def test_of_what_is_sent_again_and_again_only_what_is_new_is_told_but_all_every_minute(one, other):
+def test_of_repeated_states_only_changes_are_sent_but_all_every_minute(one, other):
     for turn in range(1, 6):
         one.computed(range(64 * turn), at=turn)
-    assert told_blocks(one) == [(turn, 4) for turn in range(1, 6)]
+    assert sent_blocks(one) == [(turn, 4) for turn in range(1, 6)]
     one.computed(range(320), at=30)
-    assert told_blocks(one) == []
+    assert sent_blocks(one) == []
     one.computed(range(320), at=31, replica="r1")
     one.computed(range(320), at=32, life="b")
-    assert told_blocks(one) == [(31, 20), (32, 20)]
+    assert sent_blocks(one) == [(31, 20), (32, 20)]
     one.computed(range(320), at=40, life="b")
     one.computed(range(320), at=70, life="b")
-    assert told_blocks(one) == [(70, 20)]
+    assert sent_blocks(one) == [(70, 20)]
 
 
-def test_what_is_told_bit_by_bit_is_known_as_a_whole(one, other):
+def test_what_is_sent_in_parts_is_known_as_a_whole(one, other):
     for turn in range(1, 6):
         other.computed(range(64 * turn), at=turn)
         one.receives_seen(other)
@@ -181,7 +181,7 @@ def test_what_is_told_bit_by_bit_is_known_as_a_whole(one, other):
 
 
 @pytest.mark.slow
-def test_what_nobody_fetches_does_not_grow(one):
+def test_what_is_not_fetched_does_not_grow(one):
     for number in range(700):
         one.computed(range(number * 1000, number * 1000 + 1600), at=number)
     assert 100_000 < len(one.teller.take()) < 700_000
@@ -189,7 +189,7 @@ def test_what_nobody_fetches_does_not_grow(one):
     assert len(decode_seen(one.teller.take()).prompts) == 1
 
 
-def test_many_places_told_by_others_do_not_grow_without_bound(one, other, monkeypatch):
+def test_many_places_received_from_others_do_not_grow_without_bound(one, other, monkeypatch):
     monkeypatch.setattr(memory, "_PLACES_KEPT", 500)
     for number in range(9):
         for life in range(70):
@@ -199,11 +199,13 @@ def test_many_places_told_by_others_do_not_grow_without_bound(one, other, monkey
     assert one.seen(range(17), life="8-9") == ([Reason.EXPIRED], [])
 
 
-@pytest.mark.parametrize("told", [b"", b"\x93", msgspec.msgpack.encode([b"x", [], [(0, "a", "r0", 1.0, b"12345678")]])])
-def test_what_makes_no_sense_changes_nothing(one, told):
+@pytest.mark.parametrize(
+    "reported", [b"", b"\x93", msgspec.msgpack.encode([b"x", [], [(0, "a", "r0", 1.0, b"12345678")]])]
+)
+def test_what_makes_no_sense_changes_nothing(one, reported):
     one.computed(range(64))
-    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is, its caller counts it
-        one.memory.add_peer_prompts(told, 1000.0)
+    with pytest.raises(Exception):  # noqa: B017, PT011 - any error is counted by its caller
+        one.memory.add_peer_prompts(reported, 1000.0)
     assert one.seen(range(65)) == ([Reason.EVICTED] * 4, [])
 
 
@@ -216,12 +218,12 @@ chains = st.lists(
 
 
 @given(chains, chains)
-def test_many_chains_at_once_are_as_one_after_the_other(known, heard):
+def test_many_chains_at_once_are_as_one_after_the_other(known, received):
     once, singly = BlockTable(10_000), BlockTable(10_000)
     for table in (once, singly):
         for at, (blocks, place) in enumerate(known):
             table.put(blocks, place, at)
-    later = [(np.array(blocks, np.uint64), place, 100.0 + at) for at, (blocks, place) in enumerate(heard)]
+    later = [(np.array(blocks, np.uint64), place, 100.0 + at) for at, (blocks, place) in enumerate(received)]
     once.put_all(later)
     for blocks, place, at in later:
         singly.put(blocks, place, at)
@@ -284,16 +286,16 @@ def test_what_was_generated_elsewhere_is_known_as_well():
     st.integers(0, 5),
     st.integers(0, 120),
 )
-def test_the_ladder_only_rises_whatever_was_heard(heard, start, blocks, held):
+def test_the_ladder_only_rises_with_any_messages(received, start, blocks, held):
     teller = SeenPublisher(b"other")
     here, there = explainer(), explainer(teller)
     tokens = [*range(start * 100, start * 100 + 16 * blocks), *range(9000, 9030)]
-    for number, (begin, length, is_other) in enumerate(heard):
+    for number, (begin, length, is_other) in enumerate(received):
         where = SpaceKey("demo", "tok", "v1", "tenant:other" if is_other else "")
         computed = prompt(range(begin * 100, begin * 100 + 16 * length + 5), f"T{number}", at=number, where=where)
         there.explain(computed)
-    if told := teller.take():
-        here.add_peer_prompts(told, 1100.0)
+    if reported := teller.take():
+        here.add_peer_prompts(reported, 1100.0)
     explanation = here.explain(prompt(tokens, "Mine", at=200, held=min(held, len(tokens))))
     assert list(explanation.rungs) == sorted(explanation.rungs)
     assert explanation.rungs[-1] == len(tokens)
@@ -301,10 +303,10 @@ def test_the_ladder_only_rises_whatever_was_heard(heard, start, blocks, held):
 
 
 def test_replicas_that_left_are_forgotten_in_the_end():
-    fates = LossCauses()
+    loss_causes = LossCauses()
     for number in range(12_000):
-        fates.take(CacheEvent(CacheHistory.LEFT, float(number), f"pod-{number}"))
-        fates.take(CacheEvent(CacheHistory.RESTARTED, float(number), f"pod-{number}"))
-    assert len(fates._left) == len(fates._restarted) == 10_000
-    assert fates.of_replica("pod-11999", 0.0) is Reason.REPLICA_LEFT
-    assert fates.of_replica("pod-0", 0.0) is Reason.EVICTED
+        loss_causes.take(CacheEvent(CacheHistory.LEFT, float(number), f"pod-{number}"))
+        loss_causes.take(CacheEvent(CacheHistory.RESTARTED, float(number), f"pod-{number}"))
+    assert len(loss_causes._left) == len(loss_causes._restarted) == 10_000
+    assert loss_causes.of_replica("pod-11999", 0.0) is Reason.REPLICA_LEFT
+    assert loss_causes.of_replica("pod-0", 0.0) is Reason.EVICTED

@@ -17,13 +17,13 @@ WHERE = SpaceKey("demo", "tok", "v1", "tenant:acme")
 
 
 @pytest.fixture
-def fates():
+def loss_causes():
     return LossCauses()
 
 
 @pytest.fixture
-def memory(fates):
-    return SeenPrompts(ChainHasher(), fates, 10_000)
+def memory(loss_causes):
+    return SeenPrompts(ChainHasher(), loss_causes, 10_000)
 
 
 def asked(at=0.0, life="a", replica="r0", where=WHERE):
@@ -46,26 +46,26 @@ def test_whole_blocks_of_a_prompts_beginning_are_known_and_the_last_token_never_
     assert seen(memory, [*range(40), 7777, *range(41, 100)], at=5) == ([Reason.EVICTED] * 2, [])
 
 
-def test_what_a_restarted_replica_had_computed_is_lost_by_that(memory, fates):
+def test_what_a_restarted_replica_had_computed_is_lost_by_that(memory, loss_causes):
     memory.remember(asked(), ids(range(64)))
-    fates.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
+    loss_causes.take(CacheEvent(CacheHistory.RESTARTED, 1010.0, "r0"))
     assert seen(memory, range(100), at=20) == ([Reason.REPLICA_RESTARTED] * 4, [])
     memory.remember(asked(at=40), ids(range(64)))
     assert seen(memory, range(100), at=50) == ([Reason.EVICTED] * 4, [])
 
 
-def test_what_a_replica_that_is_gone_had_computed_is_lost_by_that_until_it_is_back(memory, fates):
+def test_what_a_replica_that_is_gone_had_computed_is_lost_by_that_until_it_is_back(memory, loss_causes):
     memory.remember(asked(), ids(range(32)))
-    fates.take(CacheEvent(CacheHistory.LEFT, 1010.0, "r0"))
+    loss_causes.take(CacheEvent(CacheHistory.LEFT, 1010.0, "r0"))
     assert seen(memory, range(100), at=20) == ([Reason.REPLICA_LEFT] * 2, [])
-    fates.take(CacheEvent(CacheHistory.RETURNED, 1030.0, "r0"))
+    loss_causes.take(CacheEvent(CacheHistory.RETURNED, 1030.0, "r0"))
     assert seen(memory, range(100), at=40) == ([Reason.EVICTED] * 2, [])
 
 
 @pytest.mark.parametrize("cause", [ResetCause.IDLE_TTL, ResetCause.MAX_AGE, ResetCause.CROWDED_OUT])
-def test_what_was_computed_in_a_life_whose_time_is_over_is_expired(memory, fates, cause):
+def test_what_was_computed_in_an_epoch_whose_time_is_over_is_expired(memory, loss_causes, cause):
     memory.remember(asked(life="a"), ids(range(32)))
-    fates.take(CacheEvent(CacheHistory.LIFE_ENDED, 1010.0, "a", cause))
+    loss_causes.take(CacheEvent(CacheHistory.LIFE_ENDED, 1010.0, "a", cause))
     assert seen(memory, range(100), life="b") == ([Reason.EXPIRED] * 2, [])
 
 
@@ -78,16 +78,16 @@ def test_what_was_computed_in_a_life_whose_time_is_over_is_expired(memory, fates
         (ResetCause.TEMPLATE_CHANGED, Reason.TEMPLATE_CHANGED),
     ],
 )
-def test_what_was_computed_before_a_reset_is_seen_but_not_here(memory, fates, cause, reason):
+def test_what_was_computed_before_a_reset_is_seen_but_not_here(memory, loss_causes, cause, reason):
     memory.remember(asked(life="a"), ids(range(48)))
-    fates.take(CacheEvent(CacheHistory.LIFE_ENDED, 1010.0, "a", cause))
+    loss_causes.take(CacheEvent(CacheHistory.LIFE_ENDED, 1010.0, "a", cause))
     assert seen(memory, range(100), life="b") == ([], [reason] * 3)
 
 
-def test_blocks_behind_those_of_a_former_life_are_not_counted_as_seen_here(memory, fates):
+def test_blocks_behind_those_of_an_earlier_epoch_are_not_counted_as_seen_here(memory, loss_causes):
     memory.remember(asked(life="a"), ids(range(64)))
     memory.remember(asked(life="b"), ids(range(32)))
-    fates.take(CacheEvent(CacheHistory.LIFE_ENDED, 1010.0, "a", ResetCause.MANUAL))
+    loss_causes.take(CacheEvent(CacheHistory.LIFE_ENDED, 1010.0, "a", ResetCause.MANUAL))
     assert seen(memory, range(100), life="b") == ([Reason.EVICTED] * 2, [Reason.RESET] * 2)
 
 
@@ -105,12 +105,12 @@ def test_blocks_behind_those_of_a_former_life_are_not_counted_as_seen_here(memor
         ({"tokenizer": "tok2"}, Reason.TOKENIZER_CHANGED),
     ],
 )
-def test_what_was_computed_in_another_space_tells_by_what_that_differs(memory, other, reason):
+def test_what_was_computed_in_another_space_gives_the_difference(memory, other, reason):
     memory.remember(asked(life="x", where=msgspec.structs.replace(WHERE, **other)), ids(range(64)))
     assert seen(memory, range(100)) == ([], [reason] * 4)
 
 
-def test_owners_own_prompts_are_told_before_those_of_others(memory):
+def test_owners_own_prompts_are_sent_before_those_of_others(memory):
     memory.remember(asked(life="x", where=msgspec.structs.replace(WHERE, scope="de")), ids(range(32)))
     memory.remember(asked(life="y", where=msgspec.structs.replace(WHERE, owner="tenant:globex")), ids(range(64)))
     assert seen(memory, range(100)) == ([], [Reason.SCOPE_ISOLATED] * 2 + [Reason.TENANT_ISOLATED] * 2)

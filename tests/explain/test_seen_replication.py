@@ -1,4 +1,4 @@
-"""What the processes that explain tell each other, through the gateways that they belong to."""
+"""What the processes that explain send each other, through the gateways that they belong to."""
 
 import asyncio
 import json
@@ -34,12 +34,12 @@ class Pair:
         for client in (self.one, self.other):
             await client.stop()
 
-    async def told(self) -> SeenMessages:
+    async def reported(self) -> SeenMessages:
         """What the one publishes_seen next."""
         async with asyncio.timeout(20):
-            while (told := self.one.replicated_seen.changes(0.0, everything=False)) is None:
+            while (reported := self.one.replicated_seen.changes(0.0, everything=False)) is None:
                 await asyncio.sleep(0.01)
-        return told
+        return reported
 
 
 def answered(**fields):
@@ -64,11 +64,11 @@ async def reasons(client: ExplainClient, request_id: str) -> set[str]:
 async def test_prompts_computed_by_one_gateway_are_seen_by_the_other():
     async with Pair() as pair:
         pair.one.record_request(answered(request_id="first"))
-        told = await pair.told()
-        pair.other.replicated_seen.receive("one", told, 0.0)
+        reported = await pair.reported()
+        pair.other.replicated_seen.receive("one", reported, 0.0)
         pair.other.record_request(answered(request_id="second"))
         assert "evicted" in await reasons(pair.other, "second")
-        # Nothing is left over, and what was heard is not told on.
+        # Nothing is left over, and what was received is not passed on.
         assert pair.one.replicated_seen.changes(0.0, everything=False) is None
 
 
@@ -76,9 +76,9 @@ async def test_prompts_computed_by_one_gateway_are_seen_by_the_other():
 async def test_prompts_that_are_not_received_are_first_seen(other):
     async with Pair(**other) as pair:
         pair.one.record_request(answered(request_id="first"))
-        told = await pair.told()
+        reported = await pair.reported()
         if not other.get("receives_seen", True):
-            pair.other.replicated_seen.receive("one", told, 0.0)
+            pair.other.replicated_seen.receive("one", reported, 0.0)
         pair.other.record_request(answered(request_id="second"))
         assert await reasons(pair.other, "second") == {"first_seen"}
 
@@ -100,30 +100,30 @@ async def test_an_invalid_peer_message_costs_no_request():
 
 
 def test_unsent_messages_are_bounded_and_the_oldest_is_dropped():
-    heard = []
-    replicated = ReplicatedSeen(heard.append)
+    received = []
+    replicated = ReplicatedSeen(received.append)
     for number in range(100):
         replicated.add(bytes([number]) * 10_000)
-    told = replicated.changes(0.0, everything=False)
-    assert told is not None
-    assert sum(map(len, told.encoded)) < 600_000
-    replicated.receive("peer", told, 0.0)
-    ((*_, last),) = heard
+    reported = replicated.changes(0.0, everything=False)
+    assert reported is not None
+    assert sum(map(len, reported.encoded)) < 600_000
+    replicated.receive("peer", reported, 0.0)
+    ((*_, last),) = received
     assert last == bytes([99]) * 10_000
-    assert replicated.changes(0.0, everything=True) == told
+    assert replicated.changes(0.0, everything=True) == reported
     replicated.add(b"more")
     assert sum(map(len, replicated.changes(0.0, everything=True).encoded)) < 600_000
 
 
 def test_unsent_messages_are_sent_with_the_next_ones():
-    heard = []
-    replicated = ReplicatedSeen(heard.append)
+    received = []
+    replicated = ReplicatedSeen(received.append)
     replicated.add(b"one")
     assert replicated.changes(0.0, everything=False) is not None
     replicated.add(b"two")
-    told = replicated.changes(0.1, everything=True)  # the first try failed
-    replicated.receive("peer", told, 0.0)
-    assert heard == [(b"one", b"two")]
+    reported = replicated.changes(0.1, everything=True)  # the first try failed
+    replicated.receive("peer", reported, 0.0)
+    assert received == [(b"one", b"two")]
     assert replicated.changes(0.2, everything=False) is None
     assert replicated.changes(0.3, everything=True) is None
 

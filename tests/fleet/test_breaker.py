@@ -10,8 +10,8 @@ LIMITS = BreakerLimits(suspect_seconds=5, eject_after=3, eject_max_seconds=60)
 
 
 def breaker(**limits):
-    told = {"suspect_seconds": 5, "eject_after": 3, "eject_max_seconds": 60} | limits
-    return Breaker(BreakerLimits(**told))
+    reported = {"suspect_seconds": 5, "eject_after": 3, "eject_max_seconds": 60} | limits
+    return Breaker(BreakerLimits(**reported))
 
 
 def failed_in_a_row(times, **limits):
@@ -147,7 +147,7 @@ def test_busy_never_shortens_the_time_after_a_failure():
     assert one.until == 105.0
 
 
-def test_another_process_starts_without_a_record_and_what_the_old_one_had_tells_nothing_of_it():
+def test_another_process_starts_without_a_record_and_that_of_the_old_one_is_not_applied_to_it():
     one, now = failed_in_a_row(4)
     one.reset(now + 1)
     assert not one.is_open(now + 1)
@@ -166,7 +166,7 @@ def test_another_process_starts_without_a_record_and_what_the_old_one_had_tells_
         max_size=60,
     )
 )
-def test_whatever_happens_it_is_let_back_in_within_the_longest_time(steps):
+def test_it_is_always_let_back_in_within_the_longest_time(steps):
     one, now = Breaker(LIMITS), 0.0
     since_recovery = 0
     for what, passed, ago in steps:

@@ -53,7 +53,7 @@ def test_what_the_engine_has_beyond_ours_is_counted_once():
     assert a.load(0, NOW).requests == 8
 
 
-def test_own_requests_alone_are_nobody_elses():
+def test_own_requests_alone_are_no_load_of_others():
     a = replica()
     tickets = [a.dispatch(0, 100) for _ in range(5)]
     look(a, (2, 3))
@@ -129,7 +129,7 @@ def test_a_look_that_is_too_old_counts_no_more():
     assert (a.load(0, NOW + 6).requests, a.load(0, NOW + 6).prefill_tokens) == (0, 0)
 
 
-def test_engine_that_stops_telling_its_load_has_none_of_others():
+def test_engine_that_stops_reporting_its_load_has_none_of_others():
     a = replica()
     look(a, (2, 6))
     a.begin_scrape()
@@ -193,7 +193,7 @@ def test_ranks_are_targets_with_loads_of_their_own():
     assert a.load(1, NOW).target == ("a", 1)
 
 
-def test_single_rank_is_rank_0_whatever_its_number():
+def test_single_rank_is_rank_0_with_any_number():
     a = replica()
     look(a, (3, 1), first=5)
     assert list(a.targets()) == [Target(ReplicaId("a"), 0)]
@@ -239,7 +239,7 @@ COLD, SILENT, WARM = Usage(100, 5, 0), Usage(100, 5, None), Usage(100, 5, 64)
         (None, [(SILENT, 64)], False, ["--enable-prompt-tokens-details"]),
     ],
 )
-def test_answers_tell_whether_usage_has_details(kind, answers, known, warnings):
+def test_answers_show_whether_usage_has_details(kind, answers, known, warnings):
     a = replica()
     look(a, (0, 0), kind=kind)
     with structlog.testing.capture_logs() as logs:

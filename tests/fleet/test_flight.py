@@ -8,7 +8,7 @@ from gateway.fleet.replica import InflightRequest
 
 
 async def flying(timeout_seconds, meanwhile):
-    """How an attempt ends that hears nothing, with what happens in the meantime."""
+    """How an attempt ends that receives nothing, with what happens in the meantime."""
     now = asyncio.get_running_loop().time()
     timeout = asyncio.timeout_at(now + timeout_seconds)
     flight = InflightRequest(timeout, now)
@@ -23,7 +23,7 @@ async def flying(timeout_seconds, meanwhile):
     raise AssertionError
 
 
-async def test_it_ends_as_soon_as_it_is_called_back_and_that_is_told():
+async def test_it_ends_as_soon_as_it_is_cancelled_and_that_is_reported():
     async def meanwhile(flight):
         flight.call_back()
         flight.call_back()
@@ -32,7 +32,7 @@ async def test_it_ends_as_soon_as_it_is_called_back_and_that_is_told():
     assert flight.called_back
 
 
-async def test_one_that_nobody_calls_back_ends_with_its_time():
+async def test_a_drain_that_is_not_cancelled_ends_with_its_time():
     async def meanwhile(flight):
         pass
 
@@ -40,7 +40,7 @@ async def test_one_that_nobody_calls_back_ends_with_its_time():
     assert not flight.called_back
 
 
-async def test_calling_back_one_whose_time_has_just_run_out_harms_nobody():
+async def test_cancelling_a_drain_whose_time_has_just_run_out_has_no_effect():
     called = []
 
     async def meanwhile(flight):

@@ -1,4 +1,4 @@
-"""What gateways that know each other count of their requests: each once, whatever the engine's metrics say."""
+"""What connected gateways count of their requests: each once, for any metrics of the engine."""
 
 from fleets import NOW, fleet
 from hypothesis import given
@@ -19,31 +19,31 @@ def shared(of, freed=lambda model: None):
     return ReplicatedLoads(of, freed)
 
 
-def tell(ours, theirs, name="peer", **options):
-    told = shared(ours).changes(NOW, everything=True)
-    shared(theirs, **options).receive(name, told, NOW)
+def send_loads(ours, theirs, name="peer", **options):
+    reported = shared(ours).changes(NOW, everything=True)
+    shared(theirs, **options).receive(name, reported, NOW)
 
 
 def requests(of, name="a"):
     return of.find(name).load(0, NOW).requests
 
 
-def test_load_is_told_and_taken_back():
+def test_load_is_reported_and_withdrawn():
     ours, theirs = fleet("ab"), fleet("ab")
     ticket = ours.find("a").dispatch(0, 700, 2)
-    tell(ours, theirs)
+    send_loads(ours, theirs)
     load = theirs.find("a").load(0, NOW)
     assert (load.requests, load.prefill_tokens) == (2, 700)
     assert requests(theirs, "b") == 0
     ticket.prefill_done()
-    tell(ours, theirs)
+    send_loads(ours, theirs)
     assert theirs.find("a").load(0, NOW).prefill_tokens == 0
     ticket.done()
-    tell(ours, theirs)
+    send_loads(ours, theirs)
     assert requests(theirs) == 0
 
 
-def test_nothing_is_told_twice_unless_all_is_asked_for():
+def test_nothing_is_sent_twice_unless_all_is_asked_for():
     ours = fleet("a")
     loads = shared(ours)
     ours.find("a").dispatch(0, 10)
@@ -55,7 +55,7 @@ def test_nothing_is_told_twice_unless_all_is_asked_for():
 def test_replicas_that_are_not_known_here_are_passed_over():
     ours, theirs = fleet("az"), fleet("ab")
     ours.find("z").dispatch(0, 10)
-    tell(ours, theirs)
+    send_loads(ours, theirs)
     assert [requests(theirs, name) for name in "ab"] == [0, 0]
 
 
@@ -63,39 +63,39 @@ def test_the_engine_counts_them_as_well_and_they_count_once():
     ours, theirs = fleet("a"), fleet("a")
     for _ in range(3):
         ours.find("a").dispatch(0, 10)
-    tell(ours, theirs)
+    send_loads(ours, theirs)
     theirs.find("a").dispatch(0, 10)
-    look(theirs.find("a"), running=6)  # and two of strangers
+    look(theirs.find("a"), running=6)  # and two of other clients
     assert requests(theirs) == 3 + 1 + 2
     # It stays so as they go.
-    tell(fleet("a"), theirs)
+    send_loads(fleet("a"), theirs)
     assert requests(theirs) == 1 + 2
 
 
-def test_what_was_sent_before_the_look_and_heard_of_behind_it_counts_once():
+def test_what_was_sent_before_the_poll_and_received_after_it_counts_once():
     ours, theirs = fleet("a"), fleet("a")
-    look(theirs.find("a"), running=3)  # one of a stranger
+    look(theirs.find("a"), running=3)  # one of another client
     for _ in range(2):
         ours.find("a").dispatch(0, 10)
     assert requests(theirs) == 3
-    tell(ours, theirs)
+    send_loads(ours, theirs)
     assert requests(theirs) == 3
     # What comes later was not there when the engine counted.
     ours.find("a").dispatch(0, 10)
-    tell(ours, theirs)
+    send_loads(ours, theirs)
     assert requests(theirs) == 4
 
 
 def test_what_is_sent_during_the_look_counts_once():
     ours, theirs = fleet("a"), fleet("a")
-    tell(ours, theirs)
+    send_loads(ours, theirs)
     tickets = []
 
     def send():
         tickets.extend(ours.find("a").dispatch(0, 10) for _ in range(2))
-        tell(ours, theirs)
+        send_loads(ours, theirs)
         tickets.pop().done()
-        tell(ours, theirs)
+        send_loads(ours, theirs)
 
     look(theirs.find("a"), running=2, between=send)
     assert requests(theirs) == 1
@@ -104,22 +104,22 @@ def test_what_is_sent_during_the_look_counts_once():
 def test_what_ended_during_the_look_counts_as_theirs():
     ours, theirs = fleet("a"), fleet("a")
     tickets = [ours.find("a").dispatch(0, 10) for _ in range(4)]
-    tell(ours, theirs)
+    send_loads(ours, theirs)
 
     def end():
         for ticket in tickets:
             ticket.done()
-        tell(ours, theirs)
+        send_loads(ours, theirs)
 
     look(theirs.find("a"), running=4, between=end)
     assert requests(theirs) == 0
 
 
-def test_of_one_that_is_not_heard_any_more_the_engine_tells():
+def test_load_of_a_gateway_without_messages_comes_from_the_engine():
     ours, theirs = fleet("a"), fleet("a")
     for _ in range(3):
         ours.find("a").dispatch(0, 10)
-    tell(ours, theirs)
+    send_loads(ours, theirs)
     look(theirs.find("a"), running=3)
     assert requests(theirs) == 3
     shared(theirs).gone("peer", NOW)
@@ -131,40 +131,40 @@ def test_of_one_that_is_not_heard_any_more_the_engine_tells():
 def test_a_request_waits_for_what_others_have_to_compute_there():
     ours, theirs = fleet("a"), fleet("a")
     ours.find("a").dispatch(0, 500)
-    tell(ours, theirs)
+    send_loads(ours, theirs)
     assert theirs.find("a").dispatch(0, 10).prefill_ahead == 500
 
 
-def test_who_waits_here_hears_when_another_has_less_to_do_there():
+def test_waiting_requests_are_notified_when_another_gateway_has_less_in_flight():
     ours, theirs = fleet("ab"), fleet("ab")
-    heard = []
+    received = []
     tickets = [ours.find(name).dispatch(0, 500) for name in "ab"]
-    tell(ours, theirs, freed=heard.append)
-    tell(ours, theirs, freed=heard.append)
-    assert heard == []
+    send_loads(ours, theirs, freed=received.append)
+    send_loads(ours, theirs, freed=received.append)
+    assert received == []
     for ticket in tickets:
         ticket.prefill_done()
-    tell(ours, theirs, freed=heard.append)
-    assert heard == ["m"]
+    send_loads(ours, theirs, freed=received.append)
+    assert received == ["m"]
     tickets[0].done()
-    tell(ours, theirs, freed=heard.append)
-    assert heard == ["m", "m"]
+    send_loads(ours, theirs, freed=received.append)
+    assert received == ["m", "m"]
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["send", "end", "tell", "look"])), max_size=60),
     st.integers(0, 4),
 )
-def test_strangers_are_never_counted_among_gateways_that_have_told_all(steps, strangers):
-    """With everything told before and behind a look, exactly the strangers' requests are foreign."""
+def test_other_clients_are_never_counted_among_gateways_that_sent_all(steps, others):
+    """With everything sent before and after a poll, exactly the other clients' requests are foreign."""
     fleets = [fleet("a") for _ in range(3)]
     tickets = [[], [], []]
 
-    def all_told():
+    def send_all():
         for n, one in enumerate(fleets):
             for m, other in enumerate(fleets):
                 if n != m:
-                    tell(one, other, f"g{n}")
+                    send_loads(one, other, f"g{n}")
 
     for who, what in steps:
         if what == "send":
@@ -172,10 +172,10 @@ def test_strangers_are_never_counted_among_gateways_that_have_told_all(steps, st
         elif what == "end" and tickets[who]:
             tickets[who].pop().done()
         elif what == "tell":
-            all_told()
+            send_all()
         elif what == "look":
-            running = sum(len(each) for each in tickets) + strangers
-            all_told()
+            running = sum(len(each) for each in tickets) + others
+            send_all()
             look(fleets[who].find("a"), running=running)
-            all_told()
+            send_all()
             assert requests(fleets[who]) == running

@@ -89,7 +89,7 @@ def test_a_trial_that_fails_ejects_it_again():
     assert a.state(over + 50) is ReplicaState.SUSPECT
 
 
-def test_a_failure_tells_more_than_that_it_just_came_up():
+def test_a_failure_outweighs_that_it_just_became_healthy():
     a = replica("a")
     a.ramp_until = NOW + 60
     a.warming = True
@@ -105,7 +105,7 @@ def test_draining_goes_before_everything(up):
     assert a.state(NOW) is ReplicaState.DRAINING
 
 
-def test_it_drains_as_long_as_there_is_any_cause_and_tells_the_change():
+def test_it_drains_as_long_as_there_is_any_cause_and_reports_the_change():
     a = replica("a")
     with structlog.testing.capture_logs() as logs:
         assert a.drain(DrainCause.CONFIGURATION, on=True)
@@ -137,32 +137,37 @@ class TestOrders:
 
     def test_an_order_says_how_the_replica_then_is(self, of, drains, changed):
         of.find("a").dispatch(0, 10)
-        told = drains.drain("a", on=True)
-        assert told == {
+        reported = drains.drain("a", on=True)
+        assert reported == {
             "replica": "a",
             "draining": True,
             "because": ["operator"],
             "requests": 1,
             "everywhere": False,
         }
-        assert drains.drain("a", on=True) == told
-        assert drains.drain("a", on=False) == told | {"draining": False, "because": []}
+        assert drains.drain("a", on=True) == reported
+        assert drains.drain("a", on=False) == reported | {"draining": False, "because": []}
         assert changed == [("a", True), ("a", False)]
 
     def test_an_order_is_not_taken_back_by_another_cause_nor_the_other_way_round(self, of, drains, changed):
         drains.set(of.find("a"), DrainCause.CONFIGURATION, on=True)
         assert drains.drain("a", on=True)["because"] == ["configuration", "operator"]
         drains.set(of.find("a"), DrainCause.CONFIGURATION, on=False)
-        told = drains.drain("b", on=False)
-        assert (told["replica"], told["draining"], told["because"], told["requests"]) == ("b", False, [], 0)
+        reported = drains.drain("b", on=False)
+        assert (reported["replica"], reported["draining"], reported["because"], reported["requests"]) == (
+            "b",
+            False,
+            [],
+            0,
+        )
         assert of.find("a").draining
         drains.set(of.find("a"), DrainCause.CONFIGURATION, on=True)
-        told = drains.drain("a", on=False)
-        assert (told["draining"], told["because"]) == (True, ["configuration"])
+        reported = drains.drain("a", on=False)
+        assert (reported["draining"], reported["because"]) == (True, ["configuration"])
         assert changed == [("a", True)]
 
     @pytest.mark.parametrize("name", ["c", "", "x" * 5000, "a "])
-    def test_an_unknown_replica_is_told_with_those_that_there_are(self, drains, changed, name):
+    def test_an_unknown_replica_is_reported_with_those_that_there_are(self, drains, changed, name):
         with pytest.raises(NotFound) as refused:
             drains.drain(name, on=True)
         assert (refused.value.code, refused.value.param) == ("unknown_replica", "replica")

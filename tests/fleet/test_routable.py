@@ -184,7 +184,7 @@ def test_one_that_came_up_beside_others_gets_its_share_little_by_little():
     assert routable(of, NOW + 10) == "ab"
 
 
-def test_replicas_that_come_up_together_with_nobody_beside_them_share_everything():
+def test_replicas_that_start_together_without_another_one_share_everything():
     of = fleet("ab", ramp_seconds=10)
     for each in of.replicas:
         each.ramp_until = NOW + 10
@@ -207,7 +207,7 @@ def test_one_that_has_its_share_is_used_when_the_others_are_gone():
 # Draining
 
 
-def test_one_that_drains_gets_nothing_whatever_becomes_of_the_others():
+def test_one_that_drains_gets_nothing_in_any_state_of_the_others():
     of = fleet("abc")
     assert of.find("a").drain(OPERATOR, on=True)
     assert routable(of) == "bc"
@@ -255,7 +255,7 @@ KINDS = st.fixed_dictionaries(
 
 
 @given(st.lists(KINDS, min_size=1, max_size=6), st.sets(st.integers(0, 5)), st.sampled_from([(), ("eu",)]))
-def test_whatever_their_states_a_request_has_somewhere_to_go_if_there_is_anywhere(kinds, tried, regions):
+def test_in_any_states_a_request_has_a_replica_if_there_is_one(kinds, tried, regions):
     of = Fleet([], 10)
     for number, kind in enumerate(kinds):
         each = replica(str(number), region=kind["region"], up=kind["up"])

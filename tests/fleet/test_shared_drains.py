@@ -25,10 +25,10 @@ class Desk:
     def drain(self, name, *, on=True):
         return self.drains.drain(name, on=on)
 
-    def tells(self, other, everything=True):
-        told = self.shared.changes(NOW, everything=everything)
-        if told is not None:
-            other.shared.receive("peer", told, NOW)
+    def send_to(self, other, everything=True):
+        reported = self.shared.changes(NOW, everything=everything)
+        if reported is not None:
+            other.shared.receive("peer", reported, NOW)
 
     @property
     def draining(self):
@@ -38,44 +38,44 @@ class Desk:
 def test_what_one_is_ordered_the_others_do_until_it_is_taken_back():
     one, other = Desk(), Desk()
     assert one.drain("a")["everywhere"]
-    one.tells(other, everything=False)
+    one.send_to(other, everything=False)
     assert (other.draining, other.changed) == ("a", [("a", True)])
     one.time += 1
     one.drain("a", on=False)
-    one.tells(other, everything=False)
+    one.send_to(other, everything=False)
     assert (other.draining, other.changed) == ("", [("a", True), ("a", False)])
 
 
 def test_it_can_be_taken_back_anywhere_also_where_the_clock_is_behind():
     one, other = Desk(time=1000), Desk(time=400)
     one.drain("a")
-    one.tells(other)
+    one.send_to(other)
     other.drain("a", on=False)
-    other.tells(one)
-    one.tells(other)
+    other.send_to(one)
+    one.send_to(other)
     assert (one.draining, other.draining) == ("", "")
     one.drain("a")
-    one.tells(other)
-    other.tells(one)
+    one.send_to(other)
+    other.send_to(one)
     assert (one.draining, other.draining) == ("a", "a")
 
 
-def test_what_one_has_still_to_hear_does_not_undo_what_it_was_ordered_since():
+def test_a_late_message_does_not_undo_a_newer_order():
     one, other = Desk(), Desk(time=1001)
     one.drain("a")
     other.drain("a")
     other.drain("a", on=False)
-    one.tells(other)
+    one.send_to(other)
     assert other.draining == ""
-    other.tells(one)
+    other.send_to(one)
     assert one.draining == ""
 
 
-def test_one_that_starts_later_hears_what_is_in_force():
+def test_one_that_starts_later_receives_what_is_in_force():
     one, late = Desk(), Desk()
     one.drain("b")
     one.shared.changes(NOW, everything=False)
-    one.tells(late)
+    one.send_to(late)
     assert late.draining == "b"
     # And goes on to when the other one ends.
     late.shared.missed("peer", NOW)
@@ -83,7 +83,7 @@ def test_one_that_starts_later_hears_what_is_in_force():
     assert late.draining == "b"
 
 
-def test_nothing_is_told_without_orders_nor_twice_unless_all_is_asked_for():
+def test_nothing_is_sent_without_orders_nor_twice_unless_all_is_asked_for():
     one = Desk()
     assert one.shared.changes(NOW, everything=True) is None
     one.drain("a")
@@ -92,14 +92,14 @@ def test_nothing_is_told_without_orders_nor_twice_unless_all_is_asked_for():
     assert one.shared.changes(NOW, everything=True) is not None
 
 
-def test_what_the_configuration_says_is_not_told_and_stays():
+def test_what_is_configured_is_not_sent_and_stays():
     one, other = Desk(), Desk()
     one.drains.set(one.fleet.find("a"), DrainCause.CONFIGURATION, on=True)
-    one.tells(other)
+    one.send_to(other)
     assert other.draining == ""
     one.drain("a", on=False)
     other.drains.set(other.fleet.find("a"), DrainCause.CONFIGURATION, on=True)
-    one.tells(other)
+    one.send_to(other)
     assert (one.draining, other.draining) == ("a", "a")
 
 
@@ -107,14 +107,14 @@ def test_replicas_that_are_not_known_are_passed_over_until_they_come():
     one, other = Desk("az"), Desk("ab")
     one.drain("z")
     one.drain("a")
-    one.tells(other)
+    one.send_to(other)
     assert other.draining == "a"
     other.fleet.add(fleet("z").find("z"))
-    one.tells(other)
+    one.send_to(other)
     assert other.draining == "az"
 
 
-def test_a_replica_that_left_and_came_back_is_told_of_no_more():
+def test_a_replica_that_was_removed_and_added_again_is_not_reported_any_more():
     one = Desk()
     one.drain("a")
     one.fleet.remove(one.fleet.find("a"))
@@ -144,22 +144,22 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_whatever_is_lost_in_the_end_all_agree(steps):
+def test_all_agree_in_the_end_after_any_loss(steps):
     desks = [Desk(time=1000 + 300 * number) for number in range(3)]
     for what, which, value, option in steps:
         if what == "order":
             desks[which].drain(value, on=option)
         elif what == "tell":
-            desks[which].tells(desks[value], everything=option)
+            desks[which].send_to(desks[value], everything=option)
         else:
             desks[which].time += value
     for _ in range(2):
         for one in desks:
             for other in desks:
-                one.tells(other)
+                one.send_to(other)
     assert len({desk.draining for desk in desks}) == 1
-    # And whoever is asked last has the last word.
+    # And the gateway that is asked last has the last word.
     desks[0].drain("a", on="a" not in desks[0].draining)
     for other in desks[1:]:
-        desks[0].tells(other)
+        desks[0].send_to(other)
     assert {desk.draining for desk in desks} == {desks[0].draining}

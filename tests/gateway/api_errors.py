@@ -1,4 +1,4 @@
-"""The form of errors the gateway tells."""
+"""The form of the gateway's errors."""
 
 import httpx
 

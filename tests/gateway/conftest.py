@@ -40,7 +40,7 @@ async def closing() -> AsyncIterator[contextlib.AsyncExitStack]:
 
 @pytest.fixture
 def start_engine(closing: contextlib.AsyncExitStack) -> StartEngine:
-    """Starts a simulated engine: fast, and keeping the requests it gets, unless told otherwise."""
+    """Starts a simulated engine: fast, and keeping the requests it gets, unless configured otherwise."""
 
     async def start(**options: Any) -> SimulatedEngine:
         defaults = {"prefill_rate": 1e6, "decode_ms": 0.0, "record_requests": 200}

@@ -108,7 +108,7 @@ class RunningGateway:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                # As it serves. Clients keep connections for 5 seconds, which is what uvicorn does if it is not told.
+                # As it serves. Clients keep connections for 5 seconds, which is uvicorn's default.
                 timeout_keep_alive=math.ceil(self.settings.server.keep_alive_seconds),
             )
         )
@@ -142,7 +142,7 @@ class RunningGateway:
         return {replica["id"]: replica for replica in found}
 
     async def in_flight(self) -> float:
-        """Requests in flight over all replicas; both places that tell have to agree."""
+        """Requests in flight over all replicas; both places that report them have to agree."""
         gauge = (await self.metrics()).value("gateway_replica_inflight")
         assert gauge == sum(replica["requests"] for replica in (await self.replicas()).values())
         return gauge
@@ -161,7 +161,7 @@ class RunningGateway:
 
 
 async def know_each_other(*group: RunningGateway, peers: int | None = None) -> None:
-    """Wait until each of some gateways hears of all others, or of so many."""
+    """Wait until each of some gateways has messages of all others, or of so many."""
     wanted = len(group) - 1 if peers is None else peers
 
     async def known() -> bool:

@@ -1,4 +1,4 @@
-"""An engine that says exactly what a test tells it to, byte by byte, and counts its connections."""
+"""An engine that sends exactly what a test gives it, byte by byte, and counts its connections."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ class ScriptedEngine:
         await asyncio.gather(*list(self._open))
 
     def drop_connections(self) -> None:
-        """Close every connection, whatever it carries."""
+        """Close every connection, with or without a request."""
         for writer in self._open.values():
             writer.transport.abort()
 

@@ -26,7 +26,7 @@ class Serving:
             self.lines.append(line.decode().rstrip("\n"))
 
     async def read_to_the_end(self) -> None:
-        """Wait until nobody can write any more: the process that explains ends a moment after a killed gateway."""
+        """Wait until no process can write any more: the process that explains ends a moment after a killed gateway."""
         async with asyncio.timeout(30):
             await self._reader
 

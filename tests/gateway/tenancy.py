@@ -46,6 +46,6 @@ def cached(answer: httpx.Response) -> int:
 
 
 def error(answer: httpx.Response) -> tuple[int, str]:
-    told = answer.json()["error"]
-    assert set(told) == {"message", "type", "param", "code"}
-    return answer.status_code, told["code"]
+    reported = answer.json()["error"]
+    assert set(reported) == {"message", "type", "param", "code"}
+    return answer.status_code, reported["code"]

@@ -1,4 +1,4 @@
-"""What somebody tries who should not get in, or not get at what others cached: keys, headers, salts, raw HTTP."""
+"""Attempts to get in without a key, or to get at what others cached: keys, headers, salts, raw HTTP."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ pytestmark = SHARED  # noqa: F405
 FAST = {"prefill_rate": 1e6, "decode_ms": 0.0, "record_requests": 200}
 
 ACME, ACME_LIMITED, ACME_EXPIRED, GLOBEX = (new_key() for _ in range(4))
-STRANGER = new_key()
+UNKNOWN_KEY = new_key()
 SECRET = "a secret of the gateway that nobody else has"
 LONG = " ".join(f"number {number}" for number in range(60))
 
@@ -130,7 +130,7 @@ async def raw(connect, gateway: RunningGateway, *lines: bytes) -> httpx.Response
         ({"x-api-key": ACME}, "There is no API key"),
         ({"api-key": ACME}, "There is no API key"),
         ({"cookie": f"authorization=Bearer {ACME}"}, "There is no API key"),
-        (bearer(STRANGER), "not valid"),
+        (bearer(UNKNOWN_KEY), "not valid"),
         (bearer(ACME[:-1]), "not valid"),
         (bearer(ACME + "A"), "not valid"),
         (bearer(ACME.upper()), "not valid"),
@@ -142,7 +142,7 @@ async def raw(connect, gateway: RunningGateway, *lines: bytes) -> httpx.Response
         (bearer(ACME_EXPIRED), "expired"),
     ],
 )
-async def test_nobody_gets_in_without_a_valid_key(guarded, headers, said):
+async def test_no_request_is_admitted_without_a_valid_key(guarded, headers, said):
     for answer in (
         await guarded.ask(headers=headers),
         await guarded.http.get("/v1/models", headers=headers),
@@ -169,7 +169,7 @@ async def test_the_schemes_case_and_the_blanks_around_do_not_matter(guarded, con
 
 
 async def test_two_keys_are_refused_whichever_comes_first(guarded, connect):
-    for keys in ((ACME, GLOBEX), (STRANGER, ACME), (ACME, STRANGER), (ACME, "")):
+    for keys in ((ACME, GLOBEX), (UNKNOWN_KEY, ACME), (ACME, UNKNOWN_KEY), (ACME, "")):
         lines = [f"authorization: Bearer {key}".encode() for key in keys]
         problem(await raw(connect, guarded, *lines), 400, "duplicate_header")
     assert not asked(guarded)
@@ -237,7 +237,7 @@ async def test_a_tenant_given_twice_through_a_proxy_is_refused(proxied, connect,
     assert not engine.requests
 
 
-async def test_a_tenant_behind_the_body_is_not_heard(proxied, connect, engine):
+async def test_a_tenant_header_behind_the_body_is_ignored(proxied, connect, engine):
     connection = await connect(proxied)
     body = b'{"model":"demo","messages":[{"role":"user","content":"Hi"}]}'
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
@@ -418,7 +418,7 @@ async def test_no_two_spaces_have_a_salt_in_common_and_no_key_travels(guarded):
         assert not {b"acme", b"globex", b"acme-ci"} & set(sent.split(b'"'))
 
 
-async def test_somebody_elses_salt_opens_nothing(guarded):
+async def test_the_salt_of_another_tenant_grants_nothing(guarded):
     """Even who learned the salt that the engine got for another tenant does not get at its blocks."""
     own = f"Of this test. {LONG}"
     await guarded.ask(own, headers=bearer(ACME))

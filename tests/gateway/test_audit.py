@@ -1,4 +1,4 @@
-"""The audit log of a gateway at work: every line that somebody will look for."""
+"""The audit log of a gateway at work: every line that an operator will look for."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ OPERATOR = "an-operators-token-of-some-length"
 
 
 @pytest.fixture
-async def world(engine, start_gateway, tmp_path):
+async def setup(engine, start_gateway, tmp_path):
     file = tmp_path / "audit.jsonl"
     gateway = await start_gateway(
         engine,
@@ -31,15 +31,15 @@ def reader(file):
     """A function that waits for so many lines of an event, and returns them."""
 
     async def lines(event, count=1):
-        told = []
+        reported = []
 
         def there() -> bool:
-            nonlocal told
-            told = [line for line in written(file) if line["event"] == event]
-            return len(told) >= count
+            nonlocal reported
+            reported = [line for line in written(file) if line["event"] == event]
+            return len(reported) >= count
 
         await eventually(there)
-        return told
+        return reported
 
     return lines
 
@@ -48,8 +48,8 @@ def written(file):
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-async def test_who_asked_what_in_which_space(world):
-    gateway, _, lines = world
+async def test_who_asked_what_in_which_space(setup):
+    gateway, _, lines = setup
     answer = await ask_as(gateway, "a", headers={"x-request-id": "r-1"})
     (line,) = await lines("request")
     (space,) = (await gateway.admin.get("/admin/api/spaces")).json()["spaces"]
@@ -70,8 +70,8 @@ async def test_who_asked_what_in_which_space(world):
     assert line["time"].endswith(("Z", "+00:00"))
 
 
-async def test_who_was_not_let_in(world):
-    gateway, _, lines = world
+async def test_who_was_not_let_in(setup):
+    gateway, _, lines = setup
     await gateway.ask("hi")
     await gateway.ask("hi", headers={"authorization": "Bearer pgw_not-a-key"})
     await gateway.ask("hi", headers={"authorization": f"Bearer {key('a')}", "x-tenant-id": "b"})
@@ -87,8 +87,8 @@ async def test_who_was_not_let_in(world):
     assert refused[-1]["key_id"] == "a-key"
 
 
-async def test_a_limit_reached_names_the_tenant(world):
-    gateway, _, lines = world
+async def test_a_limit_reached_names_the_tenant(setup):
+    gateway, _, lines = setup
     await asyncio.gather(*(ask_as(gateway, "limited", str(number)) for number in range(10)))
     (line, *_) = await lines("access_refused")
     assert (line["status"], line["code"], line["tenant"], line["key_id"]) == (
@@ -114,7 +114,7 @@ MAIL = "jane.doe@example.com"
         ("a", {"cache_salt": "@"}, 400, "invalid_cache_salt", False),
     ],
 )
-async def test_what_is_refused_behind_the_door_is_told_whether_or_not_requests_are(
+async def test_what_is_refused_after_admission_is_recorded_whether_or_not_requests_are(
     engine, start_gateway, tmp_path, requests, name, fields, status, code, entered
 ):
     tenants = (tenant("a"), tenant("careful", personal_data="block"), tenant("limited", prompt_tokens_per_minute=50))
@@ -168,16 +168,16 @@ async def test_a_region_without_a_replica_is_a_failure_and_no_refusal(start_engi
     )
 
 
-async def test_what_the_engine_refuses_is_a_request_without_a_code(world):
-    gateway, _, lines = world
+async def test_what_the_engine_refuses_is_a_request_without_a_code(setup):
+    gateway, _, lines = setup
     assert (await ask_as(gateway, "a", n=-1)).status_code == 400
     (line,) = await lines("request")
     assert (line["status"], line["code"], line["replica"], line["peer"]) == (400, None, "r0", "127.0.0.1")
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/x"])
-async def test_keys_cannot_be_tried_unseen_where_models_are_listed(world, capfd, path):
-    gateway, _, lines = world
+async def test_keys_cannot_be_tried_unseen_where_models_are_listed(setup, capfd, path):
+    gateway, _, lines = setup
     for number, headers in enumerate(
         [
             {},
@@ -203,8 +203,8 @@ async def test_keys_cannot_be_tried_unseen_where_models_are_listed(world, capfd,
     assert (await gateway.metrics()).value("gateway_requests_total") == 3
 
 
-async def test_personal_data_found_says_in_whose_request_and_which_space(world):
-    gateway, _, lines = world
+async def test_personal_data_found_says_in_whose_request_and_which_space(setup):
+    gateway, _, lines = setup
     messages = [{"role": "system", "content": f"Write to {MAIL}."}, {"role": "user", "content": "x"}]
     await ask_as(gateway, "a", messages=messages, headers={"x-request-id": "r-7"})
     (line,) = await lines("personal_data")
@@ -214,8 +214,8 @@ async def test_personal_data_found_says_in_whose_request_and_which_space(world):
     assert MAIL not in json.dumps(line)
 
 
-async def test_a_gateway_s_life_is_told(world, tmp_path):
-    gateway, _, lines = world
+async def test_start_and_stop_of_a_gateway_are_recorded(setup, tmp_path):
+    gateway, _, lines = setup
     await lines("gateway_started")
     await ask_as(gateway, "a")
     await gateway.stop()
@@ -224,10 +224,10 @@ async def test_a_gateway_s_life_is_told(world, tmp_path):
     assert events.count("gateway_started") == events.count("gateway_stopped") == 1
 
 
-async def test_what_a_reload_changed_is_told_and_so_is_one_that_was_refused(serve, start_engine, tmp_path):
+async def test_what_a_reload_changed_is_recorded_and_so_is_one_that_was_refused(serve, start_engine, tmp_path):
     audit = tmp_path / "audit.jsonl"
-    told = {"tenants": json.loads(json.dumps([tenant("a")])), "spaces": {"secret": SECRET}}
-    serving = await serve((await start_engine()).url, **told, audit={"file": str(audit)})
+    reported = {"tenants": json.loads(json.dumps([tenant("a")])), "spaces": {"secret": SECRET}}
+    serving = await serve((await start_engine()).url, **reported, audit={"file": str(audit)})
     valid = yaml.safe_load(serving.config.read_text())
     lines = reader(audit)
 
@@ -248,8 +248,8 @@ async def test_what_a_reload_changed_is_told_and_so_is_one_that_was_refused(serv
     assert SECRET not in audit.read_text()
 
 
-async def test_who_reset_what_and_why(world):
-    gateway, _, lines = world
+async def test_who_reset_what_and_why(setup):
+    gateway, _, lines = setup
     await ask_as(gateway, "a")
     await gateway.admin.post("/admin/api/spaces/reset", json={"tenant": "a"})
     (asked,) = await lines("spaces_reset_asked")
@@ -259,8 +259,8 @@ async def test_who_reset_what_and_why(world):
     assert ended["parts"]["tenant"] == "tenant:a"
 
 
-async def test_operators_that_are_not_let_in(world):
-    gateway, _, lines = world
+async def test_operators_that_are_not_let_in(setup):
+    gateway, _, lines = setup
     for token in ("", "Bearer nonsense"):
         assert (await gateway.admin.get("/admin/api/spaces", headers={"authorization": token})).status_code == 401
     refused = await lines("admin_refused", 2)
@@ -269,8 +269,8 @@ async def test_operators_that_are_not_let_in(world):
     }
 
 
-async def test_nobodys_text_and_no_key_is_in_it(world, tmp_path):
-    gateway, _, lines = world
+async def test_nobodys_text_and_no_key_is_in_it(setup, tmp_path):
+    gateway, _, lines = setup
     await ask_as(gateway, "a", "a question nobody else asks")
     await gateway.ask("hi", headers={"authorization": "Bearer pgw_not-a-key"})
     await lines("request")

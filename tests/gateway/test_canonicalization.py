@@ -38,7 +38,7 @@ def stamp(minutes: float = 0) -> str:
     return f"{datetime.now(UTC) + timedelta(minutes=minutes):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def told_time(question: str, minutes: float = 0) -> list[dict[str, Any]]:
+def reported_time(question: str, minutes: float = 0) -> list[dict[str, Any]]:
     """A prompt that begins with the time."""
     return [
         {"role": "system", "content": f"Current time: {stamp(minutes)}\n{RULES}"},
@@ -72,7 +72,7 @@ async def applying(engine, start_gateway):
 
 
 @pytest.mark.parametrize("rules", [{}, dict.fromkeys(ALL, "observe"), dict.fromkeys(ALL, "off")])
-async def test_nothing_changes_a_byte_unless_it_is_told_to(engine, start_gateway, rules):
+async def test_nothing_changes_a_byte_unless_configured(engine, start_gateway, rules):
     gateway = await start_gateway(engine, canon={"rules": rules})
     answer = await gateway.send(FAULTY)
     assert answer.status_code == 200
@@ -111,10 +111,10 @@ async def test_all_rules_together_leave_everything_else_as_it_came(engine, start
 
 
 async def test_a_prompt_that_begins_with_the_time_is_reused(applying, engine):
-    first = await applying.ask(messages=told_time("Where is it?"), max_tokens=1)
+    first = await applying.ask(messages=reported_time("Where is it?"), max_tokens=1)
     assert first.headers["x-gateway-canonical"] == "dynamic-suffix"
     assert cached(first) == 0
-    later = await applying.ask(messages=told_time("How much is it?", minutes=7), max_tokens=1)
+    later = await applying.ask(messages=reported_time("How much is it?", minutes=7), max_tokens=1)
     assert cached(later) > 0.9 * prompt(later) - 100
     time = stamp(7)[:16]
     system, user = sent(engine)["messages"]
@@ -124,19 +124,19 @@ async def test_a_prompt_that_begins_with_the_time_is_reused(applying, engine):
 
 
 async def test_without_the_rule_the_same_prompt_is_computed_again(gateway):
-    await gateway.ask(messages=told_time("Where is it?"), max_tokens=1)
-    assert cached(await gateway.ask(messages=told_time("How much is it?", minutes=7), max_tokens=1)) <= BLOCK
+    await gateway.ask(messages=reported_time("Where is it?"), max_tokens=1)
+    assert cached(await gateway.ask(messages=reported_time("How much is it?", minutes=7), max_tokens=1)) <= BLOCK
 
 
 async def test_a_client_may_turn_it_off_for_a_request(applying, engine):
-    messages = told_time("Where is it?")
+    messages = reported_time("Where is it?")
     answer = await applying.ask(messages=messages, headers={"x-gateway-canonical": "off"})
     assert "x-gateway-canonical" not in answer.headers
     assert sent(engine)["messages"] == messages
 
 
 async def converse(gateway: RunningGateway, turns: int, **fields: Any) -> list[tuple[int, int]]:
-    """A conversation whose every request tells another time: cached and prompt tokens by turn."""
+    """A conversation whose every request states another time: cached and prompt tokens by turn."""
     history: list[dict[str, Any]] = []
     figures = []
     for turn in range(turns):
@@ -175,10 +175,10 @@ async def test_a_conversation_goes_on_when_its_context_is_forgotten(engine, star
     for turn in (4, 5):
         assert figures[turn][0] >= figures[turn - 1][1] // BLOCK * BLOCK * 0.9
 
-    async def told() -> bool:
+    async def reported() -> bool:
         return (await second.admin.get(f"/admin/api/requests/{ids[3]}")).status_code == 200
 
-    await eventually(told)
+    await eventually(reported)
     detail = (await second.admin.get(f"/admin/api/requests/{ids[3]}")).json()
     assert detail["canonicalization"]["context_lost"] is True
 
@@ -187,7 +187,7 @@ async def test_a_tenant_has_modes_of_its_own(engine, start_gateway):
     gateway = await start_gateway(
         engine, model={"canon": SUFFIX}, **sections(tenant("a"), tenant("b", canon={"dynamic-suffix": "off"}))
     )
-    messages = told_time("Where is it?")
+    messages = reported_time("Where is it?")
     assert (await ask_as(gateway, "a", messages=messages)).headers["x-gateway-canonical"] == "dynamic-suffix"
     assert "x-gateway-canonical" not in (await ask_as(gateway, "b", messages=messages)).headers
     assert sent(engine)["messages"] == messages
@@ -204,7 +204,7 @@ async def test_a_route_has_modes_of_its_own(engine, start_gateway):
     assert sent(engine)["messages"][0]["content"] == "Once upon a time\nthere was"
 
 
-async def test_nobody_finds_the_context_of_another_tenant(engine, start_gateway):
+async def test_no_tenant_finds_the_context_of_another_tenant(engine, start_gateway):
     """The same conversation to the letter: each tenant gets its own blocks back, or none."""
     gateway = await start_gateway(engine, model={"canon": SUFFIX}, **sections(tenant("a"), tenant("b")))
     history = [
@@ -239,7 +239,7 @@ async def test_conversations_of_one_tenant_are_kept_apart_by_their_slots(engine,
 
 async def test_personal_data_is_masked_before_anything_is_moved(engine, start_gateway):
     gateway = await start_gateway(engine, model={"canon": SUFFIX}, personal_data={"mode": "mask"})
-    messages = told_time("Where is it?")
+    messages = reported_time("Where is it?")
     messages[0]["content"] += "\nWrite to jane.doe@example.com."
     answer = await gateway.ask(messages=messages, max_tokens=1)
     assert answer.headers["x-gateway-canonical"] == "dynamic-suffix"
@@ -300,7 +300,7 @@ async def test_hints_are_taken_out_where_that_is_configured(engine, start_gatewa
 async def test_streams_and_the_official_client_get_the_same(applying, engine, sdk):
     client = sdk(applying)
     stream = await client.chat.completions.create(
-        model="demo", messages=told_time("Where is it?"), max_tokens=4, stream=True
+        model="demo", messages=reported_time("Where is it?"), max_tokens=4, stream=True
     )
     text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
     assert text
@@ -320,13 +320,13 @@ async def test_odd_requests_pass_as_they_came(engine, start_gateway):
             assert sent(engine)["messages"] == messages
 
 
-async def test_a_rule_that_fails_costs_nobody_an_answer(applying, engine, monkeypatch):
+async def test_a_rule_that_fails_costs_no_request_its_answer(applying, engine, monkeypatch):
     class Broken:
         def canonical(self, *_: object) -> None:
             raise RuntimeError("secret prompt text")
 
     monkeypatch.setattr(applying.gateway._canon, "_rulebook", Broken())
-    messages = told_time("Where is it?")
+    messages = reported_time("Where is it?")
     answer = await applying.ask(messages=messages, max_tokens=1)
     assert answer.status_code == 200
     assert sent(engine)["messages"] == messages

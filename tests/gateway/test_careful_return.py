@@ -33,7 +33,7 @@ async def at_once(gateway, prose, count):
     await eventually(lambda: are_there(0))
 
 
-async def test_after_a_failure_one_request_at_a_time_tries_it_and_nobody_pays_for_that(
+async def test_after_a_failure_one_request_at_a_time_tries_it_and_no_request_fails_for_that(
     start_engine, start_gateway, prose
 ):
     engines = [await start_engine(), await start_engine()]
@@ -52,9 +52,9 @@ async def test_after_a_failure_one_request_at_a_time_tries_it_and_nobody_pays_fo
     for engine in engines:
         await engine.set_fault("hang")
     async with at_once(gateway, prose, 20):
-        told = await gateway.replicas()
-        assert (told[failed]["requests"], told[other]["requests"]) == (1, 19)
-        assert not told[failed]["accepts"]
+        reported = await gateway.replicas()
+        assert (reported[failed]["requests"], reported[other]["requests"]) == (1, 19)
+        assert not reported[failed]["accepts"]
     for engine in engines:
         await engine.set_fault("")
     assert (await gateway.replicas())[failed]["failures_in_a_row"] == 1
@@ -79,15 +79,15 @@ async def test_one_that_comes_up_beside_others_begins_with_one_request(start_eng
     await eventually(lambda: state_is("ejected"))
     again = await start_engine(port=engines[0].port)
     await eventually(lambda: state_is("starting"))
-    told = (await gateway.replicas())["r0"]
-    assert (told["up"], told["warming"], told["accepts"]) == (True, False, True)
+    reported = (await gateway.replicas())["r0"]
+    assert (reported["up"], reported["warming"], reported["accepts"]) == (True, False, True)
     for engine in (again, engines[1]):
         await engine.set_fault("hang")
     async with at_once(gateway, prose, 20):
-        told = await gateway.replicas()
-        assert (told["r0"]["requests"], told["r1"]["requests"]) == (1, 19)
-        assert not told["r0"]["accepts"]
-    # With nobody beside it it takes what there is.
+        reported = await gateway.replicas()
+        assert (reported["r0"]["requests"], reported["r1"]["requests"]) == (1, 19)
+        assert not reported["r0"]["accepts"]
+    # Without other replicas it takes what there is.
     await again.set_fault("")
     await engines[1].kill()
     for seed in range(5):

@@ -59,8 +59,8 @@ async def test_answers_that_do_not_end_in_time_are_ended_properly(serve, start_e
     for _ in range(signals):
         serving.process.terminate()
         await asyncio.sleep(0.1)
-    told = await stream.reader.readuntil(b"data: [DONE]\n\n")
-    assert b'"code":"shutting_down"' in told
+    reported = await stream.reader.readuntil(b"data: [DONE]\n\n")
+    assert b'"code":"shutting_down"' in reported
     answer = await whole.reader.readuntil(b"}}")
     assert answer.startswith(b"HTTP/1.1 503")
     assert b"retry-after: 1" in answer
@@ -73,7 +73,7 @@ async def test_answers_that_do_not_end_in_time_are_ended_properly(serve, start_e
     whole.abort()
 
 
-def test_signal_before_it_serves_ends_it_whatever_its_process_id(config):
+def test_signal_before_it_serves_ends_it_with_any_process_id(config):
     """The first process of a container gets only those signals that it has a handler for."""
     with subprocess.Popen([*COMMAND, "serve", "--config", config()], stderr=subprocess.PIPE, text=True) as process:
         status = Path(f"/proc/{process.pid}/status")
@@ -197,7 +197,7 @@ async def test_every_request_is_one_line_and_no_text_is_logged(serve, start_engi
             await ask(status, stream=True)
         await engine.set_fault("refuse")
         await ask(503)
-        told = answers[0].json()["choices"][0]["message"]["content"]
+        reported = answers[0].json()["choices"][0]["message"]["content"]
         # Refused before they concern a replica.
         await ask(400, messages=MARKER)
         for body in (
@@ -216,8 +216,8 @@ async def test_every_request_is_one_line_and_no_text_is_logged(serve, start_engi
     assert settled[1]["decision"] == "warm"
     log = "\n".join(serving.lines)
     assert MARKER not in log
-    assert told not in log
-    assert told[10:40] not in log
+    assert reported not in log
+    assert reported[10:40] not in log
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
@@ -251,7 +251,7 @@ def test_exceptions_are_logged_without_the_values_around_them(form):
         ({"tenants": [{"id": "a", "keys": ["pgw_the-key-itself"]}]}, "only hashes stand in the configuration"),
     ],
 )
-def test_what_would_fail_later_is_told_at_the_start(config, sections, problem):
+def test_what_would_fail_later_is_reported_at_the_start(config, sections, problem):
     done = run("serve", "--config", config(**sections))
     assert done.returncode == 2
     assert problem in done.stderr

@@ -28,8 +28,8 @@ def preflight(origin: str, method: str = "POST", headers: str = "authorization,c
 
 def readable_by(answer, origin: str) -> bool:
     """Whether a browser shows an answer to a page: exactly one header, with its origin or ``*``."""
-    told = answer.headers.get_list("access-control-allow-origin")
-    return told in ([origin], ["*"])
+    reported = answer.headers.get_list("access-control-allow-origin")
+    return reported in ([origin], ["*"])
 
 
 def bearer(name: str) -> dict[str, str]:

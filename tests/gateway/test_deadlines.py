@@ -37,8 +37,8 @@ async def test_time_over_while_the_prompt_is_computed(start_engine, start_gatewa
     engine = await start_engine(prefill_rate=50)
     gateway = await start_gateway(engine)
     answer = await gateway.ask(prose(1, 500), stream=stream, headers=SHORT)
-    told = problem(answer, 504, "deadline_exceeded")
-    assert "x-request-timeout" in told
+    reported = problem(answer, 504, "deadline_exceeded")
+    assert "x-request-timeout" in reported
     assert answer.json()["error"]["type"] == "timeout_error"
     await eventually(lambda: engine.scheduler.totals.aborted == 1)
     metrics = await gateway.settled(1)
@@ -60,8 +60,8 @@ async def test_time_over_in_the_middle_of_a_stream(start_engine, start_gateway):
     assert answer.status_code == 200
     *events, error, done, empty = answer.text.split("\n\n")
     assert events
-    told = json.loads(error.removeprefix("data: "))["error"]
-    assert (told["code"], told["type"]) == ("deadline_exceeded", "timeout_error")
+    reported = json.loads(error.removeprefix("data: "))["error"]
+    assert (reported["code"], reported["type"]) == ("deadline_exceeded", "timeout_error")
     assert (done, empty) == ("data: [DONE]", "")
     await eventually(lambda: engine.scheduler.totals.aborted == 1)
     await gateway.settled(1)
@@ -136,7 +136,7 @@ async def test_time_over_while_tokens_are_waited_for(start_engine, start_gateway
     assert (await gateway.ask(headers={"x-request-timeout": "20"})).status_code == 200
 
 
-async def test_time_that_is_over_at_once_harms_nobody(behind):
+async def test_time_that_is_over_at_once_affects_no_other_request(behind):
     problem(await behind.ask(headers={"x-request-timeout": "0.000001"}), 504, "deadline_exceeded")
     assert (await behind.ask()).status_code == 200
     await behind.settled(2)

@@ -11,7 +11,7 @@ def messages(*texts: str) -> list[dict[str, str]]:
 
 
 async def decisions_of(gateway, asked: list[list[dict[str, str]]]) -> list[tuple[str, int, int]]:
-    """Decision, held tokens and prompt tokens of each request, in streams, as the answers tell."""
+    """Decision, held tokens and prompt tokens of each request, in streams, as the answers report."""
     found = []
     for each in asked:
         answer = await gateway.ask(messages=each, stream=True)
@@ -44,18 +44,18 @@ async def test_a_small_part_is_partial_everywhere(start_engine, start_gateway, p
     metrics = await gateway.settled(3)
     for word in ("cold", "partial", "warm"):
         assert metrics.value("gateway_ttft_seconds_count", decision=word) == 1
-    await told_by_admin(gateway, ["warm", "partial", "cold"])
+    await wait_until_reported(gateway, ["warm", "partial", "cold"])
     await eventually(lambda: audit.exists() and audit.read_text().count('"request"') == 3)
     lines = [json.loads(line) for line in audit.read_text().splitlines()]
     assert [line["decision"] for line in lines if line["event"] == "request"] == ["cold", "partial", "warm"]
 
 
-async def told_by_admin(gateway, newest_first: list[str]) -> None:
-    async def all_told() -> bool:
+async def wait_until_reported(gateway, newest_first: list[str]) -> None:
+    async def all_reported() -> bool:
         answer = await gateway.admin.get("/admin/api/requests")
         return answer.status_code == 200 and len(answer.json()["requests"]) == len(newest_first)
 
-    await eventually(all_told)
+    await eventually(all_reported)
     rows = (await gateway.admin.get("/admin/api/requests")).json()["requests"]
     assert [row["decision"] for row in rows] == newest_first
     details = (await gateway.admin.get(f"/admin/api/requests/{rows[1]['id']}")).json()

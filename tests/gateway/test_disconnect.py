@@ -211,7 +211,7 @@ async def test_an_old_proxy_that_ends_its_side_has_left(start_engine, start_gate
     await eventually(lambda: engine.scheduler.totals.aborted == 1)
 
 
-async def test_a_length_with_thousands_of_zeros_is_told_to_the_client(gateway, engine, connect):
+async def test_a_length_with_thousands_of_zeros_is_reported_to_the_client(gateway, engine, connect):
     client = await connect(gateway)
     body = long_request(max_tokens=1)
     await client.send(body.replace(b"content-length: ", b"content-length: " + b"0" * 5000, 1))

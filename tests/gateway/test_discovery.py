@@ -59,7 +59,7 @@ async def errors(gateway, source):
     return (await gateway.metrics()).value("gateway_discovery_errors_total", model="demo", source=source)
 
 
-def told(engine):
+def reported(engine):
     return [json.loads(request.body) for request in engine.requests if request.path == CHAT]
 
 
@@ -79,7 +79,7 @@ async def test_in_dns(names, start_engine, start_gateway):
     await there(gateway, *ids[1:])
     for number in range(10):
         assert (await gateway.ask(f"Question {number}.")).headers["x-gateway-replica"] in ids[1:]
-    assert len(told(engines["127.0.0.1"])) <= 1
+    assert len(reported(engines["127.0.0.1"])) <= 1
     assert await errors(gateway, "dns") == 0
 
 
@@ -115,7 +115,7 @@ async def test_under_load_no_request_notices_who_comes_and_goes(names, start_eng
     await asyncio.gather(*tasks)
     assert [(answer.status_code, answer.text[:200]) for answer in answers if answer.status_code != 200] == []
     assert all("data: [DONE]" in answer.text or "choices" in answer.text for answer in answers)
-    assert all(told(engine) for engine in engines)
+    assert all(reported(engine) for engine in engines)
     await gateway.settled(len(answers))
 
 
@@ -222,11 +222,11 @@ async def test_in_kubernetes(api, start_engine, start_gateway, prose):
         return await state("vllm-1.ml") == "draining"
 
     await eventually(drains)
-    before = len(told(engines[1]))
+    before = len(reported(engines[1]))
     for number in range(4):
         answer = await gateway.ask(f"Question {number}.", headers=headers)
         assert answer.headers["x-gateway-replica"] == "vllm-2.ml"
-    assert len(told(engines[1])) == before
+    assert len(reported(engines[1])) == before
     api.put("s-1", endpoint("127.0.0.1", "vllm-1", zone="us-1"), ports=(("http", engines[1].port),))
 
     async def ready():
@@ -282,8 +282,8 @@ async def test_a_pod_that_comes_back_elsewhere_is_the_same_replica(api, start_en
     await there(gateway, "vllm-0.ml", "vllm-1.ml")
     for number in range(12):
         assert (await gateway.ask(f"Question {number}.")).status_code == 200
-    assert told(c)
-    assert not [request for request in told(a) if "Question" in str(request)]
+    assert reported(c)
+    assert not [request for request in reported(a) if "Question" in str(request)]
 
 
 async def test_an_api_that_comes_late_is_waited_for(api, start_engine, start_gateway):
@@ -315,10 +315,10 @@ async def test_in_a_file(start_engine, start_gateway, tmp_path):
     assert (await gateway.ask()).headers["x-gateway-replica"] == ids[1]
     file.write_text("- http://")
 
-    async def told_of():
+    async def reported_of():
         return await errors(gateway, "file") == 1
 
-    await eventually(told_of)
+    await eventually(reported_of)
     assert (await gateway.ask()).headers["x-gateway-replica"] == ids[1]
 
 
@@ -356,10 +356,10 @@ async def test_prefixes_of_the_file_wait_for_who_is_found(names, start_engine, s
     gateway = await start_gateway(**found_in(dns, warm={"file": str(file), "requests_per_second": 1000}))
     names.records = {(SRV, "SRV"): [f"0 0 {engine.port} localhost."]}
     await there(gateway, name)
-    await eventually(lambda: len(told(engine)) == 2)
+    await eventually(lambda: len(reported(engine)) == 2)
 
 
-async def test_the_command_tells_what_is_wrong_with_a_source(serve, start_engine, tmp_path):
+async def test_the_command_reports_what_is_wrong_with_a_source(serve, start_engine, tmp_path):
     file = tmp_path / "replicas.yaml"
     models = [{"id": "demo", "tokenizer": "builtin:demo", "discover": {"file": {"path": str(file)}}}]
     serving = await serve(models=models)

@@ -25,7 +25,7 @@ async def drain(gateway, name, *, on=True):
 
 
 @pytest.fixture
-async def world(start_engine, start_gateway, prose):
+async def setup(start_engine, start_gateway, prose):
     """Two engines, and the replica that is warm for a text."""
     engines = [await start_engine(decode_ms=2.0) for _ in range(2)]
     gateway = await start_gateway(*engines)
@@ -45,8 +45,14 @@ async def test_it_gets_no_new_requests_and_its_stream_ends_whole(start_engine, s
         assert answer.headers["x-gateway-replica"] == home
         lines = answer.aiter_lines()
         await anext(lines)
-        told = await drain(gateway, home)
-        assert told == {"replica": home, "draining": True, "because": ["operator"], "requests": 1, "everywhere": False}
+        reported = await drain(gateway, home)
+        assert reported == {
+            "replica": home,
+            "draining": True,
+            "because": ["operator"],
+            "requests": 1,
+            "everywhere": False,
+        }
         before = len(engines[int(home[1:])].requests)
         for number in range(6):
             assert replica(await gateway.ask(prose(1, 80), max_tokens=1)) == other, number
@@ -65,20 +71,20 @@ async def test_it_gets_no_new_requests_and_its_stream_ends_whole(start_engine, s
     assert metrics.value("gateway_failovers_total") == 0
 
 
-async def test_back_in_use_it_still_knows_what_it_held(world, prose):
-    gateway, _, home, other = world
+async def test_back_in_use_it_still_has_its_blocks(setup, prose):
+    gateway, _, home, other = setup
     await drain(gateway, home)
     assert replica(await gateway.ask(prose(2, 80), max_tokens=1)) == other
-    told = await drain(gateway, home, on=False)
-    assert told == {"replica": home, "draining": False, "because": [], "requests": 0, "everywhere": False}
+    reported = await drain(gateway, home, on=False)
+    assert reported == {"replica": home, "draining": False, "because": [], "requests": 0, "everywhere": False}
     again = await gateway.ask(prose(1, 80), max_tokens=1)
     assert replica(again) == home
     assert again.headers["x-gateway-decision"] == "warm"
     assert (await gateway.replicas())[home]["state"] == "ready"
 
 
-async def test_with_all_of_them_draining_there_is_none(world, prose):
-    gateway, _, _, _ = world
+async def test_with_all_of_them_draining_there_is_none(setup, prose):
+    gateway, _, _, _ = setup
     for name in ("r0", "r1"):
         await drain(gateway, name)
     answer = await gateway.ask(prose(1, 80))
@@ -90,8 +96,8 @@ async def test_with_all_of_them_draining_there_is_none(world, prose):
     assert (await gateway.http.get("/readyz")).status_code == 200
 
 
-async def test_a_request_is_not_tried_again_on_one_that_drains(world, prose):
-    gateway, engines, home, other = world
+async def test_a_request_is_not_tried_again_on_one_that_drains(setup, prose):
+    gateway, engines, home, other = setup
     await drain(gateway, other)
     before = len(engines[int(other[1:])].requests)
     await engines[int(home[1:])].set_fault("die_before_first_byte")
@@ -100,8 +106,8 @@ async def test_a_request_is_not_tried_again_on_one_that_drains(world, prose):
     assert len(engines[int(other[1:])].requests) == before
 
 
-async def test_an_unknown_replica_is_told(world):
-    gateway, *_ = world
+async def test_an_unknown_replica_is_reported(setup):
+    gateway, *_ = setup
     answer = await gateway.admin.post(DRAIN, json={"replica": "r7", "drain": True})
     assert error(answer) == (404, "unknown_replica")
     assert "r0, r1" in answer.json()["error"]["message"]
@@ -181,8 +187,8 @@ async def test_the_configuration_drains_from_the_start(start_engine, start_gatew
         assert replica(await gateway.ask(prose(number, 30))) == "r1"
     shown = (await gateway.replicas())["r0"]
     assert (shown["state"], shown["draining_because"], shown["up"]) == ("draining", ["configuration"], True)
-    told = await drain(gateway, "r0", on=False)
-    assert (told["draining"], told["because"]) == (True, ["configuration"])
+    reported = await drain(gateway, "r0", on=False)
+    assert (reported["draining"], reported["because"]) == (True, ["configuration"])
     assert replica(await gateway.ask(prose(9, 30))) == "r1"
 
 

@@ -1,4 +1,4 @@
-"""What the engines' metrics and answers tell of them, and what the operator is told to change."""
+"""What the engines' metrics and answers show of them, and what the operator is advised to change."""
 
 import structlog
 from running_gateway import eventually
@@ -6,13 +6,13 @@ from scripted_engine import USAGE, response
 
 CHECKS = {"health_interval_seconds": 0.03}
 SILENT = response(b'{"choices":[],"usage":' + USAGE + b"}")
-TELLING = response(
+REPORTING = response(
     b'{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":0}}}'
 )
 
 
 def vllm(ranks: int = 1, blocks: int = 1000, caching: bool = True, started: int = 100) -> str:
-    """A page of metrics; ``blocks`` for each rank, of which the engine tells the sum."""
+    """A page of metrics; ``blocks`` for each rank, of which the engine reports the sum."""
     lines = [f"process_start_time_seconds {started}"]
     for rank in range(ranks):
         lines += [
@@ -28,7 +28,7 @@ async def engine_state(gateway) -> dict:
     return (await gateway.replicas())["r0"]["engine"]
 
 
-async def test_answers_without_usage_details_are_told_once_with_the_flag_to_set(scripted, start_gateway):
+async def test_answers_without_usage_details_are_reported_once_with_the_flag_to_set(scripted, start_gateway):
     scripted.metrics = vllm()
     scripted.says(SILENT)
     gateway = await start_gateway(scripted)
@@ -37,15 +37,15 @@ async def test_answers_without_usage_details_are_told_once_with_the_flag_to_set(
         for _ in range(3):
             await gateway.ask()
         await gateway.settled(3)
-    told = [entry for entry in logs if entry["event"] == "usage_details_missing"]
-    assert [(entry["replica"], entry["log_level"]) for entry in told] == [("r0", "warning")]
-    assert "--enable-prompt-tokens-details" in told[0]["fix"]
+    reported = [entry for entry in logs if entry["event"] == "usage_details_missing"]
+    assert [(entry["replica"], entry["log_level"]) for entry in reported] == [("r0", "warning")]
+    assert "--enable-prompt-tokens-details" in reported[0]["fix"]
     assert (await engine_state(gateway))["usage_details"] is False
 
 
 async def test_answers_with_usage_details_are_no_reason_to_warn(scripted, start_gateway):
     scripted.metrics = vllm()
-    scripted.says(TELLING)
+    scripted.says(REPORTING)
     gateway = await start_gateway(scripted)
     with structlog.testing.capture_logs() as logs:
         await gateway.ask()
@@ -54,7 +54,7 @@ async def test_answers_with_usage_details_are_no_reason_to_warn(scripted, start_
     assert (await engine_state(gateway))["usage_details"] is True
 
 
-async def test_restarted_engine_is_asked_anew_what_its_answers_tell(scripted, start_gateway):
+async def test_restarted_engine_is_checked_again_for_usage_details(scripted, start_gateway):
     scripted.metrics = vllm()
     scripted.says(SILENT)
     gateway = await start_gateway(scripted, relay=CHECKS)
@@ -67,7 +67,7 @@ async def test_restarted_engine_is_asked_anew_what_its_answers_tell(scripted, st
         return (await engine_state(gateway))["usage_details"] is None
 
     await eventually(unknown)
-    scripted.says(TELLING)
+    scripted.says(REPORTING)
     await gateway.ask()
     await gateway.settled(2)
     assert (await engine_state(gateway))["usage_details"] is True
@@ -82,13 +82,13 @@ async def test_refused_requests_say_nothing_of_usage_details(scripted, start_gat
     assert (await engine_state(gateway))["usage_details"] is None
 
 
-async def test_engine_without_prefix_caching_is_told_with_the_flag_to_set(scripted, start_gateway):
+async def test_engine_without_prefix_caching_is_reported_with_the_flag_to_set(scripted, start_gateway):
     scripted.metrics = vllm(caching=False)
     with structlog.testing.capture_logs() as logs:
         await start_gateway(scripted)
-    (told,) = [entry for entry in logs if entry["event"] == "prefix_caching_off"]
-    assert told["replica"] == "r0"
-    assert "--enable-prefix-caching" in told["fix"]
+    (reported,) = [entry for entry in logs if entry["event"] == "prefix_caching_off"]
+    assert reported["replica"] == "r0"
+    assert "--enable-prefix-caching" in reported["fix"]
 
 
 async def test_facts_that_change_are_taken_over_and_the_load_alone_is_no_change(scripted, start_gateway):

@@ -88,9 +88,9 @@ async def test_engine_that_offers_neither_endpoint(scripted, start_gateway):
     scripted.answer = answer
     gateway = await start_gateway(scripted, model=ENGINE)
     for _ in range(3):
-        told = await gateway.ask()
-        assert told.status_code == 200
-        assert told.headers["x-gateway-tokens"] == "estimated"
+        reported = await gateway.ask()
+        assert reported.status_code == 200
+        assert reported.headers["x-gateway-tokens"] == "estimated"
     # Each is asked once, not before every request.
     assert len(scripted.received) == 3 + 2
 

@@ -117,9 +117,9 @@ async def test_unknown_model_lists_the_known_ones(start_engine, start_gateway):
         for name, engine in zip(("demo", "other"), engines, strict=True)
     ]
     gateway = await start_gateway(models=models)
-    told = problem(await gateway.ask(model="gpt-9"), 404, "model_not_found", "model")
-    assert "'gpt-9'" in told
-    assert "demo, other" in told
+    reported = problem(await gateway.ask(model="gpt-9"), 404, "model_not_found", "model")
+    assert "'gpt-9'" in reported
+    assert "demo, other" in reported
     assert len(problem(await gateway.ask(model="x" * 5000), 404, "model_not_found", "model")) < 300
     assert len(problem(await gateway.http.get("/v1/models/" + "x" * 5000), 404, "model_not_found", "model")) < 300
 
@@ -138,11 +138,11 @@ async def test_nesting_up_to_the_limit(gateway):
 
 async def test_body_too_large(start_gateway, engine):
     gateway = await start_gateway(engine, server={"max_body_bytes": 10_000})
-    room = 10_000 - len(GOOD)
-    told = problem(await gateway.send(GOOD + b" " * (room + 1)), 413, "request_too_large")
-    assert "10000" in told
+    free = 10_000 - len(GOOD)
+    reported = problem(await gateway.send(GOOD + b" " * (free + 1)), 413, "request_too_large")
+    assert "10000" in reported
     await untouched(gateway, engine)
-    assert (await gateway.send(GOOD + b" " * room)).status_code == 200
+    assert (await gateway.send(GOOD + b" " * free)).status_code == 200
 
 
 async def test_body_too_large_in_chunks(start_gateway, engine):
@@ -233,7 +233,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
-async def test_malformed_http_hurts_nobody_else(gateway, engine, connect, data):
+async def test_malformed_http_affects_no_other_client(gateway, engine, connect, data):
     client: Connection = await connect(gateway)
     await client.send(data)
     client.writer.write_eof()

@@ -26,7 +26,7 @@ WORDS = [f"word{number}" for number in range(500)]
 
 
 @pytest.fixture
-def start_telling(start_engine: StartEngine) -> StartEngine:
+def start_reporting(start_engine: StartEngine) -> StartEngine:
     """Starts a simulated engine that publishes events."""
 
     async def start(**options: Any) -> SimulatedEngine:
@@ -36,9 +36,9 @@ def start_telling(start_engine: StartEngine) -> StartEngine:
 
 
 @pytest.fixture
-async def followed(start_telling: StartEngine, start_gateway: StartGateway) -> tuple[RunningGateway, SimulatedEngine]:
+async def followed(start_reporting: StartEngine, start_gateway: StartGateway) -> tuple[RunningGateway, SimulatedEngine]:
     """A gateway that follows one engine."""
-    engine = await start_telling()
+    engine = await start_reporting()
     gateway = await start_gateway(engine, ingest=SOON)
     await state_of(gateway, "live")
     return gateway, engine
@@ -72,16 +72,16 @@ async def ask(gateway: RunningGateway, topic: int, question: int = 0, **fields: 
     return int(answer.headers["x-gateway-prefix-tokens"]), details.get("cached_tokens") or 0
 
 
-async def told(gateway: RunningGateway, engines: Sequence[SimulatedEngine], seconds: float = 60) -> None:
-    """Wait until the gateway has heard everything the engines did."""
+async def sent(gateway: RunningGateway, engines: Sequence[SimulatedEngine], seconds: float = 60) -> None:
+    """Wait until the gateway has received everything the engines published."""
 
     async def all_of_it() -> bool:
         replicas = await gateway.replicas()
         for number, engine in enumerate(engines):
             published = [rank.publisher.next_number for rank in engine.ranks.all if rank.publisher]
-            heard = [feed["next_sequence"] for feed in replicas[f"r{number}"]["events"]]
+            received = [feed["next_sequence"] for feed in replicas[f"r{number}"]["events"]]
             blocks = sum(len(rank) for rank in engine.content)
-            if heard != published or replicas[f"r{number}"]["index"]["blocks"] != blocks:
+            if received != published or replicas[f"r{number}"]["index"]["blocks"] != blocks:
                 return False
         return True
 
@@ -89,7 +89,7 @@ async def told(gateway: RunningGateway, engines: Sequence[SimulatedEngine], seco
 
 
 async def reset(engine: SimulatedEngine) -> None:
-    """Forget all prefixes of rank 0. The engine tells so with its next step, so give it something to do."""
+    """Forget all prefixes of rank 0. The engine publishes that with its next step, so give it something to do."""
     assert engine.cache.reset()
     async with httpx.AsyncClient() as client:
         body = {"model": "demo", "prompt": "x", "max_tokens": 1}
@@ -119,9 +119,9 @@ async def set_fault(engine: SimulatedEngine, spec: str) -> None:
     ids=lambda options: ",".join(map(str, options.values())) or "defaults",
 )
 async def test_predictions_are_what_the_engines_report(
-    start_telling: StartEngine, start_gateway: StartGateway, options: dict[str, Any]
+    start_reporting: StartEngine, start_gateway: StartGateway, options: dict[str, Any]
 ) -> None:
-    engines = [await start_telling(**options) for _ in range(2)]
+    engines = [await start_reporting(**options) for _ in range(2)]
     gateway = await start_gateway(*engines, ingest=SOON)
     for replica in ("r0", "r1"):
         await state_of(gateway, "live", replica=replica)
@@ -130,10 +130,10 @@ async def test_predictions_are_what_the_engines_report(
     for number in range(90):
         salt = {"cache_salt": chooser.choice("ab")} if number % 3 == 0 else {}
         seen.append(await ask(gateway, chooser.randrange(14), chooser.randrange(3), **salt))
-        await told(gateway, engines)
+        await sent(gateway, engines)
         if number == 45:
             await reset(engines[0])
-            await told(gateway, engines)
+            await sent(gateway, engines)
     assert [pair for pair in seen if pair[0] != pair[1]] == []
     warm = [pair for pair in seen if pair[1]]
     assert len(warm) > 20
@@ -141,9 +141,9 @@ async def test_predictions_are_what_the_engines_report(
 
 
 async def test_pages_of_one_token_are_known_to_the_block(
-    start_telling: StartEngine, start_gateway: StartGateway
+    start_reporting: StartEngine, start_gateway: StartGateway
 ) -> None:
-    engine = await start_telling(flavor=EngineKind.SGLANG, block_size=1, blocks=4000, prompt_tokens_details=True)
+    engine = await start_reporting(flavor=EngineKind.SGLANG, block_size=1, blocks=4000, prompt_tokens_details=True)
     gateway = await start_gateway(engine, ingest=SOON)
     await state_of(gateway, "live")
     for topic in (1, 2, 1, 2, 3, 1, 4, 5, 2):
@@ -153,8 +153,10 @@ async def test_pages_of_one_token_are_known_to_the_block(
     assert await source_of(gateway) == "events"
 
 
-async def test_a_gateway_started_late_knows_the_same(start_telling: StartEngine, start_gateway: StartGateway) -> None:
-    engines = [await start_telling() for _ in range(2)]
+async def test_a_gateway_started_late_has_the_same_index(
+    start_reporting: StartEngine, start_gateway: StartGateway
+) -> None:
+    engines = [await start_reporting() for _ in range(2)]
     first = await start_gateway(*engines, ingest=SOON)
     for topic in range(30):
         await ask(first, topic)
@@ -162,7 +164,7 @@ async def test_a_gateway_started_late_knows_the_same(start_telling: StartEngine,
     for gateway in (first, second):
         await state_of(gateway, "live", replica="r0")
         await state_of(gateway, "live", replica="r1")
-        await told(gateway, engines)
+        await sent(gateway, engines)
     held = [await gateway.replicas() for gateway in (first, second)]
     assert [r["index"] for r in held[0].values()] == [r["index"] for r in held[1].values()]
     for topic in (29, 28, 27):
@@ -177,7 +179,7 @@ async def test_lost_batches_are_asked_for_again(followed: tuple[RunningGateway, 
         await ask(gateway, topic)
     await set_fault(engine, "")
     await ask(gateway, 41)
-    await told(gateway, [engine])
+    await sent(gateway, [engine])
     await state_of(gateway, "live")
     assert (await gateway.metrics()).value("gateway_kv_event_gaps_total", replica="r0") > 0
     for topic in (39, 38, 37):
@@ -192,7 +194,7 @@ async def test_odd_orders_do_no_harm(followed: tuple[RunningGateway, SimulatedEn
     for topic in range(25):
         await ask(gateway, topic)
     await set_fault(engine, "")
-    await told(gateway, [engine])
+    await sent(gateway, [engine])
     await state_of(gateway, "live")
     assert await source_of(gateway) == "events"
 
@@ -210,15 +212,15 @@ async def test_what_cannot_be_had_again_is_said_to_be_missing(
     assert engine.cache.reset()
     await ask(gateway, 4)
     await state_of(gateway, "live")
-    await told(gateway, [engine])
+    await sent(gateway, [engine])
     assert await source_of(gateway) == "events"
 
 
 async def test_a_short_replay_buffer_leaves_a_late_gateway_rebuilding_until_all_is_accounted_for(
-    start_telling: StartEngine, start_gateway: StartGateway
+    start_reporting: StartEngine, start_gateway: StartGateway
 ) -> None:
     # Enough for the last prompt, in however many batches its blocks come, and not for all prompts.
-    engine = await start_telling(replay_buffer=30, blocks=300)
+    engine = await start_reporting(replay_buffer=30, blocks=300)
     first = await start_gateway(engine, ingest=SOON)
     (rank,) = engine.ranks.all
     topic = 0
@@ -232,7 +234,7 @@ async def test_a_short_replay_buffer_leaves_a_late_gateway_rebuilding_until_all_
     for later in range(topic + 2, topic + 32):
         await ask(second, later)
     await state_of(second, "live")
-    await told(second, [engine])
+    await sent(second, [engine])
 
 
 async def test_a_restart_is_noticed_by_the_events_alone(followed: tuple[RunningGateway, SimulatedEngine]) -> None:
@@ -244,23 +246,23 @@ async def test_a_restart_is_noticed_by_the_events_alone(followed: tuple[RunningG
     for topic in range(9, 14):
         await ask(gateway, topic)
         with contextlib.suppress(AssertionError):
-            await told(gateway, [engine], seconds=5)
+            await sent(gateway, [engine], seconds=5)
             break
-    await told(gateway, [engine])
+    await sent(gateway, [engine])
     await state_of(gateway, "live")
     assert await ask(gateway, 1) == (0, 0)
 
 
 async def test_a_killed_replica_comes_back_empty(
-    start_telling: StartEngine, start_gateway: StartGateway, closing: Any
+    start_reporting: StartEngine, start_gateway: StartGateway, closing: Any
 ) -> None:
-    engine = await start_telling()
+    engine = await start_reporting()
     gateway = await start_gateway(
         engine, ingest=SOON, relay={"health_interval_seconds": 0.1, "suspect_seconds": 0, "unhealthy_after": 1}
     )
     await state_of(gateway, "live")
     await ask(gateway, 1)
-    await told(gateway, [engine])
+    await sent(gateway, [engine])
     ports = {"events": engine.event_endpoints[0], "replay": engine.replay_endpoints[0]}
     await engine.kill()
     await eventually(lambda: down(gateway))
@@ -271,7 +273,7 @@ async def test_a_killed_replica_comes_back_empty(
     await eventually(lambda: up(gateway))
     assert await ask(gateway, 1) == (0, 0)
     await state_of(gateway, "live")
-    await told(gateway, [again])
+    await sent(gateway, [again])
     predicted, reported = await ask(gateway, 1)
     assert predicted == reported > 0
 
@@ -285,10 +287,10 @@ async def up(gateway: RunningGateway) -> bool:
 
 
 async def test_a_restart_without_replay_is_not_forgotten_twice(
-    start_telling: StartEngine, start_gateway: StartGateway, closing: Any
+    start_reporting: StartEngine, start_gateway: StartGateway, closing: Any
 ) -> None:
-    """The events tell of it first, from their beginning on; the metrics a moment later."""
-    engine = await start_telling(replay="")
+    """The events show it first, from their beginning on; the metrics a moment later."""
+    engine = await start_reporting(replay="")
     gateway = await start_gateway(engine, ingest=SOON, relay={"health_interval_seconds": 0.5, "suspect_seconds": 0})
     await ask(gateway, 1)
     await state_of(gateway, "live")
@@ -299,20 +301,20 @@ async def test_a_restart_without_replay_is_not_forgotten_twice(
     closing.push_async_callback(again.kill)
     await eventually(lambda: up(gateway))
 
-    async def heard() -> bool:
+    async def received() -> bool:
         await gateway.ask(messages=prompt(random.randrange(10_000), 1), max_tokens=2)
         return (await gateway.replicas())["r0"]["events"][0]["state"] == "live"
 
-    await eventually(heard)
+    await eventually(received)
     await asyncio.sleep(1.5)
     assert await source_of(gateway) == "events"
-    await told(gateway, [again])
+    await sent(gateway, [again])
 
 
 async def test_silence_is_noticed_without_usage_details(
-    start_telling: StartEngine, start_gateway: StartGateway
+    start_reporting: StartEngine, start_gateway: StartGateway
 ) -> None:
-    engine = await start_telling(prompt_tokens_details=False, replay="")
+    engine = await start_reporting(prompt_tokens_details=False, replay="")
     gateway = await start_gateway(engine, ingest=SOON)
     await state_of(gateway, "rebuilding")
     await set_fault(engine, "events_stop")
@@ -321,10 +323,10 @@ async def test_silence_is_noticed_without_usage_details(
     assert await source_of(gateway) == "blind"
 
 
-async def test_an_engine_that_caches_nothing_has_nothing_to_tell(
-    start_telling: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
+async def test_an_engine_that_caches_nothing_has_nothing_to_report(
+    start_reporting: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    engine = await start_telling(prefix_caching=False)
+    engine = await start_reporting(prefix_caching=False)
     gateway = await start_gateway(engine, ingest=SOON)
     await state_of(gateway, "live")
     await ask(gateway, 1)
@@ -338,7 +340,7 @@ async def test_asking_whether_anything_was_missed_counts_no_events(
 ) -> None:
     gateway, engine = followed
     await ask(gateway, 1)
-    await told(gateway, [engine])
+    await sent(gateway, [engine])
     before = (await gateway.metrics()).value("gateway_kv_events_total")
     await asyncio.sleep(3 * SOON["probe_seconds"])
     assert (await gateway.metrics()).value("gateway_kv_events_total") == before
@@ -355,7 +357,7 @@ async def test_without_its_events_a_replica_is_predicted_and_served(
     async def reported() -> bool:
         predicted, cached = await ask(gateway, 1)
         assert predicted == cached > 0
-        await ask(gateway, random.randrange(100, 10_000))  # something to compute, of which an event should tell
+        await ask(gateway, random.randrange(100, 10_000))  # something to compute, which an event should report
         feed = (await gateway.replicas())["r0"]["events"][0]
         return feed["state"] == "silent" and bool(feed["problem"]) and await source_of(gateway) == "predicted"
 
@@ -367,10 +369,10 @@ async def test_without_its_events_a_replica_is_predicted_and_served(
     await set_fault(engine, "")
     await ask(gateway, 3)
     await state_of(gateway, "live")
-    await told(gateway, [engine])
+    await sent(gateway, [engine])
 
 
-async def test_an_event_address_where_nobody_is_is_reported(
+async def test_an_event_address_without_a_publisher_is_reported(
     start_engine: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine = await start_engine()
@@ -387,7 +389,7 @@ async def test_an_event_address_where_nobody_is_is_reported(
     assert predicted == reported > 0
 
 
-async def test_an_engine_that_publishes_to_nobody_is_told_so(
+async def test_an_engine_that_publishes_without_subscribers_is_reported(
     start_engine: StartEngine, start_gateway: StartGateway
 ) -> None:
     engine = await start_engine(events="tcp://127.0.0.1:5557")
@@ -396,8 +398,8 @@ async def test_an_engine_that_publishes_to_nobody_is_told_so(
     assert "tcp://*:5557" in (await gateway.replicas())["r0"]["events"][0]["problem"]
 
 
-async def test_events_can_be_left_alone(start_telling: StartEngine, start_gateway: StartGateway) -> None:
-    engine = await start_telling()
+async def test_events_can_be_left_alone(start_reporting: StartEngine, start_gateway: StartGateway) -> None:
+    engine = await start_reporting()
     gateway = await start_gateway(engine, model={"replicas": [{"url": engine.url, "id": "r0", "events": "off"}]})
     await ask(gateway, 1)
     replica = (await gateway.replicas())["r0"]
@@ -407,17 +409,19 @@ async def test_events_can_be_left_alone(start_telling: StartEngine, start_gatewa
     assert (await gateway.metrics()).value("gateway_kv_events_total") == 0
 
 
-async def test_a_configured_address_is_followed(start_telling: StartEngine, start_gateway: StartGateway) -> None:
-    engine = await start_telling()
-    told_to = {"events": engine.event_endpoints[0], "replay": engine.replay_endpoints[0]}
-    told_to = {key: address.replace("*", "127.0.0.1") for key, address in told_to.items()}
-    gateway = await start_gateway(engine, ingest=SOON, model={"replicas": [{"url": engine.url, "id": "r0"} | told_to]})
+async def test_a_configured_address_is_followed(start_reporting: StartEngine, start_gateway: StartGateway) -> None:
+    engine = await start_reporting()
+    reported_to = {"events": engine.event_endpoints[0], "replay": engine.replay_endpoints[0]}
+    reported_to = {key: address.replace("*", "127.0.0.1") for key, address in reported_to.items()}
+    gateway = await start_gateway(
+        engine, ingest=SOON, model={"replicas": [{"url": engine.url, "id": "r0"} | reported_to]}
+    )
     await state_of(gateway, "live")
     await ask(gateway, 1)
-    await told(gateway, [engine])
+    await sent(gateway, [engine])
 
 
-async def test_a_replica_that_neither_tells_nor_reports_is_blind(
+async def test_a_replica_without_events_and_usage_details_is_blind(
     start_engine: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine = await start_engine(prompt_tokens_details=False)
@@ -472,14 +476,14 @@ async def test_a_flood_of_events_costs_no_request(
     replicas = [{"url": engine.url, "id": "r0", "events": flood[0]}]
     gateway = await start_gateway(engine, ingest=SOON, model={"replicas": replicas})
 
-    async def heard(count: int) -> bool:
+    async def received(count: int) -> bool:
         return (await gateway.metrics()).value("gateway_kv_events_total", replica="r0") >= count
 
-    await eventually(lambda: heard(1000))
+    await eventually(lambda: received(1000))
     before = (await gateway.metrics()).value("gateway_kv_events_total", replica="r0")
     for topic in range(50):
         await ask(gateway, topic)
-    await eventually(lambda: heard(int(before) + 5000))
+    await eventually(lambda: received(int(before) + 5000))
 
 
 async def test_hostile_events_are_counted_and_skipped(start_engine: StartEngine, start_gateway: StartGateway) -> None:
@@ -538,7 +542,7 @@ async def test_events_that_cannot_be_true_are_not_believed(
         context.destroy(linger=0)
 
 
-async def test_sglang_without_its_radix_cache_is_told_with_the_flag(
+async def test_sglang_without_its_radix_cache_is_reported_with_the_flag(
     start_engine: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine = await start_engine(flavor=EngineKind.SGLANG, prefix_caching=False)
@@ -552,22 +556,22 @@ async def test_sglang_without_its_radix_cache_is_told_with_the_flag(
 
 
 async def test_events_are_found_without_metrics(
-    start_telling: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
+    start_reporting: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    engine = await start_telling(
+    engine = await start_reporting(
         flavor=EngineKind.SGLANG, block_size=16, prompt_tokens_details=True, fault="500:path=/metrics"
     )
     gateway = await start_gateway(engine, ingest=SOON)
     await state_of(gateway, "live")
     assert "--enable-metrics" in capsys.readouterr().out
     await ask(gateway, 1)
-    await told(gateway, [engine])
+    await sent(gateway, [engine])
     predicted, reported = await ask(gateway, 1)
     assert predicted == reported > 0
 
 
-async def test_facts_of_the_engine_are_shown(start_telling: StartEngine, start_gateway: StartGateway) -> None:
-    engine = await start_telling(data_parallel_size=2)
+async def test_facts_of_the_engine_are_shown(start_reporting: StartEngine, start_gateway: StartGateway) -> None:
+    engine = await start_reporting(data_parallel_size=2)
     gateway = await start_gateway(engine)
     facts = (await gateway.replicas())["r0"]["engine"]
     assert facts == {

@@ -1,4 +1,4 @@
-"""Every token of every request has its place, however the request ends, and whatever becomes of the explanation."""
+"""Every token of every request has its place, however the request ends, and in any state of the explanation."""
 
 import asyncio
 import json

@@ -24,8 +24,8 @@ from gateway.simulator.faults import Fault, FaultSpec
 HERE = "answer of the failing replica"
 ELSEWHERE = "answer of the other replica"
 
-# How a request ends that nobody else can take.
-NOBODY = "503 no_replica"
+# How a request ends that no other replica can take.
+NO_REPLICA = "503 no_replica"
 BROKEN = "502 replica_disconnected"
 SILENT = "504 replica_timeout"
 BROKEN_OFF = "event replica_disconnected"
@@ -63,7 +63,7 @@ def harmless(moment: str, fault: str) -> Cell:
 
 
 MATRIX = [
-    both("before connect", "refuse", "connect", NOBODY),
+    both("before connect", "refuse", "connect", NO_REPLICA),
     both("after connect", "connect_hang", "first_byte", SILENT, quiet=True),
     both("after connect", "connect_reset", "first_byte", BROKEN),
     both("before first byte", "hang", "first_byte", SILENT, quiet=True),

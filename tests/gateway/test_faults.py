@@ -1,4 +1,4 @@
-"""Replicas that fail: what the client is told, who serves in their place, what is counted."""
+"""Replicas that fail: what the client gets, which ones serve in their place, what is counted."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ async def test_engine_refusal_passes_through_unchanged(gateway, engine, fields, 
 
 
 @pytest.mark.parametrize("status", slow_except([400, 401, 404, 422, 429, 500, 503], (400, 429, 503)))
-async def test_error_bodies_pass_through_whatever_they_are(behind, scripted, body, status):
+async def test_error_bodies_of_any_kind_pass_through(behind, scripted, body, status):
     for said, kind in [
         (b'{ "error" : "Unauthorized" }', "application/json"),
         (b"<h1>No</h1>", "text/html"),
@@ -91,8 +91,8 @@ async def test_replica_falls_silent_in_the_middle_of_a_stream(start_gateway, scr
     scripted.says(STREAM_HEAD + chunk(first + b'data: {"choi'), b"x", pause=3)
     answer = await gateway.send(STREAM)
     assert answer.status_code == 200
-    told, done = broken_off(answer.content, first)
-    assert told["code"] == "replica_timeout"
+    reported, done = broken_off(answer.content, first)
+    assert reported["code"] == "replica_timeout"
     assert done
     metrics = await gateway.settled(1)
     assert metrics.value("gateway_failovers_total", stage="stream") == 1
@@ -110,9 +110,9 @@ async def test_replica_dies_in_the_middle_of_a_stream(gateway, engine, events):
     await engine.set_fault(f"die_mid_stream={events}")
     answer = await gateway.send(STREAM)
     assert answer.status_code == 200
-    told, done = broken_off(answer.content)
-    assert told.keys() == {"message", "type", "param", "code"}
-    assert told["code"] == "replica_disconnected"
+    reported, done = broken_off(answer.content)
+    assert reported.keys() == {"message", "type", "param", "code"}
+    assert reported["code"] == "replica_disconnected"
     assert done
     assert answer.content.count(b"data: ") == events + 2
     metrics = await gateway.settled(1)
@@ -129,8 +129,8 @@ def broken_off(stream: bytes, beginning: bytes = b"") -> tuple[dict, bool]:
 
 async def test_stream_that_ends_within_a_chunk_is_broken(behind, scripted):
     scripted.says(STREAM_HEAD + b"ff\r\ndata: {}\n\ndata: {", then_close=True)
-    told, done = broken_off((await behind.send(STREAM)).content)
-    assert told["code"] == "replica_disconnected"
+    reported, done = broken_off((await behind.send(STREAM)).content)
+    assert reported["code"] == "replica_disconnected"
     assert done
 
 
@@ -216,8 +216,8 @@ async def test_odd_events_pass_through(behind, scripted):
 async def test_what_is_no_event_breaks_the_stream_off(behind, scripted, garbled):
     first = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
     scripted.says(STREAM_HEAD, chunk(first + garbled), chunk(b"data: {}\n\ndata: [DONE]\n\n"), b"0\r\n\r\n")
-    told, done = broken_off((await behind.send(STREAM)).content, first)
-    assert told["code"] == "replica_disconnected"
+    reported, done = broken_off((await behind.send(STREAM)).content, first)
+    assert reported["code"] == "replica_disconnected"
     assert done
     metrics = await behind.settled(1)
     assert metrics.value("gateway_failovers_total", stage="stream") == 1
@@ -226,8 +226,8 @@ async def test_what_is_no_event_breaks_the_stream_off(behind, scripted, garbled)
 async def test_end_mark_inside_of_a_text_ends_nothing(behind, scripted):
     text = b'data: {"choices":[{"index":0,"delta":{"content":"data: [DONE]"}}]}\n\n'
     scripted.says(STREAM_HEAD, chunk(text), b"0\r\n\r\n")
-    told, _ = broken_off((await behind.send(STREAM)).content, text)
-    assert told["code"] == "replica_disconnected"
+    reported, _ = broken_off((await behind.send(STREAM)).content, text)
+    assert reported["code"] == "replica_disconnected"
 
 
 async def test_usage_missing_harms_nothing(gateway, engine, body):
@@ -256,7 +256,7 @@ async def test_refusing_replica_is_replaced(start_engine, start_gateway, prose, 
     assert again.headers["x-gateway-replica"] != gone
     metrics = await gateway.settled(2)
     assert metrics.value("gateway_failovers_total", stage="connect") == 1
-    # It is left out for a while, so nobody else waits for it.
+    # It is left out for a while, so no other request waits for it.
     third = await gateway.ask(text)
     assert third.headers["x-gateway-decision"] == "warm"
     assert third.headers["x-gateway-replica"] != gone
@@ -383,7 +383,7 @@ async def test_bursts_of_failures_leave_nothing_in_flight(start_engine, start_ga
     assert metrics.value("gateway_requests_total") == 60
 
 
-async def test_burst_fails_nobody_as_long_as_one_replica_is_well(start_engine, start_gateway):
+async def test_burst_fails_no_request_as_long_as_one_replica_is_healthy(start_engine, start_gateway):
     engines = [await start_engine(fault=fault) for fault in ("503:every=2", "die_after_head:every=3", "reset:every=2")]
     gateway = await start_gateway(*engines, await start_engine(), relay={"suspect_seconds": 0, "retries": 3})
     answers = await asyncio.gather(*(gateway.ask(f"Question {number}", stream=number % 2 == 0) for number in range(60)))

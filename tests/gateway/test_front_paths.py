@@ -54,9 +54,9 @@ async def test_health_ends_when_the_gateway_is_about_to_leave(gateway):
 
 async def test_ping_takes_post_as_engines_do(gateway):
     assert (await gateway.http.post("/ping")).status_code == 200
-    told = await gateway.http.delete("/ping")
-    problem(told, 405, "method_not_allowed")
-    assert told.headers["allow"] == "GET, HEAD, POST"
+    reported = await gateway.http.delete("/ping")
+    problem(reported, 405, "method_not_allowed")
+    assert reported.headers["allow"] == "GET, HEAD, POST"
 
 
 async def test_version_in_the_engines_shape(gateway):
@@ -133,32 +133,34 @@ async def test_head_of_an_error_has_its_status_and_no_body(gateway, connect):
 )
 async def test_apis_that_are_not_served_say_which_are(gateway, method, path):
     answer = await gateway.http.request(method, path, json={"model": "demo"})
-    told = problem(answer, 404, "unknown_path")
-    assert f"{method} {path} is not served here" in told
+    reported = problem(answer, 404, "unknown_path")
+    assert f"{method} {path} is not served here" in reported
     for served in ("POST /v1/chat/completions", "POST /v1/completions", "GET /v1/models"):
-        assert served in told
+        assert served in reported
 
 
 async def test_refused_paths_are_logged_once_and_counted(gateway):
     with capture_logs() as logs:
         await gateway.http.get("/wp-login.php?key=secret", headers={"x-request-id": "mine"})
         await gateway.http.put(CHAT)
-    told = [{k: v for k, v in line.items() if k != "log_level"} for line in logs if line["event"] == "request_refused"]
+    reported = [
+        {k: v for k, v in line.items() if k != "log_level"} for line in logs if line["event"] == "request_refused"
+    ]
     common = {"event": "request_refused", "tenant": None, "key_id": None, "endpoint": "other"}
-    assert told[0] == common | {
+    assert reported[0] == common | {
         "request_id": "mine",
         "status": 404,
         "code": "unknown_path",
         "method": "GET",
         "path": "/wp-login.php",
     }
-    assert (told[1]["status"], told[1]["code"], told[1]["method"], told[1]["path"]) == (
+    assert (reported[1]["status"], reported[1]["code"], reported[1]["method"], reported[1]["path"]) == (
         405,
         "method_not_allowed",
         "PUT",
         CHAT,
     )
-    assert len(told) == 2
+    assert len(reported) == 2
     metrics = await gateway.metrics()
     labels = {"endpoint": "other", "model": "unknown", "tenant": "unknown"}
     assert metrics.value("gateway_requests_total", **labels, status="404") == 1
@@ -173,11 +175,11 @@ async def test_log_of_a_refused_path_is_short_and_harmless(gateway, connect):
             client = await connect(gateway)
             await client.send(f"GET {path} HTTP/1.1\r\nhost: g\r\n\r\n".encode())
             assert (await client.answer()).status == 404
-    told = [line["path"] for line in logs if line["event"] == "request_refused"]
-    assert len(told) == len(paths)
-    assert all(len(path) <= 201 and re.fullmatch(r"[!-~]+…?", path) for path in told)
-    assert told[1].startswith("/a??injected?[31mred")
-    assert key not in told[2]
+    reported = [line["path"] for line in logs if line["event"] == "request_refused"]
+    assert len(reported) == len(paths)
+    assert all(len(path) <= 201 and re.fullmatch(r"[!-~]+…?", path) for path in reported)
+    assert reported[1].startswith("/a??injected?[31mred")
+    assert key not in reported[2]
 
 
 async def test_refused_paths_make_one_series_each_status_however_many_there_are(gateway):

@@ -151,7 +151,7 @@ async def test_request_id_is_made_where_there_is_none(gateway):
     assert refused.headers["x-request-id"]
 
 
-async def test_answer_tells_the_decision(gateway, prose):
+async def test_answer_reports_the_decision(gateway, prose):
     text = prose(3, 200)
     cold = await gateway.ask(text, max_tokens=3)
     warm = await gateway.ask(text, max_tokens=3)
@@ -169,7 +169,7 @@ async def test_answer_tells_the_decision(gateway, prose):
     assert "x-gateway-error" not in warm.headers
 
 
-async def test_stream_tells_the_decision_too(gateway, prose):
+async def test_stream_reports_the_decision_too(gateway, prose):
     answer = await gateway.ask(prose(3, 50), stream=True)
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.headers["x-gateway-decision"] == "cold"

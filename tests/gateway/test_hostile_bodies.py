@@ -23,7 +23,7 @@ BOMB = gzip.compress(b"a" * (64 * MIB))
 
 
 def filled(size: int) -> bytes:
-    """A request of exactly so many bytes, most of them in a member that nobody looks at."""
+    """A request of exactly so many bytes, most of them in a member that is not read."""
     begun = b"{" + MEMBERS + b',"x_filler":"'
     return begun + b"f" * (size - len(begun) - 2) + b'"}'
 

@@ -40,7 +40,7 @@ async def longest_standstill(work: asyncio.Task) -> float:
 
 
 @pytest.mark.parametrize("members", REPEATED.values(), ids=REPEATED.keys())
-async def test_a_repeated_field_holds_nobody_up(scripted, start_gateway, members):
+async def test_a_repeated_field_delays_no_other_request(scripted, start_gateway, members):
     gateway = await start_gateway(scripted, **sections(tenant("a")))
     body = b"{" + members + b'"stream":true,' + b'"model":"demo","messages":[{"role":"user","content":"%b"}]}' % LONG
     asked = asyncio.create_task(gateway.send(body, authorization=f"Bearer {key('a')}"))
@@ -118,7 +118,7 @@ async def test_the_limit_of_sequences_is_a_setting(scripted, start_gateway):
 
 
 @pytest.mark.parametrize("count", [16_384, True, False, 2.0, "2", 2.5, "many", -1, 0, None, [HUGE], {"n": HUGE}, -HUGE])
-async def test_whatever_stands_for_a_count_no_other_request_fails(scripted, start_gateway, count):
+async def test_any_value_of_a_count_fails_no_other_request(scripted, start_gateway, count):
     """Those that no engine takes are the engine's to refuse; meanwhile they are in flight there."""
     gateway = await start_gateway(scripted, queue={"max_seconds": 0})
     scripted.answer = hang
@@ -219,7 +219,7 @@ async def test_a_field_that_acts_on_others_is_refused_where_they_are_kept_apart(
 
 
 @pytest.mark.parametrize("members", HARMLESS)
-async def test_a_field_that_acts_on_nobody_else_passes(scripted, start_gateway, members):
+async def test_a_field_without_effect_on_other_requests_passes(scripted, start_gateway, members):
     gateway = await start_gateway(scripted, **sections(tenant("a", models=("demo",))))
     answer = await gateway.send(spelled(members), authorization=f"Bearer {key('a')}")
     assert answer.status_code == 200

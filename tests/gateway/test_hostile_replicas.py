@@ -202,7 +202,7 @@ async def test_a_client_that_does_not_read_stops_a_large_response(scripted, behi
 
 
 @pytest.mark.parametrize("stream", [BODY, STREAM], ids=["whole", "stream"])
-async def test_what_begins_as_a_large_json_is_passed_on_to_whoever_asked(scripted, start_gateway, small, stream):
+async def test_what_begins_as_a_large_json_is_passed_on_to_its_client(scripted, start_gateway, small, stream):
     gateway = await start_gateway(scripted, relay={"resume": True})
     scripted.says(response(large(MIB)))
     answer = await gateway.send(stream)

@@ -1,4 +1,4 @@
-"""What the replicas page tells: the hottest prefixes and who holds them, and how each replica does."""
+"""What the replicas page shows: the hottest prefixes and who holds them, and how each replica does."""
 
 import re
 from pathlib import Path
@@ -73,7 +73,7 @@ async def test_system_prompts_of_applications_are_the_hottest_and_held_where_the
     assert len({each["id"] for each in found}) == len(found)
 
 
-async def test_long_conversations_do_not_crowd_out_the_system_prompts(start_engine, start_gateway, prose):
+async def test_long_conversations_do_not_displace_the_system_prompts(start_engine, start_gateway, prose):
     gateway = await start_gateway(await start_engine(), await start_engine())
     homes = await apart(gateway, prose)
     for number in range(3):
@@ -151,7 +151,7 @@ async def test_of_several_prompts_what_they_share_is_found(gateway, prose):
     assert found["held"] == {"r0": found["tokens"]}
 
 
-async def test_hot_prefixes_that_fail_cost_nobody_an_answer(gateway, monkeypatch):
+async def test_hot_prefixes_that_fail_cost_no_request_its_answer(gateway, monkeypatch):
     def broken(*_args: object) -> None:
         raise RuntimeError("the figures are broken")
 
@@ -180,7 +180,7 @@ async def test_only_prefixes_of_the_model_that_is_asked_for_are_shown(gateway, p
     assert await hottest(gateway, model="other") == []
 
 
-async def test_replicas_tell_how_far_predictions_were_right(start_engine, start_gateway, prose):
+async def test_replicas_show_how_far_predictions_were_right(start_engine, start_gateway, prose):
     engine = await start_engine()
     gateway = await start_gateway(engine, await start_engine())
     text = prose(1, 200)
@@ -195,15 +195,15 @@ async def test_replicas_tell_how_far_predictions_were_right(start_engine, start_
     other = {"r0": "r1", "r1": "r0"}[home]
     await gateway.settled(3)
     assert predicted == cached > 200
-    told = {name: each["prediction"] for name, each in (await gateway.replicas()).items()}
+    reported = {name: each["prediction"] for name, each in (await gateway.replicas()).items()}
     exact = {"over_tokens": 0, "under_tokens": 0, "window_seconds": 900}
-    assert told[home] == exact | {
+    assert reported[home] == exact | {
         "requests": 3,
         "prompt_tokens": prompt,
         "predicted_tokens": predicted,
         "confirmed_tokens": cached,
     }
-    assert told[other] == exact | dict.fromkeys(
+    assert reported[other] == exact | dict.fromkeys(
         ("requests", "prompt_tokens", "predicted_tokens", "confirmed_tokens"), 0
     )
 
@@ -217,19 +217,23 @@ async def test_replica_that_just_failed_a_request_is_suspect_and_takes_none(star
     other = {"r0": "r1", "r1": "r0"}[failed]
     await engines[int(failed[1:])].set_fault("die_before_first_byte:times=1")
     assert replica(await gateway.ask(prose(1, 20))) == other
-    told = await gateway.replicas()
-    assert (told[failed]["accepts"], told[failed]["state"], told[failed]["up"]) == (False, "suspect", True)
-    assert told[failed]["failures_in_a_row"] == 1
-    assert 0 < told[failed]["left_out_seconds"] <= 60
-    assert (told[other]["accepts"], told[other]["state"], told[other]["left_out_seconds"]) == (True, "ready", 0)
+    reported = await gateway.replicas()
+    assert (reported[failed]["accepts"], reported[failed]["state"], reported[failed]["up"]) == (False, "suspect", True)
+    assert reported[failed]["failures_in_a_row"] == 1
+    assert 0 < reported[failed]["left_out_seconds"] <= 60
+    assert (reported[other]["accepts"], reported[other]["state"], reported[other]["left_out_seconds"]) == (
+        True,
+        "ready",
+        0,
+    )
     assert replica(await gateway.ask(prose(1, 20))) == other
-    # With both of them suspect there is nobody better.
+    # With both of them suspect there is no better one.
     await engines[int(other[1:])].set_fault("die_before_first_byte:times=1")
     assert replica(await gateway.ask(prose(1, 20))) == failed
-    told = await gateway.replicas()
-    assert told[other]["state"] == "suspect"
-    assert told[failed]["state"] == "ready"  # it answered
-    assert told[failed]["accepts"]
+    reported = await gateway.replicas()
+    assert reported[other]["state"] == "suspect"
+    assert reported[failed]["state"] == "ready"  # it answered
+    assert reported[failed]["accepts"]
 
 
 def keys_of(value: Any, path: str = "") -> set[str]:

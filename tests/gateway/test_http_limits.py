@@ -229,10 +229,10 @@ async def test_a_client_that_is_still_sending_reads_the_refusal(connect):
 
 
 @pytest.mark.parametrize("cut", [0, 60, 130, 175])
-async def test_a_wish_for_http_2_is_ignored_and_loses_neither_the_body_nor_the_next_request(connect, cut):
+async def test_an_upgrade_to_http_2_is_ignored_and_loses_neither_the_body_nor_the_next_request(connect, cut):
     # As Java's client sends it: https://docs.oracle.com/en/java/javase/21/docs/api/java.net.http/
-    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
-    raw = b"POST /a?b HTTP/1.1\r\nhost: a\r\n" + wish + b"Content-Length: 2000\r\n\r\n" + b"b" * 2000
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
+    raw = b"POST /a?b HTTP/1.1\r\nhost: a\r\n" + upgrade + b"Content-Length: 2000\r\n\r\n" + b"b" * 2000
     connection = await connect()
     for _ in range(2):
         await connection.send(raw[:cut])
@@ -253,9 +253,9 @@ async def test_connect_is_answered_and_ends_the_connection(connect, target, stat
 
 
 @pytest.mark.parametrize("cut", [None, 1000, 33_333])
-async def test_any_number_of_pipelined_wishes_for_another_protocol_are_answered(connect, echo, caplog, cut):
-    wish = b"GET /%d HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
-    raw = b"".join(wish % number for number in range(3000))
+async def test_any_number_of_pipelined_upgrade_requests_are_answered(connect, echo, caplog, cut):
+    upgrade = b"GET /%d HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
+    raw = b"".join(upgrade % number for number in range(3000))
     connection = await connect()
     for at in range(0, len(raw), cut or len(raw)):
         connection.writer.write(raw[at : at + (cut or len(raw))])

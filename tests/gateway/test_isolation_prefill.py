@@ -54,7 +54,7 @@ async def ask(gateway: RunningGateway, engine: Any, key: str, messages: list[dic
 
 @pytest.fixture(params=["predicted", "events"])
 def start_pair(request, start_engine, start_gateway):
-    """Starts an engine and a gateway that knows the engine's cache by prediction, or by its events."""
+    """Starts an engine and a gateway that tracks the engine's cache by prediction, or by its events."""
 
     async def start(**sections: Any) -> tuple[RunningGateway, Any]:
         events = {"events": "tcp://*:0", "replay": "tcp://*:0"} if request.param == "events" else {}

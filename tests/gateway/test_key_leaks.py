@@ -70,7 +70,7 @@ def configuration(url: str, audit: Path, proxies: Sequence[str]) -> dict[str, An
 
 
 async def wrong_places(http: httpx.AsyncClient, port: int, key: str) -> None:
-    """A key where it may stand, and wherever somebody may put it by mistake."""
+    """A key where it may stand, and wherever it may be put by mistake."""
     body = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}]}
     basic = base64.b64encode(f"user:{key}".encode()).decode()
     for headers in (
@@ -86,7 +86,7 @@ async def wrong_places(http: httpx.AsyncClient, port: int, key: str) -> None:
     ):
         await http.post(CHAT, json=body, headers=headers)
     bearer = {"authorization": f"Bearer {key}"}
-    if key.startswith("pgw_"):  # other secrets cannot be told from an id or a name
+    if key.startswith("pgw_"):  # other secrets cannot be distinguished from an id or a name
         for request_id in (key, f"trace-{key}-1"):
             await http.post(CHAT, json=body, headers=bearer | {"x-request-id": request_id})
             await http.get("/v1/models", headers=bearer | {"x-request-id": request_id})
@@ -123,8 +123,8 @@ async def look_around(admin: httpx.AsyncClient, key: str) -> None:
         for name in ("scope", "template_version", "model", "tenant", key):
             answer = await admin.post("/admin/api/spaces/reset", json={name: key}, headers=headers)
             if headers is operator:
-                told = (answer.status_code, answer.json()["error"]["param"])
-                assert told == (400, name if name != key else redacted(key))
+                reported = (answer.status_code, answer.json()["error"]["param"])
+                assert reported == (400, name if name != key else redacted(key))
     await admin.post("/admin/api/spaces/reset", json={"tenant": "acme"}, headers=bearer)
     await admin.post("/admin/api/spaces/reset", json={"tenant": key}, headers={"authorization": key})
     await admin.post(
@@ -156,7 +156,7 @@ async def test_no_key_is_in_any_log_error_metric_or_page(start_engine, tmp_path,
             httpx.AsyncClient(base_url=ready["public"], event_hooks=hooks) as http,
             httpx.AsyncClient(base_url=ready["admin"], event_hooks=hooks) as admin,
         ):
-            # A proxy's word for a tenant is believed: only a key of the gateway's own can be told from a name.
+            # A proxy's word for a tenant is believed: only a key of the gateway's own can be distinguished from a name.
             for secret in (*KEYS.values(), *ADMIN.values()) if proxies else ALL.values():
                 await wrong_places(http, httpx.URL(ready["public"]).port or 0, secret.replace(" ", "-"))
                 await look_around(admin, secret.replace(" ", "-"))
@@ -185,7 +185,7 @@ async def test_no_key_is_in_any_log_error_metric_or_page(start_engine, tmp_path,
     sent = [repr(request.headers) + request.body.decode() for request in engine.requests]
     assert sent
     for key in (*KEYS.values(), *ADMIN.values()):
-        # Whatever a client's own headers hold is passed on; the gateway's own header is no place for a key.
+        # Everything in a client's own headers is passed on; the gateway's own header is no place for a key.
         ids = [
             value.decode() for request in engine.requests for name, value in request.headers if name == b"x-request-id"
         ]

@@ -201,8 +201,8 @@ async def test_tokens_of_a_text_that_is_too_long_to_encode_are_estimated(behind)
 async def test_limits_are_settings(scripted, start_gateway, setting, more):
     gateway = await start_gateway(scripted, server=setting)
     assert (await gateway.send(chat(more(980)))).status_code == 200
-    told = problem(await gateway.send(chat(more(1000))), 400, "too_many_values")
-    assert f"server.{next(iter(setting))}" in told
+    reported = problem(await gateway.send(chat(more(1000))), 400, "too_many_values")
+    assert f"server.{next(iter(setting))}" in reported
     # What stands in a text does not count.
     assert (await gateway.send(chat(content=b"a, b: c" * 2000))).status_code == 200
 

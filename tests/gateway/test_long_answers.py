@@ -3,7 +3,7 @@
 import asyncio
 
 
-async def test_the_same_is_not_begun_elsewhere_and_nobody_is_blamed(start_engine, start_gateway):
+async def test_the_same_is_not_begun_elsewhere_and_no_replica_is_blamed(start_engine, start_gateway):
     engines = [await start_engine(decode_ms=20.0) for _ in range(2)]
     gateway = await start_gateway(*engines, relay={"first_byte_timeout_seconds": 2.5})
     first = await gateway.ask(max_tokens=2)  # where the prompt is warm from now on
@@ -19,7 +19,7 @@ async def test_the_same_is_not_begun_elsewhere_and_nobody_is_blamed(start_engine
     await gateway.settled(3)
 
 
-async def test_one_that_answers_nobody_is_left(start_engine, start_gateway):
+async def test_a_replica_that_answers_nothing_is_no_longer_used(start_engine, start_gateway):
     engines = [await start_engine() for _ in range(2)]
     gateway = await start_gateway(*engines, relay={"first_byte_timeout_seconds": 0.5})
     name = (await gateway.ask(max_tokens=2)).headers["x-gateway-replica"]

@@ -57,7 +57,7 @@ async def test_engine_without_metrics_serves(start_engine, start_gateway, prose)
     assert (await gateway.ask(prose(1, 60))).headers["x-gateway-decision"] == "warm"
 
 
-async def test_models_before_any_replica_told_its_card(start_engine, start_gateway):
+async def test_models_before_any_replica_sent_its_card(start_engine, start_gateway):
     gateway = await start_gateway(await start_engine(fault="refuse"))
     (card,) = (await gateway.http.get("/v1/models")).json()["data"]
     assert card["id"] == "demo"
@@ -72,15 +72,15 @@ async def test_models_carry_the_engines_card(gateway):
 
 
 def states_of(metrics, replica):
-    """The states that it is told to be in; fails if any of the five is not told of at all."""
-    told = {
+    """The states that it is reported to be in; fails if any of the five is not reported at all."""
+    reported = {
         sample.labels["state"]: sample.value
         for family in metrics.families
         for sample in family.samples
         if sample.name == "gateway_replica_state" and sample.labels["replica"] == replica
     }
-    assert told.keys() == {"starting", "ready", "suspect", "ejected", "draining"}
-    return {state for state, value in told.items() if value}
+    assert reported.keys() == {"starting", "ready", "suspect", "ejected", "draining"}
+    return {state for state, value in reported.items() if value}
 
 
 METRICS = {
@@ -208,14 +208,14 @@ async def test_replica_state_is_shown(gateway, engine, prose):
     assert state["learned"]["prefill_tokens_per_second"] > 0
 
 
-async def test_failure_inside_the_gateway_is_told_without_its_inside(gateway, monkeypatch):
+async def test_failure_inside_the_gateway_is_reported_without_details(gateway, monkeypatch):
     def broken(*_args: object, **_kwargs: object) -> None:
         raise RuntimeError("secret inside")
 
     monkeypatch.setattr(gateway.gateway.public._service, "_place", broken)
     answer = await gateway.ask(headers={"x-request-id": "req-9"})
-    told = problem(answer, 500, "internal_error")
-    assert "req-9" in told
+    reported = problem(answer, 500, "internal_error")
+    assert "req-9" in reported
     assert "secret" not in answer.text
     monkeypatch.undo()
     assert (await gateway.ask()).status_code == 200

@@ -23,7 +23,7 @@ async def eventually(holds) -> None:
 
 
 class Held(ScriptedEngine):
-    """Answers each request once it is released; knows whose came in which order."""
+    """Answers each request once it is released; records whose came in which order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ async def test_a_share_of_three_is_served_three_times_as_much(busy):
     assert 28 <= sum(name.startswith("c") for name in engine.names[1:]) <= 32
 
 
-async def test_whoever_waits_is_answered_whole_and_counted(busy):
+async def test_queued_requests_are_answered_whole_and_counted(busy):
     asked, engine = await busy()
     await asked.asks("a-0", "a-1", "b-0", waiting=2)
     await serve_all(engine, 3)
@@ -267,7 +267,7 @@ async def test_who_leaves_while_it_waits_is_forgotten(busy, connect):
     asked.ask("a-0")
     await eventually(lambda: bool(engine.received))
     body = {"model": "demo", "messages": [{"role": "user", "content": "b-gone " * 40}], "stream": True}
-    for _ in range(3):  # more than its limit, if what nobody computed counted
+    for _ in range(3):  # more than its limit, if what was not computed counted
         client = await connect(asked.gateway)
         await client.send(post(CHAT, json.dumps(body).encode(), f"authorization: Bearer {key('b')}"))
         await asked.waiting(1)
@@ -312,7 +312,7 @@ async def test_one_that_a_replica_failed_goes_before_its_tenants_others(busy):
     asked.ask("a-1")
     await eventually(lambda: bool(other.received))
     await asked.asks("a-2", "a-3", waiting=2)
-    failed.answer = failed.reply  # whoever is sent there is answered at once, but not as a stream
+    failed.answer = failed.reply  # a request sent there is answered at once, but not as a stream
     await failed.stop()
     await asked.waiting(3)
     other.release()
@@ -320,7 +320,7 @@ async def test_one_that_a_replica_failed_goes_before_its_tenants_others(busy):
     assert other.names == ["a-1", "a-0"]
 
 
-async def test_when_the_last_replica_goes_all_who_wait_are_told(busy):
+async def test_when_the_last_replica_goes_all_queued_requests_are_answered(busy):
     asked, engine = await busy(relay={"health_interval_seconds": 0.05, "retries": 0})
     await asked.asks("a-0", "a-1", "a-2", waiting=2)
     await engine.stop()

@@ -44,9 +44,9 @@ async def test_check_names_the_line_and_the_reason(config):
     process = await asyncio.create_subprocess_exec(
         *COMMAND, "check", str(file), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    told, _ = await process.communicate()
+    reported, _ = await process.communicate()
     assert process.returncode == 2
-    (line,) = [line for line in told.decode().splitlines() if "canon.patterns[0].regex" in line]
+    (line,) = [line for line in reported.decode().splitlines() if "canon.patterns[0].regex" in line]
     number = 1 + next(n for n, text in enumerate(file.read_text().splitlines()) if "regex" in text)
     assert line.startswith(f"{file}:{number}: canon.patterns[0].regex: ")
     assert "(?<= is not offered: no look-around" in line

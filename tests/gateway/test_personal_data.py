@@ -29,15 +29,15 @@ async def found(gateway, count):
 
 
 @pytest.fixture
-async def world(engine, start_gateway, tmp_path):
+async def setup(engine, start_gateway, tmp_path):
     """One tenant for each mode."""
     modes = [tenant(mode, personal_data=mode) for mode in ("off", "report", "mask", "block")]
     gateway = await start_gateway(engine, **sections(*modes), audit={"file": str(tmp_path / "audit.jsonl")})
     return gateway, engine
 
 
-async def test_report_changes_nothing(world):
-    gateway, engine = world
+async def test_report_changes_nothing(setup):
+    gateway, engine = setup
     assert (await ask_as(gateway, "report", messages=leading(SHARED))).status_code == 200
     assert json.loads(engine.requests[-1].body)["messages"] == leading(SHARED)
     (report,) = await found(gateway, 1)
@@ -45,8 +45,8 @@ async def test_report_changes_nothing(world):
     assert SHARED[report["start"] :][: report["length"]] == MAIL
 
 
-async def test_mask_reaches_the_engine_masked_and_is_still_counted(world):
-    gateway, engine = world
+async def test_mask_reaches_the_engine_masked_and_is_still_counted(setup):
+    gateway, engine = setup
     answer = await ask_as(gateway, "mask", messages=leading(SHARED))
     assert answer.status_code == 200
     sent = engine.requests[-1].body
@@ -60,8 +60,8 @@ async def test_mask_reaches_the_engine_masked_and_is_still_counted(world):
     assert again.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
 
 
-async def test_block_is_told_by_place_and_reaches_nobody(world):
-    gateway, engine = world
+async def test_blocked_data_is_reported_by_place_and_reaches_no_replica(setup):
+    gateway, engine = setup
     answer = await ask_as(gateway, "block", messages=leading(SHARED))
     assert error(answer) == (400, "personal_data_in_prefix")
     assert answer.json()["error"]["param"] == "messages[0].content"
@@ -72,15 +72,15 @@ async def test_block_is_told_by_place_and_reaches_nobody(world):
     assert clean.status_code == 200
 
 
-async def test_off_looks_at_nothing(world):
-    gateway, _ = world
+async def test_off_looks_at_nothing(setup):
+    gateway, _ = setup
     await ask_as(gateway, "off", messages=leading(SHARED))
     await ask_as(gateway, "report", messages=leading(SHARED))
     assert len(await found(gateway, 1)) == 1
 
 
-async def test_only_what_conversations_have_in_common_is_called_shared(world):
-    gateway, _ = world
+async def test_only_what_conversations_have_in_common_is_called_shared(setup):
+    gateway, _ = setup
     mine = f"{SHARED} The user is called Jane and can be reached at +49 30 901820."
     for number in range(4):
         for text in (SHARED, mine) if number == 0 else (SHARED,):
@@ -90,18 +90,18 @@ async def test_only_what_conversations_have_in_common_is_called_shared(world):
             ]
             assert (await ask_as(gateway, "report", messages=messages)).status_code == 200
 
-    async def told() -> bool:
+    async def reported() -> bool:
         return sorted((r["kind"], r["shared"]) for r in await found(gateway, 2)) == [("email", True), ("phone", False)]
 
-    await eventually(told)
+    await eventually(reported)
     metrics = await gateway.metrics()
     assert metrics.value("gateway_personal_data_findings_total", kind="phone", shared="true") == 0
     assert metrics.value("gateway_personal_data_findings_total", kind="phone", shared="false", tenant="report") == 1
     assert metrics.value("gateway_personal_data_findings_total", kind="email", shared="true") >= 1
 
 
-async def test_turns_of_one_conversation_do_not_make_it_shared(world):
-    gateway, _ = world
+async def test_turns_of_one_conversation_do_not_make_it_shared(setup):
+    gateway, _ = setup
     messages = leading(f"The customer is {MAIL}.")
     for turn in range(6):
         await ask_as(gateway, "report", messages=messages)
@@ -117,8 +117,8 @@ async def test_turns_of_one_conversation_do_not_make_it_shared(world):
     await eventually(counted)
 
 
-async def test_completions_are_reported_and_left_alone(world):
-    gateway, engine = world
+async def test_completions_are_reported_and_left_alone(setup):
+    gateway, engine = setup
     for mode in ("mask", "block"):
         answer = await gateway.http.post(
             COMPLETIONS,
@@ -130,8 +130,8 @@ async def test_completions_are_reported_and_left_alone(world):
     assert {report["path"] for report in await found(gateway, 2)} == {"prompt"}
 
 
-async def test_its_text_is_nowhere_but_in_the_request(world, capfd, tmp_path):
-    gateway, _ = world
+async def test_its_text_is_nowhere_but_in_the_request(setup, capfd, tmp_path):
+    gateway, _ = setup
     for mode in ("report", "mask", "block"):
         for number in range(4):
             messages = [{"role": "system", "content": SHARED}, {"role": "user", "content": str(number)}]
@@ -140,7 +140,7 @@ async def test_its_text_is_nowhere_but_in_the_request(world, capfd, tmp_path):
     await found(gateway, 3)
     pages = [(await gateway.admin.get(path)).text for path in ("/metrics", "/admin/api/spaces", "/admin/api/config")]
     await gateway.stop()
-    told = "".join([*pages, *capfd.readouterr(), (tmp_path / "audit.jsonl").read_text()])
-    assert "personal_data" in told
-    assert MAIL not in told
-    assert "jane" not in told
+    reported = "".join([*pages, *capfd.readouterr(), (tmp_path / "audit.jsonl").read_text()])
+    assert "personal_data" in reported
+    assert MAIL not in reported
+    assert "jane" not in reported

@@ -125,7 +125,7 @@ async def test_however_a_salt_is_spelled_the_engine_gets_the_gateways(engine, st
 
 
 @pytest.mark.parametrize("salt", ["", "a/b", "x" * 129, 7, ["a"], "nul\0"])
-async def test_a_salt_no_engine_takes_is_told_to_the_client(engine, start_gateway, salt):
+async def test_a_salt_no_engine_takes_is_reported_to_the_client(engine, start_gateway, salt):
     gateway = await start_gateway(engine, **sections(tenant("a")))
     answer = await ask_as(gateway, "a", cache_salt=salt)
     assert error(answer) == (400, "invalid_cache_salt")
@@ -153,7 +153,7 @@ async def test_media_cannot_be_named_past_the_spaces(engine, start_gateway):
     assert not engine.requests
 
 
-async def test_a_scopes_salt_cannot_be_made_by_somebody_else(engine, start_gateway):
+async def test_a_scopes_salt_cannot_be_computed_by_another_client(engine, start_gateway):
     """Without isolation there may be no secret; a salt that is known still leads nowhere."""
     keys = ({"hash": tenant("a")["keys"][0]["hash"], "scope": "hr"},)
     gateway = await start_gateway(
@@ -339,25 +339,25 @@ class TestShown:
             ({"scope": 1}, "scope"),
         ],
     )
-    async def test_a_reset_of_what_does_not_exist_is_told(self, engine, start_gateway, selection, param):
+    async def test_a_reset_of_what_does_not_exist_is_reported(self, engine, start_gateway, selection, param):
         gateway = await start_gateway(engine, **sections(tenant("a")))
         answer = await gateway.admin.post(RESET, json=selection)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
-    async def test_resetting_a_tenant_where_all_share_is_told(self, gateway):
+    async def test_resetting_a_tenant_where_all_share_is_reported(self, gateway):
         answer = await gateway.admin.post(RESET, json={"tenant": "default"})
         assert error(answer) == (400, "not_isolated")
 
 
 class TestFile:
     async def test_a_restart_of_the_gateway_keeps_caches_warm_and_resets_done(self, engine, start_gateway, tmp_path):
-        told = sections(tenant("a"), tenant("b"), file=tmp_path / "spaces.json")
-        first = await start_gateway(engine, **told)
+        reported = sections(tenant("a"), tenant("b"), file=tmp_path / "spaces.json")
+        first = await start_gateway(engine, **reported)
         for name in "ab":
             await ask_as(first, name)
         await reset(first, tenant="b")
         await first.stop()
-        second = await start_gateway(engine, **told)
+        second = await start_gateway(engine, **reported)
         answers = [await ask_as(second, name) for name in "ab"]
         reused = [answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in answers]
         assert reused[0] > 100
@@ -365,41 +365,41 @@ class TestFile:
         assert (tmp_path / "spaces.json").stat().st_mode & 0o077 == 0
 
     async def test_what_was_warm_when_the_gateway_stopped_is_warm_afterwards(self, engine, start_gateway, tmp_path):
-        told = sections(tenant("a"), file=tmp_path / "spaces.json")
-        first = await start_gateway(engine, **told)
+        reported = sections(tenant("a"), file=tmp_path / "spaces.json")
+        first = await start_gateway(engine, **reported)
         await ask_as(first, "a")
         await first.stop()  # well before the file is written by itself
-        answer = await ask_as(await start_gateway(engine, **told), "a")
+        answer = await ask_as(await start_gateway(engine, **reported), "a")
         assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
 
     async def test_without_a_file_every_space_begins_anew(self, engine, start_gateway):
-        told = sections(tenant("a"))
-        await ask_as(await start_gateway(engine, **told), "a")
-        answer = await ask_as(await start_gateway(engine, **told), "a")
+        reported = sections(tenant("a"))
+        await ask_as(await start_gateway(engine, **reported), "a")
+        answer = await ask_as(await start_gateway(engine, **reported), "a")
         assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
     @pytest.mark.parametrize(
         "change",
         [
-            lambda told: told.update(spaces={}),
-            lambda told: told.update(engines=[]),
-            lambda told: told.update(engines={"r0": ["/m", 7]}),
-            lambda told: told["spaces"].update(last_epoch=10**30),
-            lambda told: told["spaces"]["lives"][0]["space"].update(tenant=None),
-            lambda told: told["spaces"]["lives"][0]["space"].update(epoch="1"),
-            lambda told: told["spaces"]["lives"][0].update(born_at=1e300),
-            lambda told: told["spaces"]["lives"][0]["figures"].update(requests=-1),
-            lambda told: told.update(version=2),
+            lambda reported: reported.update(spaces={}),
+            lambda reported: reported.update(engines=[]),
+            lambda reported: reported.update(engines={"r0": ["/m", 7]}),
+            lambda reported: reported["spaces"].update(last_epoch=10**30),
+            lambda reported: reported["spaces"]["lives"][0]["space"].update(tenant=None),
+            lambda reported: reported["spaces"]["lives"][0]["space"].update(epoch="1"),
+            lambda reported: reported["spaces"]["lives"][0].update(born_at=1e300),
+            lambda reported: reported["spaces"]["lives"][0]["figures"].update(requests=-1),
+            lambda reported: reported.update(version=2),
         ],
     )
-    async def test_a_broken_file_is_put_aside_and_told(self, engine, start_gateway, tmp_path, capfd, change):
+    async def test_a_broken_file_is_moved_away_and_reported(self, engine, start_gateway, tmp_path, capfd, change):
         file = tmp_path / "spaces.json"
         first = await start_gateway(engine, **sections(tenant("a"), file=file))
         await ask_as(first, "a")
         await first.stop()
-        told = json.loads(file.read_text())
-        change(told)
-        file.write_text(json.dumps(told))
+        reported = json.loads(file.read_text())
+        change(reported)
+        file.write_text(json.dumps(reported))
         gateway = await start_gateway(engine, **sections(tenant("a"), file=file))
         assert [space["state"] for space in await spaces(gateway)] == []
         assert (await ask_as(gateway, "a")).json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
@@ -408,17 +408,17 @@ class TestFile:
         assert "spaces_file_unreadable" in "".join(capfd.readouterr())
 
     async def test_two_gateways_cannot_share_a_file(self, engine, start_gateway, tmp_path):
-        told = sections(tenant("a"), file=tmp_path / "spaces.json")
-        first = await start_gateway(engine, **told)
+        reported = sections(tenant("a"), file=tmp_path / "spaces.json")
+        first = await start_gateway(engine, **reported)
         with pytest.raises(ConfigInvalid, match="in use by another gateway"):
-            await start_gateway(engine, **told)
+            await start_gateway(engine, **reported)
         await first.stop()
-        await start_gateway(engine, **told)
+        await start_gateway(engine, **reported)
 
     async def test_a_template_changed_while_the_gateway_was_away_ends_its_spaces(self, engine, start_gateway, tmp_path):
-        told = sections(tenant("a"), file=tmp_path / "spaces.json")
+        reported = sections(tenant("a"), file=tmp_path / "spaces.json")
         for label in ("v1", "v2"):
-            gateway = await start_gateway(engine, **told, model={"template_version": label})
+            gateway = await start_gateway(engine, **reported, model={"template_version": label})
             await ask_as(gateway, "a")
             await gateway.settled(1)
             if label == "v1":
@@ -450,7 +450,7 @@ class TestModelLists:
     CARD = b'{"object":"list","data":[{"id":"demo","object":"model","root":"/m","max_model_len":4096}]}'
 
     @pytest.fixture
-    async def world(self, scripted, start_gateway):
+    async def setup(self, scripted, start_gateway):
         scripted.models = self.CARD
         gateway = await start_gateway(scripted, **sections(tenant("a")), relay={"health_interval_seconds": 0.01})
         await ask_as(gateway, "a")
@@ -459,23 +459,23 @@ class TestModelLists:
     @pytest.mark.parametrize(
         "odd", [b"", b"garbage", b"[]", b"{}", b'{"data":[]}', b'{"data":[7]}', b'{"data":[{"id":"x"}]}']
     )
-    async def test_an_odd_list_changes_nothing(self, world, odd, capfd):
-        gateway, engine = world
+    async def test_an_odd_list_changes_nothing(self, setup, odd, capfd):
+        gateway, engine = setup
         engine.models = odd
 
-        def told() -> bool:
+        def reported() -> bool:
             out.append("".join(capfd.readouterr()))
             return any(word in "".join(out) for word in ("model_list_unreadable", "replica_serves_another_model"))
 
         out: list[str] = []
-        await eventually(told)
+        await eventually(reported)
         await ask_as(gateway, "a")
         (space,) = await spaces(gateway)
         assert space["context_limit"] == 4096
         assert not (await gateway.metrics()).value("gateway_resets_total")
 
-    async def test_another_context_limit_is_an_end_that_is_told(self, world):
-        gateway, engine = world
+    async def test_another_context_limit_is_an_end_that_is_reported(self, setup):
+        gateway, engine = setup
         engine.models = self.CARD.replace(b"4096", b"8192")
 
         async def noticed() -> bool:

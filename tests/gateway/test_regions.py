@@ -1,4 +1,4 @@
-"""A pinned tenant's requests never leave its regions, whatever happens there."""
+"""A pinned tenant's requests never leave its regions, in any state of the replicas there."""
 
 import pytest
 from running_gateway import eventually
@@ -6,7 +6,7 @@ from tenancy import ask_as, error, sections, tenant
 
 
 @pytest.fixture
-async def world(start_engine, start_gateway):
+async def setup(start_engine, start_gateway):
     """Replicas r0 and r1 in eu, r2 in us, r3 in no region; a is pinned to eu, b to us, c to nothing."""
     engines = [await start_engine() for _ in range(4)]
     regions = ["eu", "eu", "us", ""]
@@ -33,8 +33,8 @@ def asked(engine) -> int:
     return len(engine.requests)
 
 
-async def test_each_stays_where_it_belongs(world):
-    gateway, _ = world
+async def test_each_stays_where_it_belongs(setup):
+    gateway, _ = setup
     assert await where(gateway, "a") <= {"r0", "r1"}
     assert await where(gateway, "b") == {"r2"}
     everywhere = [
@@ -43,8 +43,8 @@ async def test_each_stays_where_it_belongs(world):
     assert {answer.headers["x-gateway-replica"] for answer in everywhere} == {"r0", "r1", "r2", "r3"}
 
 
-async def test_failover_stays_in_the_region_and_then_there_is_none(world):
-    gateway, engines = world
+async def test_failover_stays_in_the_region_and_then_there_is_none(setup):
+    gateway, engines = setup
     await engines[0].kill()
     assert await where(gateway, "a") == {"r1"}
     await engines[1].kill()
@@ -54,16 +54,16 @@ async def test_failover_stays_in_the_region_and_then_there_is_none(world):
         assert error(answer) == (503, "no_replica")
         assert "retry-after" in answer.headers
 
-    async def told() -> bool:
+    async def reported() -> bool:
         return "in eu" in (await ask_as(gateway, "a")).json()["error"]["message"]
 
-    await eventually(told)
+    await eventually(reported)
     assert [asked(engine) for engine in engines[2:]] == before
     assert await where(gateway, "b") == {"r2"}
 
 
-async def test_a_client_cannot_ask_its_way_out(world):
-    gateway, engines = world
+async def test_a_client_cannot_ask_its_way_out(setup):
+    gateway, engines = setup
     await ask_as(gateway, "b", headers={"x-data-parallel-rank": "0", "x-gateway-replica": "r0", "x-region": "eu"})
     assert [asked(engine) for engine in engines] == [0, 0, 1, 0]
 
@@ -90,8 +90,8 @@ async def test_tokens_are_asked_for_in_the_region_too(start_engine, start_gatewa
     assert asked(engines[0]) == 0
 
 
-async def test_regions_are_shown(world):
-    gateway, _ = world
+async def test_regions_are_shown(setup):
+    gateway, _ = setup
     assert {name: state["region"] for name, state in (await gateway.replicas()).items()} == {
         "r0": "eu",
         "r1": "eu",

@@ -13,13 +13,13 @@ from tenancy import SECRET, SYSTEM, key, tenant
 SPACES = {"secret": SECRET}
 
 
-def tenants(*told):
+def tenants(*reported):
     """As they stand in a file."""
-    return json.loads(json.dumps(told))
+    return json.loads(json.dumps(reported))
 
 
 @pytest.fixture
-async def world(serve, start_engine, tmp_path):
+async def setup(serve, start_engine, tmp_path):
     """A gateway with one tenant, and a function that changes its file and waits until that was noticed."""
     engine = await start_engine()
     serving = await serve(engine.url, tenants=tenants(tenant("a")), spaces=SPACES)
@@ -52,8 +52,8 @@ def cached(answer):
     return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
-async def test_keys_come_and_go_without_a_restart(world):
-    serving, _, change = world
+async def test_keys_come_and_go_without_a_restart(setup):
+    serving, _, change = setup
     assert (await ask(serving, "b")).status_code == 401
     await change(tenants=tenants(tenant("a"), tenant("b")))
     assert [(await ask(serving, name)).status_code for name in "ab"] == [200, 200]
@@ -61,14 +61,14 @@ async def test_keys_come_and_go_without_a_restart(world):
     assert [(await ask(serving, name)).status_code for name in "ab"] == [401, 200]
 
 
-async def test_a_change_is_noticed_without_being_asked(world):
-    serving, _, change = world
+async def test_a_change_is_noticed_without_being_asked(setup):
+    serving, _, change = setup
     await change(ask=False, tenants=tenants(tenant("b")))
     assert [(await ask(serving, name)).status_code for name in "ab"] == [401, 200]
 
 
-async def test_a_stream_that_runs_goes_on(world):
-    serving, _, change = world
+async def test_a_stream_that_runs_goes_on(setup):
+    serving, _, change = setup
     body = {"model": "demo", "messages": [{"role": "user", "content": "x"}], "stream": True, "max_tokens": 40}
     async with (
         httpx.AsyncClient(base_url=serving.url) as client,
@@ -91,8 +91,8 @@ async def test_a_stream_that_runs_goes_on(world):
         ("", "the file is empty"),
     ],
 )
-async def test_a_mistake_changes_nothing_and_is_told(world, text, problem):
-    serving, _, change = world
+async def test_a_mistake_changes_nothing_and_is_reported(setup, text, problem):
+    serving, _, change = setup
     await change(text=text, expect="reload_refused")
     (refused,) = serving.events("reload_refused")
     assert problem in refused["problems"][0]
@@ -100,12 +100,12 @@ async def test_a_mistake_changes_nothing_and_is_told(world, text, problem):
     assert (await ask(serving, "a")).status_code == 200
 
 
-async def test_what_needs_a_restart_is_named(world):
-    serving, _, change = world
+async def test_what_needs_a_restart_is_named(setup):
+    serving, _, change = setup
     await change(placement={"policy": "round_robin"}, tenants=tenants(tenant("a"), tenant("b")))
     await eventually(lambda: bool(serving.events("restart_needed")))
-    (told,) = serving.events("restart_needed")
-    assert told["keys"] == ["placement.policy"]
+    (reported,) = serving.events("restart_needed")
+    assert reported["keys"] == ["placement.policy"]
     assert (await ask(serving, "b")).status_code == 200
     async with httpx.AsyncClient(base_url=serving.admin_url) as client:
         shown = (await client.get("/admin/api/config")).json()
@@ -113,8 +113,8 @@ async def test_what_needs_a_restart_is_named(world):
     assert [each["id"] for each in shown["tenants"]] == ["a", "b"]
 
 
-async def test_limits_change_and_what_was_taken_stays_taken(world):
-    serving, _, change = world
+async def test_limits_change_and_what_was_taken_stays_taken(setup):
+    serving, _, change = setup
     await change(tenants=tenants(tenant("a", prompt_tokens_per_minute=100_000)))
     first = await ask(serving, "a")
     await change(tenants=tenants(tenant("a", prompt_tokens_per_minute=50_000)))
@@ -144,8 +144,8 @@ async def test_a_rotated_secret_file_is_taken_over_without_being_asked(serve, st
     assert not any("the-token" in line for line in serving.lines)
 
 
-async def test_reloads_are_counted_by_their_result(world):
-    serving, _, change = world
+async def test_reloads_are_counted_by_their_result(setup):
+    serving, _, change = setup
 
     async def counted() -> list[float]:
         async with httpx.AsyncClient(base_url=serving.admin_url) as client:
@@ -173,10 +173,10 @@ class TestTemplates:
         first = await ask(serving, "a")
         (before,) = await spaces(serving, "alive")
         template.write_text("{% if %}")
-        await eventually(lambda: bool(serving.events("tokenizer_unavailable")))  # nobody asked
-        (told,) = serving.events("tokenizer_unavailable")
-        assert "the chat template is not valid, line 1" in told["problem"]
-        assert told["instead"] == "the tokenizer and the template loaded before stay in use"
+        await eventually(lambda: bool(serving.events("tokenizer_unavailable")))  # without a request
+        (reported,) = serving.events("tokenizer_unavailable")
+        assert "the chat template is not valid, line 1" in reported["problem"]
+        assert reported["instead"] == "the tokenizer and the template loaded before stay in use"
         await eventually(lambda: len(serving.events("reloaded")) == 1)
         again = await ask(serving, "a")
         # What stays in use is the template from before: the gateway's own count is the one from before.
@@ -193,8 +193,8 @@ class TestTemplates:
         assert not await spaces(serving, "ended")
         assert not serving.events("model_version_changed")
 
-    async def test_a_new_label_is_a_new_space_and_the_old_ones_figures_stay(self, world, tmp_path):
-        serving, engine, change = world
+    async def test_a_new_label_is_a_new_space_and_the_old_ones_figures_stay(self, setup, tmp_path):
+        serving, engine, change = setup
 
         def models(label):
             return [{"id": "demo", "tokenizer": "builtin:demo", "replicas": [engine.url], "template_version": label}]
@@ -225,7 +225,7 @@ class TestTemplates:
         (before,) = await spaces(serving, "alive")
         await asyncio.sleep(0.05)
         template.write_text("{% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}")
-        await eventually(lambda: bool(serving.events("model_version_changed")))  # nobody asked
+        await eventually(lambda: bool(serving.events("model_version_changed")))  # without a request
         assert cached(await ask(serving, "a")) == 0
         (after,) = await spaces(serving, "alive")
         assert after["template_version"] != before["template_version"]
@@ -234,8 +234,8 @@ class TestTemplates:
         await eventually(lambda: bool(serving.events("reload_refused")))
         assert (await ask(serving, "a")).status_code == 200
 
-    async def test_a_reload_that_changes_no_template_keeps_caches_warm(self, world):
-        serving, _, change = world
+    async def test_a_reload_that_changes_no_template_keeps_caches_warm(self, setup):
+        serving, _, change = setup
         await ask(serving, "a")
         await change(tenants=tenants(tenant("a", concurrent=7)))
         assert cached(await ask(serving, "a")) > 100
@@ -243,7 +243,7 @@ class TestTemplates:
 
 
 @pytest.mark.parametrize(
-    ("running", "change", "told"),
+    ("running", "change", "reported"),
     [
         # Each file is valid; what would be in force without a restart is open to everybody.
         (
@@ -264,14 +264,16 @@ class TestTemplates:
         ),
     ],
 )
-async def test_two_valid_files_do_not_make_a_mixture_that_is_not(serve, start_engine, tmp_path, running, change, told):
+async def test_two_valid_files_do_not_make_a_mixture_that_is_not(
+    serve, start_engine, tmp_path, running, change, reported
+):
     serving = await serve((await start_engine()).url, **running)
     file = tmp_path / "gateway.yaml"
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | change))
     serving.process.send_signal(signal.SIGHUP)
     await eventually(lambda: bool(serving.events("reload_refused")))
     (refused,) = serving.events("reload_refused")
-    assert any(told in problem and "restart" in problem for problem in refused["problems"])
+    assert any(reported in problem and "restart" in problem for problem in refused["problems"])
     assert "a-token-of-some-length" not in str(refused)
     assert not serving.events("reloaded")
 

@@ -37,7 +37,7 @@ async def there(gateway, *names, seconds=10):
     await eventually(holds, seconds)
 
 
-def told(engine):
+def reported(engine):
     return [json.loads(request.body) for request in engine.requests if request.path == CHAT]
 
 
@@ -89,7 +89,7 @@ async def test_under_load_no_request_notices(start_engine, start_gateway, ask_on
     await there(gateway, "r0", "r1", "r2")
     await some_more()
     await reload(gateway, entry(b, "r1"), entry(c, "r2"))  # one leaves
-    asked = len(told(a))
+    asked = len(reported(a))
     await there(gateway, "r1", "r2")
     await some_more()
     await reload(gateway, entry(a, "r3"))  # all are others
@@ -102,8 +102,8 @@ async def test_under_load_no_request_notices(start_engine, start_gateway, ask_on
     assert failed(answers) == []
     served = {answer.headers["x-gateway-replica"] for _, _, answer in answers}
     assert served == {"r0", "r1", "r2", "r3"}
-    assert min(len(told(engine)) for engine in (a, b, c)) > 10
-    assert len(told(a)) > asked
+    assert min(len(reported(engine)) for engine in (a, b, c)) > 10
+    assert len(reported(a)) > asked
     await gateway.settled(len(answers))
 
 
@@ -121,7 +121,7 @@ async def test_one_that_leaves_gets_no_request_and_ends_its_streams(start_engine
         for number in range(5):
             other = await gateway.ask(f"Question {number}.")
             assert other.headers["x-gateway-replica"] == "r1"
-        assert len(told(a)) == 1
+        assert len(reported(a)) == 1
         await asyncio.sleep(2.2)  # longer than one that has nothing to do is kept
         assert (await gateway.replicas())["r0"]["requests"] == 1
         rest = [line async for line in lines if line]
@@ -230,7 +230,7 @@ async def test_one_that_comes_back_before_its_last_answer_was_never_away(start_e
         await reload(gateway, stays, leaves)
         assert (await gateway.replicas())[name]["state"] == "ready"
         await answer.aread()
-    await asyncio.sleep(2.2)  # whoever waited for it to end does not wait any more
+    await asyncio.sleep(2.2)  # a request that waited for it to end does not wait any more
     assert set(await gateway.replicas()) == {"r0", "r1"}
     again = await gateway.ask(text)
     assert again.headers["x-gateway-replica"] == name
@@ -283,7 +283,7 @@ async def test_a_replica_that_moves_keeps_its_cache(start_engine, start_gateway,
 async def test_another_engine_at_another_address_begins_cold(start_engine, start_gateway, prose):
     engines = [await start_engine() for _ in range(2)]
     gateway = await start_gateway(engines[0])
-    await asyncio.sleep(1.1)  # processes are told apart by the second of their start
+    await asyncio.sleep(1.1)  # processes are distinguished by the second of their start
     text = prose(1, 300)
     await gateway.ask(text)
     await gateway.settled(1)
@@ -312,17 +312,17 @@ async def test_a_new_one_is_warmed_before_it_is_used(start_engine, start_gateway
     a, b = [await start_engine() for _ in range(2)]
     relay = {"slow_start_seconds": 30}
     gateway = await start_gateway(a, warm=warm, relay=relay)
-    await eventually(lambda: len(told(a)) == 2)
+    await eventually(lambda: len(reported(a)) == 2)
     await reload(gateway, entry(a, "r0"), entry(b, "r1"), warm=warm, relay=relay)
     await there(gateway, "r0", "r1")
-    await eventually(lambda: len(told(b)) == 2)
+    await eventually(lambda: len(reported(b)) == 2)
 
     async def begun():
         shown = (await gateway.replicas())["r1"]
         return shown["state"] == "starting" and not shown["warming"]  # and gets its share little by little
 
     await eventually(begun)
-    assert {request["max_tokens"] for request in told(b)} == {1}
+    assert {request["max_tokens"] for request in reported(b)} == {1}
 
 
 async def test_one_that_is_down_when_it_joins_takes_nothing_from_the_others(start_engine, start_gateway):

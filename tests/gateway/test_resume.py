@@ -167,7 +167,7 @@ async def test_an_answer_that_ends_by_itself_has_its_end(start_gateway, start_en
     assert got.text == (expected["choices"][0].get("message") or {}).get("content", expected["choices"][0].get("text"))
 
 
-async def test_a_usage_that_nobody_asked_for_is_not_told(start_gateway, engines):
+async def test_a_usage_that_was_not_asked_for_is_not_sent(start_gateway, engines):
     gateway = await start_gateway(*engines, relay=RESUME)
     got = await read(gateway, LONG | {"messages": MESSAGES}, engines, kill_after=(8,))
     assert not any(chunk.get("usage") for chunk in got.chunks)
@@ -257,7 +257,7 @@ async def test_off_by_default(start_gateway, engines):
     await gateway.settled(1)
 
 
-async def test_nobody_is_left(start_gateway, start_engine):
+async def test_no_replica_is_left(start_gateway, start_engine):
     engine = await start_engine(decode_ms=4.0)
     gateway = await start_gateway(engine, relay=RESUME)
     got = await read(gateway, LONG | {"messages": MESSAGES}, [engine], kill_after=(8,))
@@ -305,7 +305,7 @@ async def test_the_deadline_counts_on_while_another_one_is_asked(start_gateway, 
     await gateway.settled(1)
 
 
-async def test_nobody_is_left_at_the_last_moment(start_gateway, engines, monkeypatch):
+async def test_no_replica_is_left_at_the_last_moment(start_gateway, engines, monkeypatch):
     gateway = await start_gateway(*engines[:2], relay=RESUME)
     routable = Fleet.routable
     answers: list[int] = []
@@ -365,7 +365,7 @@ async def test_the_next_turn_is_expected_where_the_answer_was_finished(start_gat
     await gateway.settled(2)
 
 
-async def test_a_crowd_survives_a_death(start_gateway, start_engine, engines):
+async def test_many_streams_survive_the_death_of_a_replica(start_gateway, start_engine, engines):
     gateway = await start_gateway(*engines, relay=RESUME)
     bodies = [LONG | {"messages": [{"role": "user", "content": f"Story {number}"}]} for number in range(12)]
     expected = [await undisturbed(start_engine, CHAT, body) for body in bodies[:3]]

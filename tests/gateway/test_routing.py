@@ -132,8 +132,8 @@ async def test_streamed_conversation_is_predicted_to_the_token(fleet, sdk, prose
         messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"And number {turn}?"}]
     metrics = await fleet.settled(4)
     assert metrics.value("gateway_prediction_error_tokens_total") == 0
-    told = metrics.value("gateway_cached_tokens_total", evidence="confirmed")
-    assert told == metrics.value("gateway_cached_tokens_total", evidence="predicted") > 300
+    reported = metrics.value("gateway_cached_tokens_total", evidence="confirmed")
+    assert reported == metrics.value("gateway_cached_tokens_total", evidence="predicted") > 300
 
 
 async def test_small_caches_are_predicted_with_their_evictions(start_engine, start_gateway, prose):
@@ -298,7 +298,7 @@ async def test_session_stays_with_its_replica(start_engine, start_gateway, prose
     assert set(homes.values()) == {"r0", "r1", "r2"}
 
 
-async def test_index_that_fails_costs_nobody_an_answer(fleet, monkeypatch, prose):
+async def test_index_that_fails_costs_no_request_its_answer(fleet, monkeypatch, prose):
     def broken(*_args: object) -> int:
         raise RuntimeError("the index is broken")
 

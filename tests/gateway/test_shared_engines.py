@@ -91,7 +91,7 @@ async def test_own_requests_are_not_taken_for_those_of_others(start_engine, star
     fields = {"max_tokens": 20, "ignore_eos": True, "n": 4}
     burst = [asyncio.create_task(gateway.ask(f"{prefix} {n}", stream=True, **fields)) for n in range(5)]
     await sees(gateway, **{home: 12})
-    # Were each choice of an answer taken for somebody's request, the warm replica would look overloaded.
+    # If each choice of an answer counted as a request, the warm replica would look overloaded.
     late = [asyncio.create_task(gateway.ask(f"{prefix} and {n}?", max_tokens=1)) for n in range(4)]
     assert {replica(answer) for answer in await asyncio.gather(*burst, *late)} == {home}
     await gateway.settled(10)

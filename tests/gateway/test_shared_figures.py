@@ -1,4 +1,4 @@
-"""Several gateways with one Redis: any of them tells the figures of all."""
+"""Several gateways with one Redis: any of them reports the figures of all."""
 
 import pytest
 from running_gateway import eventually
@@ -9,7 +9,7 @@ ON = {"enabled": True}
 
 
 @pytest.fixture
-def start_telling(start_group):
+def start_reporting(start_group):
     """Starts gateways that share their state, and write their figures often."""
 
     async def start(engine, count=3):
@@ -38,8 +38,8 @@ async def of_all(gateway, requests, gateways):
     return found
 
 
-async def test_any_gateway_tells_the_figures_of_all(engine, start_telling, redis_server):
-    group = await start_telling(engine)
+async def test_any_gateway_reports_the_figures_of_all(engine, start_reporting, redis_server):
+    group = await start_reporting(engine)
     for number, gateway in enumerate(group):
         for _ in range(number + 1):
             await gateway.ask("Hello.", max_tokens=1, headers={"x-client": f"client-{number}"})
@@ -60,8 +60,8 @@ async def test_any_gateway_tells_the_figures_of_all(engine, start_telling, redis
         assert not any(b"client-1" in value for value in client.hgetall(key).values())
 
 
-async def test_a_gateway_that_ends_drops_out(engine, start_telling):
-    first, second = await start_telling(engine, count=2)
+async def test_a_gateway_that_ends_drops_out(engine, start_reporting):
+    first, second = await start_reporting(engine, count=2)
     await first.ask("Hello.", max_tokens=1)
     await second.ask("Hello.", max_tokens=1)
     await of_all(first, 2, 2)
@@ -69,8 +69,8 @@ async def test_a_gateway_that_ends_drops_out(engine, start_telling):
     assert (await of_all(first, 1, 1))["gateways"]["missing"] is False
 
 
-async def test_without_redis_its_own_figures_are_told(engine, start_telling, redis_server):
-    first, second = await start_telling(engine, count=2)
+async def test_without_redis_its_own_figures_are_reported(engine, start_reporting, redis_server):
+    first, second = await start_reporting(engine, count=2)
     await first.ask("Hello.", max_tokens=1)
     await second.ask("Hello.", max_tokens=1)
     await of_all(first, 2, 2)
@@ -82,14 +82,14 @@ async def test_without_redis_its_own_figures_are_told(engine, start_telling, red
     await of_all(first, 2, 2)
 
 
-async def test_a_gateway_without_state_knows_of_no_other(engine, start_gateway):
+async def test_a_gateway_without_state_sees_no_other(engine, start_gateway):
     gateway = await start_gateway(engine, explain=ON)
     await gateway.ask("Hello.", max_tokens=1)
     assert (await of_all(gateway, 1, 1))["gateways"] == {"counted": 1, "missing": False}
 
 
-async def test_other_values_are_refused(engine, start_telling):
-    (gateway,) = await start_telling(engine, count=1)
+async def test_other_values_are_refused(engine, start_reporting):
+    (gateway,) = await start_reporting(engine, count=1)
     answer = await gateway.admin.get("/admin/api/summary?gateways=2")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "gateways")
     assert (await gateway.admin.get("/admin/api/reasons?gateways=all")).status_code == 400

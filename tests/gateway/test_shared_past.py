@@ -19,22 +19,22 @@ def start_pair(start_group):
     return lambda engine, **options: start_group([engine], **{"explain": ON} | options)
 
 
-class Ear:
-    """Notes what a gateway hands on of what others tell: what it answers from then on is explained with that."""
+class PromptRecorder:
+    """Records what a gateway passes on of the messages of others: its later answers are explained with that."""
 
     def __init__(self, gateway) -> None:
-        self.heard: list[int] = []  # how many blocks each prompt has
+        self.received: list[int] = []  # how many blocks each prompt has
         self._past = gateway.gateway._explain.replicated_seen
         self._hand_on, self._past._receive = self._past._receive, self._note
 
-    def _note(self, told) -> None:
-        self.heard += [len(prompt.blocks()) for each in told for prompt in decode_seen(each).prompts]
-        self._hand_on(told)
+    def _note(self, reported) -> None:
+        self.received += [len(prompt.blocks()) for each in reported for prompt in decode_seen(each).prompts]
+        self._hand_on(reported)
 
-    async def hears(self, blocks: int = 1) -> None:
-        """Wait for a prompt of at least so many blocks that was not heard before."""
-        before = len(self.heard)
-        await eventually(lambda: max(self.heard[before:], default=0) >= blocks)
+    async def wait_for(self, blocks: int = 1) -> None:
+        """Wait for a prompt of at least so many blocks that was not received before."""
+        before = len(self.received)
+        await eventually(lambda: max(self.received[before:], default=0) >= blocks)
 
 
 async def asked(gateway, text, request_id):
@@ -70,9 +70,9 @@ SMALL = {"blocks": 41}
 async def test_what_was_computed_for_another_gateway_and_evicted_is_not_new(start_engine, start_pair, prose):
     engine = await start_engine(**SMALL)
     first, second = await start_pair(engine)
-    heard = asyncio.create_task(Ear(second).hears())
+    received = asyncio.create_task(PromptRecorder(second).wait_for())
     await asked(first, prose(1, 200), "one")
-    await heard
+    await received
     await pushed_out(second, prose)
     await asked(second, prose(1, 200), "two")
     assert reasons(await explained(first, "one")).keys() == {"first_seen"}
@@ -85,9 +85,9 @@ async def test_what_was_computed_for_another_gateway_and_evicted_is_not_new(star
 async def test_what_was_computed_elsewhere_before_a_reset_was_reset(start_engine, start_pair):
     engine = await start_engine()
     first, second = await start_pair(engine, **sections(tenant("a")))
-    heard = asyncio.create_task(Ear(second).hears())
+    received = asyncio.create_task(PromptRecorder(second).wait_for())
     await ask_as(first, "a", "Where is it?")
-    await heard
+    await received
     spaces = await second.admin.get("/admin/api/spaces")
     assert spaces.json()["spaces"]
     assert (await first.admin.post("/admin/api/spaces/reset", json={"tenant": "a"})).status_code == 200
@@ -110,34 +110,34 @@ async def test_without_redis_each_has_seen_its_own(start_engine, start_pair, red
     assert "first_seen" not in reasons(await explained(first, "three"))
 
 
-async def test_when_redis_is_back_they_hear_of_each_other_again(start_engine, start_pair, redis_server, prose):
+async def test_when_redis_is_back_they_receive_messages_again(start_engine, start_pair, redis_server, prose):
     engine = await start_engine(**SMALL)
     first, second = await start_pair(engine)
     redis_server.kill()
     await asked(first, prose(1, 200), "away")
     await explained(first, "away")
-    ear = Ear(second)
+    recorder = PromptRecorder(second)
     redis_server.start()
     seeds = itertools.count(100)
 
-    async def heard():
-        # What is told before the other one listens again is lost.
+    async def received():
+        # What is sent before the other one listens again is lost.
         seed = next(seeds)
         await asked(first, prose(seed, 50), f"lost-{seed}")
         await explained(first, f"lost-{seed}")
-        return bool(ear.heard)
+        return bool(recorder.received)
 
-    await eventually(heard, 60)
+    await eventually(received, 60)
     # Longer than those before: the last of them may still be on their way.
-    hears = asyncio.create_task(ear.hears(blocks=20))
+    wait_for = asyncio.create_task(recorder.wait_for(blocks=20))
     await asked(first, prose(2, 400), "one")
-    await hears
+    await wait_for
     await pushed_out(second, prose)
     await asked(second, prose(2, 400), "two")
     assert reasons(await explained(second, "two"))["evicted"] > 150
 
 
-async def test_nothing_is_told_where_requests_are_not_explained(start_engine, start_pair, prose):
+async def test_nothing_is_shown_where_requests_are_not_explained(start_engine, start_pair, prose):
     engine = await start_engine()
     first, second = await start_pair(engine, explain={"enabled": False})
     await asked(first, prose(1, 200), "one")

@@ -1,4 +1,4 @@
-"""Several gateways with one Redis: what one does, the others know; without Redis each serves by what it knows."""
+"""Several gateways with one Redis: what one does is shared; without Redis each serves with its own state."""
 
 import asyncio
 import collections
@@ -39,7 +39,7 @@ async def test_what_one_has_in_flight_the_others_know_at_once_and_exactly(start_
     engines = [await start_engine(decode_ms=20) for _ in range(2)]
     first, second = await start_group(engines, placement={"policy": "least_load"})
     long = [asyncio.create_task(first.ask(prose(n, 40), max_tokens=1500, ignore_eos=True)) for n in range(6)]
-    # Nobody has looked at the engines since the start.
+    # The engines have not been polled since the start.
     await eventually(lambda: [load(second, name).requests for name in ("r0", "r1")] == [3, 3])
     assert [load(first, name).requests for name in ("r0", "r1")] == [3, 3]
     await hang_up(long)
@@ -62,11 +62,11 @@ async def test_new_requests_go_where_no_other_gateway_has_sent_any(start_engine,
 async def test_requests_of_peers_are_not_counted_twice(start_engine, start_group, start_gateway, prose):
     engine = await start_engine(decode_ms=20)
     first, second = await start_group([engine], relay=SEES_LOAD)
-    stranger = await start_gateway(engine)
+    unknown = await start_gateway(engine)
     fields = {"max_tokens": 1500, "ignore_eos": True}
     tasks = [asyncio.create_task(first.ask(prose(n, 40), **fields)) for n in range(3)]
     tasks += [asyncio.create_task(second.ask(prose(10 + n, 40), **fields)) for n in range(2)]
-    tasks += [asyncio.create_task(stranger.ask(prose(20 + n, 40), **fields)) for n in range(4)]
+    tasks += [asyncio.create_task(unknown.ask(prose(20 + n, 40), **fields)) for n in range(4)]
     await eventually(lambda: [load(each).requests for each in (first, second)] == [9, 9])
     await hang_up(tasks[:3])
     await eventually(lambda: [load(each).requests for each in (first, second)] == [6, 6])
@@ -185,10 +185,10 @@ async def test_a_reset_at_one_holds_at_all(engine, start_group):
     before = await epochs(second)
     assert (await reset(first, tenant="a")).status_code == 200
 
-    async def told():
+    async def reported():
         return len(await epochs(second) & before) == 1
 
-    await eventually(told)
+    await eventually(reported)
     assert cached(await ask_as(second, "a")) == 0
     assert cached(await ask_as(second, "b")) > 0
     assert (await second.metrics()).value("gateway_resets_total", cause="manual") == 1
@@ -236,7 +236,7 @@ async def test_spaces_outlive_all_gateways_and_a_flushed_redis(engine, start_gro
     assert await epochs(third) == before
 
 
-async def test_a_reset_that_could_not_be_told_is_told_later(engine, start_group, redis_server):
+async def test_a_reset_that_could_not_be_sent_is_sent_later(engine, start_group, redis_server):
     first, second = await start_group([engine], **sections(tenant("a")))
     await ask_as(first, "a")
     await eventually(lambda: _same(first, second, "a"))
@@ -245,13 +245,13 @@ async def test_a_reset_that_could_not_be_told_is_told_later(engine, start_group,
     answer = await reset(first, all=True)
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "state_failed")
     assert cached(await ask_as(first, "a")) == 0
-    assert (await ask_as(second, "a")).status_code == 200  # it serves on, by what it knows
+    assert (await ask_as(second, "a")).status_code == 200  # it serves on, with its own state
     redis_server.start()
 
-    async def told():
+    async def reported():
         return not await epochs(second) & before and await _same(first, second, "a")
 
-    await eventually(told)
+    await eventually(reported)
 
 
 async def test_use_at_any_gateway_keeps_a_space_alive(engine, start_group):
@@ -277,12 +277,12 @@ async def test_a_tenant_has_its_limit_once(engine, start_group):
         state = gateway.gateway._gate._limits.find("a")
         return state.taken, tuple(map(sum, zip((0, 0, 0), *state._elsewhere.values(), strict=True)))
 
-    def each_knows_the_other() -> bool:
+    def each_sees_the_other() -> bool:
         return all(usage(one)[0] == usage(other)[1] for one, other in ((first, second), (second, first)))
 
     for number in range(2):
         assert (await ask_as((first, second)[number], "a", f"first {number}")).status_code == 200
-    await eventually(each_knows_the_other)
+    await eventually(each_sees_the_other)
     statuses = collections.Counter()
     tokens = sum(usage(each)[0].tokens for each in (first, second))
     for number in range(40):
@@ -290,7 +290,7 @@ async def test_a_tenant_has_its_limit_once(engine, start_group):
         statuses[answer.status_code] += 1
         if answer.status_code == 200:
             tokens += answer.json()["usage"]["prompt_tokens"]
-            await eventually(each_knows_the_other)
+            await eventually(each_sees_the_other)
     assert statuses[429] > 0
     assert 3000 < tokens <= 4000
 
@@ -315,7 +315,7 @@ async def test_running_requests_count_everywhere_and_end_everywhere(start_engine
 # Without Redis
 
 
-async def test_requests_go_on_whatever_becomes_of_redis(engine, start_group, redis_server, prose):
+async def test_requests_go_on_in_any_state_of_redis(engine, start_group, redis_server, prose):
     first, second = await start_group([engine], **sections(tenant("a")))
     await ask_as(first, "a")
 

@@ -1,4 +1,4 @@
-"""Clients that are slow, idle, or never read: their connections end, and nobody else notices."""
+"""Clients that are slow, idle, or never read: their connections end, and no other client notices."""
 
 import asyncio
 import json
@@ -158,7 +158,7 @@ async def test_a_connection_that_says_nothing_is_closed_without_a_word(slow, con
     await eventually(lambda: slow.connections == 0)
 
 
-async def test_who_waits_to_be_told_to_go_on_has_no_more_time(slow, connect):
+async def test_a_client_that_waits_for_100_continue_has_no_more_time(slow, connect):
     client = await connect(slow)
     await client.send(post(CHAT, BODY, "expect: 100-continue")[: -len(BODY)])
     assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -338,7 +338,7 @@ async def test_connections_beyond_the_limit_of_open_files_are_refused_and_the_ot
         idle.append(await Connection.open(port))
         closing.callback(idle[-1].abort)
     ends = await asyncio.gather(*(_end(client, 1) for client in idle))
-    assert {"told", "open"} <= set(ends)
+    assert {"refused", "open"} <= set(ends)
     for _ in range(3):
         await first.send(WHOLE)
         assert (await first.answer()).status == 200
@@ -362,7 +362,7 @@ async def _served(serving: Serving, seconds: float = 20) -> bool:
 
 
 async def _end(client: Connection, seconds: float) -> str:
-    """What becomes of a connection within so many seconds: ``told`` why it is refused, ``cut``, or ``open``."""
+    """What becomes of a connection within so many seconds: ``refused`` with a reason, ``cut``, or ``open``."""
     try:
         async with asyncio.timeout(seconds):
             head = await client.reader.read(12)
@@ -370,7 +370,7 @@ async def _end(client: Connection, seconds: float) -> str:
         return "open"
     except ConnectionError:
         return "cut"
-    return "told" if head == b"HTTP/1.1 503" else "cut"
+    return "refused" if head == b"HTTP/1.1 503" else "cut"
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit")

@@ -20,7 +20,7 @@ def event(characters):
 
 
 @pytest.fixture
-def deaf(closing):
+def stalled(closing):
     """Asks, and never reads the answer."""
 
     def ask(gateway, **fields):
@@ -44,20 +44,20 @@ def deaf(closing):
     ],
     ids=["in the middle", "at the end", "before the connection breaks"],
 )
-async def test_in_a_stream(scripted, start_gateway, deaf, pieces):
+async def test_in_a_stream(scripted, start_gateway, stalled, pieces):
     scripted.says(*pieces, then_close=True)
     gateway = await start_gateway(scripted, relay={"chunk_timeout_seconds": 0.3})
-    deaf(gateway, stream=True)
+    stalled(gateway, stream=True)
     await eventually(lambda: bool(scripted.received))
     metrics = await gateway.settled(1)
     assert metrics.value("gateway_failovers_total") == 0
     assert (await gateway.replicas())["r0"]["state"] == "ready"
 
 
-async def test_a_whole_answer(scripted, start_gateway, deaf):
+async def test_a_whole_answer(scripted, start_gateway, stalled):
     reply = {"object": "chat.completion", "choices": [{"index": 0, "message": {"content": "x" * MUCH}}]}
     scripted.says(response(json.dumps(reply).encode()))
     gateway = await start_gateway(scripted, relay={"chunk_timeout_seconds": 0.3})
-    deaf(gateway)
+    stalled(gateway)
     await eventually(lambda: bool(scripted.received))
     await gateway.settled(1)

@@ -1,4 +1,4 @@
-"""Streams: piece by piece, unchanged but for the usage chunk nobody asked for."""
+"""Streams: piece by piece, unchanged but for the usage chunk that was not asked for."""
 
 import asyncio
 import itertools
@@ -81,9 +81,9 @@ async def test_usage_chunk_is_taken_out_unless_asked_for(behind, scripted):
 
 async def test_usage_beside_choices_stays(behind, scripted):
     with_choices = event('{"choices":[{"index":0,"delta":{}}],"usage":{"prompt_tokens":9,"completion_tokens":1}}')
-    talk = word('my "usage" is {"usage": 1}')
-    scripted.says(STREAM_HEAD, chunk(with_choices + talk + USAGE_EVENT + DONE), END)
-    assert (await behind.send(BODY)).content == with_choices + talk + DONE
+    content_event = word('my "usage" is {"usage": 1}')
+    scripted.says(STREAM_HEAD, chunk(with_choices + content_event + USAGE_EVENT + DONE), END)
+    assert (await behind.send(BODY)).content == with_choices + content_event + DONE
 
 
 async def test_comments_names_and_line_ends_stay(behind, scripted):

@@ -197,7 +197,7 @@ async def test_every_answer_says_what_is_left(engine, start_gateway):
     assert not [name for name in (await ask_as(gateway, "b")).headers if name.startswith("x-ratelimit")]
 
 
-async def test_the_official_client_waits_as_told_and_gets_its_answer(engine, start_gateway):
+async def test_the_official_client_waits_as_advised_and_gets_its_answer(engine, start_gateway):
     gateway = await start_gateway(engine, **sections(tenant("a", requests_per_second=2)))
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key("a"), max_retries=5) as client:
 

@@ -95,7 +95,7 @@ async def test_a_pinned_tenants_prefix_stays_in_its_region(start_engine, start_g
     assert answer.status_code == 400
 
 
-async def test_a_refusal_of_the_engine_is_told(scripted, start_gateway):
+async def test_a_refusal_of_the_engine_is_reported(scripted, start_gateway):
     gateway = await start_gateway(scripted, **sections(tenant("a")))
     await scripted.stop()
     job = await warmed(gateway, PREFIX)
@@ -127,7 +127,7 @@ async def test_a_replica_that_joins_is_warm_before_it_takes_traffic(start_engine
         return (await gateway.replicas())["r1"]["state"] == "ejected"
 
     await eventually(gone)
-    # It comes back slowly: while its cache is being filled, nobody is sent there.
+    # It comes back slowly: while its cache is being filled, no request is sent there.
     again = await start_engine(port=engines[1].port, prefill_rate=400.0)
     states = set()
 
@@ -194,5 +194,5 @@ async def test_the_only_replica_is_used_although_it_is_being_filled(start_engine
     assert (shown["state"], shown["warming"], shown["accepts"]) == ("starting", True, True)
 
 
-async def test_an_unknown_job_is_told(gateway):
+async def test_an_unknown_job_is_reported(gateway):
     assert error(await gateway.admin.get(f"{WARM}/nope")) == (404, "unknown_job")

@@ -166,7 +166,7 @@ async def test_they_are_one_gateway(several, start_engine):
 
 @pytest.mark.slow
 async def test_head_and_cross_origin_requests(several, start_engine):
-    """HEAD has the headers of the merged answer; every worker, and its HTTP layer, knows the origins."""
+    """HEAD has the headers of the merged answer; every worker, and its HTTP layer, has the origins."""
     origin = "https://app.example.com"
     running = await several((await start_engine()).url, server={"cors_origins": [origin]})
     for path in ("/dashboard", "/admin/api/me", "/admin/api/replicas", "/admin/api/spaces", "/admin/api/config"):
@@ -183,9 +183,9 @@ async def test_head_and_cross_origin_requests(several, start_engine):
             assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (status, origin)
 
 
-async def test_what_happens_anywhere_is_told_as_it_happens(several, start_engine):
+async def test_what_happens_in_any_worker_is_sent_live(several, start_engine):
     running = await several((await start_engine()).url)
-    told: list[str] = []
+    reported: list[str] = []
     async with running.admin.stream("GET", "/admin/api/live") as live:
         lines = live.aiter_lines()
         assert await anext(lines) == "event: replicas"
@@ -193,11 +193,11 @@ async def test_what_happens_anywhere_is_told_as_it_happens(several, start_engine
         assert sorted(running.settled()) == [0, 1]
         async with asyncio.timeout(20):
             async for line in lines:
-                if line.startswith("data: ") and "requests" in (told_of := json.loads(line[6:])):
-                    told += [row["id"] for row in told_of["requests"]]
-                    if len(told) + told_of["left_out"] >= 20:
+                if line.startswith("data: ") and "requests" in (reported_of := json.loads(line[6:])):
+                    reported += [row["id"] for row in reported_of["requests"]]
+                    if len(reported) + reported_of["left_out"] >= 20:
                         break
-    # Nobody listens any more, and the worker knows.
+    # There are no listeners any more, and the worker has noticed.
     running.serving.process.terminate()
     assert await running.serving.exit_code() == 0
 
@@ -211,7 +211,7 @@ async def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(several,
     lost = await running.kill_one()
     ended = [await stream.reader.read() if stream.reader.at_eof() else await _rest(stream) for stream in streams]
     whole = [rest for rest in ended if rest.endswith(b"data: [DONE]\n\n\r\n")]
-    # Whose answers end are those of the one that was killed, and nobody else's.
+    # The answers that end are those of the one that was killed, and no others.
     assert 0 < len(whole) < 24
 
     def complete() -> list[dict[str, Any]]:
@@ -231,11 +231,11 @@ async def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(several,
 
 async def _rest(stream: Connection) -> bytes:
     """What still comes: to the end of the answer, or of the connection."""
-    told = b""
+    reported = b""
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-        while not told.endswith(b"data: [DONE]\n\n\r\n"):
-            told += await stream.reader.readuntil(b"\r\n")
-    return told
+        while not reported.endswith(b"data: [DONE]\n\n\r\n"):
+            reported += await stream.reader.readuntil(b"\r\n")
+    return reported
 
 
 async def test_orders_hold_for_all_and_for_those_that_come_later(several, start_engine):
@@ -261,8 +261,8 @@ async def test_orders_hold_for_all_and_for_those_that_come_later(several, start_
     states = {row["id"]: row["state"] for row in (await running.shown("/admin/api/replicas"))["replicas"]}
     assert states[urls[0]] == "draining"
     # And the same back.
-    told = await running.order("/admin/api/replicas/drain", replica=urls[0], drain=False)
-    assert (told["draining"], told["everywhere"]) == (False, False)
+    reported = await running.order("/admin/api/replicas/drain", replica=urls[0], drain=False)
+    assert (reported["draining"], reported["everywhere"]) == (False, False)
     await running.kill_one()
     before = len(engines[0].requests)
     await running.order("/admin/api/replicas/drain", replica=urls[1], drain=True)
@@ -291,7 +291,7 @@ async def test_a_changed_configuration_reaches_all_of_them(several, start_engine
     await eventually(lambda: of_both("reload_refused"))
     refused = (await running.metrics()).value("gateway_config_reloads_total", result="refused")
     assert refused >= 2
-    # Whoever comes later goes by what is in force, not by what stands there.
+    # Later workers use what is in force, not by what stands there.
     await running.kill_one()
     assert {answer.status_code for answer in await running.ask(20)} == {200}
     assert (await running.metrics()).value("gateway_config_reloads_total", result="refused") == refused
@@ -321,7 +321,7 @@ async def test_a_worker_that_hangs_is_replaced(several, start_engine):
     running = await several((await start_engine()).url)
     hanging, other = running.workers()
     os.kill(hanging, signal.SIGSTOP)
-    # Whoever looks does not wait until it is.
+    # A reader does not wait until it is.
     assert (await running.admin.get("/metrics")).status_code == 200
     assert alive(hanging)
     for path in ("/admin/api/replicas", "/admin/api/summary"):
@@ -332,7 +332,7 @@ async def test_a_worker_that_hangs_is_replaced(several, start_engine):
     assert {answer.status_code for answer in await running.ask(20)} == {200}
 
 
-async def test_who_asks_is_told_and_written_down_once(several, start_engine, tmp_path):
+async def test_a_caller_is_named_and_recorded_once(several, start_engine, tmp_path):
     audit = tmp_path / "audit.jsonl"
     tokens = [{"id": name, "hash": hash_key(f"pgw_{name}"), "role": role} for name, role in _ROLES.items()]
     running = await several((await start_engine()).url, server={"admin_tokens": tokens}, audit={"file": str(audit)})
@@ -377,12 +377,12 @@ async def test_explanations_go_on_when_their_process_was_lost(several, start_eng
     os.kill(explaining, signal.SIGKILL)
     await running.ask(20)
 
-    async def told() -> bool:
+    async def reported() -> bool:
         await running.ask(10)
         answer = await running.admin.get("/admin/api/requests?limit=500")
         return answer.status_code == 200 and len(answer.json()["requests"]) >= 10
 
-    await eventually(told)
+    await eventually(reported)
     (again,) = children(running.serving.process.pid, EXPLAIN_WORKER)
     assert again != explaining
 
@@ -402,7 +402,7 @@ def test_temporary_files_need_a_folder(config, monkeypatch, tmp_path):
     assert "Traceback" not in ended.stderr
 
 
-def test_a_configuration_that_no_worker_can_use_is_told_once(config):
+def test_a_configuration_that_no_worker_can_use_is_reported_once(config):
     ended = run(config(warm={"file": "/no/such/prefixes.yaml"}))
     assert ended.returncode == 2
     assert ended.stderr.count("warm.file: no such file") == 1

@@ -92,7 +92,7 @@ class Engine:
         return next((n for n, name in enumerate(names) if name not in self._blocks_of), len(names))
 
     def begin(self, prompt: Prompt) -> bool:
-        """Schedule a request; False when there is no room."""
+        """Schedule a request; False when no blocks are free."""
         names = prompt.names(self.block_size)
         hits = [self._blocks_of[name][0] for name in names[: self.hit(prompt)]]
         missing = -(-len(prompt.tokens) // self.block_size) - len(hits)
@@ -108,7 +108,7 @@ class Engine:
         return True
 
     def decode(self, request: Running, token: int) -> bool:
-        """One more token; False when there is no room."""
+        """One more token; False when no block is free."""
         if len(request.prompt.tokens) % self.block_size == 0:
             if not self._free:
                 return False

@@ -20,8 +20,8 @@ WORTH = {Medium.GPU: 1.0, Medium.CPU: 0.5, Medium.DISK: 0.25}
 
 def event_index(lost=None):
     """Holdings that note lost blocks in a list."""
-    told = lost if lost is not None else []
-    return EventHoldings(HASHER, lambda replica: MODEL, WORTH, lambda target, chain: told.append((target, chain)))
+    reported = lost if lost is not None else []
+    return EventHoldings(HASHER, lambda replica: MODEL, WORTH, lambda target, chain: reported.append((target, chain)))
 
 
 def chain_of(prompt: Prompt, block_size: int):
@@ -47,7 +47,7 @@ def digest(engine) -> int:
 
 
 class Blocks:
-    """Blocks named by the path of letters they end, told to an index directly. Every letter is a block of 16 tokens."""
+    """Blocks named by the path of letters they end, for an index. Every letter is a block of 16 tokens."""
 
     size = 16
 
@@ -67,7 +67,7 @@ class Blocks:
         return Prompt((*self.tokens(path), 0), **other)
 
     def stored(self, path, start=0, **other):
-        """The event that tells of the blocks of a path from ``start`` on."""
+        """The event that stores the blocks of a path from ``start`` on."""
         return BlockStored(
             [self.name(path[: n + 1]) for n in range(start, len(path))],
             self.name(path[:start]) if start else None,

@@ -42,7 +42,7 @@ steps = st.one_of(
 
 
 class Pair:
-    """An engine, and an index that is told what the engine publishes."""
+    """An engine, and an index that receives what the engine publishes."""
 
     def __init__(self, blocks):
         self.engine = Engine(blocks, SIZE)
@@ -194,7 +194,7 @@ def test_prompt_is_found_only_where_salt_adapter_and_images_are_the_same():
     sparse_first=st.booleans(),
     size=st.sampled_from([16, 32]),
 )
-def test_group_that_keeps_whole_prefixes_is_followed_whichever_is_heard_first(order, blocks, sparse_first, size):
+def test_group_that_keeps_whole_prefixes_is_followed_whichever_is_received_first(order, blocks, sparse_first, size):
     """Beside the full group one with a sliding window, whose events have the same names and say other things."""
     pair = Pair(blocks)
     both = event_index()
@@ -202,8 +202,8 @@ def test_group_that_keeps_whole_prefixes_is_followed_whichever_is_heard_first(or
         for name, parent in ((1, None), (2, 1)):
             both.apply(TARGET, BlockStored([name], parent, b"\1\0\0\0" * size, size, group=1, sparse=True))
     for step, argument in order:
-        told = pair.do(step, argument)
-        for number, event in enumerate(told):
+        reported = pair.do(step, argument)
+        for number, event in enumerate(reported):
             both.apply(TARGET, event)
             if isinstance(event, BlockStored):
                 kept = event.names[-1 - number % 2 :]

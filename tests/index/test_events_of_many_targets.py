@@ -75,7 +75,7 @@ def test_what_one_target_does_never_shows_at_another(order):
     assert {part.holders.blocks for blocks in fleet.blocks if (part := blocks.part)} <= {len(different)}
 
 
-def test_more_targets_than_one_shelf_has_room_for():
+def test_more_targets_than_one_holder_set_can_hold():
     rng = random.Random()
     fleet = Fleet(150)
     assert fleet.index.depths(chain_of(fleet.blocks[0].prompt("ab"), 16), 2, targets(150)) == [0] * 150
@@ -90,7 +90,7 @@ def test_more_targets_than_one_shelf_has_room_for():
         fleet.check("".join(rng.choices("ab", k=6)), order)
 
 
-def test_bit_of_a_cleared_target_is_given_to_nobody_before_its_blocks_are_gone():
+def test_bit_of_a_cleared_target_is_not_reused_before_its_blocks_are_gone():
     fleet = Fleet(64)
     for number in range(64):
         fleet.store(number, "ab")
@@ -125,13 +125,13 @@ def test_clearing_a_large_target_is_spread_over_the_events_that_follow():
     for _ in range(400):
         fleet.store(0, "".join(rng.choices("abcdefghijkl", k=6)))
     held = len(fleet.held[0])
-    shelf = fleet.blocks[0].part.holders
+    table = fleet.blocks[0].part.holders
     fleet.clear(0, by_event=True)
     left = []
     for number in range(200):
-        left.append(shelf.blocks)
+        left.append(table.blocks)
         fleet.store(1, f"{number:03}")
     assert left[0] == held
     assert max(before - after for before, after in itertools.pairwise(left)) <= 256
-    assert shelf.blocks == len(fleet.held[1])
+    assert table.blocks == len(fleet.held[1])
     assert fleet.blocks[0].depth("a") == 0

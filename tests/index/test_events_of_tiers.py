@@ -13,7 +13,7 @@ PATHS = ["a", "ab", "abc", "abd", "b", "ba"]
 
 
 def by_name(blocks, *paths, medium):
-    """What vLLM's offloading connectors say: names alone, and no parent whatever stands before."""
+    """What vLLM's offloading connectors say: names alone, and no parent, with or without blocks before."""
     blocks.index.apply(TARGET, BlockStored([blocks.name(path) for path in paths], None, b"", 0, medium))
 
 
@@ -26,7 +26,7 @@ def worth(blocks, path):
 
 
 def tiered():
-    """Blocks of an engine that has told the size of its GPU's blocks; other media may be cut into larger ones."""
+    """Blocks of an engine that has reported the size of its GPU's blocks; other media may be cut into larger ones."""
     blocks = Blocks(event_index())
     blocks.store("z")
     blocks.remove("z")
@@ -101,14 +101,14 @@ def test_orphan_that_was_known_by_name_before_it_was_described_keeps_that_copy(b
     assert (blocks.depth("xab"), worth(blocks, "xab")) == (3, 2 + WORTH[Medium.CPU])
 
 
-def test_blocks_told_with_tokens_on_a_slow_medium_are_held_there(blocks):
+def test_blocks_stored_with_tokens_on_a_slow_medium_are_held_there(blocks):
     blocks.store("ab", medium=Medium.DISK)
     assert (blocks.depth("ab"), worth(blocks, "ab")) == (2, 2 * WORTH[Medium.DISK])
     assert dict(blocks.part.copies()) == {}
     assert blocks.part.blocks.gpu_copies == 0
 
 
-def test_other_target_on_the_same_shelf_is_worth_what_it_holds_itself(blocks):
+def test_other_target_of_the_same_holder_set_counts_with_what_it_holds_itself(blocks):
     other = Blocks(blocks.index, TARGET._replace(rank=1))
     blocks.store("ab", medium=Medium.CPU)
     other.store("ab")
@@ -117,7 +117,7 @@ def test_other_target_on_the_same_shelf_is_worth_what_it_holds_itself(blocks):
     assert blocks.index.holding(chain, 2, TARGET).worth == 32 * WORTH[Medium.CPU]
 
 
-def test_larger_blocks_of_a_slow_medium_heard_first_do_not_shut_out_the_gpu():
+def test_larger_blocks_of_a_slow_medium_received_first_do_not_shut_out_the_gpu():
     blocks = Blocks(event_index())
     blocks.index.apply(TARGET, BlockStored([77], None, bytes(4 * 64), 64, Medium.CPU))
     blocks.store("abc")

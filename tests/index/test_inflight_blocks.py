@@ -52,7 +52,7 @@ def test_requests_end_their_lingering_each_at_its_own_time():
     assert reach(fresh, target=B) == 0
 
 
-def test_block_that_an_event_took_away_is_gone_whoever_brought_it():
+def test_block_that_an_event_removed_is_gone_for_every_source():
     fresh = InflightBlocks()
     fresh.add(A, HASHES)
     fresh.add(A, HASHES)
@@ -76,7 +76,7 @@ def test_cleared_target_has_nothing_fresh_and_late_ends_do_no_harm():
     assert reach(fresh) == 0
 
 
-def test_lingering_ends_also_where_nobody_looks_because_all_requests_are_other_gateways():
+def test_lingering_ends_also_where_no_request_checks_because_all_requests_are_other_gateways():
     fresh = InflightBlocks()
     for second in range(200):
         hashes = [1000 * second + number for number in range(4)]

@@ -99,7 +99,7 @@ def test_several_prompts_of_one_request_are_summed_up(index):
     assert held(index, both, A, 1.0) == 128
 
 
-def test_several_prompts_of_different_lengths_take_only_their_own_room(index):
+def test_several_prompts_of_different_lengths_take_only_their_own_tokens(index):
     both = prompt(("s", 33)) + prompt(("t", 129))
     run(index, both)
     assert index.blocks(A) == 2 + 8

@@ -51,7 +51,7 @@ class Model:
                 return
             oldest = min(self.stamp[p] for p in free)
             # Among blocks of one stamp those of one branch go tail first; which branch is first does not matter to
-            # anybody, so operations below keep stamps unique per branch.
+            # any of them, so operations below keep stamps unique per branch.
             del self.stamp[max((p for p in free if self.stamp[p] == oldest), key=len)]
 
     def held(self, path):

@@ -49,7 +49,7 @@ def live(index, *targets):
         index.set_feed(target, FeedState.LIVE)
 
 
-# Where the belief comes from.
+# Where the prediction comes from.
 
 
 def test_events_decide_while_they_are_complete(index):
@@ -81,7 +81,7 @@ def test_predictions_decide_while_events_cannot_be_trusted(index, state):
     assert held(index, prompt("abc"), now=100.0) == 0
 
 
-def test_the_better_of_both_counts_while_events_do_not_tell_all(index):
+def test_the_better_of_both_counts_while_events_are_incomplete(index):
     index.set_feed(A, FeedState.REBUILDING)
     index.complete(ask(index, prompt("abc")), None, [], 0.0)
     Blocks(index, A).store("xyz")
@@ -291,7 +291,7 @@ def test_nothing_stays_fresh_when_all_requests_are_over(order):
 
 
 def fill(index, engine, rounds=30):
-    """Requests until the engine's cache is full; the index is told."""
+    """Requests until the engine's cache is full; the index is updated."""
     for number in range(rounds):
         if engine.begin(Prompt(tuple(range(number * 7, number * 7 + SIZE * 5)))):
             engine.end(engine.running[0])
@@ -356,7 +356,7 @@ def test_pages_of_one_token_are_not_taken_for_blocks(index):
     assert index.is_complete(A)
 
 
-def test_more_copies_than_the_cache_has_room_for_are_impossible(index):
+def test_more_copies_than_the_cache_can_hold_are_impossible(index):
     index.set_capacity(A, 4)
     tokens = array("I", range(16)).tobytes()
     for copies in range(1, 7):

@@ -1,4 +1,4 @@
-"""What one gateway's requests do to its index, they do to those of others, as soon as these hear of it."""
+"""What one gateway's requests do to its index, they do to those of others, as soon as these receive it."""
 
 from array import array
 
@@ -37,10 +37,10 @@ class Side:
             for target in TARGETS:
                 self.inner.set_feed(target, feed)
 
-    def hear(self, other, now=0.0):
-        told = other.index.changes(now, everything=False)
-        if told is not None:
-            self.index.receive("peer", told, now)
+    def receive_from(self, other, now=0.0):
+        reported = other.index.changes(now, everything=False)
+        if reported is not None:
+            self.index.receive("peer", reported, now)
 
     def held(self, letters, target=A, now=0.0):
         (holding,) = self.index.holdings([prompt(letters)], [target], now)
@@ -52,10 +52,10 @@ def test_a_prompt_is_expected_from_when_it_is_sent_until_it_fails(feed):
     ours, theirs = Side(feed), Side(feed)
     lease = ours.index.begin([prompt("abc")], A, 0.0)
     assert theirs.held("abc") == 0
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert theirs.held("abc") == ours.held("abc") == 3
     ours.index.abandon(lease)
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert theirs.held("abc") == ours.held("abc") == 0
 
 
@@ -69,7 +69,7 @@ def test_an_answer_is_expected_with_its_prompt_and_only_what_is_new_of_it_travel
     second = ours.index.changes(0.0, everything=False)
     theirs.index.receive("peer", first, 0.0)
     theirs.index.receive("peer", second, 0.0)
-    assert theirs.held("abcdefghij" * 10 + "xy") == 102 - 42 == 60  # all that a target has room for
+    assert theirs.held("abcdefghij" * 10 + "xy") == 102 - 42 == 60  # all that a target can hold
     assert len(msgspec.msgpack.encode(first)) > 8 * 100
     assert len(msgspec.msgpack.encode(second)) < 60
 
@@ -83,7 +83,7 @@ def test_what_an_engine_did_not_have_after_all_is_forgotten_by_all():
         ours.index.complete(lease, 0, [prompt("xyz")], 0.0)
         lease = ours.index.begin([prompt("xyz")], A, 0.0)
         ours.index.complete(lease, cached, [prompt("xyz")], 0.0)
-        theirs.hear(ours)
+        theirs.receive_from(ours)
         assert theirs.held("abc") == ours.held("abc") == 0
         assert theirs.held("xyz") == ours.held("xyz") == 3
 
@@ -91,7 +91,7 @@ def test_what_an_engine_did_not_have_after_all_is_forgotten_by_all():
 def test_what_is_not_computed_in_time_counts_no_more():
     ours, theirs = Side(), Side()
     ours.index.begin([prompt("abc")], A, 0.0)
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert theirs.held("abc", now=29.0) == 3
     assert theirs.held("abc", now=31.0) == 0
 
@@ -102,35 +102,35 @@ def test_of_a_gateway_that_is_lost_only_what_was_computed_stays(computed, expect
     lease = ours.index.begin([prompt("abc")], A, 0.0)
     if computed:
         ours.index.computed(lease)
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     theirs.index.missed("peer", 1.0)
     theirs.index.gone("peer", 1.0)
     assert theirs.held("abc", now=100.0) == expected
-    # What is heard of its requests later is of none that is known.
+    # Later messages about its requests match none that is known.
     ours.index.complete(lease, 0, [prompt("abc")], 2.0)
-    theirs.hear(ours)
+    theirs.receive_from(ours)
 
 
 def test_targets_that_are_not_known_here_are_passed_over():
     ours, theirs = Side(), Side()
     lease = ours.index.begin([prompt("abc")], Target(ReplicaId("elsewhere")), 0.0)
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     ours.index.complete(lease, 0, [prompt("abc")], 0.0)
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert theirs.inner.state(Target(ReplicaId("elsewhere"))).blocks == 0
 
 
-def test_what_nobody_takes_is_bounded(monkeypatch):
+def test_what_is_not_taken_is_bounded(monkeypatch):
     monkeypatch.setattr(shared_module, "_MAX_BLOCKS", 50)
     ours, theirs = Side(), Side()
     leases = [ours.index.begin([prompt("abcd")], A, 0.0) for _ in range(30)]
     for lease in leases:
         ours.index.computed(lease)
         ours.index.complete(lease, 0, [prompt("abcd")], 0.0)
-    told = ours.index.changes(0.0, everything=False)
-    assert len(told.steps) == 3 * 10
-    theirs.index.receive("peer", told, 0.0)
-    ours.index.begin([prompt("abcd")], A, 0.0)  # and now there is room again
+    reported = ours.index.changes(0.0, everything=False)
+    assert len(reported.steps) == 3 * 10
+    theirs.index.receive("peer", reported, 0.0)
+    ours.index.begin([prompt("abcd")], A, 0.0)  # and now there is space again
     assert ours.index.changes(0.0, everything=False) is not None
 
 
@@ -148,7 +148,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.sampled_from([None, FeedState.LIVE]))
-def test_both_expect_the_same_once_all_is_heard(steps, feed):
+def test_both_expect_the_same_once_all_is_received(steps, feed):
     ours, theirs = Side(feed), Side(feed)
     leases = []
     for what, first, second in steps:
@@ -156,7 +156,7 @@ def test_both_expect_the_same_once_all_is_heard(steps, feed):
             chain = prompt(first)
             leases.append((ours.index.begin([chain], TARGETS[second], 0.0), first))
         elif what == "hear":
-            theirs.hear(ours)
+            theirs.receive_from(ours)
         elif leases and what == "computed":
             ours.index.computed(leases[first % len(leases)][0])
         elif leases:
@@ -167,7 +167,7 @@ def test_both_expect_the_same_once_all_is_heard(steps, feed):
                 )
             else:
                 ours.index.abandon(lease)
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     for target in TARGETS:
         for letters in ("a", "b", "c", "ab", "abc", "aabc", "cab", "bax", "cxy"):
             assert theirs.held(letters, target) == ours.held(letters, target)

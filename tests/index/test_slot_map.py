@@ -68,7 +68,7 @@ def test_thousands_of_keys_are_found_while_the_map_grows_and_after_it_was_emptie
         model.check()
 
 
-def test_keys_that_all_fall_into_one_bucket_are_told_apart():
+def test_keys_that_all_fall_into_one_bucket_are_distinguished():
     model = Model()
     for number in range(1, 300):
         model.add(number << 40)

@@ -1,7 +1,7 @@
 """Everything that can happen between an engine and the order machine, for property tests."""
 
 from hypothesis import strategies as st
-from kv_events.order_world import stored
+from kv_events.order_simulation import stored
 
 from gateway.core.kv_events import AllBlocksCleared, BlockRemoved
 
@@ -44,29 +44,29 @@ def steps(*, faults=True, damage=False, half_open=False):
     return st.one_of(ways)
 
 
-def take(world, step):
+def take(simulation, step):
     """Let one thing happen."""
     what, argument = step
     match what:
         case "publish" | "lose" | "damage":
-            told = said(world, argument)
-            if told:
-                world.publish(*told, lose=what == "lose", damage=what == "damage")
+            reported = said(simulation, argument)
+            if reported:
+                simulation.publish(*reported, lose=what == "lose", damage=what == "damage")
         case "restart":
-            world.restart(clock_back=argument)
+            simulation.restart(clock_back=argument)
         case "restart_silently":
-            world.restart(clock_back=argument, silently=True)
+            simulation.restart(clock_back=argument, silently=True)
         case "silent":
-            world.silent(mute=argument)
+            simulation.silent(mute=argument)
         case _ if argument is None:
-            getattr(world, what)()
+            getattr(simulation, what)()
         case _:
-            getattr(world, what)(argument)
+            getattr(simulation, what)(argument)
 
 
-def said(world, wanted):
+def said(simulation, wanted):
     """Only what an engine would say: it removes what it holds."""
-    held, told = world.life.content.copy(), []
+    held, reported = simulation.process.content.copy(), []
     for event in wanted:
         if isinstance(event, BlockRemoved):
             if not held[event.names[0]]:
@@ -76,24 +76,24 @@ def said(world, wanted):
             held.clear()
         else:
             held.update(event.names)
-        told.append(event)
-    return told
+        reported.append(event)
+    return reported
 
 
-def end_faults(world, *, probe):
-    """Whatever was wrong is over, and a batch comes, or time for a probe."""
-    world.let_go()
-    world.connect()
-    if world.half_open:
-        world.disconnect()
-        world.connect()
-    world.settle()
-    if probe and not world.muted:
-        world.probe()
+def end_faults(simulation, *, probe):
+    """All failures are over, and a batch comes, or time for a probe."""
+    simulation.let_go()
+    simulation.connect()
+    if simulation.half_open:
+        simulation.disconnect()
+        simulation.connect()
+    simulation.settle()
+    if probe and not simulation.muted:
+        simulation.probe()
     else:
-        world.publish(stored(0))
-    world.settle()
-    world.tick()
-    world.settle()
-    world.retry()
-    world.settle()
+        simulation.publish(stored(0))
+    simulation.settle()
+    simulation.tick()
+    simulation.settle()
+    simulation.retry()
+    simulation.settle()

@@ -91,7 +91,7 @@ class PublishingEngine:
         asyncio.get_running_loop().add_reader(self._router.fileno(), self._replays)
 
     async def subscribed(self):
-        """Until somebody's subscription has arrived: what is published before is not for them."""
+        """Until a subscription has arrived: what is published before is not sent to it."""
         while True:
             try:
                 if self._pub.recv(zmq.NOBLOCK)[:1] == b"\1":

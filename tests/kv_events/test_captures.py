@@ -115,7 +115,7 @@ def test_predicted_tokens_equal_what_the_engine_took_from_its_cache(name: str) -
     for request in capture["requests"]:
         follower.follow(request["after_messages"])
         if request["together"] or request["bypass"] or request["events_wait"] or request["cached_tokens"] is None:
-            continue  # nobody outside of the engine can know
+            continue  # unknown outside of the engine
         assert follower.predicted(request) == request["cached_tokens"], request["about"]
         hits += request["cached_tokens"] > 0
         misses += request["cached_tokens"] == 0
@@ -134,7 +134,7 @@ def test_two_groups_give_an_upper_bound_that_is_mostly_reached() -> None:
     assert sum(predicted == cached for predicted, cached in hits) > len(hits) // 2
 
 
-def test_both_forms_of_hashes_tell_the_same() -> None:
+def test_both_forms_of_hashes_are_equivalent() -> None:
     digests, sums = [], []
     for name in EXACT:
         capture = load(name)
@@ -200,7 +200,7 @@ def test_repeated_reports_of_reused_blocks_never_make_less_of_what_is_held() -> 
 
 
 @pytest.mark.parametrize(("name", "ranks"), [("one", 1), ("two", 2)])
-def test_a_server_tells_its_event_sockets_and_its_blocks_by_rank(name: str, ranks: int) -> None:
+def test_a_server_reports_its_event_sockets_and_its_blocks_by_rank(name: str, ranks: int) -> None:
     server = load("servers")[name]
     sources = event_sources(EngineKind.VLLM, server["kv_event_sources"], "vllm-0")
     assert [source.rank for source in sources] == list(range(ranks))

@@ -225,7 +225,7 @@ def test_batches_unread_when_the_engine_died_are_not_taken_for_the_new_ones(run,
             if replay:
                 await reader.until(lambda: reader.equals(engine))
             while not reader.equals(engine):
-                # Without a replay, all is known again with the first batch of this kind that is heard.
+                # Without a replay, all is known again with the first batch of this kind that is received.
                 engine.reset()
                 await asyncio.sleep(0.05)
 

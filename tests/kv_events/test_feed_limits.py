@@ -1,4 +1,4 @@
-"""Feeds of engines that lose, repeat, or invent batches: bounded work, in portions, whatever comes."""
+"""Feeds of engines that lose, repeat, or invent batches: bounded work, in portions, for any events."""
 
 import asyncio
 import itertools

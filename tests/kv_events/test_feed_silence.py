@@ -42,7 +42,7 @@ def test_engine_that_answers_no_replay_is_followed_all_the_same_and_asked_again(
     run(body)
 
 
-def test_replay_that_is_never_answered_is_reported_without_shutting_out_what_is_heard(run):
+def test_replay_that_is_never_answered_is_reported_without_shutting_out_what_is_received(run):
     async def body():
         engine = PublishingEngine(answers=False)
         async with following(engine) as reader:
@@ -62,7 +62,7 @@ def test_replay_that_is_never_answered_is_reported_without_shutting_out_what_is_
     run(body)
 
 
-def test_address_where_nobody_is_is_reported_as_silent_within_the_configured_time(run, monkeypatch):
+def test_address_without_a_publisher_is_reported_as_silent_within_the_configured_time(run, monkeypatch):
     async def body():
         engine = PublishingEngine()
         engine.close()
@@ -97,7 +97,7 @@ def test_address_where_nobody_is_is_reported_as_silent_within_the_configured_tim
 @pytest.mark.parametrize(
     "greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff" + bytes(8) + b"\x7f\x03" + bytes(53)]
 )
-def test_somebody_else_at_the_address_is_not_hammered_and_is_reported(run, greeting):
+def test_another_server_at_the_address_is_asked_rarely_and_is_reported(run, greeting):
     async def body():
         visits = []
 
@@ -131,7 +131,7 @@ def test_events_that_are_owed_and_do_not_come_are_reported_until_one_does(run):
         async with following(engine) as reader:
             await fill(engine, 3)
             await reader.until(lambda: reader.equals(engine))
-            # The first ones may have been heard by a replay alone; behind this one none of them is still to come.
+            # The first ones may have been received by a replay alone; behind this one none of them is still to come.
             await fill(engine, 1, start=300)
             await reader.until(lambda: reader.equals(engine))
             now = time.monotonic()

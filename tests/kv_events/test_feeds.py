@@ -55,7 +55,7 @@ class Engines:
         return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
 
 
-def told(*engines):
+def reported(*engines):
     """``/kv_event_sources`` of a vLLM with a rank per engine."""
     return {
         str(rank): {
@@ -81,7 +81,7 @@ class Gateway:
         self.counts = Counts()
         self.feeds = KvFeeds(plans, self.index, engines, self.counts, settings)
 
-    def knows(self, target, engine):
+    def has_state_of(self, target, engine):
         states = [report.state for report in self.feeds.reports(target.replica) if report.rank == target.rank]
         return states == [FeedState.LIVE] and self.index.state(target).digest == digest(engine.pool)
 
@@ -136,16 +136,16 @@ def test_engines_are_asked_where_they_publish_and_each_rank_is_followed(run):
         alone = PublishingEngine()
         for number, engine in enumerate([*ranks, alone]):
             engine.ask(*range(number * 100, number * 100 + 50))
-        engines = Engines(one=told(*ranks), two=told(alone))
+        engines = Engines(one=reported(*ranks), two=reported(alone))
         async with gateway(auto(ONE, TWO), engines, publishers=[*ranks, alone]) as running:
             assert not running.feeds.follows(ONE)
             running.feeds.on_facts(ONE, EngineFacts(kind=EngineKind.VLLM, ranks=(RankFacts(0), RankFacts(1))))
             running.feeds.on_facts(TWO, VLLM)
             await running.until(
                 lambda: (
-                    running.knows(Target(ONE, 0), ranks[0])
-                    and running.knows(Target(ONE, 1), ranks[1])
-                    and running.knows(Target(TWO, 0), alone)
+                    running.has_state_of(Target(ONE, 0), ranks[0])
+                    and running.has_state_of(Target(ONE, 1), ranks[1])
+                    and running.has_state_of(Target(TWO, 0), alone)
                 )
             )
             assert set(engines.asked) == {(ONE, "/kv_event_sources"), (TWO, "/kv_event_sources")}
@@ -159,14 +159,14 @@ def test_engines_are_asked_where_they_publish_and_each_rank_is_followed(run):
     run(body)
 
 
-def test_only_rank_of_an_engine_is_the_replica_itself_whatever_its_number(run):
+def test_only_rank_of_an_engine_is_the_replica_itself_with_any_number(run):
     async def body():
         engine = PublishingEngine()
         engine.ask(*range(50))
-        source = told(engine)
+        source = reported(engine)
         async with gateway(auto(ONE), Engines(one={"3": source["0"]}), publishers=[engine]) as running:
             running.feeds.on_facts(ONE, VLLM)
-            await running.until(lambda: running.knows(Target(ONE, 0), engine))
+            await running.until(lambda: running.has_state_of(Target(ONE, 0), engine))
 
     run(body)
 
@@ -177,10 +177,10 @@ def test_configured_addresses_are_followed_without_asking(run):
         engine.ask(*range(50))
         plans = {ONE: FeedPlan("127.0.0.1", engine.events, engine.replay)}
         async with gateway(plans, Engines(), publishers=[engine]) as running:
-            await running.until(lambda: running.knows(Target(ONE, 0), engine))
+            await running.until(lambda: running.has_state_of(Target(ONE, 0), engine))
             running.feeds.on_facts(ONE, VLLM)
             await asyncio.sleep(0.05)
-            assert running.knows(Target(ONE, 0), engine)
+            assert running.has_state_of(Target(ONE, 0), engine)
 
     run(body)
 
@@ -212,7 +212,7 @@ def test_replica_whose_events_are_off_is_not_asked(run):
         EngineUnavailable("not found", 404),
     ],
 )
-def test_engine_that_publishes_nothing_is_told_once_with_what_to_change(run, answer):
+def test_engine_that_publishes_nothing_is_reported_once_with_what_to_change(run, answer):
     async def body():
         with structlog.testing.capture_logs() as logs:
             async with gateway(auto(ONE), Engines(one=answer)) as running:
@@ -236,8 +236,8 @@ def test_engine_that_does_not_answer_yet_is_asked_again(run):
         async with gateway(auto(ONE), engines, publishers=[engine]) as running:
             running.feeds.on_facts(ONE, VLLM)
             await running.until(lambda: engines.asked)
-            engines.answers["one"] = told(engine)
-            await running.until(lambda: running.knows(Target(ONE, 0), engine))
+            engines.answers["one"] = reported(engine)
+            await running.until(lambda: running.has_state_of(Target(ONE, 0), engine))
 
     run(body)
 
@@ -246,14 +246,14 @@ def test_restarted_replica_is_asked_anew_and_followed_at_its_new_place(run):
     async def body():
         old, new = PublishingEngine(), PublishingEngine()
         old.ask(*range(50))
-        engines = Engines(one=told(old))
+        engines = Engines(one=reported(old))
         async with gateway(auto(ONE), engines, publishers=[old, new]) as running:
             running.feeds.on_facts(ONE, VLLM)
-            await running.until(lambda: running.knows(Target(ONE, 0), old))
+            await running.until(lambda: running.has_state_of(Target(ONE, 0), old))
             new.ask(*range(200, 300))
-            engines.answers["one"] = told(new)
+            engines.answers["one"] = reported(new)
             running.feeds.on_restarted(ONE, time.time())
-            await running.until(lambda: running.knows(Target(ONE, 0), new))
+            await running.until(lambda: running.has_state_of(Target(ONE, 0), new))
             assert len(running.feeds.reports(ONE)) == 1
 
     run(body)
@@ -263,10 +263,10 @@ def test_replica_that_publishes_no_more_is_predicted(run):
     async def body():
         engine = PublishingEngine()
         engine.ask(*range(50))
-        engines = Engines(one=told(engine))
+        engines = Engines(one=reported(engine))
         async with gateway(auto(ONE), engines, publishers=[engine]) as running:
             running.feeds.on_facts(ONE, VLLM)
-            await running.until(lambda: running.knows(Target(ONE, 0), engine))
+            await running.until(lambda: running.has_state_of(Target(ONE, 0), engine))
             engines.answers["one"] = {}
             running.feeds.on_restarted(ONE, time.time())
             await running.until(lambda: not running.feeds.follows(ONE))
@@ -276,22 +276,22 @@ def test_replica_that_publishes_no_more_is_predicted(run):
     run(body)
 
 
-def test_address_where_nobody_listens_is_reported_by_itself(run):
+def test_address_where_nothing_listens_is_reported_by_itself(run):
     async def body():
         engine = PublishingEngine()
         engine.close()
         with structlog.testing.capture_logs() as logs:
-            async with gateway(auto(ONE), Engines(one=told(engine)), publishers=[engine]) as running:
+            async with gateway(auto(ONE), Engines(one=reported(engine)), publishers=[engine]) as running:
                 running.feeds.on_facts(ONE, VLLM)
                 await running.until(lambda: running.states(ONE) == [FeedState.SILENT])
                 (report,) = running.feeds.reports(ONE)
                 assert engine.events in report.problem
                 engine.open()
-                await running.until(lambda: running.knows(Target(ONE, 0), engine))
+                await running.until(lambda: running.has_state_of(Target(ONE, 0), engine))
         errors = [log for log in logs if log["event"] == "kv_events_silent"]
         assert errors
         assert errors[0]["log_level"] == "error"
-        # Now and then a connection to a free port of this machine reaches itself, and is told as one that was lost.
+        # Now and then a connection to a free port of this machine reaches itself, and is reported as one that was lost.
         assert any(fix in errors[0]["fix"] for fix in ("--kv-events-config", "as it could before"))
 
     run(body)
@@ -300,7 +300,7 @@ def test_address_where_nobody_listens_is_reported_by_itself(run):
 def test_source_with_a_known_problem_is_reported_with_it(run):
     async def body():
         engine = PublishingEngine()
-        source = told(engine)
+        source = reported(engine)
         source["0"]["endpoint"] = engine.events
         with structlog.testing.capture_logs() as logs:
             async with gateway(auto(ONE), Engines(one=source), publishers=[engine]) as running:
@@ -318,9 +318,9 @@ def test_answers_that_were_computed_without_an_event_are_noticed(run):
     async def body():
         engine = PublishingEngine()
         engine.ask(*range(50))
-        async with gateway(auto(ONE), Engines(one=told(engine)), publishers=[engine]) as running:
+        async with gateway(auto(ONE), Engines(one=reported(engine)), publishers=[engine]) as running:
             running.feeds.on_facts(ONE, VLLM)
-            await running.until(lambda: running.knows(Target(ONE, 0), engine))
+            await running.until(lambda: running.has_state_of(Target(ONE, 0), engine))
             for harmless in (
                 settled(Target(ONE, 0), cached_tokens=90),
                 settled(Target(ONE, 0), predicted_tokens=90, cached_tokens=None),
@@ -334,7 +334,7 @@ def test_answers_that_were_computed_without_an_event_are_noticed(run):
             running.feeds.on_settled(settled(Target(ONE, 0)))
             await running.until(lambda: running.states(ONE) == [FeedState.SILENT])
             engine.ask(*range(300, 350))
-            await running.until(lambda: running.knows(Target(ONE, 0), engine))
+            await running.until(lambda: running.has_state_of(Target(ONE, 0), engine))
 
     run(body)
 
@@ -349,7 +349,7 @@ def test_address_that_cannot_be_used_is_said_and_other_replicas_are_followed(run
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
         with structlog.testing.capture_logs() as logs:
             async with gateway(plans, publishers=[engine]) as running:
-                await running.until(lambda: running.knows(Target(TWO, 0), engine))
+                await running.until(lambda: running.has_state_of(Target(TWO, 0), engine))
                 assert not running.feeds.follows(ONE)
         assert [log["replica"] for log in logs if log["event"] == "kv_events_address_unusable"] == ["one"]
         assert failures == []
@@ -365,9 +365,9 @@ def test_replay_address_that_cannot_be_used_leaves_other_replicas_alone(run):
             TWO: FeedPlan("127.0.0.1", engine.events, engine.replay),
         }
         async with gateway(plans, publishers=[engine, other]) as running:
-            await running.until(lambda: running.knows(Target(TWO, 0), engine))
+            await running.until(lambda: running.has_state_of(Target(TWO, 0), engine))
             engine.ask(*range(50), send=False)
-            await running.until(lambda: running.knows(Target(TWO, 0), engine))
+            await running.until(lambda: running.has_state_of(Target(TWO, 0), engine))
 
     run(body)
 
@@ -375,9 +375,9 @@ def test_replay_address_that_cannot_be_used_leaves_other_replicas_alone(run):
 def test_feeds_can_be_stopped_and_leave_no_task_behind(run):
     async def body():
         engine = PublishingEngine()
-        async with gateway(auto(ONE), Engines(one=told(engine)), publishers=[engine]) as running:
+        async with gateway(auto(ONE), Engines(one=reported(engine)), publishers=[engine]) as running:
             running.feeds.on_facts(ONE, VLLM)
-            await running.until(lambda: running.knows(Target(ONE, 0), engine))
+            await running.until(lambda: running.has_state_of(Target(ONE, 0), engine))
             await running.feeds.stop()
             assert running.index.state(Target(ONE, 0)).source == "predicted"
             assert [task for task in asyncio.all_tasks() if "kv-events" in task.get_name()] == []

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index.engine_model import Engine, Prompt
 from index.event_index import TARGET, chain_of, event_index
+from kv_events.order_simulation import EventSimulation
 from kv_events.order_steps import end_faults
-from kv_events.order_world import World
 
 from gateway.core.kv_events import FeedState
 
@@ -34,8 +34,8 @@ steps = st.one_of(
 )
 
 
-class Told:
-    """Hands over to an index what the order machine wants."""
+class IndexUpdates:
+    """Passes the order machine's updates to an index."""
 
     def __init__(self):
         self.index = event_index()
@@ -50,8 +50,8 @@ class Told:
 
 class Whole:
     def __init__(self, *, replays, buffer):
-        self.told = Told()
-        self.world = World(replays=replays, buffer=buffer, index=self.told)
+        self.reported = IndexUpdates()
+        self.simulation = EventSimulation(replays=replays, buffer=buffer, index=self.reported)
         self.engine = Engine(10, SIZE)
         self.seen = []
 
@@ -70,36 +70,36 @@ class Whole:
                 self.publish()
             case "restart":
                 self.engine.restart()
-                self.world.restart()
+                self.simulation.restart()
             case _ if argument is None:
-                getattr(self.world, what)()
+                getattr(self.simulation, what)()
             case _:
-                getattr(self.world, what)(argument)
+                getattr(self.simulation, what)(argument)
 
     def publish(self, *, lose=False):
         events = self.engine.take_events()
         if events:
-            self.world.publish(*events, lose=lose)
+            self.simulation.publish(*events, lose=lose)
 
     def check(self):
         """While it claims to know all, copies and prefixes are those the engine had after the batch before ``next``."""
-        self.world.check()
-        part = self.told.index.part(TARGET)
+        self.simulation.check()
+        part = self.reported.index.part(TARGET)
         copies = Counter(dict(part.copies())) if part else Counter()
-        if self.world.state is FeedState.LIVE:
-            held = self.world.life.contents[self.world.order.next]
+        if self.simulation.state is FeedState.LIVE:
+            held = self.simulation.process.contents[self.simulation.order.next]
             assert copies == held
             for prompt in self.seen:
                 names = prompt.names(SIZE)[: (len(prompt.tokens) - 1) // SIZE]
                 reusable = next((n for n, name in enumerate(names) if not held[name]), len(names))
                 assert self.depth(prompt) == reusable
-        elif self.world.state is FeedState.REBUILDING and self.world.order.next is not None:
+        elif self.simulation.state is FeedState.REBUILDING and self.simulation.order.next is not None:
             # Not all, and none that is not there.
-            assert copies <= self.world.life.contents[self.world.order.next]
+            assert copies <= self.simulation.process.contents[self.simulation.order.next]
 
     def depth(self, prompt):
         chain = chain_of(prompt, SIZE)
-        return self.told.index.depths(chain, chain.reusable_blocks, [TARGET])[0]
+        return self.reported.index.depths(chain, chain.reusable_blocks, [TARGET])[0]
 
 
 @settings(max_examples=2 * settings.default.max_examples)
@@ -113,9 +113,9 @@ def test_index_equals_the_engine_or_says_that_it_is_rebuilding(order, buffer, re
     for what, argument in order:
         whole.take(what, argument)
         whole.check()
-    end_faults(whole.world, probe=True)
+    end_faults(whole.simulation, probe=True)
     whole.check()
-    if replays and len(whole.world.life.batches) <= buffer:
-        assert whole.world.state is FeedState.LIVE
+    if replays and len(whole.simulation.process.batches) <= buffer:
+        assert whole.simulation.state is FeedState.LIVE
         for prompt in whole.seen:
             assert whole.depth(prompt) == whole.engine.hit(prompt)

@@ -94,9 +94,9 @@ class Prometheus:
 
     def _ask(self, path: str, **parameters: Any) -> Any:
         answer = self._http.get(f"/api/v1/{path}", params=parameters)
-        told = answer.json()
-        assert told["status"] == "success", f"{parameters}: {told.get('error')}"
-        return told["data"]
+        reported = answer.json()
+        assert reported["status"] == "success", f"{parameters}: {reported.get('error')}"
+        return reported["data"]
 
     def _ready(self) -> bool:
         try:

@@ -36,9 +36,9 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         stack.callback(prometheus.stop)
         prometheus.wait_until_ready()
         _ask_for_trouble(public)
-        _ask_what_nobody_asked(public, TRAFFIC_SECONDS / 2)
+        _ask_unexplained(public, TRAFFIC_SECONDS / 2)
         _ask_too_much(public)
-        _ask_what_nobody_asked(public, TRAFFIC_SECONDS / 2)
+        _ask_unexplained(public, TRAFFIC_SECONDS / 2)
         assert prometheus.scrape_problem() == ""
         yield prometheus
 
@@ -94,7 +94,7 @@ def _ask_too_much(public: str) -> None:
         assert set(clients.map(ask, range(40))) == {200}
 
 
-def _ask_what_nobody_asked(public: str, seconds: float) -> None:
+def _ask_unexplained(public: str, seconds: float) -> None:
     """Streams that are cold, all the time: the demo's own are warm after a while."""
     end = time.monotonic() + seconds
     with httpx.Client(base_url=public, trust_env=False, timeout=60) as client:
@@ -176,7 +176,7 @@ def test_every_rule_is_worked_out(scraped):
         assert scraped.values(rule["record"], instant=True, seconds=0), rule["record"]
 
 
-def test_of_a_healthy_gateway_only_the_personal_data_is_told(scraped):
+def test_of_a_healthy_gateway_only_the_personal_data_is_reported(scraped):
     found = scraped.healthy_rules()
     firing = {
         name
@@ -191,7 +191,7 @@ def test_of_a_healthy_gateway_only_the_personal_data_is_told(scraped):
 def test_it_scrapes_what_the_catalog_declares(scraped):
     seen = set(scraped.label_values("__name__", '{__name__=~"gateway_.+"}'))
     assert seen <= exposed()
-    # Nothing was warmed, nobody was sent away, all replicas were found, and no search for personal data was left out.
+    # Nothing was warmed, no client was refused, all replicas were found, and no search for personal data was left out.
     assert exposed() - seen == {
         "gateway_discovery_errors_total",
         "gateway_personal_data_skipped_total",

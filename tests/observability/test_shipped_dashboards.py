@@ -70,7 +70,7 @@ def test_every_metric_can_be_seen_on_a_dashboard():
     histograms = ("_bucket", "_count", "_sum")
     families = {metric for metric in exposed() if not metric.endswith(histograms)}
     families |= {metric for metric in exposed() if metric.endswith("_bucket")}
-    # Told apart by whether it was taken or refused; what is in force is what is shown.
+    # Distinguished by whether it was taken or refused; what is in force is what is shown.
     assert families - asked == {"gateway_config_reloads_total"}
 
 

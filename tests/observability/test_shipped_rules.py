@@ -9,7 +9,7 @@ from external import program
 from shipped import PROMETHEUS, ROOT, exposed, metrics_in, recorded_in, rules
 
 RUNBOOKS = ROOT / "docs" / "runbooks.md"
-TOLD = ("What it means", "Confirm", "What to do", "What is normal")
+HEADINGS = ("What it means", "Confirm", "What to do", "What is normal")
 """What every runbook says."""
 
 
@@ -69,19 +69,19 @@ def test_rules_and_alerts_name_only_what_there_is():
 
 def test_every_alert_says_what_it_is_and_leads_to_its_runbook():
     for rule in rules("alerts.yml"):
-        name, told = rule["alert"], rule["annotations"]
+        name, reported = rule["alert"], rule["annotations"]
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
-        assert told.keys() == {"summary", "description", "runbook_url"}
-        assert not told["summary"].endswith(".")
-        assert told["description"].endswith(".")
-        assert told["runbook_url"] == f"docs/runbooks.md#{name.lower()}"
+        assert reported.keys() == {"summary", "description", "runbook_url"}
+        assert not reported["summary"].endswith(".")
+        assert reported["description"].endswith(".")
+        assert reported["runbook_url"] == f"docs/runbooks.md#{name.lower()}"
 
 
 def test_every_alert_has_a_runbook_and_none_is_left_over():
     found = runbooks()
     assert set(found) == set(alerts())
     for name, text in found.items():
-        for heading in TOLD:
+        for heading in HEADINGS:
             assert f"**{heading}" in text, f"{name}: {heading}"
         assert "```promql" in text, name
 

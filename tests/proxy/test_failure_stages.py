@@ -60,8 +60,8 @@ def test_what_failed_leaves_the_replica_out_and_nothing_else_does(ending, status
 def test_any_answer_that_is_one_brings_it_back(status):
     at = replica("a")
     noted(at, Ending.NOT_CONNECTED, None)
-    (told,) = noted(at, Ending.COMPLETE, status, sent_at=NOW + 6, now=NOW + 7)
-    assert (told["event"], told["replica"]) == ("replica_recovered", "a")
+    (reported,) = noted(at, Ending.COMPLETE, status, sent_at=NOW + 6, now=NOW + 7)
+    assert (reported["event"], reported["replica"]) == ("replica_recovered", "a")
     assert at.breaker.failures == 0
     assert noted(at, Ending.COMPLETE, status, sent_at=NOW + 8, now=NOW + 9) == []
 
@@ -70,21 +70,21 @@ def test_any_answer_that_is_one_brings_it_back(status):
     ("ending", "status"),
     [(Ending.CLIENT_GONE, 200), (Ending.INTERRUPTED, 200), (Ending.EXPIRED, None), (Ending.COMPLETE, 429)],
 )
-def test_what_tells_neither_way_leaves_it_as_it_is(ending, status):
+def test_inconclusive_outcomes_leave_it_as_it_is(ending, status):
     at = replica("a")
     noted(at, Ending.BROKEN, None, started=False)
     assert noted(at, ending, status, sent_at=NOW + 6, now=NOW + 7) == []
     assert at.breaker.failures == 1
 
 
-def test_each_failure_in_a_row_is_told_once_with_how_long_it_is_left_out():
+def test_each_failure_in_a_row_is_reported_once_with_how_long_it_is_left_out():
     at, now = replica("a"), NOW
-    told = []
+    reported = []
     for _ in range(4):
-        told += noted(at, Ending.NOT_CONNECTED, None, started=False, sent_at=now, now=now)
-        told += noted(at, Ending.NOT_CONNECTED, None, started=False, sent_at=now - 1, now=now + 0.1)
+        reported += noted(at, Ending.NOT_CONNECTED, None, started=False, sent_at=now, now=now)
+        reported += noted(at, Ending.NOT_CONNECTED, None, started=False, sent_at=now - 1, now=now + 0.1)
         now = at.breaker.until
-    assert [(line["event"], line["failures"], line["seconds"]) for line in told] == [
+    assert [(line["event"], line["failures"], line["seconds"]) for line in reported] == [
         ("replica_suspect", 1, 5),
         ("replica_suspect", 2, 10),
         ("replica_ejected", 3, 20),
@@ -92,7 +92,7 @@ def test_each_failure_in_a_row_is_told_once_with_how_long_it_is_left_out():
     ]
 
 
-def test_three_500s_in_a_row_are_told_as_a_failure():
+def test_three_500s_in_a_row_count_as_a_failure():
     at = replica("a")
-    told = [noted(at, Ending.COMPLETE, 500, sent_at=NOW + second, now=NOW + second) for second in range(3)]
-    assert [[line["event"] for line in lines] for lines in told] == [[], [], ["replica_suspect"]]
+    reported = [noted(at, Ending.COMPLETE, 500, sent_at=NOW + second, now=NOW + second) for second in range(3)]
+    assert [[line["event"] for line in lines] for lines in reported] == [[], [], ["replica_suspect"]]

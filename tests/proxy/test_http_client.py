@@ -1,4 +1,4 @@
-"""The HTTP client against servers that do, byte for byte, what they are told; on uvloop, as in production."""
+"""The HTTP client against servers that send, byte for byte, what they are given; on uvloop, as in production."""
 
 import asyncio
 import contextlib
@@ -262,7 +262,7 @@ async def test_connection_that_was_in_use_when_its_origin_was_forgotten_is_close
         await closed(old, 1)
 
 
-async def test_bytes_nobody_asked_for_close_an_idle_connection(client):
+async def test_unrequested_bytes_close_an_idle_connection(client):
     async with Server([OK, 0.05, OK]) as server:
         await ask(client, server.origin)
         await asyncio.sleep(0.2)
@@ -302,7 +302,7 @@ async def test_slow_reader_holds_the_server_back_and_loses_nothing(client):
         assert read == size
 
 
-async def test_certificate_that_nobody_vouches_for_is_refused(client, tmp_path):
+async def test_untrusted_certificate_is_refused(client, tmp_path):
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     made = await asyncio.create_subprocess_exec(

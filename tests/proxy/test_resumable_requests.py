@@ -104,7 +104,7 @@ def test_a_chat_gets_the_text_as_the_beginning_of_its_answer(prompt, text, odd):
 
 
 @given(TEXTS, TEXTS)
-def test_a_message_that_the_client_wants_continued_becomes_longer(begun, text):
+def test_a_message_to_be_continued_becomes_longer(begun, text):
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": begun}]
     request = asking(messages=messages, continue_final_message=True, add_generation_prompt=False)
     made = continued_body(request, text, None, 1)

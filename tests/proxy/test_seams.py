@@ -60,7 +60,7 @@ async def test_one_stream_with_one_name():
     assert b"".join(outcome.answer) == client.got
 
 
-async def test_usage_where_only_the_engine_knows_the_prompt():
+async def test_usage_where_only_the_engine_has_the_prompt_tokens():
     client = Client()
     stream = ResumableStream(asking(), client, None, None)
     assert await play(stream, opening(), said("Hello"), said(" you"))
@@ -68,7 +68,7 @@ async def test_usage_where_only_the_engine_knows_the_prompt():
     assert outcome.usage == Usage(20, 3, None)  # a token a chunk
 
 
-async def test_usage_told_with_every_chunk_counts():
+async def test_usage_sent_with_every_chunk_counts():
     client = Client()
     stream = stream_to(client, prompt=20, stream_options={"include_usage": True, "continuous_usage_stats": True})
     first = event(choices=[{"index": 0, "delta": {"content": "Hello"}, "finish_reason": None}], usage=usage(20, 2))
@@ -103,7 +103,7 @@ async def test_nothing_was_said_yet():
     assert deltas == [{"role": "assistant", "content": ""}, {"content": ""}, {"content": "a"}]
 
 
-async def test_whose_message_it_is_is_told_once():
+async def test_the_role_of_a_message_is_sent_once():
     client = Client()
     stream = stream_to(client)
     assert await play(stream, opening(), said("a"))
@@ -133,7 +133,7 @@ async def test_what_could_not_be_passed_on_is_no_reason_to_ask_another_replica()
     assert not stream.can_go_on()
 
 
-async def test_nobody_can_be_connected_to_any_more():
+async def test_connecting_fails_from_then_on():
     stream = stream_to(Client())
     assert await play(stream, opening(), said("a"))
     stream.attempt(1.0)
@@ -167,7 +167,7 @@ async def test_only_the_end_is_missing(fields, events, finish_reason, completion
     assert (outcome.ending, outcome.usage) == (Ending.COMPLETE, Usage(5, completion, None))
 
 
-async def test_an_end_without_a_usage_that_nobody_asked_for_or_knows():
+async def test_an_end_without_a_usage_that_was_not_asked_for_or_is_unknown():
     for fields, prompt in (({}, 5), ({"stream_options": {"include_usage": True}}, None)):
         client = Client()
         stream = stream_to(client, prompt=prompt, max_tokens=1, **fields)
@@ -221,7 +221,7 @@ async def test_more_than_text_in_the_continuation_ends_the_stream_with_an_error(
 @pytest.mark.parametrize(
     ("strips", "next_said"), [(True, ["\n", "\nb"]), (False, ["b"]), (True, ["b"]), (True, ["\n\nb"])]
 )
-async def test_white_space_that_the_template_strips_is_not_told_twice(strips, next_said):
+async def test_white_space_that_the_template_strips_is_not_sent_twice(strips, next_said):
     client = Client()
     stream = stream_to(client, tokenizer=Letters(strips=strips))
     assert await play(stream, opening(), said("a\n\n"))
@@ -292,7 +292,7 @@ async def test_an_engine_that_says_itself_that_it_failed(pieces):
     assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks(client.got)) == "abc"
 
 
-async def test_an_engines_own_words_are_told_where_nobody_goes_on():
+async def test_an_engines_own_error_is_sent_where_no_replica_continues():
     client = Client()
     stream = stream_to(client)
     assert await play(stream, opening(), said("ab"), FAILED, DONE)
@@ -301,7 +301,7 @@ async def test_an_engines_own_words_are_told_where_nobody_goes_on():
     assert stream.note(Outcome(Ending.COMPLETE, 200, True, 0.1, 0.2, None)).ending is Ending.BROKEN
 
 
-async def test_an_engine_whose_first_words_are_that_it_failed_has_told_nothing():
+async def test_an_engine_whose_first_event_is_an_error_has_sent_nothing():
     client = Client()
     stream = stream_to(client)
     await play(stream, FAILED, DONE)
@@ -314,7 +314,7 @@ async def test_an_engine_whose_first_words_are_that_it_failed_has_told_nothing()
     assert (outcome.ending, outcome.usage, stream.pieced) == (Ending.COMPLETE, Usage(5, 1, 0), False)
 
 
-async def test_first_words_are_told_where_nobody_else_answers():
+async def test_first_event_is_sent_where_no_other_replica_answers():
     client = Client()
     stream = stream_to(client)
     await play(stream, FAILED, DONE)
@@ -323,7 +323,7 @@ async def test_first_words_are_told_where_nobody_else_answers():
     assert stream.note(Outcome(Ending.COMPLETE, 200, True, 0.1, 0.2, None)).started
 
 
-async def test_an_error_that_is_the_requests_own_fault_is_told():
+async def test_an_error_that_is_the_requests_own_fault_is_reported():
     client = Client()
     stream = stream_to(client)
     fault = b'data: {"error":{"message":"bad","code":400}}\n\n'
@@ -336,8 +336,8 @@ async def test_too_long_to_be_kept():
     assert not await play(stream, opening(), *[said("x" * 2**20)] * 5)
 
 
-def test_what_was_told_is_read_from_any_pieces():
-    told = read_sent_text(opening() + said("a") + said("") + said("b", "length"))
-    assert told is not None
-    assert (told.text, told.chunks, told.finish_reason, told.head) == ("ab", 3, "length", HEAD)
+def test_what_was_sent_is_read_from_any_pieces():
+    sent = read_sent_text(opening() + said("a") + said("") + said("b", "length"))
+    assert sent is not None
+    assert (sent.text, sent.chunks, sent.finish_reason, sent.head) == ("ab", 3, "length", HEAD)
     assert read_sent_text(b"") is None

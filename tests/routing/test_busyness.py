@@ -79,7 +79,7 @@ def test_what_others_have_there_counts_as_much_as_ones_own():
 
 
 def test_others_alone_never_make_it_busy():
-    """They may not know that somebody waits: it would be for ever."""
+    """They must not count a waiting request: it would wait for ever."""
     one = replica()
     look(one, (0, 300, 500))
     assert busy(one) == {Target(one.id): False}

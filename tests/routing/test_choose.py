@@ -104,7 +104,7 @@ def test_least_load_takes_the_one_with_fewest_requests_and_alternates_between_eq
     assert {policy.choose(loads, held(0, 0, 0), 10, KEY).replica for _ in range(4)} == {"a", "b"}
 
 
-def test_session_policy_keeps_a_session_whatever_the_prompt():
+def test_session_policy_keeps_a_session_for_any_prompt():
     policy = chooser("session")
     loads = [load(name) for name in "abcd"]
     assert len({policy.choose(loads, held(*[0] * 4), 10, Affinity(key, "s1")).replica for key in range(20)}) == 1

@@ -111,7 +111,7 @@ def test_one_that_comes_again_is_the_last_to_be_refused():
         order.remove(found)
 
 
-def test_what_waits_in_front_is_told_by_target():
+def test_what_waits_in_front_is_counted_by_target():
     order = order_of(waiting("a", 10, target=A), waiting("a", 20, target=B), waiting("a", 30, target=A))
     assert [dict(ahead) for _, ahead in order.in_turn(lambda _: True)] == [{}, {A: 10}, {A: 10, B: 20}]
     assert order.ahead("a") == {A: 40, B: 20}
@@ -164,7 +164,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_whatever_happens_nobody_is_lost_and_nobody_starves(steps):
+def test_no_request_is_ever_lost_or_starved(steps):
     order, present = FairOrder(), []
     for what, which, tokens in steps:
         if what == "add":
@@ -185,7 +185,7 @@ def test_whatever_happens_nobody_is_lost_and_nobody_starves(steps):
                 order.move(one, B if one.target == A else A, tokens)
         assert len(order) == len(present)
     assert {id(request) for request, _ in order.in_turn(lambda _: True)} == {id(request) for request in present}
-    # Whoever waits now is served although a flood goes on: at most one of the flood's for each in front of it.
+    # A request that waits now is served although a flood goes on: at most one of the flood's for each in front of it.
     for number in range(20 * (len(present) + 1)):
         order.add(waiting("flood", 5000))
         served(order, 2)

@@ -1,4 +1,4 @@
-"""Threads for long texts: whose job starts when, which ones are refused, and what becomes of a job nobody waits for."""
+"""Threads for long texts: whose job starts when, which ones are refused, and and jobs whose request is gone."""
 
 import asyncio
 import threading

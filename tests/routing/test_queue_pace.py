@@ -9,7 +9,7 @@ def test_before_anything_is_known_what_is_believed_of_the_replicas_counts():
     assert DrainRate(100.0).seconds(100.1, 6000, 2000.0) == 3.0
 
 
-def test_what_left_lately_tells_how_fast_it_goes():
+def test_recent_departures_give_the_drain_rate():
     pace = DrainRate(100.0)
     for second in range(1, 31):
         pace.left(100.0 + second, 500)

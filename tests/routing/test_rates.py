@@ -113,7 +113,7 @@ def test_replicas_that_change_their_speed_for_good_are_believed_after_some_dozen
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_prompts_too_short_to_tell_do_not_teach_the_prefill(seed):
+def test_prompts_too_short_to_measure_do_not_change_the_prefill_rate(seed):
     rng = random.Random(seed)
     learned = LearnedRates(START)
     for _ in range(50):
@@ -189,7 +189,7 @@ def test_replica_without_answers_believes_what_its_twins_taught():
     assert 1 / idle.rates.prefill_seconds_per_token == pytest.approx(12_000, rel=0.2)
 
 
-def test_noise_does_not_tell_twins_apart_but_a_slow_machine_is_told_apart():
+def test_noise_does_not_distinguish_equal_machines_but_a_slow_machine_is_distinguished():
     rng = random.Random(5)
     pool = LearnedRates(START)
     replicas = {speed: LearnedRates(START, pool) for speed in (4000, 4300, 1500)}
@@ -210,16 +210,16 @@ def test_short_prompts_of_one_length_are_predicted_to_take_what_they_take():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_slow_engines_with_odd_answers_are_not_told_apart_by_them(seed):
+def test_slow_engines_with_odd_answers_are_not_distinguished_by_them(seed):
     rng = random.Random(seed)
     pool = LearnedRates(START)
-    twins = [LearnedRates(START, pool) for _ in range(2)]
+    both_rates = [LearnedRates(START, pool) for _ in range(2)]
     for _ in range(60):
-        for learned in twins:
+        for learned in both_rates:
             tokens = rng.randrange(30, 460)
             learned.observe_first_token(tokens, (0.15 + tokens / 220) * rng.uniform(0.7, 1.3))
-    assert twins[0].rates.base_seconds == twins[1].rates.base_seconds
-    assert twins[0].rates.prefill_seconds_per_token == twins[1].rates.prefill_seconds_per_token
+    assert both_rates[0].rates.base_seconds == both_rates[1].rates.base_seconds
+    assert both_rates[0].rates.prefill_seconds_per_token == both_rates[1].rates.prefill_seconds_per_token
 
 
 @pytest.mark.parametrize(

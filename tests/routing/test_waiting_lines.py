@@ -15,7 +15,7 @@ MODEL = ModelId("m")
 A, B = Target(ReplicaId("a")), Target(ReplicaId("b"))
 
 
-class World:
+class QueueSetup:
     """Lines in front of targets with so many free places; keeps who was sent where, in order."""
 
     def __init__(self, places, **settings):
@@ -37,14 +37,14 @@ class World:
     def on_shed(self, model, tenant, reason):
         self.shed.append((tenant.id, reason))
 
-    async def ask(self, name, tenant="t", *, tokens=100, wants=None, until=float("inf"), again=False):
-        """One request; ``wants`` gives its target, with what waits in front of it."""
+    async def ask(self, name, tenant="t", *, tokens=100, choose=None, until=float("inf"), again=False):
+        """One request; ``choose`` gives its target, with what waits in front of it."""
         target = A
 
         def place(ahead):
             nonlocal target
             self.placings += 1
-            target = wants(ahead) if wants else max(self.places, key=self.places.__getitem__)
+            target = choose(ahead) if choose else max(self.places, key=self.places.__getitem__)
             return Placement(target, tokens, self.places[target] > 0)
 
         wish = place(self.lines.ahead(MODEL, Tenant(TenantId(tenant))))
@@ -77,12 +77,12 @@ async def settle():
 
 
 @pytest.fixture
-async def world():
-    """Makes one, and leaves nobody waiting in it."""
+async def queue_setup():
+    """Makes one, and leaves no request waiting in it."""
     made = []
 
     def make(places, **settings):
-        made.append(World(places, **settings))
+        made.append(QueueSetup(places, **settings))
         return made[-1]
 
     yield make
@@ -96,8 +96,8 @@ async def world():
         assert each.lengths[-1:] in ([], [0])
 
 
-async def test_each_free_place_is_taken_once_and_in_order(world):
-    w = world({A: 0})
+async def test_each_free_place_is_taken_once_and_in_order(queue_setup):
+    w = queue_setup({A: 0})
     for number in range(4):
         w.asks(str(number))
     await settle()
@@ -109,8 +109,8 @@ async def test_each_free_place_is_taken_once_and_in_order(world):
     assert w.places[A] == 0
 
 
-async def test_nobody_overtakes_by_coming_at_the_right_moment(world):
-    w = world({A: 0})
+async def test_no_request_overtakes_by_its_moment_of_arrival(queue_setup):
+    w = queue_setup({A: 0})
     w.asks("early")
     await settle()
     w.places[A] = 1
@@ -119,10 +119,10 @@ async def test_nobody_overtakes_by_coming_at_the_right_moment(world):
     assert w.names == ["early"]
 
 
-async def test_who_waits_for_a_busy_replica_lets_others_go(world):
-    w = world({A: 0, B: 0})
-    w.asks("wants a", wants=lambda _: A)
-    w.asks("wants b", wants=lambda _: B)
+async def test_who_waits_for_a_busy_replica_lets_others_go(queue_setup):
+    w = queue_setup({A: 0, B: 0})
+    w.asks("wants a", choose=lambda _: A)
+    w.asks("wants b", choose=lambda _: B)
     await settle()
     await w.frees(B)
     assert w.sent == [("wants b", B)]
@@ -130,29 +130,29 @@ async def test_who_waits_for_a_busy_replica_lets_others_go(world):
     assert w.sent[1:] == [("wants a", A)]
 
 
-async def test_it_goes_where_it_is_best_when_its_turn_comes(world):
-    w = world({A: 0, B: -1})
+async def test_it_goes_where_it_is_best_when_its_turn_comes(queue_setup):
+    w = queue_setup({A: 0, B: -1})
     w.asks("any")
     await settle()
     await w.frees(B, 2)
     assert w.sent == [("any", B)]
 
 
-async def test_what_waits_in_front_makes_others_look_elsewhere(world):
+async def test_what_waits_in_front_makes_others_look_elsewhere(queue_setup):
     """Else all would wait for the replica that holds their common beginning, and others would have nothing to do."""
-    w = world({A: 0, B: 1})
+    w = queue_setup({A: 0, B: 1})
     for number in range(5):
-        w.asks(str(number), wants=lambda ahead: A if ahead.get(A, 0) < 300 else B)
+        w.asks(str(number), choose=lambda ahead: A if ahead.get(A, 0) < 300 else B)
         await settle()
     assert w.sent == [("3", B)]
 
 
-async def test_a_free_replica_that_nobody_wants_costs_no_placing(world, monkeypatch):
+async def test_a_free_replica_that_no_queued_request_can_use_costs_no_placing(queue_setup, monkeypatch):
     """But once, when it gets free, and a few now and then."""
     monkeypatch.setattr("gateway.routing.request_queue._SCAN_SECONDS", 1000)
-    w = world({A: 0, B: 0})
+    w = queue_setup({A: 0, B: 0})
     for number in range(50):
-        w.asks(str(number), wants=lambda _: A)
+        w.asks(str(number), choose=lambda _: A)
     await settle()
     await w.frees(B)
     before = w.placings
@@ -161,26 +161,26 @@ async def test_a_free_replica_that_nobody_wants_costs_no_placing(world, monkeypa
     assert w.placings == before
 
 
-async def test_a_replica_that_is_gone_is_waited_for_no_longer(world):
-    w = world({A: 0, B: 0})
+async def test_a_replica_that_is_gone_is_waited_for_no_longer(queue_setup):
+    w = queue_setup({A: 0, B: 0})
     for number in range(3):
-        w.asks(str(number), wants=lambda _: A if A in w.places else B)
+        w.asks(str(number), choose=lambda _: A if A in w.places else B)
     await settle()
     del w.places[A]
     await w.frees(B, 3)
     assert w.sent == [("0", B), ("1", B), ("2", B)]
 
 
-async def test_what_nobody_tells_is_seen_soon(world):
-    w = world({A: 0})
+async def test_an_unreported_change_is_seen_soon(queue_setup):
+    w = queue_setup({A: 0})
     task = w.asks("one")
     await settle()
     w.places[A] = 1
     await asyncio.wait_for(task, 30)
 
 
-async def test_more_than_may_wait_are_refused(world):
-    w = world({A: 0}, max_requests=3)
+async def test_more_than_may_wait_are_refused(queue_setup):
+    w = queue_setup({A: 0}, max_requests=3)
     waiting = [w.asks(str(number), "flood") for number in range(3)]
     await settle()
     with pytest.raises(Overloaded) as refused:
@@ -197,9 +197,9 @@ async def test_more_than_may_wait_are_refused(world):
     assert w.shed == [("flood", "full")] * 2
 
 
-async def test_when_to_come_again_is_told_by_what_is_in_front(world):
+async def test_the_retry_time_depends_on_what_is_in_front(queue_setup):
     """100 + 64 tokens each; at first 1000 a second are believed."""
-    w = world({A: 0}, max_requests=60)
+    w = queue_setup({A: 0}, max_requests=60)
     for number in range(60):
         w.asks(str(number))
     await settle()
@@ -211,23 +211,23 @@ async def test_when_to_come_again_is_told_by_what_is_in_front(world):
     assert small.value.retry_after_seconds > 1000
 
 
-async def test_longer_than_may_be_waited_is_refused(world):
-    w = world({A: 0}, max_seconds=0.05)
+async def test_longer_than_may_be_waited_is_refused(queue_setup):
+    w = queue_setup({A: 0}, max_seconds=0.05)
     with pytest.raises(Overloaded):
         await w.asks("one")
     assert w.shed == [("t", "too_long")]
     assert len(w.waited) == 1
 
 
-async def test_its_own_deadline_is_not_called_overload(world):
-    w = world({A: 0})
+async def test_its_own_deadline_is_not_called_overload(queue_setup):
+    w = queue_setup({A: 0})
     with pytest.raises(TimeoutError):
         await w.asks("one", until=asyncio.get_running_loop().time() + 0.05)
     assert w.shed == []
 
 
-async def test_who_leaves_is_taken_out_at_once(world):
-    w = world({A: 0}, max_requests=2)
+async def test_who_leaves_is_taken_out_at_once(queue_setup):
+    w = queue_setup({A: 0}, max_requests=2)
     first = w.asks("0")
     w.asks("1")
     await settle()
@@ -239,8 +239,8 @@ async def test_who_leaves_is_taken_out_at_once(world):
     assert w.names == ["1", "2"]
 
 
-async def test_a_turn_that_nobody_takes_goes_to_the_next(world):
-    w = world({A: 0})
+async def test_a_turn_that_no_request_takes_goes_to_the_next(queue_setup):
+    w = queue_setup({A: 0})
     first = w.asks("0")
     w.asks("1")
     await settle()
@@ -253,8 +253,8 @@ async def test_a_turn_that_nobody_takes_goes_to_the_next(world):
     assert w.places[A] == 0
 
 
-async def test_what_cannot_be_placed_any_more_is_told_so_and_holds_up_nobody(world):
-    w = world({A: 0})
+async def test_what_cannot_be_placed_any_more_is_refused_and_delays_no_other(queue_setup):
+    w = queue_setup({A: 0})
 
     def nowhere(_):
         if gone:
@@ -262,7 +262,7 @@ async def test_what_cannot_be_placed_any_more_is_told_so_and_holds_up_nobody(wor
         return A
 
     gone = False
-    lost = w.asks("lost", wants=nowhere)
+    lost = w.asks("lost", choose=nowhere)
     w.asks("other")
     await settle()
     gone = True
@@ -271,8 +271,8 @@ async def test_what_cannot_be_placed_any_more_is_told_so_and_holds_up_nobody(wor
     assert w.names == ["other"]
 
 
-async def test_who_comes_again_goes_first_of_its_tenant(world):
-    w = world({A: 0})
+async def test_who_comes_again_goes_first_of_its_tenant(queue_setup):
+    w = queue_setup({A: 0})
     w.asks("0")
     w.asks("1")
     await settle()
@@ -282,8 +282,8 @@ async def test_who_comes_again_goes_first_of_its_tenant(world):
     assert w.names == ["again", "0", "1"]
 
 
-async def test_one_can_wait_until_nobody_does(world):
-    w = world({A: 0})
+async def test_one_can_wait_until_no_request_is_in_flight(queue_setup):
+    w = queue_setup({A: 0})
     await w.lines.wait_until_empty(MODEL)
     w.asks("client")
     await settle()
@@ -295,12 +295,12 @@ async def test_one_can_wait_until_nobody_does(world):
     assert w.names == ["client"]
 
 
-async def test_minds_that_change_are_noticed(world):
-    """What a replica holds changes, too, and nobody tells."""
-    w = world({A: 0, B: 0})
+async def test_minds_that_change_are_noticed(queue_setup):
+    """What a replica holds changes, too, without a notification."""
+    w = queue_setup({A: 0, B: 0})
     now = A
     for number in range(40):
-        w.asks(str(number), wants=lambda _: now)
+        w.asks(str(number), choose=lambda _: now)
     await settle()
     await w.frees(B, 40)
     assert w.sent == []
@@ -309,12 +309,12 @@ async def test_minds_that_change_are_noticed(world):
     assert len(w.sent) == 40
 
 
-async def test_a_long_line_is_gone_through_in_time(world):
-    """Every one wants the busy replica; when the other is what they want, all of it is noticed."""
-    w = world({A: 0, B: 0})
+async def test_a_long_line_is_gone_through_in_time(queue_setup):
+    """Every one is placed on the busy replica; when the other becomes better, all of them notice."""
+    w = queue_setup({A: 0, B: 0})
     now = A
     for number in range(200):
-        w.asks(str(number), wants=lambda _: now)
+        w.asks(str(number), choose=lambda _: now)
     await settle()
     now = B
     w.places[B] = 200

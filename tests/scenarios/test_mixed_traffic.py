@@ -8,7 +8,7 @@ import pytest
 from planted_traffic import Applications, Ledger, Planted
 from running_gateway import CHAT, eventually
 from scenario_file import Scenario
-from scenario_world import World
+from scenario_run import ScenarioRun
 from tenancy import key
 
 from gateway.core.reasons import Reason
@@ -43,8 +43,8 @@ _SCENARIO = {
 async def test_shares_are_those_of_what_was_planted(seed: int, tmp_path: Path) -> None:
     applications, ledger, sent = Applications(seed), Ledger(), 0
     async with contextlib.AsyncExitStack() as closing:
-        world = World(Scenario("", "", _SCENARIO), tmp_path)
-        await world.open(closing)
+        run = ScenarioRun(Scenario("", "", _SCENARIO), tmp_path)
+        await run.open(closing)
 
         async def send(planted: Planted) -> None:
             nonlocal sent
@@ -52,7 +52,7 @@ async def test_shares_are_those_of_what_was_planted(seed: int, tmp_path: Path) -
             if planted.session:
                 headers["x-session-id"] = planted.session
             body = {"model": "demo", "max_tokens": 12} | planted.body
-            answer = await world.gateway.http.post(CHAT, json=body, headers=headers)
+            answer = await run.gateway.http.post(CHAT, json=body, headers=headers)
             assert answer.status_code == 200, answer.text
             planted.answer = answer.json()["choices"][0]["message"]["content"]
             ledger.enter(planted)
@@ -65,26 +65,26 @@ async def test_shares_are_those_of_what_was_planted(seed: int, tmp_path: Path) -
             await send(planted)
         for _ in range(_READERS):
             await send(applications.write("globex-readers"))
-        await world.restart("r0")
+        await run.restart("r0")
         ledger.restart()
         for planted in readers:
             await send(dataclasses.replace(planted, derived_from=planted))
 
         async def all_explained() -> bool:
-            return bool((await world.summary())["requests"] == sent)
+            return bool((await run.summary())["requests"] == sent)
 
         await eventually(all_explained)
-        summary = await world.summary()
+        summary = await run.summary()
 
     planted_shares = {reason: tokens / ledger.tokens for reason, tokens in ledger.reasons.items() if tokens}
     assert min(planted_shares[reason] for reason in _PLANTED) > _NEAR, "too little of it to be noticed"
-    told = {Reason(each["code"]): each["share"] for each in summary["reasons"]}
+    reported = {Reason(each["code"]): each["share"] for each in summary["reasons"]}
     wrong = {
-        str(reason): (told.get(reason, 0.0), planted_shares.get(reason, 0.0))
-        for reason in told.keys() | planted_shares.keys()
-        if abs(told.get(reason, 0.0) - planted_shares.get(reason, 0.0)) > _NEAR
+        str(reason): (reported.get(reason, 0.0), planted_shares.get(reason, 0.0))
+        for reason in reported.keys() | planted_shares.keys()
+        if abs(reported.get(reason, 0.0) - planted_shares.get(reason, 0.0)) > _NEAR
     }
-    assert wrong == {}, "told, planted"
+    assert wrong == {}, "reported, planted"
     assert summary["prompt_tokens"] == ledger.tokens
     assert summary["hits"] + sum(each["tokens"] for each in summary["reasons"]) == ledger.tokens
     assert abs(summary["hits"] - ledger.hits) <= _NEAR * ledger.tokens

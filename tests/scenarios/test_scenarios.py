@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from levels import slow_except
 from scenario_file import Scenario, load_all
-from scenario_world import World
+from scenario_run import ScenarioRun
 
 from gateway.core.reasons import REASONS, Reason
 
@@ -32,17 +32,17 @@ def _by_level() -> list[Any]:
 @pytest.mark.parametrize("scenario", _by_level(), ids=lambda scenario: scenario.id)
 async def test_scenario(scenario: Scenario, tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as closing:
-        world = World(scenario, tmp_path)
-        await world.open(closing)
-        await world.play()
-        details = {name: await world.detail(name) for name in world.answers}
+        run = ScenarioRun(scenario, tmp_path)
+        await run.open(closing)
+        await run.play()
+        details = {name: await run.detail(name) for name in run.answers}
         for name, detail in details.items():
-            _adds_up(name, detail, world.usage[name])
-        summary = await world.summary()
+            _adds_up(name, detail, run.usage[name])
+        summary = await run.summary()
         _sums_up(summary, details)
         assert _families(summary) == scenario.data.get("families", [])
         for name, expected in scenario.expect.items():
-            assert _as_told(details[name], expected) == expected, name
+            assert _as_reported(details[name], expected) == expected, name
 
 
 def _adds_up(name: str, detail: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
@@ -68,12 +68,12 @@ def _sums_up(summary: Mapping[str, Any], details: Mapping[str, Mapping[str, Any]
     for detail in details.values():
         for each in detail["missed"]:
             reasons[each["reason"]] = reasons.get(each["reason"], 0) + each["tokens"]
-    told = {each["code"]: each["tokens"] for each in summary["reasons"] if each["tokens"]}
-    assert told == reasons
+    reported = {each["code"]: each["tokens"] for each in summary["reasons"] if each["tokens"]}
+    assert reported == reasons
     assert summary["requests"] == len(details)
     assert summary["prompt_tokens"] == sum(detail["prompt_tokens"] for detail in details.values())
     hits = sum(detail["hits"] for detail in details.values())
-    assert hits + sum(told.values()) == summary["prompt_tokens"]
+    assert hits + sum(reported.values()) == summary["prompt_tokens"]
 
 
 def _families(summary: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -84,10 +84,10 @@ def _families(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def _as_told(detail: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what is told of a request what the scenario speaks of, in the scenario's form."""
+def _as_reported(detail: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a request's details that the scenario names, in the scenario's form."""
     reference, difference = detail["reference"] or {}, detail["difference"] or {}
-    told = {
+    reported = {
         "tokens": detail["prompt_tokens"],
         "hits": detail["hits"],
         "reasons": {each["reason"]: each["tokens"] for each in detail["missed"]},
@@ -97,7 +97,7 @@ def _as_told(detail: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str
         "turn": detail["turn"],
         "difference": {field: difference.get(field) for field in expected.get("difference") or ()} or None,
     }
-    return {field: told[field] for field in expected}
+    return {field: reported[field] for field in expected}
 
 
 def test_every_reason_has_its_scenarios() -> None:

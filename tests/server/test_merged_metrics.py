@@ -97,7 +97,9 @@ def test_what_a_lost_worker_counted_of_replicas_that_left_is_forgotten():
     def shown(given: dict[int, str]) -> dict[str, float]:
         found = values(pages.merged(given, "")[0])
         return {
-            dict(of)["replica"]: told for (name, of), told in found.items() if name == "gateway_kv_event_gaps_total"
+            dict(of)["replica"]: reported
+            for (name, of), reported in found.items()
+            if name == "gateway_kv_event_gaps_total"
         }
 
     assert shown({0: gaps(MetricCatalog(), r0=1, r1=2), 1: gaps(MetricCatalog(), r0=3, r1=4)}) == {"r0": 4, "r1": 6}
@@ -107,14 +109,14 @@ def test_what_a_lost_worker_counted_of_replicas_that_left_is_forgotten():
     assert shown({0: gaps(MetricCatalog(), r0=10, r1=1), 1: gaps(MetricCatalog(), r0=3)}) == {"r0": 14, "r1": 1}
 
 
-LIVES = st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["counts", "dies", "hangs"]), st.integers(0, 9)))
+WORKER_EVENTS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["counts", "dies", "hangs"]), st.integers(0, 9)))
 
 
-@given(LIVES)
-def test_what_was_told_never_falls_whoever_dies(steps):
+@given(WORKER_EVENTS)
+def test_reported_counters_never_fall_when_any_worker_dies(steps):
     present = [MetricCatalog(), MetricCatalog()]
     pages = MergedPages(2)
-    told = 0.0
+    reported = 0.0
     for worker, what, count in steps:
         for _ in range(count):
             present[worker].requests.labels("demo", "a", "/v1/chat/completions", "200").inc()
@@ -122,15 +124,15 @@ def test_what_was_told_never_falls_whoever_dies(steps):
         if what == "hangs":
             del given[worker]
         now = total(pages, given)
-        assert now >= told
-        told = now
+        assert now >= reported
+        reported = now
         if what == "dies":
             pages.lost(worker)
             present[worker] = MetricCatalog()
-    assert total(pages, {number: page(catalog) for number, catalog in enumerate(present)}) >= told
+    assert total(pages, {number: page(catalog) for number, catalog in enumerate(present)}) >= reported
 
 
-def test_what_a_lost_worker_had_told_is_counted_once():
+def test_what_a_lost_worker_had_reported_is_counted_once():
     pages = MergedPages(2)
     assert total(pages, {0: page(counted(5)), 1: page(counted(7))}) == 12
     pages.lost(0)

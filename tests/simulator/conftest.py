@@ -44,7 +44,7 @@ def virtual() -> Callable[[Callable[[], Awaitable[Any]]], Any]:
 
 @pytest.fixture
 async def start():
-    """Starts engines with the options given, fast unless told otherwise; stops them at the end."""
+    """Starts engines with the options given, fast by default; stops them at the end."""
     engines: list[SimulatedEngine] = []
 
     async def start(**options: Any) -> SimulatedEngine:

@@ -39,7 +39,7 @@ def local(endpoint: str) -> str:
 
 
 class Subscriber:
-    """A SUB socket. ``tune`` makes sure that it hears before a test counts on it."""
+    """A SUB socket. ``tune`` makes sure that it receives before a test relies on it."""
 
     def __init__(self, endpoint: str, topic: str = "") -> None:
         self.socket = zmq.asyncio.Context.instance().socket(zmq.SUB)
@@ -58,14 +58,14 @@ class Subscriber:
         return got
 
     async def tune(self, engine: SimulatedEngine, rank: int = 0) -> int:
-        """Make the engine talk until it is heard. Returns the last sequence number."""
+        """Make the engine publish until it is received. Returns the last sequence number."""
         for first in itertools.count(1_000_000, 1000):
             fill(engine, range(first, first + engine.config.block_size), rank)
-            heard = await self.waiting(0.05)
-            while heard:
-                if named(heard[-1].events[-1])["token_ids"][0] == first:
-                    return heard[-1].sequence
-                heard = await self.waiting(0.5)
+            received = await self.waiting(0.05)
+            while received:
+                if named(received[-1].events[-1])["token_ids"][0] == first:
+                    return received[-1].sequence
+                received = await self.waiting(0.5)
         raise AssertionError
 
     def close(self) -> None:

@@ -121,7 +121,7 @@ async def test_a_stream_says_the_same_as_a_whole_answer(start, connect):
     assert len({chunk["id"] for chunk in chunks}) == 1
 
 
-async def test_a_stream_tells_usage_in_a_last_chunk_if_asked(start, connect):
+async def test_a_stream_reports_usage_in_a_last_chunk_if_asked(start, connect):
     client = connect(await start())
     whole = await post(client, CHAT, chat())
     chunks = await events(client, CHAT, chat(stream_options={"include_usage": True}))
@@ -132,7 +132,7 @@ async def test_a_stream_tells_usage_in_a_last_chunk_if_asked(start, connect):
     assert not any("usage" in chunk for chunk in chunks[:-1])
 
 
-async def test_a_stream_tells_usage_with_every_chunk_if_asked(start, connect):
+async def test_a_stream_reports_usage_with_every_chunk_if_asked(start, connect):
     client = connect(await start())
     options = {"include_usage": True, "continuous_usage_stats": True}
     chunks = await events(client, COMPLETIONS, completion(max_tokens=3, stream_options=options))
@@ -152,7 +152,7 @@ async def test_chunks_arrive_one_by_one(start, connect):
     assert running[:2] == [1, 1]  # while the others are still to be computed
 
 
-async def test_cached_tokens_are_told_only_if_switched_on(start, connect):
+async def test_cached_tokens_are_reported_only_if_switched_on(start, connect):
     client = connect(await start(prompt_tokens_details=False))
     await post(client, CHAT, chat())
     assert (await post(client, CHAT, chat()))["usage"]["prompt_tokens_details"] is None
@@ -173,7 +173,7 @@ async def test_answers_depend_on_prompt_place_and_seed(start, connect):
     assert await texts(seed=7) == seeded
 
 
-async def test_several_prompts_tell_the_last_ones_cached_tokens_only(start, connect):
+async def test_several_prompts_report_the_last_ones_cached_tokens_only(start, connect):
     client = connect(await start())
     warm, cold = list(range(100, 165)), list(range(300, 340))
     await post(client, COMPLETIONS, completion(prompt=warm))
@@ -215,7 +215,7 @@ async def test_a_stop_text_ends_the_answer_and_is_left_out(start, connect, strea
     assert (last["finish_reason"], last["stop_reason"]) == ("stop", stop)
 
 
-async def test_the_model_ends_its_turn_unless_told_not_to(start, connect):
+async def test_the_model_ends_its_turn_unless_forbidden(start, connect):
     client = connect(await start())
     ended = await post(client, COMPLETIONS, completion(max_tokens=1000))
     assert ended["choices"][0]["finish_reason"] == "stop"
@@ -293,16 +293,16 @@ async def test_prompt_logprobs_skip_the_cache(start, connect):
     assert len(body["prompt_logprobs"]) == body["usage"]["prompt_tokens"]
 
 
-async def test_token_ids_are_told_if_asked_and_equal_those_of_render_and_tokenize(start, connect):
+async def test_token_ids_are_sent_if_asked_and_equal_those_of_render_and_tokenize(start, connect):
     client = connect(await start())
     body = chat(tools=TOOLS, return_token_ids=True, max_tokens=3)
-    told = (await post(client, CHAT, body))["prompt_token_ids"]
+    reported = (await post(client, CHAT, body))["prompt_token_ids"]
     chunks = await events(client, CHAT, body)
     rendered = await post(client, f"{CHAT}/render", body)
     counted = await post(client, "/tokenize", chat(tools=TOOLS))
 
-    assert told == rendered["token_ids"] == counted["tokens"] == chunks[0]["prompt_token_ids"]
-    assert counted["count"] == len(told)
+    assert reported == rendered["token_ids"] == counted["tokens"] == chunks[0]["prompt_token_ids"]
+    assert counted["count"] == len(reported)
     assert counted["max_model_len"] == 32768
     assert sum(len(chunk["choices"][0].get("token_ids", [])) for chunk in chunks) == 3
 
@@ -332,7 +332,7 @@ async def test_models_health_and_version(start, connect):
     assert "version" in (await client.get("/version")).json()
 
 
-async def test_metrics_tell_load_cache_and_settings(start, connect):
+async def test_metrics_report_load_cache_and_settings(start, connect):
     engine = await start(blocks=101, decode_ms=20)
     client = connect(engine)
     first = await post(client, CHAT, chat(max_tokens=1))

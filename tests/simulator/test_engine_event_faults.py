@@ -13,7 +13,7 @@ BODY = {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 2}
 
 @pytest.fixture
 async def tuned(start):
-    """An engine with events, a subscriber that hears it, and the last sequence number so far."""
+    """An engine with events, a subscriber that receives them, and the last sequence number so far."""
     opened: list[Subscriber] = []
 
     async def tuned(**options):
@@ -37,7 +37,7 @@ def step(engine, count: int = 1, rank: int = 0) -> None:
 step.next = 10_000
 
 
-async def heard(subscriber, last: int, count: int) -> list[int]:
+async def received(subscriber, last: int, count: int) -> list[int]:
     """Sequence numbers that came, counted from those before the fault: so many, and any that come too much."""
     batches = [await subscriber.get() for _ in range(count)] + await subscriber.waiting()
     return [batch.sequence - last for batch in batches]
@@ -51,7 +51,7 @@ async def test_dropped_batches_can_be_replayed(tuned):
     engine, subscriber, last = await tuned()
     await engine.set_fault("events_drop:every=2,times=2")
     step(engine, 6)
-    assert await heard(subscriber, last, 4) == [1, 3, 5, 6]
+    assert await received(subscriber, last, 4) == [1, 3, 5, 6]
     assert await kept(engine, last) == [1, 2, 3, 4, 5, 6]
 
 
@@ -59,7 +59,7 @@ async def test_batches_dropped_hard_are_lost(tuned):
     engine, subscriber, last = await tuned()
     await engine.set_fault("events_drop_hard:times=1")
     step(engine, 3)
-    assert await heard(subscriber, last, 2) == [2, 3]
+    assert await received(subscriber, last, 2) == [2, 3]
     assert await kept(engine, last) == [2, 3]
 
 
@@ -67,7 +67,7 @@ async def test_delayed_batches_come_later_and_can_be_replayed_at_once(tuned):
     engine, subscriber, last = await tuned()
     await engine.set_fault("events_delay=0.3:times=1")
     step(engine, 2)
-    assert await heard(subscriber, last, 1) == [2]
+    assert await received(subscriber, last, 1) == [2]
     assert await kept(engine, last) == [1, 2]
     assert (await subscriber.get()).sequence == last + 1
 
@@ -84,9 +84,9 @@ async def test_neighbours_change_places(tuned):
     engine, subscriber, last = await tuned()
     await engine.set_fault("events_reorder")
     step(engine, 5)
-    assert await heard(subscriber, last, 4) == [2, 1, 4, 3]
+    assert await received(subscriber, last, 4) == [2, 1, 4, 3]
     await engine.set_fault("")
-    assert await heard(subscriber, last, 1) == [5]
+    assert await received(subscriber, last, 1) == [5]
 
 
 async def test_duplicates_are_the_same_batch_twice(tuned):
@@ -102,13 +102,13 @@ async def test_a_stopped_publisher_says_nothing_and_answers_nothing_until_the_en
     engine, subscriber, last = await tuned()
     await engine.set_fault("events_stop")
     step(engine, 3)
-    assert await heard(subscriber, last, 0) == []
+    assert await received(subscriber, last, 0) == []
     asked = asyncio.ensure_future(replay(engine.replay_endpoints[0], last + 1))
     assert not (await asyncio.wait({asked}, timeout=0.1))[0]
     await engine.set_fault("")
     assert [batch.sequence - last for batch in await asked] == [1, 2, 3]
     step(engine)
-    assert await heard(subscriber, last, 1) == [4]
+    assert await received(subscriber, last, 1) == [4]
 
 
 async def test_a_closed_socket_refuses_until_the_end_of_the_fault(tuned):
@@ -143,11 +143,11 @@ async def test_a_restarted_publisher_counts_from_0_with_an_empty_cache(tuned):
     assert engine.content == [[]]
     assert await replay(engine.replay_endpoints[0]) == []
     step(engine)
-    assert await heard(subscriber, 0, 1) == [0]
+    assert await received(subscriber, 0, 1) == [0]
     assert engine.ranks.started_at > before
 
 
-async def test_what_ran_through_a_restart_leaves_nothing_that_events_do_not_tell(tuned, connect):
+async def test_what_ran_through_a_restart_leaves_nothing_without_events(tuned, connect):
     engine, _, _ = await tuned(block_size=4, decode_ms=5)
     client = connect(engine)
     running = asyncio.create_task(client.post(CHAT, json=BODY | {"max_tokens": 40, "ignore_eos": True}))
@@ -176,11 +176,11 @@ async def test_faults_of_events_and_of_http_do_not_disturb_each_other(tuned, con
     await set_fault("429")
     assert (await client.post(CHAT, json=BODY)).status_code == 429
     step(engine)
-    assert await heard(subscriber, last, 0) == []
+    assert await received(subscriber, last, 0) == []
     await set_fault("")
     assert (await client.post(CHAT, json=BODY)).status_code == 200
     step(engine)
-    assert await heard(subscriber, last, 1) == [3]
+    assert await received(subscriber, last, 1) == [3]
 
 
 async def test_a_fault_can_be_of_one_rank(start):

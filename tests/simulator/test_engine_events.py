@@ -73,7 +73,7 @@ async def test_a_longer_prompt_names_the_block_before_its_new_ones(start, connec
     assert second["token_ids"] == list(range(132, 164))
 
 
-async def test_blocks_filled_while_decoding_are_told_after_the_prompt(start, connect):
+async def test_blocks_filled_while_decoding_are_published_after_the_prompt(start, connect):
     engine = await start(**BOTH, block_size=4)
     body = await ask(connect(engine), range(100, 106), max_tokens=8, ignore_eos=True, return_token_ids=True)
     computed = [*range(100, 106), *body["choices"][0]["token_ids"][:-1]]
@@ -81,7 +81,7 @@ async def test_blocks_filled_while_decoding_are_told_after_the_prompt(start, con
     assert (await replay(engine.replay_endpoints[0]))[0].events[0]["token_ids"] == computed[:4]
 
 
-async def test_equal_blocks_computed_twice_are_told_twice_and_leave_one_by_one(start, connect):
+async def test_equal_blocks_computed_twice_are_published_twice_and_removed_one_by_one(start, connect):
     engine = await start(**BOTH, blocks=6, block_size=2)
     client = connect(engine)
     for _ in range(2):
@@ -101,7 +101,7 @@ async def test_equal_blocks_computed_twice_are_told_twice_and_leave_one_by_one(s
     }
 
 
-async def test_a_reset_is_told_with_the_next_step(start, connect):
+async def test_a_reset_is_reported_with_the_next_step(start, connect):
     engine = await start(**BOTH)
     client = connect(engine)
     await ask(client, range(100, 133))
@@ -113,7 +113,7 @@ async def test_a_reset_is_told_with_the_next_step(start, connect):
     assert last.events[0] == {"type": "AllBlocksCleared"}
 
 
-async def test_salt_and_adapter_are_told_as_the_hash_takes_them(start, connect):
+async def test_salt_and_adapter_are_published_as_the_hash_takes_them(start, connect):
     engine = await start(**BOTH, adapters=("law", "poems"))
     client = connect(engine)
     await ask(client, range(100, 133), cache_salt="s")
@@ -150,7 +150,7 @@ async def test_events_alone_give_exactly_what_the_cache_holds(start, flavor, enc
     assert len(mirror.known) > len(mirror.content) > 0
 
 
-async def test_an_engine_under_load_tells_what_it_holds(start, connect):
+async def test_an_engine_under_load_publishes_what_it_holds(start, connect):
     engine = await start(**BOTH, blocks=60, block_size=4, slots=6, decode_ms=1, adapters=("law",))
     client = connect(engine)
     client.timeout = 60
@@ -175,7 +175,7 @@ async def test_an_engine_under_load_tells_what_it_holds(start, connect):
     assert len(mirror.known) > len(mirror.content) > 0
 
 
-async def test_a_subscriber_hears_the_batches_that_are_replayed(start, subscribe):
+async def test_a_subscriber_receives_the_batches_that_are_replayed(start, subscribe):
     engine = await start(**BOTH, event_topic="kv@here")
     listener = subscribe(engine.event_endpoints[0], "kv@")
     last = await listener.tune(engine)
@@ -187,11 +187,11 @@ async def test_a_subscriber_hears_the_batches_that_are_replayed(start, subscribe
     assert live == await replay(engine.replay_endpoints[0], last + 1)
 
 
-async def test_a_subscriber_of_another_topic_hears_nothing(start, subscribe):
+async def test_a_subscriber_of_another_topic_receives_nothing(start, subscribe):
     engine = await start(**BOTH, event_topic="kv")
-    heard, deaf = subscribe(engine.event_endpoints[0]), subscribe(engine.event_endpoints[0], "other")
-    await heard.tune(engine)
-    assert not await deaf.waiting()
+    received, silent = subscribe(engine.event_endpoints[0]), subscribe(engine.event_endpoints[0], "other")
+    await received.tune(engine)
+    assert not await silent.waiting()
 
 
 async def test_the_replay_buffer_forgets_the_oldest(start):
@@ -205,7 +205,7 @@ async def test_the_replay_buffer_forgets_the_oldest(start):
 
 
 @pytest.mark.slow
-async def test_long_replays_are_complete_and_leave_room_for_requests(start, connect):
+async def test_long_replays_are_complete_and_do_not_delay_requests(start, connect):
     engine = await start(**BOTH)
     client = connect(engine)
     for first in range(5000):
@@ -260,8 +260,8 @@ async def test_names_can_be_bytes(start):
 
 async def test_an_engine_says_where_its_events_are(start, connect):
     engine = await start(**BOTH, event_topic="kv", replay_buffer=7)
-    told = (await connect(engine).get("/kv_event_sources")).json()
-    assert told == {
+    reported = (await connect(engine).get("/kv_event_sources")).json()
+    assert reported == {
         "0": {
             "enable_kv_cache_events": True,
             "publisher": "zmq",
@@ -278,12 +278,12 @@ async def test_an_engine_says_where_its_events_are(start, connect):
     assert (await connect(await start()).get("/kv_event_sources")).json() == {}
 
 
-async def test_without_a_wildcard_the_engine_connects_and_is_not_heard(start, subscribe):
+async def test_without_a_wildcard_the_engine_connects_and_is_not_received(start, subscribe):
     helper = zmq.asyncio.Context.instance().socket(zmq.SUB)
     port = helper.bind_to_random_port("tcp://127.0.0.1")
     helper.subscribe("")
     engine = await start(events=f"tcp://127.0.0.1:{port}", replay="tcp://127.0.0.1:0")
-    # Whoever listens there hears it; whoever connects there, as subscribers do, does not.
+    # A listener there receives it; one that connects there, as subscribers do, does not.
     first = 0
     while not await helper.poll(20):
         fill(engine, range(first, first + 16))

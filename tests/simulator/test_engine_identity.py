@@ -9,7 +9,7 @@ MODEL = "/simulator/model"
 
 
 async def identity(client) -> tuple[str, int, str]:
-    """Root, context limit and release, from wherever the engine tells them."""
+    """Root, context limit and release, from wherever the engine reports them."""
     (card,) = (await client.get("/v1/models")).json()["data"]
     version = await client.get("/version")
     if version.status_code == 200:
@@ -34,15 +34,15 @@ async def start_time(client) -> float:
 
 
 @pytest.mark.parametrize(("flavor", "release"), [("vllm", "0.32.0"), ("sglang", "0.5.23")])
-async def test_it_is_what_it_was_told_or_the_release_it_simulates(start, connect, flavor, release):
+async def test_it_is_the_version_given_or_the_release_it_simulates(start, connect, flavor, release):
     plain = await start(flavor=flavor)
     assert await identity(connect(plain)) == ("demo", 32768, release)
-    told = await start(flavor=flavor, root="/models/a", engine_version="9.1", max_model_len=500)
-    assert await identity(connect(told)) == ("/models/a", 500, "9.1")
+    reported = await start(flavor=flavor, root="/models/a", engine_version="9.1", max_model_len=500)
+    assert await identity(connect(reported)) == ("/models/a", 500, "9.1")
 
 
 @pytest.mark.parametrize("flavor", ["vllm", "sglang"])
-async def test_an_update_without_a_restart_changes_what_is_told_and_keeps_the_cache(start, connect, flavor):
+async def test_an_update_without_a_restart_changes_what_is_reported_and_keeps_the_cache(start, connect, flavor):
     engine = await start(flavor=flavor, prompt_tokens_details=True, record_requests=10)
     client = connect(engine)
     await cached(client)

@@ -88,15 +88,15 @@ async def test_rank_r_takes_the_port_plus_r(start, connect):
             break
     assert engine.event_endpoints == [f"tcp://*:{base}", f"tcp://*:{base + 1}"]
     assert engine.replay_endpoints == [f"tcp://*:{base + 2}", f"tcp://*:{base + 3}"]
-    told = (await connect(engine).get("/kv_event_sources")).json()
-    assert [told[rank]["endpoint"] for rank in ("0", "1")] == engine.event_endpoints
-    assert [told[rank]["replay_endpoint"] for rank in ("0", "1")] == engine.replay_endpoints
+    reported = (await connect(engine).get("/kv_event_sources")).json()
+    assert [reported[rank]["endpoint"] for rank in ("0", "1")] == engine.event_endpoints
+    assert [reported[rank]["replay_endpoint"] for rank in ("0", "1")] == engine.replay_endpoints
     subscriber = Subscriber(engine.event_endpoints[1])
     await subscriber.tune(engine, rank=1)
     subscriber.close()
 
 
-async def test_metrics_tell_the_ranks_apart(start, connect):
+async def test_metrics_distinguish_the_ranks(start, connect):
     engine = await start(data_parallel_size=2, decode_ms=20, blocks=101)
     client = connect(engine)
     running = asyncio.create_task(ask(client, range(20), 1, max_tokens=100, ignore_eos=True))

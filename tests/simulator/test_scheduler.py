@@ -49,7 +49,7 @@ def test_prefills_come_one_after_the_other_and_decoding_runs_beside_them(virtual
     virtual(scenario)
 
 
-def test_nobody_is_scheduled_while_another_one_is_in_prefill(virtual):
+def test_no_request_is_scheduled_while_another_one_is_in_prefill(virtual):
     async def scenario():
         engine = scheduler()
         both = asyncio.ensure_future(timed(engine, sequence(0, 100, 10), sequence(1000, 100)))

@@ -22,7 +22,7 @@ async def ask(client, tokens, **fields):
     return response.json()
 
 
-async def test_cached_tokens_are_told_only_with_the_report_and_only_if_there_are_any(sglang, connect):
+async def test_cached_tokens_are_reported_only_with_the_report_and_only_if_there_are_any(sglang, connect):
     for report, details in ((None, None), (True, {"cached_tokens": 16})):
         client = connect(await sglang(prompt_tokens_details=report))
         assert (await ask(client, range(100, 120)))["usage"]["prompt_tokens_details"] is None
@@ -37,7 +37,7 @@ async def test_cached_tokens_are_those_of_all_prompts_once_each(sglang, connect)
     assert usage["prompt_tokens_details"] == {"cached_tokens": 20 + 8}
 
 
-async def test_each_chunk_tells_the_cached_tokens(sglang, connect):
+async def test_each_chunk_reports_the_cached_tokens(sglang, connect):
     client = connect(await sglang(prompt_tokens_details=True))
     await ask(client, range(100, 121))
     options = {"include_usage": True, "continuous_usage_stats": True}
@@ -60,10 +60,10 @@ async def test_each_page_is_an_event_and_a_signed_number(sglang, connect):
     await ask(client, range(100, 160))
     first, second = await replay(engine.replay_endpoints[0])
     assert first.content[2] == 0
-    told, next_told = first.events
-    assert told == {
+    reported, next_reported = first.events
+    assert reported == {
         "type": "BlockStored",
-        "block_hashes": told["block_hashes"],
+        "block_hashes": reported["block_hashes"],
         "parent_block_hash": None,
         "token_ids": [100, 101, 102, 103],
         "block_size": 4,
@@ -72,8 +72,8 @@ async def test_each_page_is_an_event_and_a_signed_number(sglang, connect):
         "cache_salt": "s",
         "lora_name": "law",
     }
-    assert next_told["parent_block_hash"] == told["block_hashes"][0]
-    assert next_told["cache_salt"] == "s"
+    assert next_reported["parent_block_hash"] == reported["block_hashes"][0]
+    assert next_reported["cache_salt"] == "s"
     names = [event["block_hashes"][0] for event in second.events]
     assert len(names) == 15
     assert all(-(2**63) <= name < 2**63 for name in names)
@@ -81,7 +81,7 @@ async def test_each_page_is_an_event_and_a_signed_number(sglang, connect):
     assert not {"cache_salt", "lora_name", "extra_keys", "group_idx"} & second.events[0].keys()
 
 
-async def test_equal_pages_computed_twice_are_kept_and_told_once(sglang, connect):
+async def test_equal_pages_computed_twice_are_kept_and_published_once(sglang, connect):
     engine = await sglang(events="tcp://*:0", replay="tcp://*:0")
     client = connect(engine)
     for _ in range(2):
@@ -135,7 +135,7 @@ async def test_server_info_says_where_the_events_are(sglang, connect):
     assert (await connect(await sglang()).get("/server_info")).json()["kv_events"] is None
 
 
-async def test_loads_tell_what_each_rank_is_busy_with(sglang, connect):
+async def test_loads_report_the_requests_and_tokens_of_each_rank(sglang, connect):
     engine = await sglang(data_parallel_size=2, decode_ms=20, slots=1, blocks=101)
     client = connect(engine)
     running = [
@@ -150,19 +150,19 @@ async def test_loads_tell_what_each_rank_is_busy_with(sglang, connect):
     ]
     while not engine.ranks.all[1].scheduler.waiting:
         await asyncio.sleep(0.001)
-    told = (await client.get("/v1/loads")).json()
+    reported = (await client.get("/v1/loads")).json()
     one = (await client.get("/v1/loads?dp_rank=0")).json()
     refused = await client.post("/flush_cache")
     for task in running:
         task.cancel()
-    assert told["dp_rank_count"] == 2
-    idle, busy = told["loads"]
+    assert reported["dp_rank_count"] == 2
+    idle, busy = reported["loads"]
     assert (idle["num_running_reqs"], idle["num_waiting_reqs"], idle["num_used_tokens"]) == (0, 0, 0)
     assert (busy["dp_rank"], busy["num_running_reqs"], busy["num_waiting_reqs"]) == (1, 1, 1)
     assert busy["num_used_tokens"] >= 30
     assert busy["num_total_tokens"] == busy["num_used_tokens"] + 30
     assert busy["max_total_num_tokens"] == 400
-    assert told["aggregate"]["total_reqs"] == 2
+    assert reported["aggregate"]["total_reqs"] == 2
     assert [load["dp_rank"] for load in one["loads"]] == [0]
     assert refused.status_code == 400
 

@@ -1,4 +1,4 @@
-"""An update of a model is told from replicas that differ."""
+"""An update of a model is distinguished from replicas that differ."""
 
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.spaces.engine_identity import EngineIdentities, EngineIdentity
@@ -47,7 +47,7 @@ def test_a_replica_that_joins_with_another_model_is_an_update():
     assert not see(fleet(OLD), 1, OLD)
 
 
-def test_what_an_engine_does_not_tell_is_no_change():
+def test_what_an_engine_does_not_report_is_no_change():
     known = fleet(EngineIdentity("org/m-1", ""))
     assert not see(known, 0, OLD)
     assert not see(known, 0, EngineIdentity("", ""))
@@ -77,7 +77,7 @@ def test_a_mixed_fleet_stays_one_over_a_restart():
 def test_an_update_while_the_gateway_was_away_is_noticed_of_a_replica_that_is_found_later():
     later = EngineIdentities()
     later.load(fleet(OLD, OLD).dump(), {})
-    assert later.dump() == fleet(OLD, OLD).dump()  # whoever stops before they are found takes nothing away
+    assert later.dump() == fleet(OLD, OLD).dump()  # a gateway that stops before they are found removes nothing
     assert see(later, 0, NEW)
     assert not see(later, 1, NEW)
 

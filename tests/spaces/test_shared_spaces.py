@@ -1,9 +1,9 @@
-"""Gateways that lead requests into the same spaces, tell each other, and write it down."""
+"""Gateways that place requests in the same spaces, exchange messages, and store them."""
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from space_world import MODEL, Ends, caller, spaces, tenant
+from space_builders import MODEL, Ends, caller, spaces, tenant
 
 from gateway.core.space import ResetCause, SpaceSelection
 from gateway.spaces import ReplicatedSpaces
@@ -62,10 +62,10 @@ class Side:
         given = None if name is None else tenant(name)
         return self.spaces.reset(SpaceSelection(tenant=name, **selection), MANUAL, self.wall, tenant=given)
 
-    def hear(self, other, *, everything=False):
-        told = other.shared.changes(other.now, everything=everything)
-        if told is not None:
-            self.shared.receive("peer", told, self.now)
+    def receive_from(self, other, *, everything=False):
+        reported = other.shared.changes(other.now, everything=everything)
+        if reported is not None:
+            self.shared.receive("peer", reported, self.now)
 
     async def read(self):
         await self.shared._sync()
@@ -76,22 +76,22 @@ def book():
     return Book()
 
 
-def test_a_life_that_began_at_one_is_that_of_all(book):
+def test_an_epoch_that_began_at_one_gateway_is_that_of_all(book):
     ours, theirs = Side(book), Side(book)
     salt = ours.salt()
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert theirs.salt() == salt
     assert theirs.salt("other") != salt
 
 
 @pytest.mark.parametrize("ahead", [-30.0, 0.0, 30.0])
-def test_of_two_lives_the_later_is_kept_by_both(book, ahead):
+def test_of_two_epochs_the_later_is_kept_by_both(book, ahead):
     ours, theirs = Side(book), Side(book, ahead)
     first = ours.salt()
     theirs.now += 1
     second = theirs.salt()
-    ours.hear(theirs)
-    theirs.hear(ours)
+    ours.receive_from(theirs)
+    theirs.receive_from(ours)
     kept = second if ahead >= 0 else first
     assert ours.salt() == theirs.salt() == kept
     assert [*ours.ends.causes, *theirs.ends.causes] == ["merged"]
@@ -100,27 +100,27 @@ def test_of_two_lives_the_later_is_kept_by_both(book, ahead):
 def test_what_ended_is_not_taken_for_alive_again(book):
     ours, theirs = Side(book), Side(book)
     salt = ours.salt()
-    told = ours.shared.changes(0.0, everything=True)
-    theirs.shared.receive("peer", told, 0.0)
+    reported = ours.shared.changes(0.0, everything=True)
+    theirs.shared.receive("peer", reported, 0.0)
     theirs.now += 601  # its maximum age
     theirs.spaces.expire(theirs.wall)
-    theirs.shared.receive("peer", told, 0.0)
+    theirs.shared.receive("peer", reported, 0.0)
     assert theirs.salt() != salt
     third = Side(book)
     third.now += 601
-    third.shared.receive("peer", told, 0.0)
+    third.shared.receive("peer", reported, 0.0)
     assert third.salt() != salt
 
 
-def test_use_anywhere_keeps_a_life(book):
+def test_use_anywhere_keeps_an_epoch(book):
     ours, theirs = Side(book), Side(book)
     salt = ours.salt()
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     for _ in range(5):
         ours.now += 50
         theirs.now += 50
         theirs.salt()
-        ours.hear(theirs)
+        ours.receive_from(theirs)
         ours.spaces.expire(ours.wall)
     assert ours.salt() == salt
 
@@ -128,35 +128,35 @@ def test_use_anywhere_keeps_a_life(book):
 def test_a_clock_that_is_ahead_makes_nothing_live_longer(book):
     ours, theirs = Side(book), Side(book, ahead=500.0)
     salt = theirs.salt()
-    ours.hear(theirs)
+    ours.receive_from(theirs)
     assert ours.salt() == salt
     ours.now += 61
     assert ours.salt() != salt
 
 
 @pytest.mark.parametrize("ahead", [-30.0, 0.0, 30.0])
-def test_a_reset_ends_the_lives_of_all_whatever_their_clocks_say(book, ahead):
+def test_a_reset_ends_the_epochs_of_all_with_any_clocks(book, ahead):
     ours, theirs = Side(book), Side(book, ahead)
     kept = [theirs.salt("b"), theirs.salt("a", "fr")]
     salt = theirs.salt("a")
     ours.reset("a", scope="")
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     after = theirs.salt("a")
     assert after != salt
     assert [theirs.salt("b"), theirs.salt("a", "fr")] == kept
     assert theirs.ends.causes == ["manual"]
     # And what began behind it is everybody's.
-    ours.hear(theirs)
+    ours.receive_from(theirs)
     assert ours.salt("a") == after
-    # Heard of once more it ends nothing.
-    theirs.hear(ours, everything=True)
+    # Received once more it ends nothing.
+    theirs.receive_from(ours, everything=True)
     assert theirs.salt("a") == after
 
 
-async def test_a_reset_reaches_who_could_not_hear_it(book):
+async def test_a_reset_reaches_a_gateway_that_did_not_receive_it(book):
     ours, theirs = Side(book), Side(book)
     salt = ours.salt()
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert theirs.salt() == salt
     ours.reset()
     ours.shared.changes(0.0, everything=False)  # lost
@@ -164,21 +164,21 @@ async def test_a_reset_reaches_who_could_not_hear_it(book):
     theirs.shared.missed("peer", 0.0)
     await theirs.read()
     assert theirs.salt() != salt
-    theirs.hear(ours, everything=True)  # told again
+    theirs.receive_from(ours, everything=True)  # sent again
     assert theirs.ends.causes == ["manual"]
 
 
-async def test_one_that_knows_nothing_yet_does_not_bring_back_what_was_reset(book):
+async def test_a_gateway_without_state_does_not_restore_what_was_reset(book):
     ours, cut_off = Side(book), Side(book)
     salt = ours.salt()
-    cut_off.hear(ours)
+    cut_off.receive_from(ours)
     cut_off.salt()
     ours.now += 1
     ours.reset()
     ours.shared.changes(0.0, everything=False)
-    ours.hear(cut_off, everything=True)
+    ours.receive_from(cut_off, everything=True)
     cut_off.spaces.changes.begun.extend(cut_off.spaces.epochs)
-    ours.hear(cut_off)
+    ours.receive_from(cut_off)
     assert ours.salt() != salt
 
 
@@ -204,10 +204,10 @@ async def test_a_reset_without_isolation_outlives_all(book):
     later = Side(book, isolation="none")
     await later.read()
     assert later.salt() == salt
-    heard = Side(Book(), isolation="none")
-    assert heard.salt() is None
-    heard.hear(ours)
-    assert heard.salt() == salt
+    received = Side(Book(), isolation="none")
+    assert received.salt() is None
+    received.receive_from(ours)
+    assert received.salt() == salt
 
 
 async def test_what_is_over_is_struck_out(book):
@@ -220,7 +220,7 @@ async def test_what_is_over_is_struck_out(book):
     ours.spaces.expire(ours.wall)
     await ours.shared.write()
     assert book.kept == {}
-    # By somebody else, if need be.
+    # By another gateway, if need be.
     other = Side(book)
     other.salt("d")
     await other.shared.write()
@@ -290,38 +290,38 @@ async def test_a_reset_of_all_takes_the_place_of_those_before(book):
     assert len(book.kept) == 1
 
 
-def test_a_space_that_made_room_here_lives_on_elsewhere(book):
+def test_a_space_dropped_for_another_one_stays_at_other_gateways(book):
     ours, theirs = Side(book, max_spaces=1), Side(book)
     salt = ours.salt("a")
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     ours.salt("b")
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert ours.ends.causes == ["crowded_out"]
     assert theirs.salt("a") == salt
     third = Side(book, max_spaces=1)
     third.salt("x")
-    third.hear(theirs)
-    third.hear(ours)
+    third.receive_from(theirs)
+    third.receive_from(ours)
     assert len(third.spaces.epochs) == 1
 
 
 def test_another_way_to_keep_spaces_apart_is_passed_over(book):
     ours, open_to_all = Side(book), Side(book, isolation="none")
     ours.salt()
-    open_to_all.hear(ours)
+    open_to_all.receive_from(ours)
     assert open_to_all.spaces.epochs == []
     open_to_all.salt()
-    ours.hear(open_to_all)
+    ours.receive_from(open_to_all)
     assert len(ours.spaces.epochs) == 1
 
 
-def test_an_update_of_a_model_is_told_with_what_it_ends(book):
+def test_an_update_of_a_model_is_reported_with_what_it_ends(book):
     ours, theirs = Side(book), Side(book)
     old = theirs.salt()
     ours.now += 1
     ours.spaces.reset(SpaceSelection(model="m"), ResetCause.MODEL_UPDATE, ours.wall)
     ours.shared.engine_updated("r0", "root", "2.0")
-    theirs.hear(ours)
+    theirs.receive_from(ours)
     assert theirs.updates == [("r0", "root", "2.0")]
     assert theirs.salt() != old
     # What began behind an update is of the new release already.
@@ -329,7 +329,7 @@ def test_an_update_of_a_model_is_told_with_what_it_ends(book):
     late.now += 2
     new = late.salt()
     ours.spaces.reset(SpaceSelection(model="m"), ResetCause.MODEL_UPDATE, ours.wall)
-    late.hear(ours)
+    late.receive_from(ours)
     assert late.salt() == new
 
 
@@ -342,7 +342,7 @@ ACTS = st.lists(
 @settings(max_examples=3 * settings().max_examples)
 @given(ACTS, st.tuples(*[st.sampled_from([-5.0, 0.0, 5.0])] * 3))
 @example([(1, "reset", "b"), (1, "enter", "b")], (0.0, -5.0, -5.0))
-def test_no_salt_that_was_reset_is_used_by_who_knows_of_it_and_all_agree_in_the_end(acts, ahead):
+def test_no_salt_that_was_reset_is_used_after_its_message_and_all_agree_in_the_end(acts, ahead):
     sides = [Side(Book(), each) for each in ahead]
     dead: list[set[str]] = [set(), set(), set()]
     for who, act, name in acts:
@@ -350,26 +350,26 @@ def test_no_salt_that_was_reset_is_used_by_who_knows_of_it_and_all_agree_in_the_
         if act == "enter":
             assert side.salt(name) not in dead[who]
         elif act == "reset":
-            alive = [life for life in side.spaces.epochs if life.space.tenant == f"tenant:{name}"]
-            dead[who] |= {salt for life in alive for salt in life.salts.values()}
+            alive = [epoch for epoch in side.spaces.epochs if epoch.space.tenant == f"tenant:{name}"]
+            dead[who] |= {salt for epoch in alive for salt in epoch.salts.values()}
             side.reset(name)
         elif act == "pass":
             for each in sides:
                 each.now += 0.5
         else:
-            told = side.shared.changes(side.now, everything=act == "hear")
+            reported = side.shared.changes(side.now, everything=act == "hear")
             for other in sides:
-                if other is not side and act == "hear" and told is not None:
-                    other.shared.receive(str(who), told, other.now)
+                if other is not side and act == "hear" and reported is not None:
+                    other.shared.receive(str(who), reported, other.now)
     for _ in range(4):
         for side in sides:
             for name in "ab":
                 side.salt(name)
             side.spaces.changes.begun.extend(side.spaces.epochs)  # as written down, and read by all
-            told = side.shared.changes(side.now, everything=True)
+            reported = side.shared.changes(side.now, everything=True)
             for other in sides:
                 if other is not side:
-                    other.shared.receive("peer", told, other.now)
+                    other.shared.receive("peer", reported, other.now)
     for name in "ab":
         assert len({side.salt(name) for side in sides}) == 1
     for who, side in enumerate(sides):

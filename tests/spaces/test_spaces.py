@@ -1,11 +1,11 @@
-"""Which requests share a space, and when the life of one ends."""
+"""Which requests share a space, and when the epoch of one ends."""
 
 import dataclasses
 import itertools
 import json
 
 import pytest
-from space_world import MODEL, RULES, Ends, caller, spaces, tenant
+from space_builders import MODEL, RULES, Ends, caller, spaces, tenant
 
 from gateway.core.errors import BadRequest
 from gateway.core.space import ResetCause, SpaceSelection
@@ -48,7 +48,7 @@ def test_a_tenant_named_as_another_ones_group_is_not_in_it():
         MODEL._replace(context_limit=4096),
     ],
 )
-def test_whatever_differs_in_the_model_is_another_space(other):
+def test_any_difference_in_the_model_is_another_space(other):
     made = spaces()
     assert made.enter(caller(), MODEL, {}, 0.0).salt != made.enter(caller(), other, {}, 0.0).salt
 
@@ -74,12 +74,12 @@ def test_a_salt_no_engine_takes_is_refused():
         spaces().enter(caller(), MODEL, {"cache_salt": "a/b"}, 0.0)
 
 
-def test_one_client_with_a_million_salts_takes_no_room():
+def test_one_client_with_a_million_salts_takes_no_memory():
     made = spaces()
     for number in range(1000):
         made.enter(caller(), MODEL, {"cache_salt": str(number)}, 0.0)
-    ((life, _),) = made.shown()
-    assert len(life.salts) <= 64
+    ((epoch, _),) = made.shown()
+    assert len(epoch.salts) <= 64
 
 
 class TestTime:
@@ -117,12 +117,12 @@ class TestTime:
         assert made.enter(caller(), MODEL, {}, 106.0) != before
 
     @pytest.mark.parametrize("change", [{"secret": b"another secret altogether"}, {"isolation": "group"}])
-    def test_another_way_of_keeping_apart_ends_all_lives(self, change):
+    def test_another_isolation_mode_ends_all_epochs(self, change):
         ends = Ends()
         made = spaces(ends)
         before = made.enter(caller(), MODEL, {}, 0.0)
         made.configure(dataclasses.replace(RULES), 1.0)
-        assert not ends.heard
+        assert not ends.received
         made.configure(dataclasses.replace(RULES, **change), 1.0)
         assert ends.causes == ["configuration"]
         after = made.enter(caller(), MODEL, {}, 1.0)
@@ -134,7 +134,7 @@ class TestTime:
         made = spaces(ends)
         salts(made, [caller("a"), caller("b")])
         made.expire(59.0)
-        assert not ends.heard
+        assert not ends.received
         made.expire(61.0)
         assert ends.causes == ["idle_ttl", "idle_ttl"]
 
@@ -147,7 +147,7 @@ class TestTime:
         ends = Ends()
         made = spaces(ends, isolation="none")
         assert made.enter(caller(), MODEL, {}, 0.0) == made.enter(caller(), MODEL, {}, 1e6)
-        assert not ends.heard
+        assert not ends.received
 
 
 class TestReset:
@@ -173,7 +173,7 @@ class TestReset:
         gone = made.reset(selection, MANUAL, 1.0, by="ops", tenant=who)
         after = salts(made, self.CALLERS, now=2.0)
         assert [int(a != b) for a, b in zip(before, after, strict=True)] == reset
-        assert gone == ends.heard
+        assert gone == ends.received
         assert len(gone) == sum(reset)
         assert {(end.cause, end.by) for end in gone} <= {(MANUAL, "ops")}
 
@@ -237,7 +237,7 @@ class TestWithoutIsolation:
         assert made.reset(SpaceSelection(), MANUAL, 2.0) == []  # nothing was used since the start
         assert made.enter(caller(), MODEL, {}, 3.0).salt is not None
 
-    def test_thousands_of_resets_take_no_room(self):
+    def test_thousands_of_resets_take_no_memory(self):
         made = spaces(isolation="none", secret=b"")
         for number in range(3000):
             made.reset(SpaceSelection(scope=str(number)), MANUAL, float(number))
@@ -267,18 +267,18 @@ class TestVersions:
         made.enter(caller(), self.NEW, {}, 1.0)
         made.retire(self.NEW, ResetCause.TEMPLATE_CHANGED, 1.0)
         assert ends.causes == ["template_changed"]
-        shown = {life.id: (life, alive) for life, alive in made.shown()}
-        life, alive = shown[old.id]
+        shown = {epoch.id: (epoch, alive) for epoch, alive in made.shown()}
+        epoch, alive = shown[old.id]
         assert not alive
-        assert dataclasses.astuple(life.figures) == (1, 100, 64, 0.5)
+        assert dataclasses.astuple(epoch.figures) == (1, 100, 64, 0.5)
 
-    def test_another_context_limit_ends_the_lives_before(self):
+    def test_another_context_limit_ends_earlier_epochs(self):
         ends = Ends()
         made = spaces(ends)
         made.enter(caller(), MODEL, {}, 0.0)
         for unchanged in (MODEL, MODEL._replace(template_version="def", context_limit=4096)):
             made.retire(unchanged, ResetCause.MODEL_UPDATE, 1.0)
-        assert not ends.heard
+        assert not ends.received
         made.retire(MODEL._replace(context_limit=4096), ResetCause.MODEL_UPDATE, 2.0)
         assert ends.causes == ["model_update"]
 
@@ -289,28 +289,28 @@ class TestVersions:
         assert made.enter(caller(), MODEL._replace(model_id="n"), {}, 1.0) == before
 
 
-class TestRoom:
-    def test_the_one_unused_for_longest_makes_room(self):
+class TestCapacity:
+    def test_the_one_unused_for_longest_is_replaced(self):
         ends = Ends()
         made = spaces(ends, max_spaces=2)
         a, _ = salts(made, [caller("a"), caller("b")])
         assert made.enter(caller("a"), MODEL, {}, 1.0).salt == a
         made.enter(caller("c"), MODEL, {}, 2.0)
-        assert [end.space.tenant for end in ends.heard] == ["tenant:b"]
+        assert [end.space.tenant for end in ends.received] == ["tenant:b"]
         assert ends.causes == ["crowded_out"]
 
-    def test_nobody_is_crowded_out_by_somebody_elses_many(self):
+    def test_no_tenant_is_displaced_by_many_entries_of_another(self):
         ends = Ends()
         made = spaces(ends, max_spaces=10)
         first = salts(made, [caller("a"), caller("b")])
         for number in range(2000):
             made.enter(caller("many", scope=str(number)), MODEL, {}, 1.0)
         assert salts(made, [caller("a"), caller("b")], now=2.0) == first
-        assert {end.space.tenant for end in ends.heard} == {"tenant:many"}
+        assert {end.space.tenant for end in ends.received} == {"tenant:many"}
         made.reset(SpaceSelection(tenant="a"), MANUAL, 3.0, tenant=tenant("a"))
         for number in range(2000):
             made.enter(caller("many", scope=str(number)), MODEL, {}, 4.0)
-        assert "tenant:a" in {life.space.tenant for life, alive in made.shown() if not alive}
+        assert "tenant:a" in {epoch.space.tenant for epoch, alive in made.shown() if not alive}
 
     def test_a_request_that_is_refused_makes_no_space(self):
         made = spaces()
@@ -319,13 +319,13 @@ class TestRoom:
                 made.enter(caller(), MODEL, fields, 0.0)
         assert not list(made.shown())
 
-    def test_ended_lives_are_kept_for_a_while_and_late_answers_count(self):
+    def test_ended_epochs_are_kept_for_a_while_and_late_answers_count(self):
         made = spaces()
         entered = made.enter(caller(), MODEL, {}, 0.0)
         made.reset(SpaceSelection(), MANUAL, 1.0)
         made.count(answer(entered.id))
-        ((life, alive),) = made.shown()
-        assert (life.figures.requests, alive) == (1, False)
+        ((epoch, alive),) = made.shown()
+        assert (epoch.figures.requests, alive) == (1, False)
         for number in range(2000):
             made.enter(caller(), MODEL, {}, float(number))
             made.reset(SpaceSelection(), MANUAL, float(number))
@@ -343,7 +343,7 @@ class TestFile:
         a, b = salts(later, [caller("a"), caller("b")], now=103.0)
         assert a == before[0]
         assert b != before[1]
-        assert [(life.space.tenant, alive) for life, alive in later.shown()] == [
+        assert [(epoch.space.tenant, alive) for epoch, alive in later.shown()] == [
             ("tenant:b", True),
             ("tenant:a", True),
             ("tenant:b", False),

@@ -1,4 +1,4 @@
-"""Memory is bounded, whatever clients call themselves."""
+"""Memory is bounded for any names of clients."""
 
 import tracemalloc
 
@@ -19,8 +19,8 @@ def test_five_thousand_requests_of_as_many_clients():
     limits = StatsLimits(requests=500, keys=50, sources=10)
     journal = Stats(NOON, limits)
     for number in range(5_000):
-        told = finished(f"r{number}", NOON + number / 40, tenant=f"t{number % 2000}", source=f"s{number}")
-        journal.add(told, explained(number), 1)
+        reported = finished(f"r{number}", NOON + number / 40, tenant=f"t{number % 2000}", source=f"s{number}")
+        journal.add(reported, explained(number), 1)
     now = NOON + 5_000 / 40
     shown = ask(journal, "summary", now, window="1h")
     assert shown["requests"] == 5_000
@@ -43,8 +43,8 @@ def test_memory_does_not_grow_with_the_number_of_clients():
 
     def flood(begin: int, count: int) -> int:
         for number in range(begin, begin + count):
-            told = finished(f"r{number}", NOON + 10 * number, tenant=f"t{number}", source=f"s{number}")
-            journal.add(told, explained(number), 1)
+            reported = finished(f"r{number}", NOON + 10 * number, tenant=f"t{number}", source=f"s{number}")
+            journal.add(reported, explained(number), 1)
         return tracemalloc.get_traced_memory()[0]
 
     tracemalloc.start()
@@ -65,8 +65,8 @@ def test_a_busy_hour_takes_little_memory(minutes):
     tracemalloc.start()
     try:
         for number in range(minutes * 120):
-            told = finished("r", NOON + number / 2, source=f"s{number % 20}")
-            journal.add(told, explanation(640, {Reason.EVICTED: 300, Reason.NEW_CONTENT: 60}, turn=3), 1)
+            reported = finished("r", NOON + number / 2, source=f"s{number % 20}")
+            journal.add(reported, explanation(640, {Reason.EVICTED: 300, Reason.NEW_CONTENT: 60}, turn=3), 1)
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
@@ -86,7 +86,7 @@ def test_a_client_that_was_there_first_is_not_pushed_out_by_a_flood_of_names():
     assert len(shown) <= 6
 
 
-def test_one_tenants_flood_of_names_leaves_room_for_other_tenants():
+def test_one_tenants_flood_of_names_does_not_displace_other_tenants():
     journal = Stats(NOON, StatsLimits(keys=20, sources=5))
     for number in range(300):
         journal.add(finished(f"r{number}", source=f"random-{number}"), explanation(), 1)
@@ -99,8 +99,10 @@ def test_a_new_version_of_the_template_takes_the_place_of_the_old_one():
     journal = Stats(NOON, StatsLimits(keys=10, sources=10))
     for at, version in ((NOON, "v3"), (NOON + 90, "v4")):
         for number in range(10):
-            told = finished(f"{version}-{number}", at, source=f"app-{number}", where=SpaceKey("m", template=version))
-            journal.add(told, explanation(), 1)
+            reported = finished(
+                f"{version}-{number}", at, source=f"app-{number}", where=SpaceKey("m", template=version)
+            )
+            journal.add(reported, explanation(), 1)
     shown = ask(journal, "summary", NOON + 90)
     assert {each["template"]: each["requests"] for each in shown["by_template"]} == {"v3": 10, "v4": 10}
     assert {each["source"] for each in shown["by_source"]} == {f"app-{number}" for number in range(10)}
@@ -123,8 +125,8 @@ def test_versions_beyond_the_bound_are_folded_last():
 def test_a_week_of_new_names_has_a_bounded_summary():
     journal = Stats(NOON, StatsLimits(keys=30, sources=30))
     for number in range(24 * 6 * 8):
-        told = finished(f"r{number}", NOON + number * 450, tenant=f"t{number}", source=f"s{number}")
-        journal.add(told, explanation(), 1)
+        reported = finished(f"r{number}", NOON + number * 450, tenant=f"t{number}", source=f"s{number}")
+        journal.add(reported, explanation(), 1)
     for hour in range(24 * 6):
         journal.add(finished(f"mine-{hour}", NOON + hour * 3600, source="mine"), explanation(), 1)
     shown = ask(journal, "summary", NOON + 24 * 6 * 3600, window="7d")
@@ -133,7 +135,7 @@ def test_a_week_of_new_names_has_a_bounded_summary():
     assert {each["source"]: each["requests"] for each in shown["by_source"]}["mine"] == 24 * 6
 
 
-def test_names_that_are_not_used_any_more_make_room():
+def test_names_that_are_not_used_any_more_are_replaced():
     journal = Stats(NOON, StatsLimits(keys=5, sources=5))
     for number in range(5):
         journal.add(finished(f"r{number}", source=f"old-{number}"), explanation(), 1)

@@ -23,7 +23,7 @@ def canonicalization(journal, **arguments):
     return ask(journal, "summary", **arguments)["canonicalization"]
 
 
-def test_rules_are_told_by_what_they_bring():
+def test_rules_are_ordered_by_what_they_save():
     journal = Stats(NOON - 600, price=ComputePrice(36.0, "EUR"))
     for number in range(10):
         outcomes = (
@@ -53,7 +53,7 @@ def test_rules_are_told_by_what_they_bring():
     assert (whitespace["rule"], whitespace["mode"], whitespace["net_tokens"]) == ("whitespace", "apply", 16 * 45)
 
 
-def test_all_rules_together_are_told_where_there_are_several():
+def test_all_rules_together_are_reported_where_there_are_several():
     journal = Stats(NOON - 600)
     journal.add(finished("one"), observed(("unicode", OBSERVE, 1, 0, 0), ("all", OBSERVE, 1, 0, 0)), 1)
     assert [each["rule"] for each in canonicalization(journal)["rules"]] == ["unicode"]
@@ -93,7 +93,7 @@ def test_figures_of_rules_come_out_of_all_windows():
         assert shown["looked_at"]["requests"] == count
 
 
-def test_a_request_tells_what_was_changed_in_it():
+def test_a_request_lists_what_was_changed_in_it():
     journal = Stats(NOON - 600)
     edits = (
         EditShown("unicode", APPLY, "removed", "messages[0].content", "A sign is taken out.", -1, "9", ""),

@@ -88,7 +88,7 @@ def test_a_list_is_as_long_as_asked_for_and_says_whether_there_is_more(journal):
         ("request", {"id": "a", "window": "1h"}, "window", "unknown_parameter", "id"),
     ],
 )
-def test_a_wrong_question_is_told_what_is_possible(journal, question, arguments, param, code, possible):
+def test_the_answer_to_a_wrong_query_lists_what_is_possible(journal, question, arguments, param, code, possible):
     with pytest.raises(BadRequest) as refused:
         journal.answer(question, arguments, NOON)
     assert (refused.value.param, refused.value.code) == (param, code)

@@ -78,7 +78,7 @@ def test_a_day_is_reckoned_from_what_the_window_covers_not_from_its_name():
         assert found["gpu_seconds_per_day"] == pytest.approx(144)
 
 
-def test_places_and_clients_are_told_apart():
+def test_places_and_clients_are_distinguished():
     journal = Stats(NOON - 600)
     journal.add(finished("a", source="web"), timed(100), 1)
     journal.add(finished("b", source="mobile"), timed(300), 1)
@@ -101,7 +101,7 @@ def test_one_fault_in_many_turns_is_one_finding():
     assert (found["requests"], found["path"], found["line"]) == (6, "messages[…].content", 0)
 
 
-def test_what_nobody_can_mend_is_no_finding():
+def test_what_cannot_be_fixed_is_no_finding():
     journal = Stats(NOON - 600)
     for number, reason in enumerate(Reason):
         journal.add(finished(f"r{number}"), explanation(0, {reason: 100}), 1)
@@ -111,7 +111,7 @@ def test_what_nobody_can_mend_is_no_finding():
     assert len(found) == 20
 
 
-def test_a_reason_without_a_place_is_told_by_its_title():
+def test_a_reason_without_a_place_is_reported_by_its_title():
     journal = Stats(NOON - 3600)
     journal.add(finished(), explanation(0, {Reason.EVICTED: 1000}), 1)
     (found,) = ask(journal, "summary")["findings"]

@@ -1,4 +1,4 @@
-"""The last requests, one by one: what is listed, what one is told in detail, and when it is forgotten."""
+"""The last requests, one by one: what is listed, what the details of one are, and when it is forgotten."""
 
 import msgspec
 import orjson
@@ -24,7 +24,7 @@ def detail(*, price: ComputePrice | None = None, gpus: float = 1, explained: Exp
     return ask(journal, "request", id="r1")
 
 
-def told(explained: Explanation, **fields) -> str:
+def reported(explained: Explanation, **fields) -> str:
     return "\n".join(detail(explained=explained, **fields)["told"])
 
 
@@ -110,19 +110,19 @@ def test_an_id_that_comes_again_and_again_pushes_nothing_out():
     assert ids(journal) == ["b", "a"]
 
 
-def test_texts_and_tokens_take_no_room():
+def test_texts_and_tokens_take_no_memory():
     journal = Stats(NOON - 60, StatsLimits(request_bytes=100_000))
     long = b"x" * 50_000
     for number in range(20):
-        told_by_engine = ReplyChoice("x" * 50_000, long)
-        journal.add(finished(f"r{number}", body=long, parts=(long,), replies=(told_by_engine,)), explanation(), 1)
+        reported_by_engine = ReplyChoice("x" * 50_000, long)
+        journal.add(finished(f"r{number}", body=long, parts=(long,), replies=(reported_by_engine,)), explanation(), 1)
     assert len(ids(journal)) == 20
 
 
 # The detail
 
 
-def test_everything_of_a_request_is_told():
+def test_everything_of_a_request_is_reported():
     missed = {Reason.LOAD_BALANCED: 64, Reason.DYNAMIC_TIME: 256, Reason.NEW_CONTENT: 40}
     explained = explanation(640, missed, reference=reference(), difference=difference(), turn=2)
     shown = detail(explained=explained, price=ComputePrice(3.6), gpus=2, session="s1")
@@ -186,10 +186,10 @@ def test_everything_of_a_request_is_told():
 
 def test_no_text_and_no_token_of_the_prompt_or_the_answer_is_shown():
     journal = Stats(NOON - 60)
-    told_by_engine = ReplyChoice("the secret answer", b"secret-reply-ids")
+    reported_by_engine = ReplyChoice("the secret answer", b"secret-reply-ids")
     windows = TokenWindows(ids_of([7, 987654321]), ids_of([7, 987654322]), 1)
     explained = explanation(640, {Reason.DYNAMIC_TIME: 360}, reference=reference(), difference=difference())
-    journal.add(finished(replies=(told_by_engine,)), msgspec.structs.replace(explained, tokens=windows), 1)
+    journal.add(finished(replies=(reported_by_engine,)), msgspec.structs.replace(explained, tokens=windows), 1)
     answered = b"".join(
         journal.answer(question, arguments, NOON)
         for question, arguments in (("summary", {}), ("reasons", {}), ("requests", {}), ("request", {"id": "r1"}))
@@ -198,7 +198,7 @@ def test_no_text_and_no_token_of_the_prompt_or_the_answer_is_shown():
     assert b"98765432" not in answered
 
 
-def test_token_ids_around_the_first_difference_are_told_to_who_asks_for_them():
+def test_token_ids_around_the_first_difference_are_sent_if_asked_for():
     journal = Stats(NOON - 60)
     windows = TokenWindows(ids_of([5, 7, 100_000, 4]), ids_of([5, 7, 4294967295]), 2)
     explained = explanation(640, {Reason.DYNAMIC_TIME: 360}, reference=reference(), difference=difference())
@@ -229,7 +229,7 @@ def test_the_answer_is_made_to_be_read_in_a_terminal():
 
 def test_a_person_reads_what_was_reused_why_not_where_and_what_to_do():
     missed = {Reason.DYNAMIC_TIME: 256, Reason.BLOCK_BOUNDARY: 4, Reason.NEW_CONTENT: 100}
-    page = told(explanation(640, missed, reference=reference(), difference=difference(), turn=2))
+    page = reported(explanation(640, missed, reference=reference(), difference=difference(), turn=2))
     assert "640 of 1,000 prompt tokens (64%) were not computed again, as the engine reports." in page
     assert "Sent to r0:8000 (warm), believed to hold 640 of them; no other replica held more." in page
     assert "360 were computed again (0.36 GPU seconds):" in page
@@ -241,8 +241,8 @@ def test_a_person_reads_what_was_reused_why_not_where_and_what_to_do():
     assert page.index("640 of") < page.index("256  ") < page.index("First difference") < page.index("What to do")
 
 
-def test_what_was_only_predicted_is_told_so():
-    page = told(explanation(640, {Reason.EVICTED: 360}, hits_confirmed=False), cached_tokens=None)
+def test_what_was_only_predicted_is_marked_so():
+    page = reported(explanation(640, {Reason.EVICTED: 360}, hits_confirmed=False), cached_tokens=None)
     assert "as predicted, the engine does not say" in page
     assert "(evicted, predicted)" in page
     shown = detail(explained=explanation(640, {Reason.EVICTED: 360}, hits_confirmed=False))
@@ -261,16 +261,16 @@ def test_what_was_only_predicted_is_told_so():
 )
 def test_why_it_did_not_go_to_the_one_that_held_more(best, words):
     chosen = ReplicaPrefix("r0:8000", 0, 640, 0.01, 0.36, 1.09)
-    assert words in " ".join(told(explanation(), holders=(chosen, best)).split())
+    assert words in " ".join(reported(explanation(), holders=(chosen, best)).split())
 
 
-def test_what_was_skipped_is_told_so():
-    page = told(explanation(640, {Reason.UNCLASSIFIED: 360}, was_skipped=True))
+def test_what_was_skipped_is_marked_so():
+    page = reported(explanation(640, {Reason.UNCLASSIFIED: 360}, was_skipped=True))
     assert "the text was not compared" in page
 
 
 def test_a_trifle_gets_no_advice():
-    page = told(explanation(0, {Reason.EVICTED: 960, Reason.DYNAMIC_TIME: 40}))
+    page = reported(explanation(0, {Reason.EVICTED: 960, Reason.DYNAMIC_TIME: 40}))
     assert "What to do (evicted)" in page
     assert "What to do (dynamic_time)" not in page
 
@@ -291,7 +291,7 @@ def test_the_advice_is_on_the_screen_however_much_there_is_to_say():
 def test_a_note_stands_with_its_reason():
     explained = explanation(640, {})
     noted = Attribution(Reason.REPLICA_LEFT, 360, True, "r7 left 40 s ago")
-    page = told(Explanation(1000, 640, True, (640,) * 3 + (1000,) * 5, (noted,), turn=explained.turn))
+    page = reported(Explanation(1000, 640, True, (640,) * 3 + (1000,) * 5, (noted,), turn=explained.turn))
     assert "Replica gone (replica_left): r7 left 40 s ago" in page
 
 
@@ -308,7 +308,7 @@ anything = st.text(max_size=400)
     anything,
     st.integers(0, 10**9),
 )
-def test_a_screen_is_enough_whatever_comes(missed, differing, fields, other, hits):
+def test_one_page_of_requests_suffices_for_any_traffic(missed, differing, fields, other, hits):
     explained = explanation(
         hits, missed, difference=difference(**differing), reference=reference(request_id=other, source=other), turn=7
     )
@@ -321,7 +321,7 @@ def test_a_screen_is_enough_whatever_comes(missed, differing, fields, other, hit
 
 def test_the_detail_of_every_reason_has_its_advice_within_the_screen():
     for reason in Reason:
-        page = " ".join(told(explanation(0, {reason: 100}, difference=difference(reason))).split())
+        page = " ".join(reported(explanation(0, {reason: 100}, difference=difference(reason))).split())
         assert f"What to do ({reason}): {REASONS[reason].advice}" in page
 
 

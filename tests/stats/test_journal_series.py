@@ -1,4 +1,4 @@
-"""Series told apart by model, tenant, client family or template version."""
+"""Series separated by model, tenant, client family or template version."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,11 +40,11 @@ def test_of_one_reason_only_its_tokens_are_missed():
     }
 
 
-def test_seven_are_told_apart_and_the_rest_together():
+def test_seven_are_shown_separately_and_the_rest_together():
     journal = Stats(NOON - 600)
     for number in range(10):
-        told = finished(f"r{number}", tenant=f"t{number}", source="web")
-        journal.add(told, explanation(1, {Reason.NEW_CONTENT: 100 + number}), 1)
+        reported = finished(f"r{number}", tenant=f"t{number}", source="web")
+        journal.add(reported, explanation(1, {Reason.NEW_CONTENT: 100 + number}), 1)
     shown = ask(journal, "reasons", by="tenant")
     assert shown["groups"] == ["t9", "t8", "t7", "t6", "t5", "t4", "t3", "(other)"]
     groups = shown["buckets"][-1]["groups"]
@@ -52,7 +52,7 @@ def test_seven_are_told_apart_and_the_rest_together():
     assert groups["(other)"] == {"prompt_tokens": 306, "hits": 3, "missed": 303}
 
 
-def test_without_a_part_nothing_is_told_apart():
+def test_without_a_part_there_is_one_series():
     journal = Stats(NOON - 600)
     journal.add(finished(), explanation(), 1)
     shown = ask(journal, "reasons")
@@ -79,8 +79,10 @@ def test_groups_add_up_to_their_bucket(requests, window, part, filters):
     oldest_first = sorted(requests, key=lambda each: -each[1])
     for number, (explained, age, model, tenant, source, template) in enumerate(oldest_first):
         where = SpaceKey(str(model), template=str(template))
-        told = finished(f"r{number}", NOON - age, model=str(model), tenant=str(tenant), source=str(source), where=where)
-        journal.add(told, explained, 1)
+        reported = finished(
+            f"r{number}", NOON - age, model=str(model), tenant=str(tenant), source=str(source), where=where
+        )
+        journal.add(reported, explained, 1)
     shown = ask(journal, "reasons", window=window, by=part, **filters)
     plain = ask(journal, "reasons", window=window, **filters)
     assert len(shown["groups"]) == len(set(shown["groups"])) <= 8

@@ -43,8 +43,8 @@ def test_hits_and_reasons_are_the_prompt_tokens_in_every_sum(requests, window, l
     oldest_first = sorted(requests, key=lambda each: -each[1])
     for number, (explained, age, model, tenant, source, template) in enumerate(oldest_first):
         where = SpaceKey(model, template=template)
-        told = finished(f"r{number}", now - age, model=model, tenant=tenant, source=source, where=where)
-        journal.add(told, explained, 1)
+        reported = finished(f"r{number}", now - age, model=model, tenant=tenant, source=source, where=where)
+        journal.add(reported, explained, 1)
     whole = ask(journal, "summary", now, window=window)
     check_identity(whole, sum(each["tokens"] for each in whole["reasons"]))
     assert whole["ladder"][0]["tokens"] == whole["hits"]
@@ -125,7 +125,7 @@ def test_requests_that_fill_caches_are_in_no_figure():
     assert ask(journal, "requests")["requests"] == []
 
 
-def test_reasons_are_told_with_their_texts_largest_first():
+def test_reasons_are_reported_with_their_texts_largest_first():
     journal = make()
     journal.add(finished(), explanation(600, {Reason.NEW_CONTENT: 100, Reason.EVICTED: 300}), 1)
     shown = ask(journal, "summary")["reasons"]
@@ -137,7 +137,7 @@ def test_reasons_are_told_with_their_texts_largest_first():
     assert (shown[0]["title"], shown[0]["advice"], shown[0]["remedy"]) == (text.title, text.advice, "capacity")
 
 
-def test_hit_rate_tells_confirmed_from_predicted():
+def test_hit_rate_distinguishes_confirmed_from_predicted():
     journal = make()
     journal.add(finished("a"), explanation(600, {Reason.NEW_CONTENT: 400}), 1)
     journal.add(finished("b"), explanation(200, {Reason.NEW_CONTENT: 800}, hits_confirmed=False), 1)
@@ -200,7 +200,7 @@ def test_replicas_of_different_sizes_and_speeds_are_added_up_each_with_its_own()
 # Times, turns, and what conversations lose
 
 
-def test_first_tokens_are_told_apart_by_whether_half_was_reused():
+def test_first_tokens_are_distinguished_by_whether_half_was_reused():
     journal = make()
     for number in range(100):
         warm = finished(f"w{number}", ttft_seconds=0.1 if number < 90 else 1.0)
@@ -249,7 +249,7 @@ def test_tokens_lost_to_rounding_and_to_replies_that_come_back_differently():
     assert (shown["rounding_tokens"], shown["rerendered_tokens"]) == (16, 40)
 
 
-def test_families_come_from_who_knows_them_and_get_the_filters():
+def test_families_come_from_their_source_and_get_the_filters():
     asked = []
 
     def families(now, model=None, tenant=None):

@@ -40,7 +40,7 @@ def test_a_busy_week_leaves_nothing_behind():
     assert found == {"15m": 1, "1h": 1, "24h": 24, "7d": 168}
 
 
-def test_what_is_covered_is_told_when_the_journal_is_younger_than_the_window():
+def test_what_is_covered_is_shown_when_the_journal_is_younger_than_the_window():
     journal = make(since=NOON - 100)
     assert ask(journal, "summary", window="1h")["covered_seconds"] == 100
     assert ask(journal, "summary", window="1h")["since"] == NOON - 100
@@ -99,8 +99,8 @@ def test_what_comes_late_is_counted_where_it_belongs():
 def test_figures_stay_as_they_are_when_time_goes_on():
     journal = make()
     for number in range(50):
-        told = finished(f"r{number}", ttft_seconds=0.01 * number, prefill_seconds_per_token=1.23456789)
-        journal.add(told, explanation(640 + number, {Reason.EVICTED: 10**9 + number}, turn=number % 13), 3)
+        reported = finished(f"r{number}", ttft_seconds=0.01 * number, prefill_seconds_per_token=1.23456789)
+        journal.add(reported, explanation(640 + number, {Reason.EVICTED: 10**9 + number}, turn=number % 13), 3)
     before = ask(journal, "summary", window="7d", source="web")
     reused = sum(640 + number for number in range(50))
     assert before["saved"]["prefill_seconds"] == pytest.approx(reused * 1.23456789, rel=1e-9)

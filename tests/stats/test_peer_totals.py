@@ -18,7 +18,7 @@ def journals(*names: str, since: float = NOON - 5000) -> list[Stats]:
     return [Stats(since, price=ComputePrice(3.6), name=name.encode()) for name in names]
 
 
-def told(*others: Stats, now: float = NOON) -> list[bytes]:
+def reported(*others: Stats, now: float = NOON) -> list[bytes]:
     return [other.answer("figures", {}, now) for other in others]
 
 
@@ -27,7 +27,7 @@ def ask_all(journal: Stats, others, now: float = NOON, **arguments: str):
 
 
 OWN = ("findings", "families", "gateways", "covered_seconds", "since")
-"""What is told of the gateway alone that was asked, or how it was put together."""
+"""What is reported of the gateway alone that was asked, or how it was put together."""
 
 
 def figures_of(summary):
@@ -72,7 +72,7 @@ def test_figures_of_all_are_those_of_one_that_answered_everything(requests, wind
         several[which].add(request, explained, 2)
     everything = ask_all(one, [], window=window, **filters)
     for asked in several:
-        found = ask_all(asked, told(*several), window=window, **filters)
+        found = ask_all(asked, reported(*several), window=window, **filters)
         assert found["gateways"] == {"counted": 3, "missing": False}
         assert close(figures_of(found), figures_of(everything))
 
@@ -80,7 +80,7 @@ def test_figures_of_all_are_those_of_one_that_answered_everything(requests, wind
 def test_only_its_own_figures_unless_all_are_asked_for():
     one, other = journals("one", "other")
     other.add(finished(), explanation(), 1)
-    summary = orjson.loads(one.answer("summary", {}, NOON, told(other)))
+    summary = orjson.loads(one.answer("summary", {}, NOON, reported(other)))
     assert summary["requests"] == 0
     assert "gateways" not in summary
 
@@ -89,12 +89,12 @@ def test_own_figures_are_counted_once():
     one, other = journals("one", "other")
     one.add(finished(), explanation(), 1)
     other.add(finished("r2"), explanation(), 1)
-    assert ask_all(one, told(one, other))["requests"] == 2
+    assert ask_all(one, reported(one, other))["requests"] == 2
 
 
 def test_they_begin_with_the_journal_that_is_there_for_longest():
     (one,), (other,) = journals("one", since=NOON - 10), journals("other", since=NOON - 300)
-    assert ask_all(one, told(other))["covered_seconds"] == 300
+    assert ask_all(one, reported(other))["covered_seconds"] == 300
     assert ask_all(one, [])["covered_seconds"] == 10
 
 
@@ -106,31 +106,31 @@ def test_what_cannot_be_had_is_said():
 
 
 @pytest.mark.parametrize("data", [b"", b"nonsense", None])
-def test_what_another_release_tells_is_left_out_and_said_to_be_missing(monkeypatch, data):
+def test_what_another_release_sends_is_left_out_and_said_to_be_missing(monkeypatch, data):
     one, other = journals("one", "other")
     one.add(finished(), explanation(), 1)
     other.add(finished("r2"), explanation(), 1)
     if data is None:
         with monkeypatch.context() as patch:
             patch.setattr(module, "_LAYOUT", 1)
-            (data,) = told(other)
-    assert ask_all(one, [data, *told(other)])["gateways"] == {"counted": 2, "missing": True}
+            (data,) = reported(other)
+    assert ask_all(one, [data, *reported(other)])["gateways"] == {"counted": 2, "missing": True}
 
 
 def test_what_is_found_is_what_the_asked_gateway_found():
     one, other = journals("one", "other")
     one.add(finished(), explanation(0, {Reason.EVICTED: 100, Reason.NEW_CONTENT: 100}), 1)
     other.add(finished("r2"), explanation(0, {Reason.EVICTED: 800}), 1)
-    summary = ask_all(one, told(other))
+    summary = ask_all(one, reported(other))
     (found,) = summary["findings"]
     assert (found["tokens"], found["share"]) == (100, 0.5)
     assert summary["prompt_tokens"] == 1000
 
 
-def test_names_are_told_and_nothing_else_of_a_request():
+def test_names_are_recorded_and_nothing_else_of_a_request():
     (one,) = journals("one")
     one.add(finished("a-request-id"), explanation(), 1)
-    (data,) = told(one)
+    (data,) = reported(one)
     unpacked = module.zlib.decompress(data)
     assert b"acme" in unpacked
     for secret in (b"secret", b"a-request-id", b"k3v9"):
@@ -138,12 +138,12 @@ def test_names_are_told_and_nothing_else_of_a_request():
     assert msgspec.msgpack.decode(unpacked)[0] == b"one"
 
 
-def test_much_is_told_in_little():
+def test_large_states_are_sent_in_few_bytes():
     (one,) = journals("one")
     for number in range(3000):
         fields = {"tenant": f"t{number % 20}", "source": f"s{number % 10}", "ttft_seconds": 0.01 * (number % 200)}
         one.add(finished(f"r{number}", NOON - number, **fields), explanation(), 1)
-    assert len(told(one)[0]) < 200_000
+    assert len(reported(one)[0]) < 200_000
 
 
 @pytest.mark.parametrize("value", ["own", "2", "ALL"])

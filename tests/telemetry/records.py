@@ -1,4 +1,4 @@
-"""Values as the rooms hand them to observers."""
+"""Values as the stages hand them to observers."""
 
 import json
 from pathlib import Path

@@ -43,25 +43,25 @@ def folder(file: Path) -> Path:
 
 @pytest.fixture
 def full_disk(monkeypatch):
-    """A disk with room for so many bytes more; None for enough."""
-    room: list[int | None] = [None]
+    """A disk with space for so many bytes more; None for enough."""
+    space: list[int | None] = [None]
     write = os.write
 
     def limited(descriptor: int, data: bytes) -> int:
-        if room[0] is None:
+        if space[0] is None:
             return write(descriptor, data)
-        if not room[0]:
+        if not space[0]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        taken = write(descriptor, bytes(data)[: room[0]])
-        room[0] -= taken
+        taken = write(descriptor, bytes(data)[: space[0]])
+        space[0] -= taken
         return taken
 
     monkeypatch.setattr("gateway.telemetry.audit_file.os.write", limited)
 
-    def set_room(free: int | None) -> None:
-        room[0] = free
+    def set_free(free: int | None) -> None:
+        space[0] = free
 
-    return set_room
+    return set_free
 
 
 # Rotation
@@ -198,7 +198,7 @@ def test_a_cut_off_line_that_cannot_be_taken_back_stays_on_a_line_of_its_own(fil
     assert file.read_bytes() == line(0) + line(1)[:10] + b"\n" + line(1)
 
 
-class World:
+class AuditSetup:
     """A writer, and what it complained of."""
 
     def __init__(self, file: Path, **options: Any) -> None:
@@ -226,11 +226,11 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-async def world(file):
-    made: list[World] = []
+async def setup(file):
+    made: list[AuditSetup] = []
 
-    def make(**options: Any) -> World:
-        made.append(World(file, **options))
+    def make(**options: Any) -> AuditSetup:
+        made.append(AuditSetup(file, **options))
         return made[-1]
 
     yield make
@@ -238,8 +238,8 @@ async def world(file):
         await each.writer.stop()
 
 
-async def test_lines_wait_out_a_full_disk_in_order(world, full_disk, capsys):
-    w = world()
+async def test_lines_wait_out_a_full_disk_in_order(setup, full_disk, capsys):
+    w = setup()
     full_disk(0)
     w.writer.start()
     w.put(1, 2)
@@ -251,8 +251,8 @@ async def test_lines_wait_out_a_full_disk_in_order(world, full_disk, capsys):
     await until(lambda: w.written() == [1, 2, 3, 4])
 
 
-async def test_an_outage_is_one_line_in_the_log_and_its_end_another(world, full_disk, capsys):
-    w = world()
+async def test_an_outage_is_one_line_in_the_log_and_its_end_another(setup, full_disk, capsys):
+    w = setup()
     w.writer.start()
     for _ in range(2):
         full_disk(0)
@@ -261,14 +261,14 @@ async def test_an_outage_is_one_line_in_the_log_and_its_end_another(world, full_
         await until(lambda before=before: w.errors >= before + 3)
         full_disk(None)
         await until(lambda: not w.writer._failing)
-    told = capsys.readouterr().out
-    assert told.count("audit_failing") == 2
-    assert told.count("audit_recovered") == 2
-    assert "No space left on device" in told
+    reported = capsys.readouterr().out
+    assert reported.count("audit_failing") == 2
+    assert reported.count("audit_recovered") == 2
+    assert "No space left on device" in reported
 
 
-async def test_what_there_was_no_room_for_is_counted_where_it_is_missing(world, full_disk):
-    w = world(max_lines=3)
+async def test_what_did_not_fit_is_counted_where_it_is_missing(setup, full_disk):
+    w = setup(max_lines=3)
     full_disk(0)
     w.writer.start()
     w.put(1, 2, 3, 4, 5)
@@ -283,8 +283,8 @@ async def test_what_there_was_no_room_for_is_counted_where_it_is_missing(world, 
     assert lines_of(w.file)[2]["time"] <= gap["since"] <= gap["time"]
 
 
-async def test_lines_behind_a_gap_stand_behind_it(world):
-    w = world(max_lines=2)
+async def test_lines_behind_a_gap_stand_behind_it(setup):
+    w = setup(max_lines=2)
     w.put(1, 2, 3)
     w.writer._waiting.popleft()  # as if the thread had just taken one away
     w.put(4)
@@ -292,15 +292,15 @@ async def test_lines_behind_a_gap_stand_behind_it(world):
     await until(lambda: w.written() == [2, -1, 4])
 
 
-async def test_losing_lines_counts_as_an_error_even_if_nothing_fails(world):
-    w = world(max_lines=1)
+async def test_losing_lines_counts_as_an_error_even_if_nothing_fails(setup):
+    w = setup(max_lines=1)
     w.put(1, 2, 3)
     assert w.errors == 1
 
 
 @pytest.mark.parametrize("away", [lambda f: f.unlink(), lambda f: shutil.rmtree(f.parent), lambda f: f.rename(f"{f}x")])
-async def test_a_file_or_folder_that_goes_and_comes_back_costs_nothing(world, file, away):
-    w = world()
+async def test_a_file_or_folder_that_goes_and_comes_back_costs_nothing(setup, file, away):
+    w = setup()
     w.writer.start()
     w.put(1)
     await until(lambda: w.written() == [1])
@@ -312,7 +312,7 @@ async def test_a_file_or_folder_that_goes_and_comes_back_costs_nothing(world, fi
     await until(lambda: w.written() == [2])
 
 
-async def test_a_folder_without_permission_is_an_outage(world, file, monkeypatch):
+async def test_a_folder_without_permission_is_an_outage(setup, file, monkeypatch):
     real = os.open
 
     def denied(path: Any, *rest: Any) -> int:
@@ -320,7 +320,7 @@ async def test_a_folder_without_permission_is_an_outage(world, file, monkeypatch
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return real(path, *rest)
 
-    w = world()
+    w = setup()
     with monkeypatch.context() as patched:
         patched.setattr("gateway.telemetry.audit_file.os.open", denied)
         w.writer.start()
@@ -329,20 +329,20 @@ async def test_a_folder_without_permission_is_an_outage(world, file, monkeypatch
     await until(lambda: w.written() == [1])
 
 
-async def test_a_device_that_is_always_full_holds_nobody_up(capsys):
+async def test_a_device_that_is_always_full_delays_no_request(capsys):
     errors: list[None] = []
     writer = AuditWriter(RotatedFile(Path("/dev/full"), 1000, 3), lambda: errors.append(None), retry_seconds=0.02)
     writer.start()
     writer.put("step", {})
     await until(lambda: len(errors) >= 2)
     await writer.stop()
-    told = capsys.readouterr().out
-    assert told.count("audit_failing") == 1
-    assert "audit_lost" in told
+    reported = capsys.readouterr().out
+    assert reported.count("audit_failing") == 1
+    assert "audit_lost" in reported
 
 
-async def test_even_an_error_of_another_kind_does_not_end_it(world, monkeypatch):
-    w = world()
+async def test_even_an_error_of_another_kind_does_not_end_it(setup, monkeypatch):
+    w = setup()
     with monkeypatch.context() as patched:
         patched.setattr(RotatedFile, "_current_stream", lambda _: 1 / 0)
         w.writer.start()
@@ -351,16 +351,16 @@ async def test_even_an_error_of_another_kind_does_not_end_it(world, monkeypatch)
     await until(lambda: w.written() == [1])
 
 
-async def test_stopping_writes_what_waits(world):
-    w = world()
+async def test_stopping_writes_what_waits(setup):
+    w = setup()
     w.writer.start()
     w.put(*range(1000))
     await w.writer.stop()
     assert w.written() == list(range(1000))
 
 
-async def test_stopping_without_starting_is_possible(world):
-    await world().writer.stop()
+async def test_stopping_without_starting_is_possible(setup):
+    await setup().writer.stop()
 
 
 def test_defaults_hold_what_the_settings_promise():

@@ -75,7 +75,7 @@ async def test_requests_can_be_left_out_and_refusals_cannot(audit):
 
 
 @pytest.mark.parametrize("requests", [True, False])
-async def test_what_is_refused_on_its_way_is_told_like_what_is_refused_at_the_door(audit, requests):
+async def test_what_is_refused_later_is_recorded_like_what_is_refused_at_admission(audit, requests):
     refused = settlement(decision=None, ending=None, status=400, code="personal_data_in_prefix")
     (line,) = await audit(lambda log: log.on_settled(refused), requests=requests)
     assert without_time(line) == {
@@ -186,7 +186,7 @@ async def test_an_event_carries_who_and_its_details(audit):
     assert without_time(line) == {"event": "spaces_reset_asked", "model": "m", "by": "ops", "tenant": "acme"}
 
 
-async def test_details_cannot_pose_as_somebody_else(audit):
+async def test_details_cannot_imitate_other_fields(audit):
     event = AuditEvent("admin_refused", by="ops", tenant="acme", details={"by": "root", "tenant": "other"})
     (line,) = await audit(lambda log: log.record(event))
     assert (line["by"], line["tenant"]) == ("ops", "acme")
@@ -242,7 +242,7 @@ async def test_without_a_file_nothing_is_written(tmp_path, monkeypatch, capfd):
     log = AuditLog(AuditSettings(), lambda: pytest.fail("an error was counted"))
     log.start()
     log.on_settled(settlement())
-    log.record(AuditEvent("nobody hears it"))
+    log.record(AuditEvent("an event"))
     await log.stop()
     assert not list(tmp_path.iterdir())
     assert capfd.readouterr().out == ""

@@ -118,13 +118,13 @@ def test_reloads_count_by_their_result(counted):
     assert counted.value("gateway_config_reloads_total", result="refused") == 2
 
 
-def test_whether_the_newest_configuration_is_in_force_is_told(counted):
-    told = []
+def test_whether_the_newest_configuration_is_in_force_is_reported(counted):
+    reported = []
     for taken in (None, True, False, True):
         if taken is not None:
             counted.observer.on_reload(taken=taken)
-        told.append(counted.value("gateway_config_last_reload_successful"))
-    assert told == [1, 1, 0, 1]
+        reported.append(counted.value("gateway_config_last_reload_successful"))
+    assert reported == [1, 1, 0, 1]
 
 
 def exemplars(counted: Counted, family: str) -> dict[str, str]:

@@ -32,7 +32,7 @@ def figures(recent, replica="r0"):
     return (f.requests, f.prompt_tokens, f.predicted_tokens, f.confirmed_tokens, f.over_tokens, f.under_tokens)
 
 
-def test_too_much_and_too_little_are_told_apart(recent):
+def test_too_much_and_too_little_are_distinguished(recent):
     for predicted, cached in ((64, 80), (64, 64), (64, 0), (0, 32)):
         recent.on_settled(settlement(prompt_tokens=100, predicted_tokens=predicted, cached_tokens=cached))
     assert figures(recent) == (4, 400, 192, 176, 64, 48)

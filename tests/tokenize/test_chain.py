@@ -105,7 +105,7 @@ def test_root_of_a_space_is_the_same_however_many_others_were_asked_for():
     size=st.integers(1, 20),
     cuts=st.lists(st.integers(0, 100), max_size=3),
 )
-def test_blocks_told_in_pieces_hash_as_the_whole_prompt_does(ids, size, cuts):
+def test_blocks_published_in_pieces_hash_as_the_whole_prompt_does(ids, size, cuts):
     hasher = ChainHasher()
     blocks = len(ids) // size
     ends = sorted({min(cut, blocks) for cut in cuts} | {0, blocks})
@@ -171,7 +171,7 @@ def test_blocks_larger_than_what_is_hashed_in_one_go_are_hashed_alike(size):
         assert list(hasher.chain(99, tokens(ids), size).hashes) == by_hand(99, ids, size)
 
 
-def test_what_is_remembered_is_bounded_in_bytes_whatever_the_size_of_blocks():
+def test_what_is_remembered_is_bounded_in_bytes_for_any_size_of_blocks():
     hasher = ChainHasher()
     for root in range(300):
         hasher.chain(root, tokens(range(32 * 1024)), 1024)

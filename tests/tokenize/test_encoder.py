@@ -1,4 +1,4 @@
-"""The room's front: what happens to long texts, and when no tokenizer helps."""
+"""The encoder: what happens to long texts, and when no tokenizer helps."""
 
 import asyncio
 import time
@@ -74,7 +74,7 @@ async def test_long_text_does_not_hold_up_the_event_loop(threads):
     assert ticks > 10
 
 
-async def test_local_tokenizer_asks_nobody(threads):
+async def test_local_tokenizer_sends_no_request(threads):
     engines = Engines()
     prompt = await encoder(threads, engines, load_local("builtin:demo")).encode(chat())
     assert prompt.source is TokenSource.LOCAL
@@ -91,7 +91,7 @@ async def test_engine_is_asked_for_what_the_local_tokenizer_cannot_encode(thread
     assert (prompt.source, prompt.tokens) == (TokenSource.ENGINE_RENDER, 3)
 
 
-async def test_tokenizer_that_breaks_costs_nobody_an_answer(threads):
+async def test_tokenizer_that_breaks_costs_no_request_its_answer(threads):
     class Breaks:
         def encode(self, endpoint, fields):
             raise MemoryError

@@ -225,7 +225,7 @@ def test_content_format_follows_what_the_template_loops_over(source, expected):
     assert detect_content_format(source) == expected
 
 
-def test_content_parts_are_joined_or_passed_on_as_the_template_wants():
+def test_content_parts_are_joined_or_passed_on_as_the_template_requires():
     messages = [{"role": "user", "content": [{"type": "text", "text": "a"}, "b", {"type": "text", "text": None}]}]
     assert conversation(messages, "string") == [{"role": "user", "content": "a\nb"}]
     assert conversation(messages, "openai") == [

@@ -27,7 +27,7 @@ async def closing() -> AsyncIterator[contextlib.AsyncExitStack]:
 
 @pytest.fixture
 async def collector(closing, monkeypatch) -> OtlpCollector:
-    """A collector that is told soon."""
+    """A collector to which spans are sent soon."""
     monkeypatch.setattr(export, "_DELAY_SECONDS", 0.05)
     collector = OtlpCollector()
     await collector.start()
@@ -53,12 +53,12 @@ async def scripted(closing) -> ScriptedEngine:
 
 @pytest.fixture
 def start(closing, collector) -> Callable[..., Awaitable[RunningGateway]]:
-    """Starts a gateway that traces every request, unless told otherwise; ``tracing=None`` leaves it off."""
+    """Starts a gateway that traces every request by default; ``tracing=None`` leaves it off."""
 
     async def start(*engines: Any, tracing: dict[str, Any] | None = {}, **sections: Any) -> RunningGateway:  # noqa: B006
         if tracing is not None:
-            told = {"enabled": True, "endpoint": collector.url, "sample_ratio": 1.0}
-            sections["tracing"] = told | tracing
+            reported = {"enabled": True, "endpoint": collector.url, "sample_ratio": 1.0}
+            sections["tracing"] = reported | tracing
         running = RunningGateway(settings_for(engines, **sections))
         await running.start()
         closing.push_async_callback(running.stop)

@@ -1,4 +1,4 @@
-"""An OTLP/HTTP receiver on a loopback port, and the spans it was told."""
+"""An OTLP/HTTP receiver on a loopback port, and the spans it received."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ FAILED = 2
 
 
 @dataclass(frozen=True)
-class Told:
+class ReceivedSpan:
     """A span as it came over the wire; ids in hex, times in nanoseconds."""
 
     name: str
@@ -33,21 +33,21 @@ class Told:
 
 
 @dataclass(frozen=True)
-class ToldTrace:
+class ReceivedTrace:
     """The spans of one request."""
 
-    request: Told
-    children: list[Told]
+    request: ReceivedSpan
+    children: list[ReceivedSpan]
 
     def names(self) -> list[str]:
         """Of the children, in the order they began."""
         return [span.name for span in self.children]
 
-    def child(self, name: str) -> Told:
+    def child(self, name: str) -> ReceivedSpan:
         (found,) = self.all(name)
         return found
 
-    def all(self, name: str) -> list[Told]:
+    def all(self, name: str) -> list[ReceivedSpan]:
         return [span for span in self.children if span.name == name]
 
 
@@ -68,7 +68,7 @@ class OtlpCollector:
         self.bodies: list[bytes] = []
         self.headers: dict[str, str] = {}
         self.paths: set[str] = set()
-        self.spans: list[Told] = []
+        self.spans: list[ReceivedSpan] = []
         self._open: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -81,21 +81,21 @@ class OtlpCollector:
             task.cancel()
         await asyncio.gather(*list(self._open))
 
-    async def trace(self, request_id: str) -> ToldTrace:
+    async def trace(self, request_id: str) -> ReceivedTrace:
         """The trace of a request, once it has come."""
         await eventually(lambda: any(span.attributes.get("gateway.request.id") == request_id for span in self.spans))
         (root,) = [span for span in self.spans if span.attributes.get("gateway.request.id") == request_id]
         return self._below(root)
 
-    async def only_trace(self) -> ToldTrace:
+    async def only_trace(self) -> ReceivedTrace:
         """The only request's."""
         await eventually(lambda: any(span.kind == SERVER for span in self.spans))
         (root,) = [span for span in self.spans if span.kind == SERVER]
         return self._below(root)
 
-    def _below(self, root: Told) -> ToldTrace:
+    def _below(self, root: ReceivedSpan) -> ReceivedTrace:
         children = [span for span in self.spans if span.trace == root.trace and span.parent == root.id]
-        return ToldTrace(root, sorted(children, key=lambda span: span.began))
+        return ReceivedTrace(root, sorted(children, key=lambda span: span.began))
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -122,12 +122,12 @@ class OtlpCollector:
 
     def _take(self, body: bytes) -> None:
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            told = _values(resource.resource.attributes)
-            self.spans += [_told(span, told) for scope in resource.scope_spans for span in scope.spans]
+            reported = _values(resource.resource.attributes)
+            self.spans += [_received(span, reported) for scope in resource.scope_spans for span in scope.spans]
 
 
-def _told(span: WireSpan, resource: dict[str, Any]) -> Told:
-    return Told(
+def _received(span: WireSpan, resource: dict[str, Any]) -> ReceivedSpan:
+    return ReceivedSpan(
         name=span.name,
         kind=span.kind,
         trace=span.trace_id.hex(),

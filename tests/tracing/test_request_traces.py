@@ -1,4 +1,4 @@
-"""What a trace tells of a request."""
+"""What a trace shows of a request."""
 
 import pytest
 from otlp_collector import CLIENT, FAILED, INTERNAL, SERVER
@@ -7,19 +7,19 @@ from running_gateway import CHAT, COMPLETIONS, eventually
 from scripted_engine import STREAM_HEAD, chunk, response
 from tenancy import ask_as, sections, tenant
 
-ROOMS = ["admission", "parse", "canon", "encode", "hash", "place", "relay", "settle"]
+STAGES = ["admission", "parse", "canon", "encode", "hash", "place", "relay", "settle"]
 WORDS = "Where is the parcel that I sent to the customer in March, please? " * 10
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-async def test_a_span_for_the_request_and_one_below_it_for_every_room(start, collector, engine, stream):
+async def test_a_span_for_the_request_and_one_below_it_for_every_stage(start, collector, engine, stream):
     gateway = await start(engine)
     answer = await gateway.ask(WORDS, stream=stream, headers={"x-request-id": "the-request"})
     assert answer.status_code == 200
     trace = await collector.trace("the-request")
     request = trace.request
     assert (request.name, request.kind, request.parent, request.status) == ("chat demo", SERVER, "", 0)
-    assert trace.names() == ROOMS
+    assert trace.names() == STAGES
     for span in trace.children:
         assert span.kind == (CLIENT if span.name == "relay" else INTERNAL)
         assert request.began <= span.began <= span.ended <= request.ended
@@ -90,7 +90,7 @@ async def test_every_attempt_has_a_span_of_its_own(start, collector, scripted, e
     assert (failed.status, failed.attributes["error.type"]) == (FAILED, "not_connected")
     assert (answered.status, answered.attributes["gateway.replica"]) == (0, "r1")
     assert [span.attributes["http.request.resend_count"] for span in (failed, answered)] == [0, 1]
-    assert trace.names() == [*ROOMS[:6], "relay", "hash", "place", "relay", "settle"]
+    assert trace.names() == [*STAGES[:6], "relay", "hash", "place", "relay", "settle"]
     assert trace.request.status == 0
     parents = {dict(sent.headers)[b"traceparent"].decode().split("-")[2] for sent in engine.requests}
     assert answered.id in parents
@@ -98,7 +98,7 @@ async def test_every_attempt_has_a_span_of_its_own(start, collector, scripted, e
 
 
 @pytest.mark.parametrize(
-    ("body", "headers", "status", "room", "name"),
+    ("body", "headers", "status", "stage", "name"),
     [
         (b'{"model": "demo"', {}, 400, "parse", "chat"),
         (b'{"model": "an-invention", "messages": []}', {}, 404, "parse", "chat"),
@@ -107,7 +107,7 @@ async def test_every_attempt_has_a_span_of_its_own(start, collector, scripted, e
     ],
     ids=["not-json", "unknown-model", "media", "no-key"],
 )
-async def test_a_refusal_shows_the_room_that_refused(start, collector, engine, body, headers, status, room, name):
+async def test_a_refusal_shows_the_stage_that_refused(start, collector, engine, body, headers, status, stage, name):
     gateway = await start(engine, **sections(tenant("acme")))
     known = {"authorization": "Bearer pgw_acme-key-of-this-test", "content-type": "application/json"}
     answer = await gateway.http.post(CHAT, content=body, headers=known | headers | {"x-request-id": "refused"})
@@ -115,12 +115,12 @@ async def test_a_refusal_shows_the_room_that_refused(start, collector, engine, b
     trace = await collector.trace("refused")
     assert (trace.request.name, trace.request.attributes["http.response.status_code"]) == (name, status)
     assert trace.request.attributes["error.type"] == answer.json()["error"]["code"]
-    assert trace.names() == ROOMS[: ROOMS.index(room) + 1]
+    assert trace.names() == STAGES[: STAGES.index(stage) + 1]
     assert trace.children[-1].status == FAILED
     assert trace.request.status == 0  # a client's mistake is no failure of the server
 
 
-async def test_personal_data_that_is_blocked_shows_in_its_room(start, collector, engine):
+async def test_personal_data_that_is_blocked_shows_in_its_stage(start, collector, engine):
     gateway = await start(engine, personal_data={"mode": "block"})
     messages = [{"role": "system", "content": "Write to jane.doe@example.com."}, {"role": "user", "content": "Hi"}]
     answer = await gateway.ask(messages=messages, headers={"x-request-id": "blocked"})
@@ -172,7 +172,7 @@ async def test_a_client_that_leaves_is_no_failure(start, collector, scripted):
     assert (trace.child("relay").status, trace.request.status) == (0, 0)
 
 
-async def test_a_client_that_leaves_while_sending_is_told_as_far_as_it_got(start, collector, scripted):
+async def test_a_client_that_disconnects_while_sending_is_traced_up_to_there(start, collector, scripted):
     gateway = await start(scripted)
     client = await Connection.open(gateway.port)
     await client.send(post(CHAT, b"x" * 1000)[:-500])

@@ -1,4 +1,4 @@
-"""Whose trace it is: what the client says, what the engine is told, and which requests are recorded."""
+"""Whose trace it is: what the client sends, what the engine gets, and which requests are recorded."""
 
 import contextlib
 
@@ -70,9 +70,9 @@ async def test_a_trace_begins_here_if_the_client_sends_none(start, collector, en
 async def test_requests_that_are_left_out_are_left_out_by_the_engine_too(start, collector, engine):
     gateway = await start(engine, tracing={"sample_ratio": 0.0})
     await ask(gateway)
-    (told,) = sent(engine, "traceparent")
-    assert told.endswith("-00")
-    assert parent_of([(b"traceparent", told.encode())]) is not None
+    (reported,) = sent(engine, "traceparent")
+    assert reported.endswith("-00")
+    assert parent_of([(b"traceparent", reported.encode())]) is not None
     await gateway.gateway.stop()
     assert collector.spans == []
 
@@ -140,7 +140,7 @@ def test_the_share_is_decided_as_opentelemetry_decides_it(ratio):
             assert others.should_sample(None, written[-1].trace_id, "x").decision is Decision.RECORD_AND_SAMPLE
         else:
             unrecorded += 1
-            (told,) = [value for name, value in trace.relay(None, "", 0) if name == b"traceparent"]
-            assert others.should_sample(None, int(told[3:35], 16), "x").decision is Decision.DROP
+            (reported,) = [value for name, value in trace.relay(None, "", 0) if name == b"traceparent"]
+            assert others.should_sample(None, int(reported[3:35], 16), "x").decision is Decision.DROP
     assert len(traced) + unrecorded == asked
     assert abs(len(traced) / asked - ratio) < 0.06

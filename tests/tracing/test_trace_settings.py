@@ -36,9 +36,9 @@ def mistake(load):
 
 def test_without_the_extra_it_says_what_to_install(mistake, load, monkeypatch):
     monkeypatch.setattr(tracing_settings, "is_installed", lambda: False)
-    told = mistake("{enabled: true}")
-    assert told.startswith("tracing.enabled: ")
-    assert "pip install 'prefix-gateway[tracing]'" in told
+    reported = mistake("{enabled: true}")
+    assert reported.startswith("tracing.enabled: ")
+    assert "pip install 'prefix-gateway[tracing]'" in reported
     assert not load("{enabled: false}").tracing.enabled
 
 
@@ -78,10 +78,10 @@ def test_turned_off_nothing_of_it_is_needed():
     ],
 )
 def test_a_mistake_is_named_and_no_secret_is_shown(mistake, section, expected):
-    told = mistake(section)
-    assert told.startswith(expected)
-    assert "hunter2" not in told
-    assert "712345" not in told
+    reported = mistake(section)
+    assert reported.startswith(expected)
+    assert "hunter2" not in reported
+    assert "712345" not in reported
 
 
 def test_secrets_come_from_files_and_variables_and_are_not_shown(load, tmp_path):

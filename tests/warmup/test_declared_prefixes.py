@@ -4,7 +4,7 @@ import math
 
 import orjson
 import pytest
-from warm_world import CHAT, TEXT
+from fake_gateway import CHAT, TEXT
 
 from gateway.core.request import Endpoint
 from gateway.warmup.declared import Malformed, declare
@@ -16,7 +16,7 @@ def refused(entry):
     return caught.value
 
 
-def test_one_token_is_asked_for_whatever_the_prefix_says():
+def test_one_token_is_asked_for_with_any_prefix():
     prefix = declare({**CHAT, "max_tokens": 900, "max_completion_tokens": 800, "n": 4, "stream": True})
     assert orjson.loads(prefix.body) == {**CHAT, "max_tokens": 1, "n": 1, "stream": False}
     assert prefix.fields == orjson.loads(prefix.body)

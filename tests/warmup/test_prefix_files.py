@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from warm_world import CHAT, TEXT
+from fake_gateway import CHAT, TEXT
 
 from gateway.core.errors import ConfigInvalid
 from gateway.warmup import document
@@ -81,7 +81,7 @@ def test_prefixes_may_share_text_by_alias(read):
     assert first["messages"] == second["messages"]
 
 
-def test_all_malformed_prefixes_are_told_each_with_its_line(mistakes):
+def test_all_malformed_prefixes_are_reported_each_with_its_line(mistakes):
     content = GOOD + "- model: m\n  messages:\n    - role: system\n    - content: x\n- model: 7\n  prompt: x\n- 1\n"
     assert mistakes(content) == [
         "p.yaml:5: [1].messages[1].role: expected text such as system, user, assistant or tool, got nothing",

@@ -41,17 +41,17 @@ class Admin:
             def do_POST(self):
                 admin.order = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 admin.headers = dict(self.headers)
-                self._tell("/admin/api/warm", 202, admin.states[0])
+                self._answer("/admin/api/warm", 202, admin.states[0])
 
             def do_GET(self):
                 admin.looks += 1
-                self._tell("/admin/api/warm/j1", 200, admin.states[min(admin.looks, len(admin.states) - 1)])
+                self._answer("/admin/api/warm/j1", 200, admin.states[min(admin.looks, len(admin.states) - 1)])
 
-            def _tell(self, path, status, told):
+            def _answer(self, path, status, reported):
                 if self.path != path:
-                    status, told = refusal(404, "There is nothing here.", code="unknown_path")
-                status, told = admin.refuses.get(self.command, (status, told))
-                body = json.dumps(told).encode()
+                    status, reported = refusal(404, "There is nothing here.", code="unknown_path")
+                status, reported = admin.refuses.get(self.command, (status, reported))
+                body = json.dumps(reported).encode()
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(body)))
@@ -146,7 +146,7 @@ def test_on_a_terminal_progress_is_one_line_that_changes(command, monkeypatch):
     assert err == "\r0 of 2\x1b[K\r1 of 2\x1b[K\r\x1b[K"
 
 
-def test_failures_are_told_with_the_line_of_their_prefix(command, admin):
+def test_failures_are_reported_with_the_line_of_their_prefix(command, admin):
     failures = [
         {"index": 1, "replica": "b", "rank": 1, "status": 400, "message": "No user query found"},
         {"index": 0, "replica": "a", "rank": 0, "status": None, "message": "no answer"},
@@ -171,7 +171,7 @@ def test_a_cancelled_job_is_no_success(command, admin):
     assert err.endswith("cancelled: the gateway is shutting down\n")
 
 
-def test_mistakes_in_the_file_are_told_before_anything_is_sent(command, admin, file):
+def test_mistakes_in_the_file_are_reported_before_anything_is_sent(command, admin, file):
     file.write_text("- {model: m}\n- {model: 1, prompt: x}\n")
     code, out, err = command("--json")
     assert (code, out, admin.order) == (2, "", None)
@@ -188,7 +188,7 @@ def test_mistakes_in_the_file_are_told_before_anything_is_sent(command, admin, f
         (None, "32 jobs are running already.", "prefix-gateway warm: 32 jobs are running already."),
     ],
 )
-def test_what_the_gateway_refuses_is_told_at_its_place(command, admin, param, message, expected):
+def test_what_the_gateway_refuses_is_reported_at_its_place(command, admin, param, message, expected):
     admin.refuses["POST"] = refusal(400, message, param)
     code, out, err = command()
     assert (code, out) == (2, "")
@@ -196,13 +196,13 @@ def test_what_the_gateway_refuses_is_told_at_its_place(command, admin, param, me
     assert len(err.splitlines()) == 1
 
 
-def test_a_token_that_may_not_is_told(command, admin):
+def test_a_token_without_the_permission_is_reported(command, admin):
     admin.refuses["POST"] = refusal(403, "This token may only read.", code="role_required")
     code, _, err = command()
     assert (code, err) == (2, "prefix-gateway warm: This token may only read.\n")
 
 
-def test_nobody_there(command, admin):
+def test_gateway_cannot_be_reached(command, admin):
     admin.close()
     code, _, err = command()
     assert code == 2

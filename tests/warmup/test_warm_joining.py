@@ -2,7 +2,7 @@
 
 import pytest
 import structlog
-from warm_world import CHAT, World, eventually, order, settled
+from fake_gateway import CHAT, FakeGateway, eventually, order, settled
 
 from gateway.config.warmup_settings import WarmSettings
 from gateway.core.errors import ConfigInvalid
@@ -17,8 +17,8 @@ PREFIXES = """\
 
 
 @pytest.fixture
-def world():
-    return World()
+def fake():
+    return FakeGateway()
 
 
 @pytest.fixture
@@ -28,199 +28,199 @@ def file(tmp_path):
     return file
 
 
-def prompts(world):
-    return [body["prompt"] for body in world.flow.bodies]
+def prompts(fake):
+    return [body["prompt"] for body in fake.flow.bodies]
 
 
-def released(world, replica):
-    return lambda: world.held.get(replica) is False
+def released(fake, replica):
+    return lambda: fake.held.get(replica) is False
 
 
-async def test_a_replica_that_joins_gets_what_is_declared_for_it(world, file):
-    warmer = world.warmer(file=file)
+async def test_a_replica_that_joins_gets_what_is_declared_for_it(fake, file):
+    warmer = fake.warmer(file=file)
     warmer.joined("a")
-    assert world.held == {"a": True}
-    await eventually(released(world, "a"))
-    assert sorted(prompts(world)) == ["One", "Two"]
+    assert fake.held == {"a": True}
+    await eventually(released(fake, "a"))
+    assert sorted(prompts(fake)) == ["One", "Two"]
     warmer.joined("b")
-    await eventually(released(world, "b"))
-    assert sorted(prompts(world)[2:]) == ["Four", "Four", "One", "One"]
-    assert {request.warmup_target for request in world.flow.requests[2:]} == {("b", 0), ("b", 1)}
-    assert world.holds == [("a", True), ("a", False), ("b", True), ("b", False)]
+    await eventually(released(fake, "b"))
+    assert sorted(prompts(fake)[2:]) == ["Four", "Four", "One", "One"]
+    assert {request.warmup_target for request in fake.flow.requests[2:]} == {("b", 0), ("b", 1)}
+    assert fake.holds == [("a", True), ("a", False), ("b", True), ("b", False)]
 
 
-async def test_replicas_that_join_early_wait_for_the_start(world, file):
-    world.flow.open.clear()
-    warmer = world.warmer(file=file, started=False)
+async def test_replicas_that_join_early_wait_for_the_start(fake, file):
+    fake.flow.open.clear()
+    warmer = fake.warmer(file=file, started=False)
     for replica in ("a", "a", "b", "c"):
         warmer.joined(replica)
     warmer.left("b")
     await settled()
-    assert (world.flow.requests, world.holds) == ([], [])
+    assert (fake.flow.requests, fake.holds) == ([], [])
     warmer.start_background()
-    assert world.holds == [("a", True), ("c", True)]
-    world.flow.open.set()
-    await eventually(lambda: world.held == {"a": False, "c": False})
-    assert sorted(prompts(world)) == ["One", "Three", "Two"]
+    assert fake.holds == [("a", True), ("c", True)]
+    fake.flow.open.set()
+    await eventually(lambda: fake.held == {"a": False, "c": False})
+    assert sorted(prompts(fake)) == ["One", "Three", "Two"]
 
 
-async def test_it_is_held_back_until_the_last_answer(world, file):
-    world.flow.open.clear()
-    warmer = world.warmer(file=file)
+async def test_it_is_held_back_until_the_last_answer(fake, file):
+    fake.flow.open.clear()
+    warmer = fake.warmer(file=file)
     warmer.joined("a")
-    await eventually(lambda: world.flow.in_flight["a"] == 2)
+    await eventually(lambda: fake.flow.in_flight["a"] == 2)
     await settled()
-    assert world.held == {"a": True}
-    world.flow.open.set()
-    await eventually(released(world, "a"))
+    assert fake.held == {"a": True}
+    fake.flow.open.set()
+    await eventually(released(fake, "a"))
 
 
-async def test_without_prefixes_it_is_not_held_back(world, file):
-    warmer = world.warmer()
+async def test_without_prefixes_it_is_not_held_back(fake, file):
+    warmer = fake.warmer()
     warmer.joined("a")
     file.write_text("- {model: other, prompt: x}\n- {model: m, prompt: x, tenant: euro}\n")
-    declared = world.warmer(file=file)
+    declared = fake.warmer(file=file)
     declared.joined("b")
     declared.joined("unknown")
     await settled()
-    assert world.holds == []
-    assert world.flow.requests == []
+    assert fake.holds == []
+    assert fake.flow.requests == []
 
 
-async def test_rate_and_limit_are_those_of_the_settings(world, file):
-    warmer = world.warmer(file=file, requests_per_second=0.5)
+async def test_rate_and_limit_are_those_of_the_settings(fake, file):
+    warmer = fake.warmer(file=file, requests_per_second=0.5)
     warmer.joined("a")
-    await eventually(released(world, "a"))
-    first, second = world.flow.times
+    await eventually(released(fake, "a"))
+    first, second = fake.flow.times
     assert second - first >= 2 - 1e-9
 
 
-async def test_released_though_everything_failed(world, file):
-    world.flow.answer = lambda request: (400, b'{"error": {"message": "No user query found"}}')
-    warmer = world.warmer(file=file)
+async def test_released_though_everything_failed(fake, file):
+    fake.flow.answer = lambda request: (400, b'{"error": {"message": "No user query found"}}')
+    warmer = fake.warmer(file=file)
     warmer.joined("a")
     with structlog.testing.capture_logs() as logs:
-        await eventually(released(world, "a"))
+        await eventually(released(fake, "a"))
     (ended,) = [line for line in logs if line["event"] == "warming_ended"]
     assert (ended["log_level"], ended["joined"], ended["failed"]) == ("warning", "a", 2)
 
 
-async def test_released_when_the_time_is_over(world, file):
-    world.flow.open.clear()
-    warmer = world.warmer(file=file, max_seconds=0.05)
+async def test_released_when_the_time_is_over(fake, file):
+    fake.flow.open.clear()
+    warmer = fake.warmer(file=file, max_seconds=0.05)
     warmer.joined("a")
     with structlog.testing.capture_logs() as logs:
-        await eventually(released(world, "a"))
+        await eventually(released(fake, "a"))
     (ended,) = [line for line in logs if line["event"] == "warming_ended"]
     assert ended["reason"] == "not done within 0.05 seconds (warm.max_seconds)"
     assert warmer.job(ended["job"]).items() >= {"state": "cancelled", "done": 0, "joined": "a"}.items()
-    assert world.flow.in_flight["a"] == 0
+    assert fake.flow.in_flight["a"] == 0
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["at once", "with requests in flight"])
-async def test_released_when_the_replica_goes_down(world, file, begun):
-    world.flow.open.clear()
-    warmer = world.warmer(file=file)
+async def test_released_when_the_replica_goes_down(fake, file, begun):
+    fake.flow.open.clear()
+    warmer = fake.warmer(file=file)
     warmer.joined("a")
     if begun:
-        await eventually(lambda: world.flow.in_flight["a"] == 2)
+        await eventually(lambda: fake.flow.in_flight["a"] == 2)
     warmer.left("a")
-    await eventually(released(world, "a"))
-    assert world.flow.in_flight["a"] == 0
-    assert len(world.flow.requests) == (2 if begun else 0)
+    await eventually(released(fake, "a"))
+    assert fake.flow.in_flight["a"] == 0
+    assert len(fake.flow.requests) == (2 if begun else 0)
     warmer.left("a")
     warmer.left("b")
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["at once", "with requests in flight"])
-async def test_released_when_the_gateway_stops(world, file, begun):
-    world.flow.open.clear()
-    warmer = world.warmer(file=file)
+async def test_released_when_the_gateway_stops(fake, file, begun):
+    fake.flow.open.clear()
+    warmer = fake.warmer(file=file)
     warmer.joined("a")
     if begun:
-        await eventually(lambda: world.flow.in_flight["a"] == 2)
+        await eventually(lambda: fake.flow.in_flight["a"] == 2)
         warmer.joined("a")
     await warmer.stop()
     await settled()
-    assert world.held == {"a": False}
+    assert fake.held == {"a": False}
     warmer.joined("a")
     await settled()
-    assert world.held == {"a": False}
+    assert fake.held == {"a": False}
 
 
-async def test_released_though_the_gateway_fails(world, file):
-    world.flow.answer = lambda request: RuntimeError("a bug")
-    warmer = world.warmer(file=file)
+async def test_released_though_the_gateway_fails(fake, file):
+    fake.flow.answer = lambda request: RuntimeError("a bug")
+    warmer = fake.warmer(file=file)
     warmer.joined("a")
-    await eventually(released(world, "a"))
+    await eventually(released(fake, "a"))
 
 
-async def test_a_replica_that_flaps_is_filled_once_at_a_time(world, file):
-    world.flow.open.clear()
-    warmer = world.warmer(file=file)
+async def test_a_replica_that_flaps_is_filled_once_at_a_time(fake, file):
+    fake.flow.open.clear()
+    warmer = fake.warmer(file=file)
     for _ in range(5):
         warmer.joined("a")
         await settled()
         warmer.left("a")
         warmer.joined("a")
         warmer.joined("a")
-    await eventually(lambda: world.flow.in_flight["a"] == 2)
+    await eventually(lambda: fake.flow.in_flight["a"] == 2)
     await settled()
-    assert world.flow.in_flight == {"a": 2}
-    assert world.flow.most_in_flight == {"a": 2}
-    assert world.held == {"a": True}
-    sent = len(world.flow.requests)
-    world.flow.open.set()
-    await eventually(released(world, "a"))
+    assert fake.flow.in_flight == {"a": 2}
+    assert fake.flow.most_in_flight == {"a": 2}
+    assert fake.held == {"a": True}
+    sent = len(fake.flow.requests)
+    fake.flow.open.set()
+    await eventually(released(fake, "a"))
     await settled()
-    assert len(world.flow.requests) == sent
-    assert world.holds[-1] == ("a", False)
+    assert len(fake.flow.requests) == sent
+    assert fake.holds[-1] == ("a", False)
 
 
-async def test_a_restart_while_it_is_filled_begins_anew(world, file):
-    world.flow.open.clear()
-    warmer = world.warmer(file=file)
+async def test_a_restart_while_it_is_filled_begins_anew(fake, file):
+    fake.flow.open.clear()
+    warmer = fake.warmer(file=file)
     warmer.joined("a")
-    await eventually(lambda: world.flow.in_flight["a"] == 2)
+    await eventually(lambda: fake.flow.in_flight["a"] == 2)
     warmer.joined("a")
-    await eventually(lambda: len(world.flow.requests) == 4)
-    world.flow.open.set()
-    await eventually(released(world, "a"))
-    assert prompts(world) == ["One", "Two", "One", "Two"]
-    assert [held for _, held in world.holds] == [True, True, False]
+    await eventually(lambda: len(fake.flow.requests) == 4)
+    fake.flow.open.set()
+    await eventually(released(fake, "a"))
+    assert prompts(fake) == ["One", "Two", "One", "Two"]
+    assert [held for _, held in fake.holds] == [True, True, False]
 
 
-async def test_orders_go_on_when_a_replica_leaves(world, file):
-    world.flow.open.clear()
-    warmer = world.warmer(file=file)
+async def test_orders_go_on_when_a_replica_leaves(fake, file):
+    fake.flow.open.clear()
+    warmer = fake.warmer(file=file)
     job = warmer.start(order(CHAT, replicas=["a"]), "ops")
-    await eventually(lambda: world.flow.in_flight["a"] == 1)
+    await eventually(lambda: fake.flow.in_flight["a"] == 1)
     warmer.left("a")
     await settled()
     assert warmer.job(job["id"])["state"] == "running"
     await warmer.stop()
 
 
-async def test_a_prefix_whose_tenant_is_gone_is_left_out(world, file):
-    warmer = world.warmer(file=file)
-    del world.tenants["euro"]
+async def test_a_prefix_whose_tenant_is_gone_is_left_out(fake, file):
+    warmer = fake.warmer(file=file)
+    del fake.tenants["euro"]
     with structlog.testing.capture_logs() as logs:
         warmer.joined("a")
-        await eventually(released(world, "a"))
-    assert prompts(world) == ["One"]
+        await eventually(released(fake, "a"))
+    assert prompts(fake) == ["One"]
     assert [(line["event"], line["index"]) for line in logs if line["log_level"] == "warning"] == [
         ("warming_prefix_left_out", 1)
     ]
 
 
-async def test_no_line_of_the_log_holds_a_prompt(world, file):
+async def test_no_line_of_the_log_holds_a_prompt(fake, file):
     file.write_text("- {model: m, prompt: do not tell}\n- {model: m, prompt: do not tell, tenant: acme}\n")
-    world.flow.answer = lambda request: (400, b'{"message": "cannot read: do not tell"}')
+    fake.flow.answer = lambda request: (400, b'{"message": "cannot read: do not tell"}')
     with structlog.testing.capture_logs() as logs:
-        warmer = world.warmer(file=file)
-        del world.tenants["acme"]
+        warmer = fake.warmer(file=file)
+        del fake.tenants["acme"]
         warmer.joined("a")
-        await eventually(released(world, "a"))
+        await eventually(released(fake, "a"))
         file.write_text("- {model: m, prompt: [do not tell\n- {messages: do not tell}")
         await warmer.reload(WarmSettings(file=file))
     assert len(logs) >= 4
@@ -240,39 +240,39 @@ async def test_no_line_of_the_log_holds_a_prompt(world, file):
         ),
     ],
 )
-def test_mistakes_in_the_file_stop_the_start(world, file, content, expected):
+def test_mistakes_in_the_file_stop_the_start(fake, file, content, expected):
     file.write_text(content)
     with pytest.raises(ConfigInvalid) as caught:
-        world.warmer(file=file)
+        fake.warmer(file=file)
     (problem,) = caught.value.problems
     assert problem.startswith(f"{file}{expected}")
 
 
-def test_every_mistake_in_the_file_is_told(world, file):
-    world.isolated = True
+def test_every_mistake_in_the_file_is_reported(fake, file):
+    fake.isolated = True
     with pytest.raises(ConfigInvalid) as caught:
-        world.warmer(file=file)
+        fake.warmer(file=file)
     assert [problem.split(": ")[1] for problem in caught.value.problems] == ["[0].tenant", "[2].tenant", "[3].tenant"]
 
 
-async def test_reload_takes_over_the_file(world, file):
-    warmer = world.warmer(file=file)
-    world.tenants["new"] = Tenant("new")
+async def test_reload_takes_over_the_file(fake, file):
+    warmer = fake.warmer(file=file)
+    fake.tenants["new"] = Tenant("new")
     file.write_text("- {model: m, prompt: Five, tenant: new}\n")
     await warmer.reload(WarmSettings(file=file, requests_per_second=0.25))
-    assert world.holds == []
+    assert fake.holds == []
     warmer.joined("a")
-    await eventually(released(world, "a"))
-    assert prompts(world) == ["Five"]
+    await eventually(released(fake, "a"))
+    assert prompts(fake) == ["Five"]
     await warmer.reload(WarmSettings())
     warmer.joined("a")
     await settled()
-    assert prompts(world) == ["Five"]
+    assert prompts(fake) == ["Five"]
 
 
 @pytest.mark.parametrize("content", ["- {model: m}\n", "- {model: m, prompt: x, tenant: zed}\n", "[", ""])
-async def test_a_mistake_on_reload_keeps_what_was_there(world, file, content):
-    warmer = world.warmer(file=file)
+async def test_a_mistake_on_reload_keeps_what_was_there(fake, file, content):
+    warmer = fake.warmer(file=file)
     file.write_text(content)
     with structlog.testing.capture_logs() as logs:
         await warmer.reload(WarmSettings(file=file, requests_per_second=1000))
@@ -280,8 +280,8 @@ async def test_a_mistake_on_reload_keeps_what_was_there(world, file, content):
     assert (line["event"], line["log_level"]) == ("warm_file_invalid", "error")
     assert line["problems"][0].startswith(f"{file}:1: ")
     warmer.joined("a")
-    await eventually(released(world, "a"))
-    assert sorted(prompts(world)) == ["One", "Two"]
+    await eventually(released(fake, "a"))
+    assert sorted(prompts(fake)) == ["One", "Two"]
 
 
 def test_the_settings_want_a_file_that_is_there(tmp_path):

@@ -66,7 +66,7 @@ def system(text, question="hello"):
 
 @contextlib.asynccontextmanager
 async def screening(**settings):
-    """A running screen and what it tells."""
+    """A running screen and what it reports."""
     observer = Remembering()
     threads = FairThreads(1, 2**20)
     screen = PersonalDataScreen(PersonalDataSettings(**settings), threads, observer)

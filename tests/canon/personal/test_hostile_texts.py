@@ -1,4 +1,4 @@
-"""Texts that somebody made to cost time. Each would take hours if the time grew with the square of the length."""
+"""Texts that are made to cost time. Each would take hours if the time grew with the square of the length."""
 
 import pytest
 from cpu_limit import cpu_seconds

@@ -153,7 +153,7 @@ MESSAGES = st.lists(
 
 
 @given(messages=MESSAGES, escaped=st.booleans(), indent=st.sampled_from([None, 1]))
-def test_whatever_the_messages_are(messages, escaped, indent):
+def test_masking_of_any_messages(messages, escaped, indent):
     import asyncio
 
     body = json.dumps({"messages": messages, "tail": [1.5, {}]}, ensure_ascii=escaped, indent=indent).encode()

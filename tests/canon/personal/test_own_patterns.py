@@ -62,7 +62,7 @@ def test_neighbours_do_not_overlap():
         ("(?m)$", "matches the empty text"),
     ],
 )
-def test_a_regex_nobody_can_use_is_a_mistake(regex, says):
+def test_an_unusable_regex_is_a_mistake(regex, says):
     where, message = mistake(regex=regex)
     assert where == "regex"
     assert says in message

@@ -22,14 +22,14 @@ FOUND = PersonalFinding("email", "messages[0].content", 9, len(SECRET))
 
 
 async def idle(screen, observer, count):
-    """Until so many findings were told."""
+    """Until so many findings were reported."""
     async with asyncio.timeout(20):
         while len(observer.seen) < count:
             await asyncio.sleep(0.001)
 
 
 async def quiet():
-    """Long enough for whatever is waiting to be counted."""
+    """Long enough for all that is waiting to be counted."""
     for _ in range(100):
         await asyncio.sleep(0)
 
@@ -43,7 +43,7 @@ async def test_modes_that_do_not_look_before_let_everything_pass(mode, monkeypat
 
 
 @pytest.mark.parametrize("mode", ["report", "mask", "block"])
-async def test_what_was_answered_is_counted_and_told(mode):
+async def test_what_was_answered_is_counted_and_reported(mode):
     async with screening() as (screen, observer):
         original = chat(system(TEXT), mode=mode)
         screen.answered(original, "s")
@@ -105,7 +105,7 @@ async def test_paths_are_in_the_apis_form():
         assert paths == ["messages[1].content[1].text", "messages[1].content[2]"]
 
 
-async def test_block_refuses_and_tells_where_but_not_what():
+async def test_block_refuses_and_reports_where_but_not_what():
     async with screening() as (screen, _):
         with pytest.raises(BadRequest) as refused:
             await screen.inspect(chat(system(f"{TEXT} or 4111111111111111"), mode="block"))
@@ -195,7 +195,7 @@ async def test_what_waits_is_bounded_in_bytes():
             screen.answered(large, "s")
         assert observer.skipped == 2
         await idle(screen, observer, 3)
-        for _ in range(3):  # there is room again for as many
+        for _ in range(3):  # as many fit again
             screen.answered(large, "s")
         assert observer.skipped == 2
         huge = chat(system(TEXT, "x" * 40_000_000))
@@ -235,11 +235,11 @@ async def test_requests_go_on_while_others_are_counted():
     async with screening() as (screen, observer):
         for n in range(500):
             screen.answered(chat(system(f"{n} {TEXT}")), "s")
-        told = []
+        reported = []
         while len(observer.seen) < 500:
-            told.append(len(observer.seen))
+            reported.append(len(observer.seen))
             await asyncio.sleep(0)
-        assert len(set(told)) > 250
+        assert len(set(reported)) > 250
 
 
 async def test_counting_ends_with_the_screen():
@@ -339,7 +339,7 @@ def test_memo_is_bounded_by_bytes():
     assert memo.get("a", "999" + "x" * 1000) is not None
 
 
-def test_memo_leaves_out_what_would_crowd_out_the_others():
+def test_memo_leaves_out_what_would_displace_the_others():
     memo = FoundCache(100_000)
     memo.put("a", "small", ())
     memo.put("a", "x" * 30_000, ())
@@ -349,7 +349,7 @@ def test_memo_leaves_out_what_would_crowd_out_the_others():
     assert memo.get("a", "unknown") is None
 
 
-def test_the_screen_is_what_the_flow_wants():
+def test_the_screen_is_what_the_flow_expects():
     from gateway.core.ports import Screen
     from gateway.routing.fair_threads import FairThreads
 

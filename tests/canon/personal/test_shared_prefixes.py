@@ -10,8 +10,8 @@ from gateway.canon.pii.counting import Conversation, SharedPrefixes
 from gateway.core.request import Endpoint
 
 
-async def told(requests, *, space="s", **settings):
-    """``shared`` of what each request's last finding was told with, and the screen's reports at the end."""
+async def reported(requests, *, space="s", **settings):
+    """``shared`` of what each request's last finding was reported with, and the screen's reports at the end."""
     async with screening(**settings) as (screen, observer):
         shared = []
         for each in requests:
@@ -35,19 +35,19 @@ PROMPT = f"You work for Example Inc. In doubt write to {SECRET}. " + "Be kind. "
 
 
 async def test_it_takes_so_many_conversations():
-    shared, reports = await told(chat(system(PROMPT, f"question {n}")) for n in range(5))
+    shared, reports = await reported(chat(system(PROMPT, f"question {n}")) for n in range(5))
     assert shared == [False, False, True, True, True]
     assert [(report.requests, report.shared) for report in reports] == [(5, True)]
 
 
 @pytest.mark.parametrize("shared_by", [1, 2, 4])
 async def test_how_many_is_a_setting(shared_by):
-    shared, _ = await told((chat(system(PROMPT, f"{n}")) for n in range(5)), shared_by=shared_by)
+    shared, _ = await reported((chat(system(PROMPT, f"{n}")) for n in range(5)), shared_by=shared_by)
     assert shared == [n + 1 >= shared_by for n in range(5)]
 
 
 async def test_the_same_question_asked_again_is_one_conversation():
-    shared, reports = await told(chat(system(PROMPT)) for _ in range(5))
+    shared, reports = await reported(chat(system(PROMPT)) for _ in range(5))
     assert shared == [False] * 5
     assert [(report.requests, report.shared) for report in reports] == [(5, False)]
 
@@ -57,21 +57,21 @@ async def test_later_turns_are_the_same_conversation():
         history = [{"role": "assistant" if i % 2 else "user", "content": f"said {i}"} for i in range(1, 2 * n)]
         return chat([*system(PROMPT), *history])
 
-    shared, _ = await told(turn(n) for n in range(6))
+    shared, _ = await reported(turn(n) for n in range(6))
     assert shared == [False] * 6
 
 
-async def test_the_session_tells_the_conversation_whatever_is_asked():
+async def test_the_session_identifies_the_conversation_with_any_question():
     one = [chat(system(PROMPT, f"question {n}"), session="abc") for n in range(5)]
-    assert (await told(one))[0] == [False] * 5
+    assert (await reported(one))[0] == [False] * 5
     several = [chat(system(PROMPT), session=f"session {n}") for n in range(4)]
-    assert (await told(several))[0] == [False, False, True, True]
+    assert (await reported(several))[0] == [False, False, True, True]
 
 
 async def test_what_only_one_conversation_uses_is_not_shared():
     """Every conversation has an address of its own, all at the same place and equally long."""
     prompts = [f"Be kind. You talk to user{n}@example.com." for n in range(6)]
-    shared, reports = await told(chat(system(prompt)) for prompt in prompts)
+    shared, reports = await reported(chat(system(prompt)) for prompt in prompts)
     assert shared == [False] * 6
     assert [(report.requests, report.shared) for report in reports] == [(6, False)]
 
@@ -79,14 +79,14 @@ async def test_what_only_one_conversation_uses_is_not_shared():
 @pytest.mark.parametrize("distance", [0, 1, 100, 255, 256, 300, 5000])
 async def test_a_difference_behind_the_finding_changes_nothing(distance):
     prompts = [f"Write to {SECRET} " + "x" * distance + f"{n} and so on" for n in range(4)]
-    shared, _ = await told(chat(system(prompt)) for prompt in prompts)
+    shared, _ = await reported(chat(system(prompt)) for prompt in prompts)
     assert shared == [False, False, True, True]
 
 
 @pytest.mark.parametrize("distance", [1, 100, 255, 256, 300, 5000])
-async def test_a_difference_before_the_finding_makes_it_nobody_elses(distance):
+async def test_a_difference_before_the_finding_makes_it_unshared(distance):
     prompts = [f"{n}" + " x" * distance + f" write to {SECRET}" for n in range(4)]
-    shared, _ = await told(chat(system(prompt)) for prompt in prompts)
+    shared, _ = await reported(chat(system(prompt)) for prompt in prompts)
     assert shared == [False] * 4
 
 
@@ -115,9 +115,9 @@ async def test_a_difference_in_role_part_or_message_before_it_counts():
     user = {"role": "user", "content": "hello"}
     for first, second in itertools.combinations(forms, 2):
         requests = [chat([*form, user], session=f"{n}") for n, form in enumerate((first, second))]
-        assert (await told(requests, shared_by=2))[0] == [False, False]
+        assert (await reported(requests, shared_by=2))[0] == [False, False]
         requests = [chat([*first, user], session=f"{n}") for n in range(2)]
-        assert (await told(requests, shared_by=2))[0] == [False, True]
+        assert (await reported(requests, shared_by=2))[0] == [False, True]
 
 
 async def test_prompts_of_different_spaces_share_nothing():
@@ -133,7 +133,7 @@ async def test_prompts_of_different_spaces_share_nothing():
 
 async def test_what_becomes_shared_stays_shared_in_the_report():
     alone = chat(system(PROMPT.replace("You work", "Who work"), "a question nobody else asks"))
-    shared, reports = await told([*(chat(system(PROMPT, f"{n}")) for n in range(3)), alone])
+    shared, reports = await reported([*(chat(system(PROMPT, f"{n}")) for n in range(3)), alone])
     assert shared == [False, False, True, False]
     assert [(report.requests, report.shared) for report in reports] == [(4, True)]
 
@@ -144,13 +144,13 @@ def completion(prompt, **other):
 
 async def test_completions_that_grow_are_one_conversation():
     turns = [PROMPT + "".join(f"\nUser: {n}\nAssistant: yes" for n in range(turn)) for turn in range(6)]
-    assert (await told(completion(turn) for turn in turns))[0] == [False] * 6
+    assert (await reported(completion(turn) for turn in turns))[0] == [False] * 6
 
 
 async def test_completions_of_several_are_several_conversations():
     prompts = [PROMPT, *(PROMPT + f"\nUser: {n}" for n in range(4))]
     # The bare prompt is how any of them may have begun; it counts as the beginning of one.
-    assert (await told(completion(prompt) for prompt in prompts))[0] == [False, False, False, True, True]
+    assert (await reported(completion(prompt) for prompt in prompts))[0] == [False, False, False, True, True]
 
 
 def conversation(number):

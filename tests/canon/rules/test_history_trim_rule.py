@@ -46,7 +46,7 @@ def kept(messages, given_=None, fields=None, **settings):
     return [numbers[id(message)] for message in after["messages"]]
 
 
-def test_a_conversation_that_has_room_stays_as_it_is():
+def test_a_conversation_that_fits_stays_as_it_is():
     fields = {"messages": [SYSTEM, *turns(8), said("user", 44)]}  # 8 + 16 * 50 + 50 = 858
     after, found = trimmed(fields)
     assert after is fields
@@ -120,7 +120,7 @@ def test_what_the_answer_may_take_is_kept_free(name):
     assert kept(messages, fields={name: None}) == list(range(16))
 
 
-def test_a_senseless_number_for_the_answer_makes_no_room():
+def test_an_invalid_number_for_the_answer_reserves_no_tokens():
     assert len(kept(turns(9), fields={"max_tokens": -500})) == 12
 
 
@@ -129,7 +129,7 @@ def test_of_two_words_for_the_answer_the_newer_one_counts():
 
 
 @pytest.mark.parametrize(("limit", "fields"), [(0, {}), (0, {"max_tokens": 5000}), (-1, {})])
-def test_without_a_limit_or_room_nothing_is_done(limit, fields):
+def test_without_a_limit_or_free_tokens_nothing_is_done(limit, fields):
     assert kept(turns(50), knowing(limit), fields) == list(range(100))
 
 
@@ -284,8 +284,8 @@ def test_what_is_left_fits_and_is_whole(leading, conversation, settings, tools):
         assert history[0]["role"] == "user"
         called = {each["id"] for message in history for each in message.get("tool_calls", ())}
         assert all(message["tool_call_id"] in called for message in history if message["role"] == "tool")
-    told = sum(words(message["content"] or "") + 6 for message in left)
-    assert told < settings.start * LIMIT or len(history) == len(messages) - last_user
+    reported = sum(words(message["content"] or "") + 6 for message in left)
+    assert reported < settings.start * LIMIT or len(history) == len(messages) - last_user
 
 
 @given(leadings, conversations, rules)
@@ -298,10 +298,10 @@ def test_while_a_conversation_grows_the_cut_only_moves_forward_and_then_by_a_ste
     for (before, _), (after, messages) in pairwise(cuts):
         assert before <= after
         left_before = messages[: len(leading)] + messages[len(leading) + before :]
-        told = sum(words(message["content"] or "") for message in left_before)
+        reported = sum(words(message["content"] or "") for message in left_before)
         marks = 40 * len(left_before)
         # It moves only where what was left has become too long.
-        assert before == after or told + marks >= int(settings.start * LIMIT) - 1
+        assert before == after or reported + marks >= int(settings.start * LIMIT) - 1
 
 
 @given(st.integers(1, 60), rules)
@@ -318,7 +318,7 @@ def test_even_turns_move_the_cut_as_seldom_as_the_step_says(number, settings):
     "tool_calls": st.none() | st.lists(st.none() | st.dictionaries(st.sampled_from(["id", "function"]), st.text())),
     "tool_call_id": st.none() | st.text(),
 }), max_size=20))  # fmt: skip
-def test_never_raises_and_is_idempotent_whatever_clients_send(messages):
+def test_never_raises_and_is_idempotent_for_any_request(messages):
     given_ = knowing(limit=60, count_tokens=None)
     after, _ = trimmed({"messages": messages}, given_)
     assert trimmed(after, given_)[1].edits == ()

@@ -144,7 +144,7 @@ def test_arguments_are_sorted_and_stay_written_as_they_were(arguments, expected)
         *[None, 7, {"b": 1, "a": 2}, [], True],
     ],
 )
-def test_whatever_is_in_order_or_unclear_is_left_alone(arguments):
+def test_ordered_and_unclear_json_is_left_alone(arguments):
     fields = called(arguments)
     assert after(fields) is fields
 

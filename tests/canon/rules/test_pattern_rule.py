@@ -126,7 +126,7 @@ def test_the_edits_lead_to_what_replacing_leads_to(patterns, text):
     rule = own(*patterns)
     after = text_after(rule, text)
     if after != text:
-        # However often and in whatever pieces it was replaced: no pattern finds anything more, or only its own words.
+        # However often and in any pieces it was replaced: no pattern finds anything more, or only its own words.
         again = rule.detect({"messages": [{"role": "system", "content": after}]}, NOW)
         assert again.edits == ()
     for start, before, _, _ in edits_of(rule, text):

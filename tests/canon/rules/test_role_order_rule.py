@@ -117,7 +117,7 @@ def test_one_empty_line_stands_between(above, below, joined):
 @pytest.mark.parametrize(
     ("open_", "rest"), [("```\ncode", "text"), ("~~~~\n~~~\ncode", "text"), ("a <pre> b", "c </pre>")]
 )
-def test_code_that_nobody_closed_does_not_take_in_other_texts(open_, rest):
+def test_unclosed_code_does_not_extend_into_other_texts(open_, rest):
     fields = chat(("system", "a"), ("system", open_), ("system", rest), ("user", "u"))
     after = ordered(fields, merge="all")
     assert contents(after) == [("system", f"a\n\n{open_}"), ("system", rest), ("user", "u")]

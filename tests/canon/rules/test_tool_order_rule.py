@@ -1,4 +1,4 @@
-"""Tools come in one order, whatever order they were sent in."""
+"""Tools come in one order for any order they were sent in."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Whatever the texts: an answer, soon, and no text of a prompt in it."""
+"""For any texts: an answer, soon, and no text of a prompt in it."""
 
 import json
 import re

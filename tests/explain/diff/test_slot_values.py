@@ -1,4 +1,4 @@
-"""Two values in one slot of a system prompt, and what they are told to be."""
+"""Two values in one slot of a system prompt, and how they are classified."""
 
 import pytest
 from differing import chat, code, difference

@@ -86,38 +86,38 @@ def test_of_two_families_that_send_as_much_the_one_with_more_messages_deviates(n
     assert [(row["source"], row["than"]) for row in noted.shown(NOW)] == [(long, short)]
 
 
-TRIPS = system("You plan trips by train.\nName every change and how long it takes.\nNever sell a ticket yourself.")
+TRAVEL = system("You plan trips by train.\nName every change and how long it takes.\nNever sell a ticket yourself.")
 MENUS = system("You write menus.\nFour courses, one of them fish.\nNo prices, and no words in French.")
 TERSE = system("Answer in one sentence, whatever was asked.")
 
 
-def told(noted):
+def reported(noted):
     return {(row["source"], row["than"], row["requests"], row["difference"]["said"]) for row in noted.shown(NOW)}
 
 
 def test_a_difference_stays_when_both_send_other_applications_more_often():
     noted = families(("web", 5, [system(SUPPORT)], {}), ("mobile", 5, [system(SUPPORT), PHONE], {}))
-    before = told(noted)
+    before = reported(noted)
     assert before == {("mobile", "web", 5, "mobile sends 1 message more than web")}
-    for application in (CODE, TRIPS.text, MENUS.text):
+    for application in (CODE, TRAVEL.text, MENUS.text):
         for n in range(50):
             for source in ("web", "mobile"):
                 noted.note(request(f"{source}{n}", system(application), user(f"{n}"), source=source), NOW)
-    assert told(noted) == before
+    assert reported(noted) == before
 
 
-def test_differences_of_several_applications_are_told_at_once():
+def test_differences_of_several_applications_are_reported_at_once():
     noted = families(
         ("web", 9, [system(SUPPORT)], {}),
         ("mobile", 5, [system(SUPPORT), PHONE], {}),
         ("web", 3, [system(CODE), TERSE], {}),
         ("mobile", 8, [system(CODE)], {}),
-        ("web", 7, [TRIPS], {}),
-        ("mobile", 4, [TRIPS, PHONE], {}),
+        ("web", 7, [TRAVEL], {}),
+        ("mobile", 4, [TRAVEL, PHONE], {}),
         ("web", 6, [MENUS], {}),
         ("mobile", 6, [MENUS], {}),
     )
-    assert told(noted) == {
+    assert reported(noted) == {
         ("mobile", "web", 5, "mobile sends 1 message more than web"),
         ("web", "mobile", 3, "web sends 1 message more than mobile"),
         ("mobile", "web", 4, "mobile sends 1 message more than web"),
@@ -145,7 +145,7 @@ def test_the_most_similar_of_several_similar_applications_is_compared():
 def test_a_stray_request_in_the_others_way_does_not_hide_a_difference():
     web, mobile = [system(SUPPORT)], [system(SUPPORT), PHONE]
     noted = families(("web", 90, web, {}), ("mobile", 80, mobile, {}), ("mobile", 2, web, {}), ("web", 1, mobile, {}))
-    assert told(noted) == {("mobile", "web", 80, "mobile sends 1 message more than web")}
+    assert reported(noted) == {("mobile", "web", 80, "mobile sends 1 message more than web")}
     often = families(("web", 90, web, {}), ("mobile", 80, mobile, {}), ("mobile", 9, web, {}))
     assert often.shown(NOW) == []
 
@@ -163,7 +163,7 @@ def asked(noted, source, *messages, times=5):
         noted.note(request(f"{source}{n}", system(SUPPORT), *messages, user(f"Question {n}"), source=source), NOW)
 
 
-def test_hidden_message_of_the_user_is_found_whatever_it_says():
+def test_hidden_message_of_the_user_is_found_with_any_text():
     noted = Families(find_difference)
     asked(noted, "web")
     for n in range(5):
@@ -315,7 +315,7 @@ def test_variants_of_a_family_are_bounded_and_those_sent_often_stay():
             f"{'abcdefghij'[n % 10]}{'klmnopqrst'[n // 10 % 10]}{'uvwx'[n // 100]}{each}" for each in "pqrs"
         )
         noted.note(request(f"r{n}", system(words), source="web"), NOW)
-    assert told(noted) == {("mobile", "web", 5, "mobile sends 1 message more than web")}
+    assert reported(noted) == {("mobile", "web", 5, "mobile sends 1 message more than web")}
     assert noted.held_bytes < 500_000
 
 
@@ -331,7 +331,7 @@ def test_variants_of_all_families_are_bounded():
 
 def test_what_a_family_does_not_send_any_more_takes_no_memory():
     noted = Families(describe)
-    for text in (SUPPORT, CODE, TRIPS.text, MENUS.text):
+    for text in (SUPPORT, CODE, TRAVEL.text, MENUS.text):
         noted.note(request("r", system(text)), NOW)
     before = noted.held_bytes
     for _ in range(2):

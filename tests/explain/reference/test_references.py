@@ -43,7 +43,7 @@ def test_last_request_of_the_session():
     assert found(references, request("b2", system(SUPPORT), user("Thanks"), session="b")) == ("b1", "session", True)
 
 
-def test_session_is_found_whatever_the_prompt_became():
+def test_session_is_found_with_any_changed_prompt():
     references = kept(request("a1", system(SUPPORT), user("Hi"), session="a"))
     assert found(references, request("a2", system(CODE), user("Look"), session="a")) == ("a1", "session", True)
 
@@ -135,7 +135,7 @@ def test_small_talk_alone_makes_no_conversation_of_two_applications():
     assert found(references, asked) == ("b1", "conversation", True)
 
 
-def test_reply_tells_two_conversations_with_the_same_greeting_apart():
+def test_reply_distinguishes_two_conversations_with_the_same_greeting():
     references = kept(
         request("ann", system(SUPPORT), user("hi"), reply="Hello Ann."),
         request("bob", system(SUPPORT), user("hi"), reply="Hello Bob."),
@@ -282,7 +282,7 @@ def test_two_applications_of_a_tenant_are_kept_apart():
     assert found(kept(request("code", system(CODE), user("x"))), request("s", system(SUPPORT), user("y"))) is None
 
 
-def test_tools_tell_applications_apart_but_not_their_order():
+def test_tools_distinguish_applications_but_not_their_order():
     search, book = tool("search_flights"), tool("book_hotel")
     references = kept(
         request("one", user("To Oslo"), tools=[search, book]),

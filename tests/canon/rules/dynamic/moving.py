@@ -34,7 +34,7 @@ def left(text, now=NOW, **settings):
     return applied(fields, rule(**settings).detect(fields, RuleContext(now)).edits)["messages"][0]["content"]
 
 
-class Talk:
+class Conversation:
     """A gateway with a memory: requests go through it one after the other."""
 
     def __init__(self, **settings):

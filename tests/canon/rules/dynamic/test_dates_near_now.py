@@ -63,7 +63,7 @@ def test_far(text):
 
 
 @pytest.mark.parametrize("text", UNKNOWN)
-def test_nobody_knows(text):
+def test_owner_is_unknown(text):
     assert moment(text) is None
 
 

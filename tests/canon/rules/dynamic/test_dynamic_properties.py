@@ -1,10 +1,10 @@
-"""Whatever stands in a prompt: nothing is lost, nothing is doubled, and what was moved once is not moved again."""
+"""For any prompt: nothing is lost, nothing is doubled, and what was moved once is not moved again."""
 
 import re
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from moving import NOW, Talk, rule
+from moving import NOW, Conversation, rule
 from requests_at_random import chats
 
 from gateway.canon.rule import RuleContext, applied
@@ -134,18 +134,18 @@ def test_the_block_holds_what_the_pointers_stand_for_and_nothing_more_is_found(t
 @given(st.lists(_TEXTS, min_size=2, max_size=4))
 def test_a_conversation_only_grows_wherever_its_context_keeps_its_places(texts):
     """Each turn says the same but for other times. Where these are the ids of sessions, each is a conversation."""
-    talk = Talk()
+    conversation = Conversation()
     assume(not re.search(r"(session|user) id\b.*10:02", texts[0], re.IGNORECASE))
     said, before = [], []
     for turn, time in enumerate(("10:02", "10:02", "11:15", "10:02")):
         said.append({"role": "user", "content": f"question {turn}"})
         leading = {"role": "system", "content": texts[0].replace("10:02", time)}
-        sent = talk.send({"messages": [leading, *said]})
+        sent = conversation.send({"messages": [leading, *said]})
         same_places = not before or sent[0] == before[0]
         if same_places:
             assert sent[: len(before)] == before
             # Where the turn before had other leading messages, its blocks belong to those.
-            assert talk.last.context_lost is (turn > 0 and not before and bool(talk.last.edits))
+            assert conversation.last.context_lost is (turn > 0 and not before and bool(conversation.last.edits))
         latest = {}
         below = _FORM.largest([leading["content"]])
         for message in sent[1:]:

@@ -1,6 +1,6 @@
 """Places of the operator's own."""
 
-from moving import NOW, Talk, block, chat, left, moved, rule
+from moving import NOW, Conversation, block, chat, left, moved, rule
 
 from gateway.canon.rule import RuleContext, applied
 from gateway.config.canon_settings import SlotSettings
@@ -55,20 +55,20 @@ def test_what_the_pattern_would_find_again_in_what_stays_is_not_moved_again():
 
 
 def test_another_customers_name_never_comes_into_an_earlier_turn():
-    talk = Talk(slots=[_slot(r"^Customer: (.+)$")])
-    talk.send(chat("Hi", leading="Be nice.\nCustomer: Ann"))
-    sent = talk.send(chat("Hi", "Yes?", "So", leading="Be nice.\nCustomer: Bob"))
+    conversation = Conversation(slots=[_slot(r"^Customer: (.+)$")])
+    conversation.send(chat("Hi", leading="Be nice.\nCustomer: Ann"))
+    sent = conversation.send(chat("Hi", "Yes?", "So", leading="Be nice.\nCustomer: Bob"))
     assert sent[1]["content"] == "Hi"
     assert sent[3]["content"] == "So" + block("[context 1] Customer: Bob")
 
 
 def test_a_value_of_several_lines_is_read_back_whole():
-    talk = Talk(slots=[SlotSettings(name="notes", regex=r"Notes: (.+(?:\n.+)*)", varies="request")])
+    conversation = Conversation(slots=[SlotSettings(name="notes", regex=r"Notes: (.+(?:\n.+)*)", varies="request")])
     text = "Be nice.\nNotes: one\ntwo\n\nBye."
-    sent = talk.send(chat("a", leading=text))
+    sent = conversation.send(chat("a", leading=text))
     assert sent[0]["content"] == "Be nice.\nNotes: [context 1]\n\nBye."
     assert sent[1]["content"] == "a" + block("[context 1] one\ntwo")
-    assert talk.send(chat("a", "b", "c", leading=text))[3]["content"] == "c"
+    assert conversation.send(chat("a", "b", "c", leading=text))[3]["content"] == "c"
 
 
 def test_own_marks():
@@ -79,14 +79,14 @@ def test_own_marks():
     assert user["content"] == "Hi\n\n(now)\n<<1>> Current time: 2026-11-21 10:02\n(end)"
 
 
-def test_what_moves_along_with_a_value_of_the_conversation_is_never_somebody_elses():
+def test_what_moves_along_with_a_value_of_the_conversation_is_never_of_another():
     """The pattern's group is the name alone, and the whole line moves."""
-    talk = Talk(slots=[_slot(r"^Customer: (\w+), account .*$")])
+    conversation = Conversation(slots=[_slot(r"^Customer: (\w+), account .*$")])
 
     def asked(account, *said):
         return chat(*said, leading=f"Be nice.\nCustomer: Bob, account {account}")
 
-    talk.send(asked("DE11", "Hi"))
-    sent = talk.send(asked("DE22", "Hi", "Hello", "So?"))
+    conversation.send(asked("DE11", "Hi"))
+    sent = conversation.send(asked("DE22", "Hi", "Hello", "So?"))
     assert "DE11" not in str(sent)
     assert str(sent).count("DE22") == 1

@@ -115,7 +115,7 @@ def test_messages_of_the_system_further_behind_stay():
     assert rule().detect(fields, RuleContext(NOW)).edits == ()
 
 
-def test_where_nothing_moves_nobody_is_asked_for_blocks():
+def test_where_nothing_moves_no_blocks_are_asked_for():
     def recall(_):
         raise AssertionError
 

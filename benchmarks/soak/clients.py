@@ -29,12 +29,12 @@ _JSON = "application/json"
 Act = Callable[[], Awaitable[None]]
 
 
-class Crowd:
+class Clients:
     """All clients.
 
     Args:
         stage: Whom they ask.
-        score: Told what they saw.
+        score: Gets what they saw.
         seed: The same say the same.
     """
 
@@ -223,7 +223,7 @@ class Crowd:
     # What they say
 
     def _headers(self, tenant: str | None = None, session: str | None = None) -> dict[str, str]:
-        """With a client's name that nobody had before."""
+        """With a client's name that is new."""
         chance = self._random
         tenant = tenant or chance.choice(self._tenants)
         headers = {

@@ -25,14 +25,14 @@ _QUICK = {"prefill_rate": 1e6, "decode_ms": 0.0}
 _SECONDS = 10.0
 
 
-class World:
+class ScenarioRun:
     """What runs while a scenario is played.
 
     Attributes:
         gateway: The gateway.
         engines: By the ids of their replicas: r0, r1 and so on.
         answers: What was answered to each request, as text.
-        usage: The usage that each answer told, empty for none.
+        usage: The usage that each answer reported, empty for none.
         homes: Which replica answered it.
     """
 
@@ -64,7 +64,7 @@ class World:
             "reload": lambda sections, _: self._reload(sections),
             "update": self._update,
             "template": lambda text, _: self._roll_out(text),
-            "heard": lambda _, __: self._heard(),
+            "received": lambda _, __: self._received(),
             "pause": lambda seconds, _: asyncio.sleep(seconds),
         }
 
@@ -90,7 +90,7 @@ class World:
         assert all(task.done() for task in self._begun.values()), "a request was begun and not finished"
 
     async def detail(self, name: str) -> Mapping[str, Any]:
-        """What the admin port tells of a request, as soon as it does."""
+        """What the admin port reports of a request, as soon as it does."""
         found: httpx.Response | None = None
 
         async def there() -> bool:
@@ -161,10 +161,10 @@ class World:
         return Settings.model_validate(data)
 
     @staticmethod
-    def _tenant(told: Mapping[str, Any]) -> dict[str, Any]:
+    def _tenant(reported: Mapping[str, Any]) -> dict[str, Any]:
         """A tenant's settings; options of its key stand under ``key``."""
-        settings = tenant(told["id"]) | {name: value for name, value in told.items() if name != "key"}
-        settings["keys"] = [each | told.get("key", {}) for each in settings["keys"]]
+        settings = tenant(reported["id"]) | {name: value for name, value in reported.items() if name != "key"}
+        settings["keys"] = [each | reported.get("key", {}) for each in settings["keys"]]
         return settings
 
     def _placed(self, step: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -195,7 +195,7 @@ class World:
         await self.detail(name)
 
     async def _straight(self, name: str, step: Mapping[str, Any]) -> None:
-        """A request of somebody who does not use the gateway."""
+        """A request of a client that does not use the gateway."""
         body = self.scenario.body(step, self.answers)
         async with httpx.AsyncClient(base_url=self.engines[name].url, timeout=_SECONDS) as client:
             answer = await client.post(_path(step), json=body)
@@ -298,7 +298,7 @@ class World:
 
         await eventually(live, _SECONDS)
 
-    async def _heard(self) -> None:
+    async def _received(self) -> None:
         """Wait until the gateway has taken in every event that was published."""
 
         async def all_of_it() -> bool:
@@ -331,9 +331,9 @@ def _path(step: Mapping[str, Any]) -> str:
 def _read(answer: httpx.Response, *, streamed: bool) -> tuple[str, Mapping[str, Any]]:
     """Text of the first choice, and the usage."""
     if not streamed:
-        told = answer.json()
-        choice = told["choices"][0]
-        return choice.get("text") or choice.get("message", {}).get("content") or "", told.get("usage") or {}
+        reported = answer.json()
+        choice = reported["choices"][0]
+        return choice.get("text") or choice.get("message", {}).get("content") or "", reported.get("usage") or {}
     text, usage = "", {}
     for line in answer.text.splitlines():
         if line.startswith("data: {"):

@@ -1,4 +1,4 @@
-"""A gate as tests see it."""
+"""An authenticator with the settings of a test."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ WALL = 1_800_000_000.0
 """Friday, 2027-01-15, 08:00:00 UTC."""
 
 
-class Door:
-    """A gate with the configuration's own shapes at its front, and a clock that only moves when told."""
+class AdmissionSetup:
+    """An `Authenticator` built from settings, and a clock that only moves when set."""
 
     def __init__(self, tenants: list[dict[str, Any]], **admission: Any) -> None:
         self.gate = Authenticator(*configured(tenants, **admission))

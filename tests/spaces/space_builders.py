@@ -12,17 +12,17 @@ RULES = SpaceRules("tenant", b"0123456789abcdef", idle_ttl_seconds=60, max_age_s
 
 
 class Ends:
-    """A ``SpaceObserver`` that keeps what it hears."""
+    """A ``SpaceObserver`` that keeps what it gets."""
 
     def __init__(self) -> None:
-        self.heard: list[SpaceEnd] = []
+        self.received: list[SpaceEnd] = []
 
     def on_space_end(self, end: SpaceEnd) -> None:
-        self.heard.append(end)
+        self.received.append(end)
 
     @property
     def causes(self) -> list[str]:
-        return [str(end.cause) for end in self.heard]
+        return [str(end.cause) for end in self.received]
 
 
 def tenant(name: str, **more: Any) -> Tenant:

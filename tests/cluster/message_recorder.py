@@ -1,11 +1,11 @@
-"""A part of a gateway, for tests of how gateways hear each other."""
+"""A part of a gateway, for tests of the messages between gateways."""
 
 
-class Ear:
-    """A part of a gateway that says what a test has it say, and remembers what it hears."""
+class MessageRecorder:
+    """A part of a gateway that sends what a test gives it, and keeps what it receives."""
 
     def __init__(self, *, always: bytes | None = None, raises: bool = False) -> None:
-        self.heard_all: list[bytes] = []
+        self.received: list[bytes] = []
         self.missed_of: list[str] = []
         self.gone_of: list[str] = []
         self._always = always
@@ -16,7 +16,7 @@ class Ear:
     def is_alone(self) -> bool:
         return bool(self.gone_of)
 
-    def says(self, what: bytes) -> None:
+    def sends(self, what: bytes) -> None:
         self._next.append(what)
 
     def changes(self, now: float, *, everything: bool) -> bytes | None:
@@ -24,10 +24,10 @@ class Ear:
             return self._next.pop(0)
         return self._always if everything else None
 
-    def receive(self, peer: str, told: bytes, now: float) -> None:
+    def receive(self, peer: str, reported: bytes, now: float) -> None:
         if self._raises:
-            raise ValueError(told)
-        self.heard_all.append(told)
+            raise ValueError(reported)
+        self.received.append(reported)
 
     def missed(self, peer: str, now: float) -> None:
         self.missed_of.append(peer)

@@ -1,7 +1,7 @@
 """An engine that publishes batches, a network that loses them, and the order machine between them and an index.
 
 The engine is as vLLM's publisher: a sequence that starts at 0 with the process, a bounded buffer to replay from, one
-stream to whoever subscribes. The reader is as the gateway's: while a replay is answered nothing live is read, a new
+stream to all subscribers. The reader is as the gateway's: while a replay is answered nothing live is read, a new
 request for a replay replaces the one before, and a connection that breaks takes along what was not read.
 """
 
@@ -13,7 +13,7 @@ from gateway.kv_events.order import Apply, AskReplay, BatchOrder, Clear, Gap, Se
 
 
 @dataclass(eq=False)
-class Life:
+class EngineProcess:
     """One process of the engine: what it holds after each batch."""
 
     number: int
@@ -54,13 +54,13 @@ def stored(*names):
     return BlockStored(list(names), None, b"", 0)
 
 
-class World:
+class EventSimulation:
     """Everything. Each method is one thing that can happen; what cannot happen at the moment does nothing.
 
     Args:
         replays: Whether the engine answers replays.
         buffer: How many batches it keeps for them.
-        index: Told what to apply and when to forget; by default a count of names.
+        index: Gets what to apply and when to forget; by default a count of names.
     """
 
     def __init__(self, *, replays=True, buffer=1000, index=None):
@@ -80,29 +80,29 @@ class World:
         self.applied = Counter()
         self._index = index
         self._buffer = buffer
-        self.life = Life(0, 1e6, deque(maxlen=buffer))
-        self.lives = [self.life]
+        self.process = EngineProcess(0, 1e6, deque(maxlen=buffer))
+        self.processes = [self.process]
 
     # What happens at the engine.
 
     def publish(self, *events, lose=False, damage=False):
         """One batch. Damaged: its last event cannot be read."""
-        life = self.life
-        sequence = len(life.batches)
-        batch = EventBatch(life.clock + sequence + life.number / 1000, list(events))
-        life.contents.append(play(life.content, batch))
+        process = self.process
+        sequence = len(process.batches)
+        batch = EventBatch(process.clock + sequence + process.number / 1000, list(events))
+        process.contents.append(play(process.content, batch))
         if damage:
             batch = batch._replace(events=[*events[:-1], UnknownEvent("BlockStored")])
-        life.batches.append(batch)
-        life.buffer.append((sequence, batch))
+        process.batches.append(batch)
+        process.buffer.append((sequence, batch))
         if self.linked and not self.half_open and not lose:
-            self.queue.append((life, sequence))
+            self.queue.append((process, sequence))
 
     def restart(self, *, clock_back=False, silently=False):
-        """A new process. Its connections break, except for one that nobody has noticed yet."""
-        clock = self.life.clock - 5000 if clock_back else self.life.clock + len(self.life.batches) + 10
-        self.life = Life(len(self.lives), clock, deque(maxlen=self._buffer))
-        self.lives.append(self.life)
+        """A new process. Its connections break, except for one whose end was not noticed yet."""
+        clock = self.process.clock - 5000 if clock_back else self.process.clock + len(self.process.batches) + 10
+        self.process = EngineProcess(len(self.processes), clock, deque(maxlen=self._buffer))
+        self.processes.append(self.process)
         if self.linked:
             if silently:
                 self.half_open = True
@@ -111,7 +111,7 @@ class World:
 
     def set_clock_back(self):
         """The engine's clock, while it runs."""
-        self.life.clock -= 500
+        self.process.clock -= 500
 
     # What happens to the connections.
 
@@ -160,29 +160,29 @@ class World:
         """The engine answers a replay; ``hole`` is dropped on its way."""
         request = self.request
         if request is not None and request.answers is None:
-            answers = [(self.life, sequence) for sequence, _ in self.life.buffer if sequence >= request.start]
+            answers = [(self.process, sequence) for sequence, _ in self.process.buffer if sequence >= request.start]
             if hole is not None and answers:
                 del answers[hole % len(answers)]
             request.answers = deque(answers)
-            request.shown = (self.life, max((sequence + 1 for _, sequence in answers), default=0))
-            if not self.life.batches or request.start >= len(self.life.batches):
-                request.shown = (self.life, len(self.life.batches))
+            request.shown = (self.process, max((sequence + 1 for _, sequence in answers), default=0))
+            if not self.process.batches or request.start >= len(self.process.batches):
+                request.shown = (self.process, len(self.process.batches))
 
     def answer(self):
         """One message of a replay is read."""
         request = self.request
         if request is None or request.answers is None:
             return
-        if request.answers and request.answers[0][0] is not self.life:
+        if request.answers and request.answers[0][0] is not self.process:
             return  # the rest went with the process
         if not request.answers:
-            if request.shown[0] is self.life:
+            if request.shown[0] is self.process:
                 self.request = None
                 self._show(*request.shown)
                 self._do(self.order.replay_ended())
             return
-        life, sequence = request.answers.popleft()
-        self._do(self.order.replayed(sequence, life.batches[sequence]))
+        process, sequence = request.answers.popleft()
+        self._do(self.order.replayed(sequence, process.batches[sequence]))
 
     def fail_replay(self):
         """It took too long."""
@@ -200,8 +200,8 @@ class World:
         self._do(self.order.retry())
 
     def restart_noticed(self):
-        if len(self.lives) > 1:
-            self._do(self.order.restarted(self.life.clock))
+        if len(self.processes) > 1:
+            self._do(self.order.restarted(self.process.clock))
 
     def silent(self, *, mute=False):
         self.muted = mute
@@ -212,14 +212,14 @@ class World:
         self._do(self.order.tick(self.now))
 
     def settle(self):
-        """Whatever is on its way arrives, in order."""
+        """All that is on its way arrives, in order."""
         for _ in range(10_000):
             if self.request is not None:
                 self.serve()
-                if self.request.answers and self.request.answers[0][0] is not self.life:
+                if self.request.answers and self.request.answers[0][0] is not self.process:
                     self.fail_replay()
                     continue
-                if not self.request.answers and self.request.shown[0] is not self.life:
+                if not self.request.answers and self.request.shown[0] is not self.process:
                     self.fail_replay()
                     continue
                 self.answer()
@@ -237,26 +237,26 @@ class World:
 
     def check(self):
         """While it says that all is known, what was applied is what the engine held after the batch before ``next``."""
-        if self.half_open or self.order.next is None or self.order.next > len(self.life.batches):
+        if self.half_open or self.order.next is None or self.order.next > len(self.process.batches):
             if not self.half_open:
                 assert self.state is not FeedState.LIVE
             return
-        then = self.life.contents[self.order.next]
+        then = self.process.contents[self.order.next]
         if self.state is FeedState.LIVE:
             assert self.applied == then
-            if self.shown == (self.life, len(self.life.batches)) and not self.queue and not self.late:
-                assert self.applied == self.life.content
+            if self.shown == (self.process, len(self.process.batches)) and not self.queue and not self.late:
+                assert self.applied == self.process.content
 
     def _live(self, message):
-        life, sequence = message
+        process, sequence = message
         if self.linked:
             self.muted = False
-            self._show(life, sequence + 1)
-        self._do(self.order.live(sequence, life.batches[sequence], self.now))
+            self._show(process, sequence + 1)
+        self._do(self.order.live(sequence, process.batches[sequence], self.now))
 
-    def _show(self, life, count):
-        if self.shown is None or self.shown[0] is not life or self.shown[1] < count:
-            self.shown = (life, count)
+    def _show(self, process, count):
+        if self.shown is None or self.shown[0] is not process or self.shown[1] < count:
+            self.shown = (process, count)
 
     def _do(self, actions):
         for action in actions:

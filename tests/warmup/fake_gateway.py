@@ -16,7 +16,7 @@ TEXT = {"model": "m", "prompt": "Once upon a time"}
 
 
 @dataclass
-class World:
+class FakeGateway:
     """Replicas a and b (two ranks) of model m, in eu and us, and c of model other."""
 
     replicas: list["FakeReplica"] = field(
@@ -101,7 +101,7 @@ class FakeClock:
 
 
 class FakeFlow:
-    """Answers everything as told; while ``open`` is not set, requests stay in flight."""
+    """Answers everything as configured; while ``open`` is not set, requests stay in flight."""
 
     def __init__(self):
         self.requests = []
