@@ -346,6 +346,16 @@ def test_gap_before_a_batch_too_large_to_wait_is_given_up_without_a_replay():
     assert order.state is REBUILDING
 
 
+def test_copies_of_a_waiting_batch_take_the_room_of_one():
+    order = BatchOrder(replays=True)
+    list(order.connected())
+    for sequence in (1, 1, 1, 2):
+        list(order.live(sequence, EventBatch(float(sequence), [stored(sequence)]), 0.0, size=30 * 2**20))
+    list(order.replayed(0, EventBatch(0.0, [stored(0)])))
+    list(order.replay_ended())
+    assert (order.state, order.next) == (LIVE, 3)
+
+
 def test_engine_that_is_asked_in_vain_is_asked_again():
     simulation = EventSimulation()
     simulation.publish(stored(1))

@@ -92,3 +92,10 @@ def test_it_is_never_overdrawn_in_any_ten_seconds(steps):
             # Whole seconds are counted.
             lately, asked = (sum(int(at) > int(now) - 10 for at in times) for times in (again, requests))
             assert lately < 2 + 0.25 * asked + 1
+
+
+def test_seconds_without_requests_change_nothing():
+    budget = RetryBudget(0.2, 5)
+    for second in range(200):
+        assert budget.is_left(float(second))
+    assert taken(budget, 200.0) == 5

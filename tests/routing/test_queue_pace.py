@@ -38,3 +38,14 @@ def test_one_huge_request_changes_the_pace_by_no_more_than_a_factor_of_two():
     before = pace.seconds(120.0, 5000, 1.0)
     pace.left(120.0, 1_000_000)
     assert before / 2 <= pace.seconds(120.0, 5000, 1.0) <= before
+
+
+def test_a_huge_request_counts_as_all_before_it_from_the_fourth_on():
+    def after(*tokens):
+        pace = DrainRate(100.0)
+        for each in tokens:
+            pace.left(104.0, each)
+        return pace.seconds(105.0, 6000, 2000.0)
+
+    assert after(100, 100, 100, 10**6) == after(100, 100, 100, 300)
+    assert after(100, 100, 10**6) < after(100, 100, 200)
