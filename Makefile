@@ -1,4 +1,4 @@
-.PHONY: demo test test-unit test-all check test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
+.PHONY: demo test test-unit test-all check mutation test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
 
 # Without cached bytecode every start compiles the gateway, and every run of the tests rewrites their assertions.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,6 +31,10 @@ check: .venv/installed
 format: .venv/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Changes the code in 120 places, one at a time, and counts the changes that the tests of `make test` notice; hours.
+mutation: .venv/installed
+	$(BIN)/python -m tests.mutation
 
 # Real vLLM with a real model on the CPU; installs about 3.5 GB into the user's cache folder the first time.
 test-engine: .venv/installed
