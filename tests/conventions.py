@@ -42,7 +42,12 @@ NAME_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 """Words of a name such as `first_token` or `FirstToken`."""
 TESTS = ("tests/*.py", "benchmarks/*.py")
 TEXTS = (
+    ".ci/run",
+    "Makefile",
+    "deploy/*",
+    "docs/generate*",
     "docs/*.md",
+    "tests/*.md",
     "README.md",
     "CONTRIBUTING.md",
     "config/*.yaml",
@@ -91,8 +96,8 @@ def discouraged_words(files: list[Path]) -> Iterator[str]:
                 yield f"{file.relative_to(ROOT)}:{number}: {match[1]!r} (write {instead})"
 
 
-def discouraged_in_tests(files: list[Path]) -> Iterator[str]:
-    """Places in test code at which a discouraged word is part of a name, or stands in a docstring or comment."""
+def discouraged_in_code(files: list[Path]) -> Iterator[str]:
+    """Places in code at which a discouraged word is part of a name, or stands in a docstring or comment."""
     for file in files:
         place = file.relative_to(ROOT)
         for word in discouraged_parts("/".join(place.with_suffix("").parts)):
@@ -137,7 +142,7 @@ def main() -> int:
         *duplicate_classes(modules),
         *duplicate_files(modules),
         *discouraged_words([*modules, *tracked(*TEXTS)]),
-        *discouraged_in_tests(tracked(*TESTS)),
+        *discouraged_in_code([*modules, *tracked(*TESTS)]),
     ]
     print(*found, sep="\n")
     return 1 if found else 0

@@ -90,7 +90,7 @@ EXPLAIN = _in("tests", "explain stats spaces")
 PURE = _in("tests", "admission config docs engines fleet index proxy routing telemetry")
 SCENARIOS = _in("tests", "scenarios demo observability")
 BROWSER = ["tests/browser"]
-SERVERS = _in("tests", "admin cluster discovery server tracing warmup")
+SERVERS = _in("tests", "admin cluster discovery http_client server tracing warmup")
 PROCESSES = [
     *_of_gateway("workers reload replicas_come_and_go discovery stopping command_line"),
     *_of_gateway("shared_state shared_past shared_figures draining slow_clients key_leaks own_regexes"),

@@ -333,14 +333,14 @@ class _LiveStream(Response):
 
     async def _send_events(self, listener: Listener, send: Send) -> None:
         # `send` waits for a slow client; meanwhile the listener merges events within a bounded size.
-        told_at = time.monotonic()
+        sent_at = time.monotonic()
         while not listener.ended and self._is_let_in():
             events = listener.taken()
-            if not events and time.monotonic() - told_at >= _SIGN_SECONDS:
+            if not events and time.monotonic() - sent_at >= _SIGN_SECONDS:
                 events = _SIGN_OF_LIFE
             if events:
                 await send({"type": "http.response.body", "body": events, "more_body": True})
-                told_at = time.monotonic()
+                sent_at = time.monotonic()
             await listener.wait(_CHECK_SECONDS)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments and its help text."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
-        "End the lives of prefix spaces of a running gateway: what the engines have cached for them cannot be reached\n"
+        "End the epochs of prefix spaces of a running gateway: what engines have cached for them cannot be reached\n"
         "any more, at once and on every replica. Options narrow the selection; --all takes every space."
     )
     parser.epilog = (

@@ -98,8 +98,8 @@ class _Watch:
         self._job = job
         self._as_json = as_json
         self._terminal = sys.stderr.isatty()
-        self._told: str | None = None
-        self._told_at = -math.inf
+        self._shown: str | None = None
+        self._shown_at = -math.inf
 
     def run(self) -> int:
         """Returns the exit code."""
@@ -156,16 +156,16 @@ class _Watch:
         failed = f", {job['failed']} failed" if job["failed"] else ""
         line = f"{job['done'] + job['failed']} of {job['total']}{failed}"
         now = time.monotonic()
-        if line == self._told or not (self._terminal or now >= self._told_at + _LINE_SECONDS):
+        if line == self._shown or not (self._terminal or now >= self._shown_at + _LINE_SECONDS):
             return
-        self._told, self._told_at = line, now
+        self._shown, self._shown_at = line, now
         print(
             *(("\r", line, "\x1b[K") if self._terminal else (line, "\n")), sep="", end="", file=sys.stderr, flush=True
         )
 
     def _finish(self, message: str) -> None:
         """End the progress, print the message, and print the job if requested."""
-        if self._terminal and self._told is not None:
+        if self._terminal and self._shown is not None:
             print("\r\x1b[K", end="", file=sys.stderr)
         if message:
             print(message, file=sys.stderr)

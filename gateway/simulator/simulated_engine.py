@@ -232,32 +232,32 @@ class _Connection(HttpToolsProtocol):
         super().__init__(config, state, app_state)
         self.access_log = False
         self._faults = faults
-        self._unheard: list[bytes] | None = None
+        self._unread: list[bytes] | None = None
 
     @property
     def idle(self) -> bool:
         """Whether no request is being answered."""
-        return self._unheard is None and (self.cycle is None or self.cycle.response_complete)
+        return self._unread is None and (self.cycle is None or self.cycle.response_complete)
 
     def listen(self) -> None:
         """Install the transport and the handling of connection faults."""
-        unheard, self._unheard = self._unheard or [], None
-        for data in unheard:
+        unread, self._unread = self._unread or [], None
+        for data in unread:
             super().data_received(data)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         match self._faults.shown_at_the_door:
             case Fault.CONNECT_HANG:
-                self._unheard = []
+                self._unread = []
             case Fault.CONNECT_RESET:
                 reset(transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._unheard is None:
+        if self._unread is None:
             super().data_received(data)
         else:
-            self._unheard.append(data)
+            self._unread.append(data)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

@@ -55,6 +55,18 @@ async def timed_out(pieces):
     return relay.received(relay.ending_of_timeout(expired=False))
 
 
+async def test_a_client_that_does_not_read_the_end_counts_as_gone():
+    options = ForwardOptions(EngineBody(Turns()), None, (), None, deadline=1e9, retry_after_seconds=1)
+    limits = AnswerLimits(first_byte_timeout_seconds=60, chunk_timeout_seconds=0.01, max_answer_bytes=1000)
+    relay = ResponseRelay(asking(), Reader(1), options, NoEvents(), limits)
+    relay.begin(200, [(b"content-type", b"text/event-stream")])
+    await relay.piece(opening() + b"data: [DONE]\n\n")
+    assert relay.received(Ending.COMPLETE).ending is Ending.COMPLETE
+    outcome = await relay.finish()
+    assert outcome.ending is Ending.CLIENT_GONE
+    assert failure_stage(outcome.ending, outcome.status, started=outcome.started) is None
+
+
 @pytest.mark.parametrize("pieces", [0, 1])
 async def test_a_client_that_reads_too_slowly_counts_as_gone(pieces):
     outcome = await timed_out(pieces)

@@ -112,7 +112,7 @@ class SeenPrompts:
 
     Args:
         chains: Hashes prompts.
-        causes: Events of replicas and lives.
+        causes: Events of replicas and epochs.
         blocks: Capacity of each of two tables, at 16 bytes per block.
         publisher: Collects prompts for other gateways; None without others.
     """

@@ -77,11 +77,11 @@ def read_sent_text(events: bytes) -> SentText | None:
         if is_opening(choice):
             continue
         chunks += 1
-        told_ids = choice.get("token_ids")
-        if not isinstance(told_ids, list) or not all(map(_is_token_id, told_ids)):
+        reported_ids = choice.get("token_ids")
+        if not isinstance(reported_ids, list) or not all(map(_is_token_id, reported_ids)):
             ids = None
         elif ids is not None:
-            ids.extend(told_ids)
+            ids.extend(reported_ids)
     if head is None:
         return None
     return SentText(

@@ -89,7 +89,7 @@ class AdminPort:
             elif how == ("GET", "/metrics"):
                 await _answer(send, await self._metrics(whole))
             elif whole.method == "GET" and scope["path"].startswith("/admin/api/warm/"):
-                await _answer(send, await self._whoever_knows(whole))
+                await _answer(send, await self._from_any_worker(whole))
             else:
                 await self._pass_on(asked, receive, send)
         except ClientGone:
@@ -128,7 +128,7 @@ class AdminPort:
         headers = [header for header in _without_length(first.headers) if header[0] != b"content-type"]
         return WorkerResponse(200, [*headers, (b"content-type", content_type.encode())], page)
 
-    async def _whoever_knows(self, asked: WorkerRequest) -> WorkerResponse:
+    async def _from_any_worker(self, asked: WorkerRequest) -> WorkerResponse:
         """The answer of the first worker that does not say that there is no such thing."""
         _, first, others = await self._first(asked, b"")
         answers = await _gathered(others, asked, b"") if first.status == 404 else {}
@@ -146,7 +146,7 @@ class AdminPort:
             worker = there.pop(0)
             with contextlib.suppress(WorkerUnreachable):
                 return worker, await worker.ask(asked, body), there
-        raise _nobody()
+        raise _no_worker()
 
     def _there(self) -> list[WorkerClient]:
         """The workers that are there, those that react first."""
@@ -164,7 +164,7 @@ class AdminPort:
                 continue
             await _relay(response, receive, send)
             return
-        raise _nobody()
+        raise _no_worker()
 
     def _drained(self, answers: Sequence[Any], _query: str) -> dict[str, Any]:
         whole = documents.drain(answers)
@@ -211,7 +211,7 @@ async def _soonest(workers: Sequence[WorkerClient], asked: WorkerRequest) -> tup
                 worker = asking.pop(task)
                 with contextlib.suppress(WorkerUnreachable):
                     return worker, task.result()
-        raise _nobody()
+        raise _no_worker()
     finally:
         for task in asking:
             task.cancel()
@@ -281,5 +281,5 @@ def _limit(query: str, default: int) -> int:
     return int(httpx.QueryParams(query).get("limit") or default)
 
 
-def _nobody() -> NoWorker:
+def _no_worker() -> NoWorker:
     return NoWorker("No worker serves at the moment; they are being started again.", code="no_worker")

@@ -75,7 +75,7 @@ class _Supervisor:
         self._config = config
         self._public = public
         self._folder = folder
-        self._crew = [WorkerProcess(number, self._told, self) for number in range(workers)]
+        self._crew = [WorkerProcess(number, self._start_of, self) for number in range(workers)]
         self._upstreams = [WorkerClient(self._place(member.number).admin_at) for member in self._crew]
         self._port = AdminPort(self._upstreams, on_drain=self._take_drain)
         self._drains: dict[str, DrainOrder] = {}
@@ -189,7 +189,7 @@ class _Supervisor:
             if member.serves:
                 member.say(**members)
 
-    def _told(self, number: int) -> WorkerStart:
+    def _start_of(self, number: int) -> WorkerStart:
         return WorkerStart(self._settings, self._config, self._place(number), self._public.getsockname()[1])
 
     def _place(self, number: int) -> WorkerPlace:

@@ -200,12 +200,12 @@ class RequestTrace:
         self._call: Span | None = None
         self._ending = ""
 
-    def end_stage(self, room: str) -> None:
+    def end_stage(self, stage: str) -> None:
         """See ``Trace``."""
         now = self._now()
-        self._stages.append(Span(room, self._stage_began, now))
+        self._stages.append(Span(stage, self._stage_began, now))
         self._stage_began = now
-        self._last_stage = room
+        self._last_stage = stage
 
     def resume(self) -> None:
         """See ``Trace``."""
@@ -289,7 +289,7 @@ class Unrecorded:
     def __init__(self, headers: Sequence[Header] | None) -> None:
         self._headers = headers
 
-    def end_stage(self, room: str) -> None:
+    def end_stage(self, stage: str) -> None:
         """See ``Trace``."""
 
     def resume(self) -> None:
