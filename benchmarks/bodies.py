@@ -28,13 +28,14 @@ from contextlib import contextmanager
 from threading import Thread, get_ident
 from typing import Any
 
-import uvicorn
 import uvloop
 
 from benchmarks.isolation import free_port
 from gateway.app import Gateway
 from gateway.config.settings import Settings
-from gateway.server.http_protocol import limited_protocol
+from gateway.server.asgi_adapter import AsgiHandler
+from gateway.server.client_connection import PortOptions
+from gateway.server.http_server import HttpServer, bound
 
 MIB = 2**20
 SIZE = 16 * MIB
@@ -244,14 +245,8 @@ async def _started(engine_port: int) -> tuple[Gateway, int]:
     gateway = Gateway(settings)
     await gateway.start()
     port = free_port()
-    protocol = limited_protocol(settings.server.max_header_bytes)
-    config = uvicorn.Config(
-        gateway.public, host="127.0.0.1", port=port, http=protocol, ws="none", lifespan="off", log_config=None
-    )
-    config.load()
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    await server.startup()
+    server = HttpServer(AsgiHandler(gateway.public), PortOptions.of(settings.server))
+    await server.listen([bound("server.port", "127.0.0.1", port)])
     return gateway, port
 
 

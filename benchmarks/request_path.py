@@ -31,6 +31,8 @@ import gateway
 from benchmarks.isolation import free_port, wait_for
 from gateway.app import Gateway
 from gateway.config.settings import load_settings
+from gateway.server.asgi_adapter import AsgiHandler
+from gateway.server.client_connection import PortOptions
 from gateway.server.http_server import HttpServer, bound
 
 PACKAGE = str(Path(gateway.__file__).parent) + os.sep
@@ -125,7 +127,7 @@ async def run(requests: int, engine: str) -> list[dict[str, Any]]:
         settings = load_settings(config)
     built = Gateway(settings)
     await built.start()
-    server = HttpServer(built.public, settings)
+    server = HttpServer(AsgiHandler(built.public), PortOptions.of(settings.server))
     serving = asyncio.create_task(server.serve([bound("server.port", "127.0.0.1", port)]))
     await server.listens(serving)
     try:
@@ -134,7 +136,7 @@ async def run(requests: int, engine: str) -> list[dict[str, Any]]:
             for name, stream in (("plain", False), ("streamed", True))
         ]
     finally:
-        server.should_exit = True
+        server.stop()
         await serving
         await built.stop()
 

@@ -6,77 +6,135 @@ A closed connection stays open until its client has read all data, which it may 
 import asyncio
 import contextlib
 import fcntl
-import math
 import socket
 import struct
 import termios
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import structlog
-import uvicorn
 
 from gateway.api.cors import Cors
-from gateway.config.settings import Settings
 from gateway.core.errors import ConfigInvalid
-from gateway.server.http_protocol import limited_protocol
-from gateway.server.sockets import FileLimits, open_files
+from gateway.server.client_connection import Port, PortOptions
+from gateway.server.exchange import Exchange, Receiver
 
 _LAST_WORDS_SECONDS = 1
-"""Seconds after the grace period in which open answers send their error, before their connections are closed."""
+"""Seconds after the grace period in which open answers send their error, before their tasks are cancelled."""
 
-_TICKS_A_SECOND = 10
-_LOOK_SECONDS = 5
+_BACKLOG = 2048
+"""Connections that the system accepts before this process does."""
+
+_TICK_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
 """Interval of the check for clients that do not read."""
 
 _LOOK_AGAIN_SECONDS = 0.5
 """Time in which a client of a stopping server has to read something."""
 
+_POLL_SECONDS = 0.05
+"""Interval at which a stopping server checks whether its connections have ended."""
 
-class HttpServer(uvicorn.Server):
-    """uvicorn without its own signal handling: two servers share a process.
+
+class OpenConnection(Protocol):
+    """A connection."""
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """Its transport."""
+        ...
+
+
+class TaskHandler(Protocol):
+    """Answers the requests of a port."""
+
+    @property
+    def tasks(self) -> Collection[asyncio.Task[Any]]:
+        """The tasks of requests that are under way."""
+        ...
+
+    def __call__(self, exchange: Exchange) -> Receiver:
+        """Begin to answer a request whose head is complete."""
+        ...
+
+
+class HttpServer:
+    """Serves one port.
 
     Args:
-        app: The application.
-        settings: The configuration.
-        uds: Path of the Unix socket to listen at; its clients are proxies that name the real client. None: it listens
-            at the sockets that ``serve`` gets.
+        handler: Answers requests.
+        options: How it treats its connections.
+        uds: Path of the Unix socket to listen at. None: it listens at the sockets that ``serve`` gets.
         cors: Allowed origins for errors of the HTTP layer; None: no page.
+
+    Attributes:
+        port: Its connections.
     """
 
-    def __init__(self, app: Any, settings: Settings, uds: str | None = None, cors: Cors | None = None) -> None:
-        server = settings.server
-        super().__init__(
-            uvicorn.Config(
-                app,
-                uds=uds,
-                http=limited_protocol(
-                    server.max_header_bytes, server.receive_seconds, FileLimits.of(open_files()), cors
-                ),
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=uds is not None,
-                forwarded_allow_ips="*",
-                timeout_keep_alive=math.ceil(server.keep_alive_seconds),
-                timeout_graceful_shutdown=math.ceil(server.shutdown_grace_seconds) + _LAST_WORDS_SECONDS,
-            )
-        )
+    def __init__(
+        self, handler: TaskHandler, options: PortOptions, uds: str | None = None, cors: Cors | None = None
+    ) -> None:
+        self.port = Port(handler, options, cors)
+        self._handler = handler
+        self._uds = uds
+        self._grace_seconds = options.grace_seconds + _LAST_WORDS_SECONDS
+        self._listeners: list[asyncio.Server] = []
         self._listening = asyncio.Event()
-        self._leaving = SlowClients()
+        self._stopping = asyncio.Event()
+        self._slow_clients = SlowClients()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+    async def serve(self, sockets: Sequence[socket.socket] = ()) -> None:
+        """Serve until ``stop`` is called and the open responses have ended.
+
+        Args:
+            sockets: Bound sockets; closed in the end.
+        """
+        await self.listen(sockets)
+        await self.run()
+        await self.close()
+        for sock in sockets:
+            sock.close()
+
+    async def listen(self, sockets: Sequence[socket.socket] = ()) -> None:
         """Begin to accept connections."""
-        await super().startup(sockets)
+        loop = asyncio.get_running_loop()
+        if self._uds is not None:
+            self._listeners.append(await loop.create_unix_server(self.port.connection, self._uds, backlog=_BACKLOG))
+        for sock in sockets:
+            self._listeners.append(await loop.create_server(self.port.connection, sock=sock, backlog=_BACKLOG))
         self._listening.set()
 
-    async def on_tick(self, counter: int) -> bool:
-        """Called ten times a second while it serves."""
-        if counter % (_LOOK_SECONDS * _TICKS_A_SECOND) == 0:
-            self._leaving.look(self.server_state.connections, asyncio.get_running_loop().time())
-        return await super().on_tick(counter)
+    async def run(self) -> None:
+        """Keep the port in order until ``stop`` is called."""
+        loop = asyncio.get_running_loop()
+        look_at = loop.time()
+        while not self._stopping.is_set():
+            self.port.renew_date()
+            if loop.time() >= look_at:
+                look_at = loop.time() + _LOOK_SECONDS
+                self._slow_clients.look(self.port.connections, loop.time())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(_TICK_SECONDS, _LOOK_SECONDS)):
+                    await self._stopping.wait()
+
+    async def close(self) -> None:
+        """Accept no more connections, and wait for the open responses; those that take too long are cancelled."""
+        for listener in self._listeners:
+            listener.close()
+        for connection in list(self.port.connections):
+            connection.shut_down()
+        try:
+            async with asyncio.timeout(self._grace_seconds):
+                while self.port.connections or self._handler.tasks:  # noqa: ASYNC110 - once, when it stops
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            _log.warning("requests_cancelled", count=len(self._handler.tasks))
+            for task in list(self._handler.tasks):
+                task.cancel()
+
+    def stop(self) -> None:
+        """Have ``serve`` end."""
+        self._stopping.set()
 
     async def listens(self, serving: asyncio.Task[None]) -> None:
         """Wait until connections are accepted.
@@ -95,33 +153,22 @@ class HttpServer(uvicorn.Server):
             await serving
 
     def leave(self) -> None:
-        """Close every connection after its next answer, so that clients reconnect to another gateway."""
-        ends = (b"connection", b"close")
-        self.config.encoded_headers.append(ends)
-        self.server_state.default_headers = [*self.server_state.default_headers, ends]
-        for connection in self.server_state.connections:
-            cycle = getattr(connection, "cycle", None)
-            if cycle is not None and not cycle.response_started:
-                cycle.keep_alive = False
+        """Close every connection after its next response, so that clients reconnect to another gateway."""
+        self.port.leaving = True
 
-    def cut_stalled(self, before: Mapping[Any, int] | None = None) -> None:
+    def cut_stalled(self, before: Mapping[OpenConnection, int] | None = None) -> None:
         """Abort connections whose client does not read: the server could not stop before. Looks again until all are
         closed.
 
         Args:
             before: Unread bytes by connection at the last look; a client that has read none of them since is cut.
         """
-        unread = {each: _not_taken(each.transport) for each in list(self.server_state.connections)}
+        unread: dict[OpenConnection, int] = {each: _not_taken(each.transport) for each in list(self.port.connections)}
         for connection, size in unread.items():
             if before is not None and 0 < before.get(connection, 0) <= size:
                 connection.transport.abort()
         if unread:
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_SECONDS, self.cut_stalled, unread)
-
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own is untyped in the same way
-        """Leave the signals alone."""
-        yield
 
 
 def bound(key: str, host: str, port: int, *, shared: bool = False) -> socket.socket:
@@ -163,15 +210,6 @@ _LINGER_SECONDS = 10.0
 """Seconds without progress after which a closed connection is aborted."""
 
 _log = structlog.get_logger("gateway.api")
-
-
-class OpenConnection(Protocol):
-    """A connection."""
-
-    @property
-    def transport(self) -> asyncio.Transport:
-        """Its transport."""
-        ...
 
 
 class SlowClients:

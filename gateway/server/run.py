@@ -26,6 +26,8 @@ from gateway.core.errors import ConfigInvalid
 from gateway.core.worker_place import WorkerPlace
 from gateway.fleet.drains import DrainOrder
 from gateway.heap import return_large_blocks
+from gateway.server.asgi_adapter import AsgiHandler
+from gateway.server.client_connection import PortOptions
 from gateway.server.event_loop import Loop
 from gateway.server.forced_end import ForcedEnd
 from gateway.server.http_server import HttpServer, bound, url_of
@@ -147,8 +149,12 @@ async def _serve(
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(sock) for sock in _sockets(settings, part)]
         gateway = Gateway(settings, part.place if part else None)
-        public = HttpServer(gateway.public, settings, cors=gateway.public.cors)
-        admin = HttpServer(gateway.admin, settings, str(part.place.admin_at) if part else None)
+        public = HttpServer(AsgiHandler(gateway.public), PortOptions.of(settings.server), cors=gateway.public.cors)
+        admin = HttpServer(
+            AsgiHandler(gateway.admin, trusts_proxy=part is not None),
+            PortOptions.of(settings.server),
+            str(part.place.admin_at) if part else None,
+        )
         reloader = Reloader(config, settings, gateway.reload, gateway.reload_refused)
         await gateway.start()
         _relax_garbage_collection()
@@ -156,8 +162,8 @@ async def _serve(
         (part.listen if part else _listen_to_signals)(orders)
         loop = asyncio.get_running_loop()
         running = [
-            loop.create_task(public.serve(sockets=sockets[:1])),
-            loop.create_task(admin.serve(sockets=sockets[1:] or None)),
+            loop.create_task(public.serve(sockets[:1])),
+            loop.create_task(admin.serve(sockets[1:])),
         ]
         await asyncio.gather(*(one.listens(task) for one, task in zip((public, admin), running, strict=True)))
         urls = url_of(sockets[0]), "" if part else url_of(sockets[1])
@@ -179,7 +185,8 @@ async def _serve(
         ended.callback(ForcedEnd(grace + _FORCED_SECONDS, 1).cancel)
         gateway.end_live()
         loop.call_later(_STALLED_SECONDS, admin.cut_stalled)
-        public.should_exit = admin.should_exit = True
+        public.stop()
+        admin.stop()
         answered = asyncio.gather(*running)
         hurried = loop.create_task(orders.hurry.wait())
         either: list[asyncio.Future[Any]] = [answered, hurried]

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx
-import uvicorn
 from admin_port import AdminPort
 
 from gateway.core.errors import BadRequest
-from gateway.server.http_protocol import limited_protocol
+from gateway.server.asgi_adapter import AsgiHandler
+from gateway.server.client_connection import PortOptions
+from gateway.server.http_server import HttpServer
 
 PATIENCE_SECONDS = 60
 
@@ -35,31 +36,16 @@ class ServedPort:
         listener.bind(("127.0.0.1", 0))
         self.address = listener.getsockname()
         self.url = f"http://127.0.0.1:{self.address[1]}"
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                self.port.app,
-                http=limited_protocol(65536),
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-            )
-        )
-        self._server.config.load()
-        self._server.lifespan = self._server.config.lifespan_class(self._server.config)
-        await self._server.startup(sockets=[listener])
+        self._server = HttpServer(AsgiHandler(self.port.app), PortOptions(65536))
+        await self._server.listen([listener])
         self.http = httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS, verify=False)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.http.aclose()
-        for listener in self._server.servers:
-            listener.close()
-        for connection in list(self._server.server_state.connections):
+        for connection in list(self._server.port.connections):
             connection.transport.abort()
-        if self._server.server_state.tasks:
-            await asyncio.wait(set(self._server.server_state.tasks), timeout=PATIENCE_SECONDS)
+        await self._server.close()
 
     @contextlib.asynccontextmanager
     async def listen(self, query: str = "", token: str | None = None) -> AsyncIterator["Events"]:

@@ -33,7 +33,7 @@ from gateway.proxy import sse
 from gateway.proxy.resume import continued as eligible
 from gateway.proxy.resume import resumable_stream as stream
 from gateway.routing import fair_threads as threads
-from gateway.server import http_protocol as protocol
+from gateway.server import client_connection as protocol
 from gateway.spaces import salt
 from gateway.spaces import space_epoch as lives
 from gateway.stats import counters as counts

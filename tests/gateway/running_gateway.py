@@ -3,19 +3,19 @@
 import asyncio
 import contextlib
 import functools
-import math
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import httpx
-import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.api import Cors
 from gateway.app import Gateway
 from gateway.config.settings import Settings
-from gateway.server.http_protocol import limited_protocol
+from gateway.server.asgi_adapter import AsgiHandler
+from gateway.server.client_connection import PortOptions
+from gateway.server.http_server import HttpServer
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -74,7 +74,7 @@ class RunningGateway:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.gateway = Gateway(settings)
-        self._servers: list[uvicorn.Server] = []
+        self._servers: list[HttpServer] = []
 
     async def start(self) -> None:
         await self.gateway.start()
@@ -87,34 +87,17 @@ class RunningGateway:
         await self.http.aclose()
         await self.admin.aclose()
         for server in self._servers:
-            for listener in server.servers:
-                listener.close()
-            for connection in list(server.server_state.connections):
+            for connection in list(server.port.connections):
                 connection.transport.abort()
-            if server.server_state.tasks:
-                await asyncio.wait(set(server.server_state.tasks), timeout=5)
+            await server.close()
         await self.gateway.stop()
 
     async def _listen(self, app: Any, cors: Cors | None = None) -> str:
         # With the protocol named, asyncio turns off the delay for small packets, as uvloop always does.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                http=limited_protocol(self.settings.server.max_header_bytes, cors=cors),
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                # As it serves. Clients keep connections for 5 seconds, which is uvicorn's default.
-                timeout_keep_alive=math.ceil(self.settings.server.keep_alive_seconds),
-            )
-        )
-        server.config.load()
-        server.lifespan = server.config.lifespan_class(server.config)
-        await server.startup(sockets=[listener])
+        server = HttpServer(AsgiHandler(app), PortOptions.of(self.settings.server), cors=cors)
+        await server.listen([listener])
         self._servers.append(server)
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 

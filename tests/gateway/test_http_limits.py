@@ -6,11 +6,12 @@ import tracemalloc
 
 import orjson
 import pytest
-import uvicorn
 from raw_http import Answer, Connection
 
-from gateway.server import http_protocol as protocol
-from gateway.server.http_protocol import limited_protocol
+from gateway.server import client_connection as protocol
+from gateway.server.asgi_adapter import AsgiHandler
+from gateway.server.client_connection import PortOptions
+from gateway.server.http_server import HttpServer, bound
 
 LIMIT = 1000
 
@@ -51,19 +52,16 @@ async def echo():
 @pytest.fixture
 async def server(echo, closing):
     """Its requests' heads may have ``LIMIT`` bytes."""
-    config = uvicorn.Config(echo, http=limited_protocol(LIMIT), ws="none", lifespan="off", log_config=None, port=0)
-    server = uvicorn.Server(config)
-    config.load()
-    server.lifespan = config.lifespan_class(config)
-    await server.startup()
-    closing.push_async_callback(server.shutdown)
+    server = HttpServer(AsgiHandler(echo), PortOptions(LIMIT))
+    await server.listen([bound("server.port", "127.0.0.1", 0)])
+    closing.push_async_callback(server.close)
     return server
 
 
 @pytest.fixture
 async def connect(server, closing):
     """Opens connections to the server."""
-    port = server.servers[0].sockets[0].getsockname()[1]
+    port = server._listeners[0].sockets[0].getsockname()[1]
 
     async def connect() -> Connection:
         connection = await Connection.open(port)
@@ -275,7 +273,7 @@ async def test_a_client_that_pipelines_faster_than_it_is_answered_is_read_no_fur
     for _ in range(2000):
         await connection.reader.readuntil(b"\r\n\r\n")
         await connection.reader.readuntil(b"}")
-        most = max(most, *(len(each.pipeline) for each in server.server_state.connections))
+        most = max(most, *(len(each._waiting) for each in server.port.connections))
     connection.abort()
     await asyncio.gather(sending, return_exceptions=True)
     # A read takes 256 KiB at most.

@@ -15,6 +15,8 @@ from tenancy import SECRET, ask_as, key, tenant
 
 from gateway.server import http_server as leaving
 from gateway.server import http_server as listening
+from gateway.server.asgi_adapter import AsgiHandler
+from gateway.server.client_connection import PortOptions
 from gateway.server.http_server import HttpServer, bound, url_of
 from gateway.server.sockets import raise_open_files
 
@@ -36,24 +38,22 @@ class Fronted(RunningGateway):
 
     async def _listen(self, app, cors=None) -> str:
         sock = bound("server.port", "127.0.0.1", 0)
-        server = HttpServer(app, self.settings, cors=cors)
-        server.config.load()
-        server.lifespan = server.config.lifespan_class(server.config)
-        await server.startup(sockets=[sock])
+        server = HttpServer(AsgiHandler(app), PortOptions.of(self.settings.server), cors=cors)
+        await server.listen([sock])
         self._servers.append(server)
         self.servers.append(server)
-        self._loops.append(asyncio.create_task(server.main_loop()))
+        self._loops.append(asyncio.create_task(server.run()))
         return url_of(sock)
 
     async def stop(self) -> None:
         for server in self.servers:
-            server.should_exit = True
+            server.stop()
         await asyncio.gather(*self._loops)
         await super().stop()
 
     @property
     def connections(self) -> int:
-        return len(self.servers[0].server_state.connections)
+        return len(self.servers[0].port.connections)
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from gateway.core.errors import ConfigInvalid, GatewayError
 from gateway.core.reasons import Reason
 from gateway.core.worker_place import WorkerPlace
 from gateway.fleet.drains import DrainOrder
+from gateway.server.asgi_adapter import AsgiHandler
+from gateway.server.client_connection import PortOptions
 from gateway.server.event_loop import Loop
 from gateway.server.http_server import HttpServer, bound, url_of
 from gateway.server.reload import Reloader
@@ -130,8 +132,8 @@ class _Supervisor:
         if kept.done():
             await kept
             return
-        server = HttpServer(self._port, self._settings)
-        answering = loop.create_task(server.serve(sockets=[admin]))
+        server = HttpServer(AsgiHandler(self._port), PortOptions.of(self._settings.server))
+        answering = loop.create_task(server.serve([admin]))
         await server.listens(answering)
         urls = url_of(self._public), url_of(admin)
         log_ready(self._settings, *urls)
@@ -147,7 +149,7 @@ class _Supervisor:
                 member.kill()
             await asyncio.wait([kept], timeout=1)
         await kept
-        server.should_exit = True
+        server.stop()
         loop.call_later(1, server.cut_stalled)
         await answering
         for upstream in self._upstreams:

@@ -1,0 +1,312 @@
+"""One HTTP exchange of a client connection: the request, and the response that is written to it.
+
+A handler gets an exchange as soon as the head of its request is complete and it is its turn on the connection. It
+returns a receiver, which is called synchronously with the body and with what happens to the connection. Nothing here
+waits: a handler that has to wait starts a task of its own.
+
+Responses are framed as RFC 9112, section 6 and 7: by ``content-length`` if the handler names one, else by chunks, or by
+the end of the connection for HTTP/1.0. The head is sent together with the first part of the body.
+"""
+
+from collections.abc import Iterable, Sequence
+from http import HTTPStatus
+from typing import Protocol
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_WITHOUT_BODY = frozenset({204, 304})
+_WRITTEN_TOGETHER = 16 * 1024
+"""Bytes up to which a part of the body is copied to be written with its framing in one piece."""
+
+
+def _status_line(status: int) -> bytes:
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode()
+
+
+_STATUS_LINES = {status: _status_line(status) for status in range(100, 600)}
+
+
+class Receiver(Protocol):
+    """Receives the body of a request, and what happens to its connection."""
+
+    def body_received(self, data: bytes) -> None:
+        """A part of the body; never empty."""
+        ...
+
+    def body_complete(self) -> None:
+        """The request is complete."""
+        ...
+
+    def client_gone(self) -> None:
+        """The client has disconnected before the response was complete. Called at most once; nothing follows."""
+        ...
+
+    def writing_resumed(self) -> None:
+        """The client has read what was written: ``Exchange.congested`` is false again."""
+        ...
+
+
+class ExchangeOwner(Protocol):
+    """The connection of an exchange."""
+
+    congested: bool
+    client: tuple[str, int] | None
+
+    def response_head(self) -> tuple[bytes, bool]:
+        """Header lines of every response, and whether the connection is to be closed after it."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Write to the client."""
+        ...
+
+    def write_parts(self, parts: Iterable[bytes]) -> None:
+        """Write several parts in one system call."""
+        ...
+
+    def response_complete(self, *, keep: bool) -> None:
+        """The response is complete.
+
+        Args:
+            keep: Whether the connection may serve another request.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        ...
+
+    def pause_reading(self) -> None:
+        """Stop reading from the client: the handler holds enough of the body."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Go on reading, unless another request of the connection waits."""
+        ...
+
+
+class InvalidResponse(Exception):
+    """A handler wrote a response that HTTP does not allow."""
+
+
+class Exchange:
+    """A request, and the response to it.
+
+    Args:
+        owner: The connection.
+        method: HTTP method.
+        path: Path, with percent-encoding resolved.
+        raw_path: Path as sent.
+        query: Query string as sent, without the question mark.
+        headers: Names in lower case, values as sent.
+        version: ``1.1`` or ``1.0``.
+        keep_alive: Whether the client wants to keep the connection.
+
+    Attributes:
+        started: Whether the head of the response was written or is about to be.
+        complete: Whether the response is complete.
+        gone: Whether the client has disconnected before the response was complete.
+        receiver: Of the handler; None while the exchange waits for its turn.
+    """
+
+    __slots__ = (
+        "_chunked",
+        "_head",
+        "_owner",
+        "_remaining",
+        "body_ended",
+        "complete",
+        "expects_continue",
+        "gone",
+        "headers",
+        "keep_alive",
+        "method",
+        "path",
+        "query",
+        "raw_path",
+        "receiver",
+        "started",
+        "version",
+        "waiting_body",
+    )
+
+    def __init__(  # noqa: PLR0917 - as the parts stand in a request
+        self,
+        owner: ExchangeOwner,
+        method: str,
+        path: str,
+        raw_path: bytes,
+        query: bytes,
+        headers: list[tuple[bytes, bytes]],
+        version: str,
+        *,
+        keep_alive: bool,
+        expects_continue: bool,
+    ) -> None:
+        self._owner = owner
+        self.method = method
+        self.path = path
+        self.raw_path = raw_path
+        self.query = query
+        self.headers = headers
+        self.version = version
+        self.keep_alive = keep_alive
+        self.expects_continue = expects_continue
+        self.receiver: Receiver | None = None
+        self.waiting_body: list[bytes] = []
+        self.body_ended = False
+        self.started = False
+        self.complete = False
+        self.gone = False
+        self._head: bytes | None = None
+        self._chunked = False
+        self._remaining: int | None = None
+
+    @property
+    def client(self) -> tuple[str, int] | None:
+        """Address of the client; None for a Unix socket."""
+        return self._owner.client
+
+    @property
+    def congested(self) -> bool:
+        """Whether the client reads more slowly than is written: write no more until ``writing_resumed``."""
+        return self._owner.congested
+
+    def ask_for_body(self) -> None:
+        """Tell a client that waits for it to send the body (``expect: 100-continue``)."""
+        if self.expects_continue and not self.started:
+            self.expects_continue = False
+            self._owner.write(_CONTINUE)
+
+    def pause_body(self) -> None:
+        """Receive no more of the body for now."""
+        self._owner.pause_reading()
+
+    def resume_body(self) -> None:
+        """Receive more of the body."""
+        self._owner.resume_reading()
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Begin the response. The head is sent with the first part of the body, or by ``flush``.
+
+        Raises:
+            InvalidResponse: it has begun before, or a header has a line break or a NUL in it.
+        """
+        if self.started:
+            raise InvalidResponse("the response has begun before")
+        common, close = self._owner.response_head()
+        lines = [_STATUS_LINES[status], common]
+        length = None
+        for name, value in headers:
+            if name == b"content-length":
+                length = int(value)
+            elif name == b"transfer-encoding":
+                continue
+            elif name == b"connection":
+                close = close or b"close" in value.lower()
+                continue
+            lines.append(b"%b: %b\r\n" % (name, value))
+        self.started = True
+        self.expects_continue = False
+        if self.method == "HEAD" or status in _WITHOUT_BODY:
+            self._remaining = 0
+        elif length is not None:
+            self._remaining = length
+        elif self.version == "1.0":
+            close = True
+        else:
+            self._chunked = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        if close or not self.keep_alive:
+            self.keep_alive = False
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
+        head = b"".join(lines)
+        breaks = len(lines) - 1 + common.count(b"\n")
+        if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
+            self.started = False
+            raise InvalidResponse("a header has a line break or a NUL in it")
+        self._head = head
+
+    def flush(self) -> None:
+        """Send the head now."""
+        head, self._head = self._head, None
+        if head is not None and not self.gone:
+            self._owner.write(head)
+
+    def write(self, data: bytes, *, more: bool) -> None:
+        """Send a part of the body; nothing happens once the client has disconnected.
+
+        Args:
+            data: The part; may be empty.
+            more: Whether others follow.
+
+        Raises:
+            InvalidResponse: the response has not begun, is complete, or is longer or shorter than it announced.
+        """
+        if self.gone:
+            return
+        if not self.started or self.complete:
+            raise InvalidResponse("the response has not begun, or is complete")
+        head, self._head = self._head, None
+        if self._chunked:
+            self._write_chunk(head or b"", data, more=more)
+        elif self._remaining is None:
+            self._owner.write((head or b"") + data)
+        else:
+            self._write_counted(head, data, more=more)
+        if not more:
+            self.complete = True
+            self.receiver = None  # it refers to this object: only the garbage collector could free both
+            self._owner.response_complete(keep=self.keep_alive)
+
+    def _write_chunk(self, head: bytes, data: bytes, *, more: bool) -> None:
+        size = len(data)
+        last = b"" if more else b"0\r\n\r\n"
+        if size > _WRITTEN_TOGETHER:
+            self._owner.write_parts((b"%b%x\r\n" % (head, size), data, b"\r\n" + last))
+        elif size:
+            self._owner.write(b"%b%x\r\n%b\r\n%b" % (head, size, data, last))
+        elif head or last:
+            self._owner.write(head + last)
+
+    def _write_counted(self, head: bytes | None, data: bytes, *, more: bool) -> None:
+        assert self._remaining is not None
+        if self.method == "HEAD":
+            data = b""
+        self._remaining -= len(data)
+        if self._remaining < 0 or (self._remaining and not more):
+            self._owner.abort()
+            raise InvalidResponse("the body does not have the announced length")
+        if head is None:
+            if data:
+                self._owner.write(data)
+        elif len(data) <= _WRITTEN_TOGETHER:
+            self._owner.write(head + data)
+        else:
+            self._owner.write_parts((head, data))
+
+    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send a whole response; nothing happens once the client has disconnected."""
+        if self.gone:
+            return
+        self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        self.write(body, more=False)
+
+    def abort(self) -> None:
+        """Close the connection at once: the client sees that the response is incomplete."""
+        self._owner.abort()
+
+    def lost(self) -> None:
+        """The client has disconnected; to be called by the connection."""
+        if self.complete or self.gone:
+            return
+        self.gone = True
+        receiver, self.receiver = self.receiver, None
+        if receiver is not None:
+            receiver.client_gone()
