@@ -33,7 +33,7 @@ import uvloop
 from benchmarks.isolation import free_port
 from gateway.app import Gateway
 from gateway.config.settings import Settings
-from gateway.server.asgi_adapter import AsgiHandler
+from gateway.server.asgi_adapter import PublicHandler
 from gateway.server.client_connection import PortOptions
 from gateway.server.http_server import HttpServer, bound
 
@@ -245,7 +245,7 @@ async def _started(engine_port: int) -> tuple[Gateway, int]:
     gateway = Gateway(settings)
     await gateway.start()
     port = free_port()
-    server = HttpServer(AsgiHandler(gateway.public), PortOptions.of(settings.server))
+    server = HttpServer(PublicHandler(gateway.public), PortOptions.of(settings.server))
     await server.listen([bound("server.port", "127.0.0.1", port)])
     return gateway, port
 

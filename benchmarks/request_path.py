@@ -31,7 +31,7 @@ import gateway
 from benchmarks.isolation import free_port, wait_for
 from gateway.app import Gateway
 from gateway.config.settings import load_settings
-from gateway.server.asgi_adapter import AsgiHandler
+from gateway.server.asgi_adapter import PublicHandler
 from gateway.server.client_connection import PortOptions
 from gateway.server.http_server import HttpServer, bound
 
@@ -127,7 +127,7 @@ async def run(requests: int, engine: str) -> list[dict[str, Any]]:
         settings = load_settings(config)
     built = Gateway(settings)
     await built.start()
-    server = HttpServer(AsgiHandler(built.public), PortOptions.of(settings.server))
+    server = HttpServer(PublicHandler(built.public), PortOptions.of(settings.server))
     serving = asyncio.create_task(server.serve([bound("server.port", "127.0.0.1", port)]))
     await server.listens(serving)
     try:

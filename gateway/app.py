@@ -7,7 +7,8 @@ from gateway.admin import AdminAccess, AdminState, DeferredAdmin, LiveFeed
 from gateway.admin.snapshots import Snapshots
 from gateway.admission import Authenticator
 from gateway.api import Cors, PublicApp
-from gateway.api.client_exchange import HeldBytes
+from gateway.api.generation import Generations
+from gateway.api.held_bytes import HeldBytes
 from gateway.api.routes import ServedCatalog
 from gateway.canon.canonicalizer import Canonicalizer
 from gateway.canon.pii import PersonalDataScreen
@@ -224,26 +225,7 @@ class Gateway:
         )
 
         # The two ports.
-        self.public = PublicApp(
-            flow,
-            self._gate,
-            ServedCatalog(
-                models=[model.id for model in settings.models],
-                card=lambda model: next((r.card for r in self._fleet.of(ModelId(model)) if r.card), None),
-                ready=lambda model: self._fleet.ready(ModelId(model)),
-                started_at=int(time.time()),
-                public=lambda: self._settings.is_open,
-                stopping=lambda: self._leaving,
-            ),
-            observers=observers,
-            tracer=self._tracing,
-            cors=Cors(settings.server.cors_origins, (settings.admission.tenant_header,)),
-            max_body_bytes=settings.server.max_body_bytes,
-            max_sequences=settings.server.max_sequences,
-            limits=settings.server.json_limits,
-            held=_held_bytes(settings),
-            turns=self._turns,
-        )
+        self.public = self._build_public(flow, observers)
         shown = Snapshots(
             fleet=self._fleet,
             index=self._index,
@@ -354,6 +336,34 @@ class Gateway:
         self._client.close()
         self._audit.record(AuditEvent("gateway_stopped"))
         await self._audit.stop()
+
+    def _build_public(self, flow: Flow, observers: Sequence[Observer]) -> PublicApp:
+        """What the public port answers."""
+        settings = self._settings
+        models = [model.id for model in settings.models]
+        cors = Cors(settings.server.cors_origins, (settings.admission.tenant_header,))
+        generations = Generations(
+            flow,
+            self._gate,
+            models,
+            observers=observers,
+            tracer=self._tracing,
+            cors=cors,
+            max_body_bytes=settings.server.max_body_bytes,
+            max_sequences=settings.server.max_sequences,
+            limits=settings.server.json_limits,
+            held=_held_bytes(settings),
+            turns=self._turns,
+        )
+        catalog = ServedCatalog(
+            models=models,
+            card=lambda model: next((r.card for r in self._fleet.of(ModelId(model)) if r.card), None),
+            ready=lambda model: self._fleet.ready(ModelId(model)),
+            started_at=int(time.time()),
+            public=lambda: self._settings.is_open,
+            stopping=lambda: self._leaving,
+        )
+        return PublicApp(generations, self._gate, catalog, observers=observers, cors=cors)
 
     def _build_flow(self, observers: list[Observer]) -> Flow:
         settings, relay = self._settings, self._settings.relay

@@ -57,6 +57,7 @@ from gateway.retry import Attempts
 from gateway.routing import Affinity, Chooser
 from gateway.settle import Settler
 from gateway.spaces import PrefixSpaces
+from gateway.tasks import by_deadline
 from gateway.tokenize.block_hashes import ChainHasher
 from gateway.tokenize.encoder import least_tokens
 from gateway.turns import Turns
@@ -197,18 +198,18 @@ class Flow:
     async def _encode(self, context: RequestContext) -> None:
         """Inspect, canonicalize, encode and charge the prompt. May wait for a thread, an engine or shared contexts."""
         try:
-            async with asyncio.timeout_at(context.deadline) as timeout:
-                request = await self._inspect(context.encoded)
-                encoded = context.encoded = with_canonical(context.encoded, await self._canon.canonical(request))
-                context.end_stage("canon")
-                prompt = await encoded.model.encoder.encode(encoded.request)
-                encoded = context.encoded = with_prompt(encoded, prompt)
-                context.end_stage("encode")
+            await by_deadline(self._encode_now(context), context.deadline)
         except TimeoutError:
-            if timeout.expired():
-                raise expired() from None
-            raise
-        context.grant.charge(encoded.tokens, time.monotonic())
+            raise expired() from None
+        context.grant.charge(context.encoded.tokens, time.monotonic())
+
+    async def _encode_now(self, context: RequestContext) -> None:
+        request = await self._inspect(context.encoded)
+        encoded = context.encoded = with_canonical(context.encoded, await self._canon.canonical(request))
+        context.end_stage("canon")
+        prompt = await encoded.model.encoder.encode(encoded.request)
+        context.encoded = with_prompt(encoded, prompt)
+        context.end_stage("encode")
 
     async def _inspect(self, encoded: Encoded) -> ChatRequest:
         try:

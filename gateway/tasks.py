@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine
+import types
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -58,3 +59,69 @@ def in_daemon_thread(function: Callable[[], T], *, name: str) -> "asyncio.Future
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future
+
+
+def start_eagerly(work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None] | None":
+    """Run a coroutine up to its first wait at once; the rest is a task.
+
+    A coroutine that never waits costs no task and no iteration of the event loop. Until its first wait
+    ``asyncio.current_task()`` is None, so that it may use ``asyncio.timeout`` only behind ``in_task``.
+
+    Returns:
+        The task; None: the coroutine is complete.
+    """
+    try:
+        waits_for = work.send(None)
+    except StopIteration:
+        return None
+    return asyncio.get_running_loop().create_task(_continued(work, waits_for), name=name)
+
+
+async def in_task() -> None:
+    """Continue in a task, if ``start_eagerly`` runs the caller outside of one."""
+    if asyncio.current_task() is None:
+        await asyncio.sleep(0)
+
+
+async def by_deadline(work: Coroutine[Any, Any, T], deadline: float) -> T:
+    """Await a coroutine; sets a timer only if it waits.
+
+    Args:
+        work: The coroutine.
+        deadline: In the running loop's time.
+
+    Raises:
+        TimeoutError: the deadline passed.
+    """
+    try:
+        waits_for = work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    try:
+        await in_task()
+    except BaseException as error:
+        work.throw(error)
+        raise
+    async with asyncio.timeout_at(deadline):
+        return await _continued(work, waits_for)
+
+
+async def _continued(work: Coroutine[Any, Any, T], waits_for: Any) -> T:
+    return await _remaining(work, waits_for)
+
+
+@types.coroutine
+def _remaining(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """A coroutine from its first wait on, which is for ``waits_for``."""
+    try:
+        while True:
+            try:
+                value = yield waits_for
+            except BaseException as error:  # noqa: BLE001 - such as a cancellation
+                waits_for = work.throw(error)
+            else:
+                waits_for = work.send(value)
+    except StopIteration as done:
+        result: T = done.value
+        return result

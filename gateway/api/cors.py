@@ -11,14 +11,14 @@ Protocol: https://fetch.spec.whatwg.org/#http-cors-protocol
 """
 
 import re
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from typing import Any
 
-from gateway.api.client_exchange import Send
 from gateway.config.server_settings import ANY_ORIGIN
 from gateway.core.errors import Forbidden
 
 Headers = list[tuple[bytes, bytes]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _METHODS = b"GET, HEAD, POST"
 _MAX_AGE_SECONDS = b"3600"
@@ -91,7 +91,7 @@ class Cors:
 
         async def send_with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [each for each in message["headers"] if each[0] not in _REPLACED] + own
+                message["headers"] = replaced(message["headers"], own)
             await send(message)
 
         return send_with_headers
@@ -118,6 +118,11 @@ class Cors:
 
     def _is_denied(self, name: bytes) -> bool:
         return name in self._denied or name.startswith(_PROXY_PREFIX)
+
+
+def replaced(headers: Iterable[tuple[bytes, bytes]], own: Headers) -> Headers:
+    """The headers of an answer with ``answer_headers`` in place of an engine's CORS headers."""
+    return [each for each in headers if each[0] not in _REPLACED] + own
 
 
 def is_preflight(method: str, request_headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -3,7 +3,7 @@
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,9 @@ from gateway.core.ids import RequestId
 from gateway.core.ports import Observer
 from gateway.core.request import Endpoint
 from gateway.core.settlement import OTHER_ENDPOINT, Refusal
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _MODELS = "/v1/models"
 _SERVED = f"{', '.join(f'POST {endpoint}' for endpoint in Endpoint)} and GET {_MODELS}"

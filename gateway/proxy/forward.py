@@ -15,6 +15,7 @@ from gateway.proxy.response import (
     ResponseRelay,
     ending_of_cancellation,
 )
+from gateway.tasks import in_task
 
 
 class Forwarder:
@@ -65,6 +66,7 @@ class Forwarder:
         )
         path = f"{request.endpoint}?{request.query.decode('latin-1')}" if request.query else request.endpoint
         ending = Ending.COMPLETE
+        await in_task()
         now = relay.now()
         timeout = asyncio.timeout_at(min(now + limits.first_byte_timeout_seconds, options.deadline))
         relay.flight = flight = InflightRequest(timeout, now)

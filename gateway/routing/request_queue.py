@@ -11,6 +11,7 @@ from gateway.core.ids import ModelId, Target
 from gateway.core.ports import QueueObserver
 from gateway.core.tenant import Tenant
 from gateway.routing.fair_order import DrainRate, FairOrder, WaitingRequest
+from gateway.tasks import in_task
 
 _MAX_TRIES = 16
 """Most requests placed again in one scan; each costs about as much as its first placement."""
@@ -162,6 +163,7 @@ class RequestQueue:
         self._schedule_scan(queue)
         last = began + self._settings.max_seconds
         try:
+            await in_task()
             async with asyncio.timeout_at(min(last, until)):
                 refusal = await request.turn
         except TimeoutError:
@@ -183,6 +185,7 @@ class RequestQueue:
         Raises:
             Overloaded: this took too long.
         """
+        await in_task()
         try:
             async with asyncio.timeout(self._settings.max_seconds):
                 while (queue := self._queues.get(model)) is not None:

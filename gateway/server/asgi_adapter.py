@@ -4,12 +4,14 @@ Protocol: https://asgi.readthedocs.io/en/latest/specs/www.html
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
 import structlog
 
-from gateway.server.exchange import Exchange, InvalidResponse
+from gateway.api.public import PublicApp
+from gateway.core.errors import ClientGone, PayloadTooLarge
+from gateway.core.exchange import Exchange, InvalidResponse, Receiver
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -154,3 +156,50 @@ async def _run(app: AsgiApp, scope: Scope, receiver: AsgiReceiver) -> None:
         else:
             exchange.keep_alive = False
             exchange.respond(500, [(b"content-type", b"text/plain; charset=utf-8")], b"Internal Server Error")
+
+
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """The whole body.
+
+    Args:
+        receive: ASGI's.
+        limit: Maximum bytes.
+
+    Raises:
+        PayloadTooLarge: it is larger; the rest is not read.
+        ClientGone: the client disconnected before it was complete.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise PayloadTooLarge(f"The body is larger than {limit} bytes.", code="request_too_large")
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+class PublicHandler:
+    """Answers the exchanges of the public port: generation requests without ASGI.
+
+    Args:
+        app: What the port answers.
+    """
+
+    def __init__(self, app: PublicApp) -> None:
+        self._app = app
+        self._asgi = AsgiHandler(app)
+
+    @property
+    def tasks(self) -> Collection[asyncio.Task[None]]:
+        """The tasks of requests that are under way."""
+        return self._asgi.tasks | self._app.generations.tasks
+
+    def __call__(self, exchange: Exchange) -> Receiver:
+        """See ``Handler``."""
+        return self._app.generation(exchange) or self._asgi(exchange)

@@ -31,7 +31,7 @@ from gateway.api.cors import Cors
 from gateway.api.error_responses import RequestTimeout, TooManyConnections, problem_body, problem_headers
 from gateway.config.server_settings import ServerSettings
 from gateway.core.errors import BadRequest, GatewayError, HeadersTooLarge
-from gateway.server.exchange import Exchange, Receiver
+from gateway.core.exchange import Exchange, Receiver
 from gateway.server.sockets import FileLimits, HalfClosed, open_files
 
 _log = structlog.get_logger("gateway.api")
@@ -349,7 +349,9 @@ class ClientConnection(asyncio.Protocol):
         self._received = exchange
         if self._answered is None:
             self._answered = exchange
-            exchange.receiver = self._port.handler(exchange)
+            receiver = self._port.handler(exchange)
+            if not exchange.complete:
+                exchange.receiver = receiver
         else:
             self._waiting.append(exchange)
             self._update_reading()
@@ -445,7 +447,9 @@ class ClientConnection(asyncio.Protocol):
         try:
             while self._answered is None and self._waiting:
                 exchange = self._answered = self._waiting.popleft()
-                receiver = exchange.receiver = self._port.handler(exchange)
+                receiver = self._port.handler(exchange)
+                if not exchange.complete:
+                    exchange.receiver = receiver
                 pieces, exchange.waiting_body = exchange.waiting_body, []
                 for piece in pieces:
                     if not exchange.complete:

@@ -16,8 +16,8 @@ import structlog
 
 from gateway.api.cors import Cors
 from gateway.core.errors import ConfigInvalid
+from gateway.core.exchange import Exchange, Receiver
 from gateway.server.client_connection import Port, PortOptions
-from gateway.server.exchange import Exchange, Receiver
 
 _LAST_WORDS_SECONDS = 1
 """Seconds after the grace period in which open answers send their error, before their tasks are cancelled."""

@@ -26,7 +26,7 @@ from gateway.core.errors import ConfigInvalid
 from gateway.core.worker_place import WorkerPlace
 from gateway.fleet.drains import DrainOrder
 from gateway.heap import return_large_blocks
-from gateway.server.asgi_adapter import AsgiHandler
+from gateway.server.asgi_adapter import AsgiHandler, PublicHandler
 from gateway.server.client_connection import PortOptions
 from gateway.server.event_loop import Loop
 from gateway.server.forced_end import ForcedEnd
@@ -149,7 +149,7 @@ async def _serve(
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(sock) for sock in _sockets(settings, part)]
         gateway = Gateway(settings, part.place if part else None)
-        public = HttpServer(AsgiHandler(gateway.public), PortOptions.of(settings.server), cors=gateway.public.cors)
+        public = HttpServer(PublicHandler(gateway.public), PortOptions.of(settings.server), cors=gateway.public.cors)
         admin = HttpServer(
             AsgiHandler(gateway.admin, trusts_proxy=part is not None),
             PortOptions.of(settings.server),

@@ -15,6 +15,7 @@ from gateway.core.ports import EngineCaller, EngineUnavailable, LongTexts
 from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.engines import parse_media
+from gateway.tasks import in_task
 from gateway.tokenize.backends import pack
 from gateway.tokenize.conversation import media_variant, written
 
@@ -66,6 +67,7 @@ class EngineTokenizer:
             EngineUnavailable: no endpoint gave an answer that can be used in time.
             Overloaded: too many of the tenant's long texts wait for a thread.
         """
+        await in_task()
         try:
             async with asyncio.timeout(_PATIENCE * self._timeout_seconds):
                 return await self._encode(request, now)

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.api import Cors
 from gateway.app import Gateway
 from gateway.config.settings import Settings
-from gateway.server.asgi_adapter import AsgiHandler
+from gateway.server.asgi_adapter import AsgiHandler, PublicHandler
 from gateway.server.client_connection import PortOptions
 from gateway.server.http_server import HttpServer
 
@@ -78,8 +78,8 @@ class RunningGateway:
 
     async def start(self) -> None:
         await self.gateway.start()
-        self.url = await self._listen(self.gateway.public, self.gateway.public.cors)
-        self.admin_url = await self._listen(self.gateway.admin)
+        self.url = await self._listen(PublicHandler(self.gateway.public), self.gateway.public.cors)
+        self.admin_url = await self._listen(AsgiHandler(self.gateway.admin))
         self.http = httpx.AsyncClient(base_url=self.url, timeout=60, verify=False)
         self.admin = httpx.AsyncClient(base_url=self.admin_url, timeout=60, verify=False)
 
@@ -96,7 +96,7 @@ class RunningGateway:
         # With the protocol named, asyncio turns off the delay for small packets, as uvloop always does.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
-        server = HttpServer(AsgiHandler(app), PortOptions.of(self.settings.server), cors=cors)
+        server = HttpServer(app, PortOptions.of(self.settings.server), cors=cors)
         await server.listen([listener])
         self._servers.append(server)
         return f"http://127.0.0.1:{listener.getsockname()[1]}"

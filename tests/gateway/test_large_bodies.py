@@ -242,7 +242,7 @@ async def begin_two(tenants: Any, connect: Callable[..., Any], key: str) -> list
 
 
 def held(tenants: Any) -> int:
-    return tenants.gateway.public._held.total
+    return tenants.gateway.public.generations.held.total
 
 
 async def test_bodies_that_arrive_are_bounded_for_each_tenant(tenants, connect, scripted):

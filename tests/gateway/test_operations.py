@@ -212,7 +212,7 @@ async def test_failure_inside_the_gateway_is_reported_without_details(gateway, m
     def broken(*_args: object, **_kwargs: object) -> None:
         raise RuntimeError("secret inside")
 
-    monkeypatch.setattr(gateway.gateway.public._service, "_place", broken)
+    monkeypatch.setattr(gateway.gateway.public.generations.service, "_place", broken)
     answer = await gateway.ask(headers={"x-request-id": "req-9"})
     reported = problem(answer, 500, "internal_error")
     assert "req-9" in reported

@@ -15,7 +15,6 @@ from tenancy import SECRET, ask_as, key, tenant
 
 from gateway.server import http_server as leaving
 from gateway.server import http_server as listening
-from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.client_connection import PortOptions
 from gateway.server.http_server import HttpServer, bound, url_of
 from gateway.server.sockets import raise_open_files
@@ -38,7 +37,7 @@ class Fronted(RunningGateway):
 
     async def _listen(self, app, cors=None) -> str:
         sock = bound("server.port", "127.0.0.1", 0)
-        server = HttpServer(AsgiHandler(app), PortOptions.of(self.settings.server), cors=cors)
+        server = HttpServer(app, PortOptions.of(self.settings.server), cors=cors)
         await server.listen([sock])
         self._servers.append(server)
         self.servers.append(server)

@@ -16,9 +16,9 @@ import httpx
 import orjson
 import structlog
 
-from gateway.api.client_exchange import Receive, Scope, Send, read_body
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.core.errors import BadRequest, ClientGone, GatewayError
+from gateway.server.asgi_adapter import Receive, Scope, Send, read_body
 from gateway.server.workers import merged_documents as documents
 from gateway.server.workers.merged_metrics import ASK_FOR, MergedPages
 from gateway.server.workers.worker_client import (
@@ -99,7 +99,7 @@ class AdminPort:
             await _answer(send, WorkerResponse(error.status, headers, problem_body(error)))
 
     async def _from_all(self, asked: WorkerRequest, receive: Receive, scope: Scope, merge: _Merge) -> WorkerResponse:
-        body = await read_body(receive, None, _ORDER_BYTES) if asked.method == "POST" else b""
+        body = await read_body(receive, _ORDER_BYTES) if asked.method == "POST" else b""
         _, first, others = await self._first(asked, body)
         if first.status != 200:
             return first

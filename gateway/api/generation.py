@@ -1,0 +1,385 @@
+"""One generation request of the public port: admission, body, answer, and what becomes of it if its client disconnects.
+
+The request is worked on as soon as its last byte has arrived, without a task or an iteration of the event loop; only
+what has to wait (a queue, a thread, the replica) continues as a task. A disconnect of the client cancels that task.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+
+from gateway.admission import Authenticator
+from gateway.api.cors import Cors, replaced
+from gateway.api.error_responses import problem_body, problem_headers
+from gateway.api.held_bytes import HeldBytes, Share
+from gateway.api.parse import parse_request
+from gateway.api.routes import request_id_of
+from gateway.context import shutting_down
+from gateway.core.errors import BadRequest, GatewayError, PayloadTooLarge, UnsupportedMediaType
+from gateway.core.exchange import Exchange
+from gateway.core.json_portions import JsonLimits
+from gateway.core.ports import Grant, Observer, Sink, Trace
+from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.settlement import Refusal
+from gateway.tasks import start_eagerly
+from gateway.telemetry import Tracing
+from gateway.turns import Turns
+
+_log = structlog.get_logger("gateway.api")
+
+_LONGEST_LENGTH = 20
+"""Digits of the largest 64-bit number."""
+
+
+class GenerationService(Protocol):
+    """Answers generation requests."""
+
+    async def serve(self, request: ChatRequest, sink: Sink, grant: Grant, trace: Trace | None) -> None:
+        """Answer one admitted request, or raise the ``GatewayError`` to send to the client."""
+        ...
+
+
+class Generations:
+    """Answers the generation requests of the public port.
+
+    Args:
+        service: Answers admitted requests.
+        gate: Authenticates clients and enforces their limits.
+        models: Ids of the served models.
+        observers: Get requests that were refused before the service.
+        tracer: Begins traces; None if tracing is off.
+        cors: Which web pages may use the port.
+        max_body_bytes: Largest body accepted.
+        max_sequences: Maximum sequences of one request.
+        limits: Limits of a body's size and depth.
+        held: Limits the memory of requests.
+        turns: Runs the parsing of large bodies.
+
+    Attributes:
+        tasks: Requests that wait.
+        held: The same.
+    """
+
+    def __init__(
+        self,
+        service: GenerationService,
+        gate: Authenticator,
+        models: Sequence[str],
+        *,
+        observers: Sequence[Observer],
+        tracer: Tracing | None,
+        cors: Cors,
+        max_body_bytes: int,
+        max_sequences: int,
+        limits: JsonLimits,
+        held: HeldBytes,
+        turns: Turns,
+    ) -> None:
+        self.service = service
+        self.gate = gate
+        self.tracer = tracer
+        self.cors = cors
+        self.held = held
+        self.max_body_bytes = max_body_bytes
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._models = models
+        self._observers = observers
+        self._max_sequences = max_sequences
+        self._limits = limits
+        self._turns = turns
+        self._open: set[Generation] = set()
+
+    def begin(self, exchange: Exchange, endpoint: Endpoint) -> "Generation":
+        """Begin to answer a request whose head is complete."""
+        return Generation(self, exchange, endpoint)
+
+    def interrupt(self) -> None:
+        """Shutdown: end every open answer with an error in the API's format."""
+        for generation in list(self._open):
+            generation.interrupt()
+
+    def run(self, generation: "Generation", grant: Grant, share: Share, body: bytes) -> None:
+        """Answer a request whose body is complete; ``body`` is counted in ``share``."""
+        self._open.add(generation)
+        task = start_eagerly(self._answer(generation, grant, share, body), "http-request")
+        if task is not None:
+            generation.task = task
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+
+    def ended(self, generation: "Generation") -> None:
+        """A request is over."""
+        self._open.discard(generation)
+
+    async def _answer(self, generation: "Generation", grant: Grant, share: Share, body: bytes) -> None:
+        exchange, trace, sink = generation.exchange, generation.trace, None
+        try:
+            parsing = parse_request(
+                generation.endpoint,
+                exchange.query,
+                body,
+                exchange.headers,
+                models=self._models,
+                limits=self._limits,
+                hold=share.add,
+                dropped=share.drop,
+                request_id=generation.request_id,
+                session=_text(generation.named.get(b"x-session-id")),
+                received_at=time.monotonic(),
+                caller=grant.caller,
+                peer=generation.peer,
+                max_sequences=self._max_sequences,
+            )
+            del body  # the request holds it, and may drop it
+            request = await self._turns.run(parsing, grant.caller.tenant.id)
+            if trace is not None:
+                trace.end_stage("parse")
+            sink = generation
+            await self.service.serve(request, sink, grant, trace)
+        except GatewayError as error:
+            if sink is None:
+                self.refuse(generation, error, grant)
+            generation.respond(error)
+        except asyncio.CancelledError:
+            if generation.gone:
+                return
+            if not generation.interrupted or sink is not None:
+                exchange.abort()
+                raise
+            error = shutting_down()
+            self.refuse(generation, error, grant)
+            generation.respond(error)
+        except Exception:  # noqa: BLE001 - the client gets an answer
+            _log.exception("request_failed", request_id=generation.request_id, endpoint=str(generation.endpoint))
+            if exchange.started:
+                if not exchange.complete:
+                    exchange.abort()
+                return
+            failure = GatewayError(
+                f"The gateway failed on this request; its log has the reason under request id {generation.request_id}.",
+                code="internal_error",
+            )
+            self.refuse(generation, failure, grant)
+            generation.respond(failure)
+        finally:
+            generation.end()
+
+    def refuse(self, generation: "Generation", error: GatewayError, grant: Grant | None) -> None:
+        """Report a request that was refused before the service."""
+        caller = error.caller if grant is None else grant.caller
+        refusal = Refusal(generation.request_id, generation.endpoint, error.status, error.code, generation.peer, caller)
+        for observer in self._observers:
+            observer.on_refused(refusal)
+        if generation.trace is not None:
+            generation.trace.refused(refusal)
+
+
+class Generation:
+    """One generation request: a ``Receiver`` of its body, and the ``Sink`` of its answer.
+
+    Args:
+        port: What all requests share.
+        exchange: Its exchange.
+        endpoint: The called endpoint.
+
+    Attributes:
+        exchange: The same.
+        endpoint: The same.
+        named: The last header of each name.
+        request_id: Its id.
+        peer: Address of the client; empty if unknown.
+        trace: Its trace; None if it is not traced.
+        task: Its task; None unless it waits.
+    """
+
+    __slots__ = (
+        "_body",
+        "_gone",
+        "_grant",
+        "_interrupted",
+        "_own_headers",
+        "_port",
+        "_share",
+        "_size",
+        "_writable",
+        "endpoint",
+        "exchange",
+        "named",
+        "peer",
+        "request_id",
+        "task",
+        "trace",
+    )
+
+    def __init__(self, port: Generations, exchange: Exchange, endpoint: Endpoint) -> None:
+        self._port = port
+        self.exchange = exchange
+        self.endpoint = endpoint
+        headers = exchange.headers
+        self.named = named = dict(headers)
+        self.request_id = request_id_of(named.get(b"x-request-id", b""))
+        self.peer = exchange.client[0] if exchange.client else ""
+        self.trace: Trace | None = port.tracer.begin(headers) if port.tracer is not None else None
+        self.task: asyncio.Task[None] | None = None
+        self._own_headers = port.cors.answer_headers(headers) if port.cors else None
+        self._grant: Grant | None = None
+        self._share: Share | None = None
+        self._body: list[bytes] = []
+        self._size = 0
+        self._gone = self._interrupted = False
+        self._writable: asyncio.Event | None = None
+        try:
+            self._grant = grant = port.gate.admit(headers, self.peer, time.time(), time.monotonic())
+            if self.trace is not None:
+                self.trace.end_stage("admission")
+            _check_media(named, headers)
+            self._share = port.held.share(grant.caller.tenant.id)
+            self._check_size(declared_length(named.get(b"content-length", b"")) or 0)
+        except GatewayError as error:
+            self._refused(error)
+        else:
+            exchange.ask_for_body()
+
+    # Receiver
+
+    def body_received(self, data: bytes) -> None:
+        """See ``Receiver``."""
+        if self._share is None:
+            return
+        self._size += len(data)
+        try:
+            self._check_size(self._size)
+            self._share.add(len(data))
+        except GatewayError as error:
+            self._refused(error)
+            return
+        self._body.append(data)
+
+    def body_complete(self) -> None:
+        """See ``Receiver``."""
+        if self._share is None or self._grant is None:
+            return
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body.clear()
+        self._port.run(self, self._grant, self._share, body)
+
+    def client_gone(self) -> None:
+        """See ``Receiver``."""
+        self._gone = True
+        if self.task is not None:
+            self.task.cancel()
+        else:
+            self.end()
+
+    def writing_resumed(self) -> None:
+        """See ``Receiver``."""
+        if self._writable is not None:
+            self._writable.set()
+
+    # Sink
+
+    @property
+    def gone(self) -> bool:
+        """See ``Sink``."""
+        return self._gone
+
+    @property
+    def interrupted(self) -> bool:
+        """See ``Sink``."""
+        return self._interrupted
+
+    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """See ``Sink``. The head is sent with the first part of the body."""
+        own = self._own_headers
+        self.exchange.start(status, headers if own is None else replaced(headers, own))
+
+    async def write(self, data: bytes, *, more: bool) -> None:
+        """See ``Sink``."""
+        exchange = self.exchange
+        while exchange.congested and not exchange.gone:
+            self._writable = asyncio.Event()
+            await self._writable.wait()
+        exchange.write(data, more=more)
+
+    def interrupt(self) -> None:
+        """The gateway is shutting down: end the answer now. Idempotent."""
+        if self.task is not None and not self._interrupted and not self.exchange.complete:
+            self._interrupted = True
+            self.task.cancel()
+
+    def respond(self, error: GatewayError) -> None:
+        """Answer with an error."""
+        named = problem_headers(error, self.request_id)
+        headers = [(name.encode(), value.encode()) for name, value in named.items()]
+        self.exchange.respond(error.status, headers + (self._own_headers or []), problem_body(error))
+
+    def end(self) -> None:
+        """The request is over: release what it holds."""
+        grant, share, trace = self._grant, self._share, self.trace
+        self._grant = self._share = self.trace = self.task = None
+        self._body.clear()
+        self._port.ended(self)
+        if grant is not None:
+            grant.release()
+        if share is not None:
+            share.release()
+        if trace is not None:
+            trace.end()
+
+    def _refused(self, error: GatewayError) -> None:
+        """Answer a request that is refused before its body is complete."""
+        self._port.refuse(self, error, self._grant)
+        self.respond(error)
+        self.end()
+
+    def _check_size(self, size: int) -> None:
+        if size > self._port.max_body_bytes:
+            raise PayloadTooLarge(
+                f"The body is larger than {self._port.max_body_bytes} bytes. Send a shorter prompt, or raise"
+                " server.max_body_bytes.",
+                code="request_too_large",
+            )
+
+
+def declared_length(value: bytes) -> int | None:
+    """The number in a ``content-length`` header; None for no header, or for something else.
+
+    Raises:
+        BadRequest: it has more digits than a length can have, leading zeros included.
+    """
+    if not value.isdigit():
+        return None
+    if len(value) > _LONGEST_LENGTH:
+        raise BadRequest(
+            f"`content-length` has more than {_LONGEST_LENGTH} digits. Send the body's size in bytes, without leading"
+            " zeros.",
+            param="content-length",
+            code="invalid_header",
+        )
+    return int(value)
+
+
+def _check_media(named: dict[bytes, bytes], headers: Sequence[tuple[bytes, bytes]]) -> None:
+    declared = named.get(b"content-type", b"").decode("latin-1")
+    kind = declared.partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        found = f"not {declared[:100]!r}" if declared else "and the header is missing"
+        raise UnsupportedMediaType(
+            f"The body must be sent with `content-type: application/json`, {found}.", code="unsupported_media_type"
+        )
+    if b"content-encoding" not in named:
+        return
+    for name, value in headers:
+        encoding = value.decode("latin-1").strip().lower()
+        if name == b"content-encoding" and encoding not in ("", "identity"):
+            raise UnsupportedMediaType(
+                f"Request bodies cannot be compressed (content-encoding: {encoding[:40]}). Send plain JSON.",
+                code="unsupported_encoding",
+            )
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1")
