@@ -155,8 +155,6 @@ class Generations:
         except Exception:  # noqa: BLE001 - the client gets an answer
             _log.exception("request_failed", request_id=generation.request_id, endpoint=str(generation.endpoint))
             if exchange.started:
-                if not exchange.complete:
-                    exchange.abort()
                 return
             failure = GatewayError(
                 f"The gateway failed on this request; its log has the reason under request id {generation.request_id}.",
@@ -165,6 +163,8 @@ class Generations:
             self.refuse(generation, failure, grant)
             generation.respond(failure)
         finally:
+            if exchange.started:
+                exchange.break_off()
             generation.end()
 
     def refuse(self, generation: "Generation", error: GatewayError, grant: Grant | None) -> None:

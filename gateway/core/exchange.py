@@ -81,6 +81,10 @@ class ExchangeOwner(Protocol):
         """Close the connection at once."""
         ...
 
+    def close(self) -> None:
+        """Close the connection when everything that was written is sent."""
+        ...
+
     def pause_reading(self) -> None:
         """Stop reading from the client: the handler holds enough of the body."""
         ...
@@ -301,6 +305,15 @@ class Exchange:
     def abort(self) -> None:
         """Close the connection at once: the client sees that the response is incomplete."""
         self._owner.abort()
+
+    def break_off(self) -> None:
+        """End an incomplete response: the client gets what was written, and sees that the rest is missing."""
+        if self.complete or self.gone:
+            return
+        if self._chunked or self._remaining is not None:
+            self._owner.close()
+        else:
+            self._owner.abort()  # a regular end of the connection would be the end of the response
 
     def lost(self) -> None:
         """The client has disconnected; to be called by the connection."""

@@ -417,6 +417,10 @@ class ClientConnection(asyncio.Protocol):
         """See ``ExchangeOwner``."""
         self.transport.abort()
 
+    def close(self) -> None:
+        """See ``ExchangeOwner``."""
+        self.transport.close()
+
     def pause_reading(self) -> None:
         """See ``ExchangeOwner``."""
         self._body_paused = True
