@@ -149,9 +149,9 @@ class Generations:
             if not generation.interrupted or sink is not None:
                 exchange.abort()
                 raise
-            error = shutting_down()
-            self.refuse(generation, error, grant)
-            generation.respond(error)
+            stopping = shutting_down()
+            self.refuse(generation, stopping, grant)
+            generation.respond(stopping)
         except Exception:  # noqa: BLE001 - the client gets an answer
             _log.exception("request_failed", request_id=generation.request_id, endpoint=str(generation.endpoint))
             if exchange.started:
