@@ -90,18 +90,18 @@ class Generations:
         self._max_sequences = max_sequences
         self._limits = limits
         self._turns = turns
-        self._open: set[Generation] = set()
+        self._open: set[GenerationExchange] = set()
 
-    def begin(self, exchange: Exchange, endpoint: Endpoint) -> "Generation":
+    def begin(self, exchange: Exchange, endpoint: Endpoint) -> "GenerationExchange":
         """Begin to answer a request whose head is complete."""
-        return Generation(self, exchange, endpoint)
+        return GenerationExchange(self, exchange, endpoint)
 
     def interrupt(self) -> None:
         """Shutdown: end every open answer with an error in the API's format."""
         for generation in list(self._open):
             generation.interrupt()
 
-    def run(self, generation: "Generation", grant: Grant, share: Share, body: bytes) -> None:
+    def run(self, generation: "GenerationExchange", grant: Grant, share: Share, body: bytes) -> None:
         """Answer a request whose body is complete; ``body`` is counted in ``share``."""
         self._open.add(generation)
         task = start_eagerly(self._answer(generation, grant, share, body), "http-request")
@@ -110,11 +110,11 @@ class Generations:
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 
-    def ended(self, generation: "Generation") -> None:
+    def ended(self, generation: "GenerationExchange") -> None:
         """A request is over."""
         self._open.discard(generation)
 
-    async def _answer(self, generation: "Generation", grant: Grant, share: Share, body: bytes) -> None:
+    async def _answer(self, generation: "GenerationExchange", grant: Grant, share: Share, body: bytes) -> None:
         exchange, trace, sink = generation.exchange, generation.trace, None
         try:
             parsing = parse_request(
@@ -167,7 +167,7 @@ class Generations:
                 exchange.break_off()
             generation.end()
 
-    def refuse(self, generation: "Generation", error: GatewayError, grant: Grant | None) -> None:
+    def refuse(self, generation: "GenerationExchange", error: GatewayError, grant: Grant | None) -> None:
         """Report a request that was refused before the service."""
         caller = error.caller if grant is None else grant.caller
         refusal = Refusal(generation.request_id, generation.endpoint, error.status, error.code, generation.peer, caller)
@@ -177,7 +177,7 @@ class Generations:
             generation.trace.refused(refusal)
 
 
-class Generation:
+class GenerationExchange:
     """One generation request: a ``Receiver`` of its body, and the ``Sink`` of its answer.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gateway.admission import Authenticator
 from gateway.api.cors import Cors, Send, is_preflight
 from gateway.api.error_responses import problem_body, problem_headers
-from gateway.api.generation import Generation, Generations
+from gateway.api.generation import GenerationExchange, Generations
 from gateway.api.routes import Receive, Scope, ServedCatalog, build_routes, refused_path, request_id_of
 from gateway.core.errors import GatewayError
 from gateway.core.exchange import Exchange
@@ -45,7 +45,7 @@ class PublicApp:
         self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
         self.routes: HttpRoutes = build_routes(catalog, gate, observers)
 
-    def generation(self, exchange: Exchange) -> Generation | None:
+    def generation(self, exchange: Exchange) -> GenerationExchange | None:
         """Begin to answer a generation request; None: it is a request for the ASGI application."""
         endpoint = self._endpoints.get(exchange.path)
         if endpoint is None or exchange.method != "POST":

@@ -147,7 +147,7 @@ async def _run(app: AsgiApp, scope: Scope, receiver: AsgiReceiver) -> None:
         await app(scope, receiver.receive, receiver.send)
         if not exchange.complete and not exchange.gone:
             raise InvalidResponse("the application returned before the response was complete")
-    except BaseException as error:  # noqa: BLE001 - the client gets an answer whatever the application raised
+    except BaseException as error:  # noqa: BLE001 - the client gets an answer also if the application raised
         if not isinstance(error, asyncio.CancelledError):
             _log.exception("request_failed", path=exchange.path)
         if exchange.started:
