@@ -8,7 +8,7 @@ from api_errors import problem
 from running_gateway import CHAT, eventually
 from scripted_engine import STREAM_HEAD, chunk
 
-SHORT = {"x-request-timeout": "0.4"}
+SHORT = {"x-request-timeout": "1.0"}
 LONG = {"max_tokens": 5000, "ignore_eos": True}
 NO_LIMIT = {"first_byte_timeout_seconds": 60, "chunk_timeout_seconds": 60}
 
