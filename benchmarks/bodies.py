@@ -34,8 +34,8 @@ from benchmarks.isolation import free_port
 from gateway.app import Gateway
 from gateway.config.settings import Settings
 from gateway.server.asgi_adapter import PublicHandler
-from gateway.server.client_connection import PortOptions
 from gateway.server.http_server import HttpServer, bound
+from gateway.server.port import PortOptions
 
 MIB = 2**20
 SIZE = 16 * MIB

@@ -3,9 +3,8 @@
 import asyncio
 import contextlib
 import threading
-import types
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -74,7 +73,7 @@ def start_eagerly(work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[N
         waits_for = work.send(None)
     except StopIteration:
         return None
-    return asyncio.get_running_loop().create_task(_continued(work, waits_for), name=name)
+    return asyncio.get_running_loop().create_task(_Rest(work, waits_for), name=name)
 
 
 async def in_task() -> None:
@@ -98,30 +97,60 @@ async def by_deadline(work: Coroutine[Any, Any, T], deadline: float) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
+    rest = _Rest(work, waits_for)
     try:
         await in_task()
-    except BaseException as error:
-        work.throw(error)
-        raise
+    except asyncio.CancelledError as cancelled:
+        rest.interrupt(cancelled)
     async with asyncio.timeout_at(deadline):
-        return await _continued(work, waits_for)
+        return await rest
 
 
-async def _continued(work: Coroutine[Any, Any, T], waits_for: Any) -> T:
-    return await _remaining(work, waits_for)
+class _Rest(Coroutine[Any, Any, T]):
+    """A coroutine from its first wait on.
 
+    Args:
+        work: The coroutine; it waits.
+        waits_for: What it waits for: a future, or None for one iteration of the loop.
+    """
 
-@types.coroutine
-def _remaining(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
-    """A coroutine from its first wait on, which is for ``waits_for``."""
-    try:
-        while True:
-            try:
-                value = yield waits_for
-            except BaseException as error:  # noqa: BLE001 - such as a cancellation
-                waits_for = work.throw(error)
-            else:
-                waits_for = work.send(value)
-    except StopIteration as done:
-        result: T = done.value
-        return result
+    def __init__(self, work: Coroutine[Any, Any, T], waits_for: Any) -> None:
+        self._work = work
+        self._waits_for = waits_for
+        self._handed_on = False  # whether the one who runs this knows what it waits for
+        self._interruption: BaseException | None = None
+
+    def interrupt(self, error: BaseException) -> None:
+        """Raise an exception in the coroutine as soon as it continues."""
+        self._interruption = error
+
+    def send(self, value: Any) -> Any:
+        """See ``Coroutine``."""
+        if self._interruption is not None:
+            error, self._interruption = self._interruption, None
+            return self.throw(error)
+        if self._handed_on:
+            return self._work.send(value)
+        self._handed_on = True
+        return self._waits_for
+
+    def throw(self, *error: Any) -> Any:
+        """See ``Coroutine``."""
+        if not self._handed_on:
+            self._handed_on = True
+            if isinstance(self._waits_for, asyncio.Future):
+                self._waits_for.cancel()  # as a task cancels what it waits for
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        """See ``Coroutine``."""
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return cast(Generator[Any, Any, T], self)  # it has the methods of one that are called
+
+    def __iter__(self) -> "_Rest[T]":
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)

@@ -31,6 +31,11 @@ def _status_line(status: int) -> bytes:
 _STATUS_LINES = {status: _status_line(status) for status in range(100, 600)}
 
 
+def status_line(status: int) -> bytes:
+    """The first line of a response."""
+    return _STATUS_LINES[status]
+
+
 class Receiver(Protocol):
     """Receives the body of a request, and what happens to its connection."""
 

@@ -66,11 +66,11 @@ class Forwarder:
         )
         path = f"{request.endpoint}?{request.query.decode('latin-1')}" if request.query else request.endpoint
         ending = Ending.COMPLETE
-        await in_task()
         now = relay.now()
         timeout = asyncio.timeout_at(min(now + limits.first_byte_timeout_seconds, options.deadline))
         relay.flight = flight = InflightRequest(timeout, now)
         try:
+            await in_task()
             async with timeout:
                 replica.flights.add(flight)
                 body = await options.body.of(request, options.salt)

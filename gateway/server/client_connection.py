@@ -15,24 +15,21 @@ Protocol: RFC 9112. Parser: httptools (llhttp).
 """
 
 import asyncio
-import math
-import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from email.utils import formatdate
+from collections.abc import Iterable
 from typing import cast
 from urllib.parse import unquote
 
 import httptools
 import structlog
 
-from gateway.api.cors import Cors
-from gateway.api.error_responses import RequestTimeout, TooManyConnections, problem_body, problem_headers
-from gateway.config.server_settings import ServerSettings
-from gateway.core.errors import BadRequest, GatewayError, HeadersTooLarge
-from gateway.core.exchange import Exchange, Receiver
-from gateway.server.sockets import FileLimits, HalfClosed, open_files
+from gateway.api.error_responses import RequestTimeout, TooManyConnections
+from gateway.core.errors import GatewayError
+from gateway.core.exchange import Exchange
+from gateway.server.lazy_timer import LazyTimer
+from gateway.server.port import Port
+from gateway.server.refusal import chunks_too_small, headers_too_large, malformed, refusal
+from gateway.server.sockets import HalfClosed
 
 _log = structlog.get_logger("gateway.api")
 
@@ -46,78 +43,6 @@ _TINY_CHUNK_BYTES = 64
 
 _STOOD_STILL_SECONDS = 1.0
 """If a timer is this late, the process has stood still, and has not read what has arrived."""
-
-_STATUS_LINES = {
-    400: "HTTP/1.1 400 Bad Request",
-    408: "HTTP/1.1 408 Request Timeout",
-    431: "HTTP/1.1 431 Request Header Fields Too Large",
-    503: "HTTP/1.1 503 Service Unavailable",
-}
-
-Handler = Callable[[Exchange], Receiver]
-"""Begins to answer a request whose head is complete."""
-
-
-@dataclass(frozen=True, slots=True)
-class PortOptions:
-    """How a port treats its connections.
-
-    Attributes:
-        max_header_bytes: Maximum bytes of a request's line and headers together. More is answered with 431.
-        receive_seconds: In which a request has to arrive. A later one is answered with 408; a connection on which
-            nothing arrived is closed.
-        keep_alive_seconds: After which an idle connection is closed.
-        grace_seconds: In which open responses may end when the server stops.
-        file_limits: Limits of open files for new connections.
-    """
-
-    max_header_bytes: int
-    receive_seconds: float = 60.0
-    keep_alive_seconds: float = 5.0
-    grace_seconds: float = 30.0
-    file_limits: FileLimits = field(default_factory=FileLimits.endless)
-
-    @classmethod
-    def of(cls, server: ServerSettings) -> "PortOptions":
-        """Those of the configuration, and of this process's limit of open files."""
-        return cls(
-            server.max_header_bytes,
-            server.receive_seconds,
-            server.keep_alive_seconds,
-            server.shutdown_grace_seconds,
-            FileLimits.of(open_files()),
-        )
-
-
-class Port:
-    """What the connections of one port share.
-
-    Args:
-        handler: Answers requests.
-        options: How it treats its connections.
-        cors: Allowed origins, for errors that are sent before there is a request.
-
-    Attributes:
-        connections: Those that are open.
-        leaving: Whether each connection is closed after its next response.
-    """
-
-    def __init__(self, handler: Handler, options: PortOptions, cors: Cors | None = None) -> None:
-        self.handler = handler
-        self.options = options
-        self.cors = cors or Cors(())
-        self.connections: set[ClientConnection] = set()
-        self.leaving = False
-        self.common_lines = b""
-        self.renew_date()
-
-    def renew_date(self) -> None:
-        """Set the ``date`` header of responses; to be called each second."""
-        self.common_lines = f"date: {formatdate(time.time(), usegmt=True)}\r\n".encode()
-
-    def connection(self) -> "ClientConnection":
-        """A new connection, for ``loop.create_server``."""
-        return ClientConnection(self)
 
 
 class ClientConnection(asyncio.Protocol):
@@ -159,13 +84,9 @@ class ClientConnection(asyncio.Protocol):
         # The request that is being answered, and those behind it.
         self._answered: Exchange | None = None
         self._waiting: deque[Exchange] = deque()
-        self._advancing = False
         self._reading = True
         self._body_paused = False
-        # Timer: armed for `_timer_due`, which may be before the deadline; then it is armed again.
-        self._deadline = math.inf
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = math.inf
+        self._timer = LazyTimer(self._loop, self._late)
         self._half_closed: HalfClosed | None = None
         self._problem: GatewayError | None = None  # of a refused connection; later bytes are ignored
 
@@ -181,7 +102,7 @@ class ClientConnection(asyncio.Protocol):
         # A new file has the lowest number that is free, so this is how many are open.
         files: int = transport.get_extra_info("socket").fileno()
         if files < self._options.file_limits.served:
-            self._wait_for_more(self._options.receive_seconds)
+            self._timer.wait(self._options.receive_seconds)
             return
         self._problem = TooManyConnections()
         if files < self._options.file_limits.refused:
@@ -192,10 +113,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """The connection is closed."""
         self._port.connections.discard(self)
-        self._stop_waiting()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         if self._half_closed is not None:
             self._half_closed.stop()
         self._waiting.clear()
@@ -220,7 +138,7 @@ class ClientConnection(asyncio.Protocol):
         due = exchange is not None and not self._in_body and self._problem is None
         if not due or exchange is None or self._last.version == "1.0" or (exchange.started and not self._waiting):
             return False
-        self._stop_waiting()
+        self._timer.stop()
         self._last.keep_alive = False
         self._half_closed = HalfClosed(self.transport, self._may_probe)
         return True
@@ -254,19 +172,19 @@ class ClientConnection(asyncio.Protocol):
         self._suspect = self._in_head or len(data) > self._options.max_header_bytes
         self._parse(data)
         if self._framing_bytes > self._options.max_header_bytes and self._problem is None:
-            self._problem = self._too_large()
+            self._problem = headers_too_large(self._options.max_header_bytes)
             self._refuse(self._problem)
         if self._problem is not None or self.transport.is_closing():
             return
         if self._in_head or self._in_body or self._first:
             # Unless it waits for the same request already.
-            if self._began or self._deadline == math.inf:
-                self._wait_for_more(self._options.receive_seconds)
+            if self._began or not self._timer.waits:
+                self._timer.wait(self._options.receive_seconds)
         elif self._answered is None:
-            if self._deadline == math.inf:
-                self._wait_for_more(self._options.keep_alive_seconds)
+            if not self._timer.waits:
+                self._timer.wait(self._options.keep_alive_seconds)
         else:
-            self._stop_waiting()
+            self._timer.stop()
 
     def _parse(self, data: bytes) -> None:
         self._unread = [memoryview(data)]
@@ -277,7 +195,8 @@ class ClientConnection(asyncio.Protocol):
             except httptools.HttpParserUpgrade as offer:
                 self._decline_upgrade(offer)
             except httptools.HttpParserError:
-                self._refuse_malformed()
+                self._problem = self._problem or malformed()
+                self._refuse(self._problem)
                 break
             self._pass_body_on()
         self._part = memoryview(b"")
@@ -322,11 +241,13 @@ class ClientConnection(asyncio.Protocol):
         """The head is complete."""
         parser = self._parser
         if self._suspect and self._head_bytes() > self._options.max_header_bytes:
-            self._problem = self._too_large()
+            self._problem = headers_too_large(self._options.max_header_bytes)
             raise self._problem
         method = parser.get_method()
         if parser.should_upgrade() and method != b"CONNECT":
             return
+        if self.transport.is_closing():
+            return  # it follows the last response, and is not answered
         version = parser.get_http_version()
         url = httptools.parse_url(self._url)
         raw_path: bytes = url.path or b""
@@ -349,9 +270,7 @@ class ClientConnection(asyncio.Protocol):
         self._received = exchange
         if self._answered is None:
             self._answered = exchange
-            receiver = self._port.handler(exchange)
-            if not exchange.complete:
-                exchange.receiver = receiver
+            self._begin(exchange)
         else:
             self._waiting.append(exchange)
             self._update_reading()
@@ -362,11 +281,7 @@ class ClientConnection(asyncio.Protocol):
         self._chunks += 1
         self._body_bytes += len(body)
         if self._chunks > _MAX_TINY_CHUNKS and self._body_bytes < self._chunks * _TINY_CHUNK_BYTES:
-            self._problem = BadRequest(
-                f"The body has more than {_MAX_TINY_CHUNKS} chunks of less than {_TINY_CHUNK_BYTES} bytes on average."
-                " Send it in larger chunks, or with content-length.",
-                code="chunks_too_small",
-            )
+            self._problem = chunks_too_small(_MAX_TINY_CHUNKS, _TINY_CHUNK_BYTES)
             raise self._problem
         # Joined once: the parser reports each chunk, however small.
         self._body.append(body)
@@ -378,7 +293,7 @@ class ClientConnection(asyncio.Protocol):
         self._pass_body_on()
         self._in_body = False
         self._framing_bytes = 0
-        self._stop_waiting()
+        self._timer.stop()
         exchange, self._received = self._received, None
         if exchange is None:
             return
@@ -441,34 +356,30 @@ class ClientConnection(asyncio.Protocol):
             return
         if self.transport.is_closing():
             return
-        if not self._advancing:
-            self._advance()
-
-    def _advance(self) -> None:
-        """Answer the next waiting requests, as far as that takes no waiting."""
-        self._advancing = True
-        waited = self._deadline != math.inf and self._held_up
-        try:
-            while self._answered is None and self._waiting:
-                exchange = self._answered = self._waiting.popleft()
-                receiver = self._port.handler(exchange)
-                if not exchange.complete:
-                    exchange.receiver = receiver
-                pieces, exchange.waiting_body = exchange.waiting_body, []
-                for piece in pieces:
-                    if not exchange.complete:
-                        receiver.body_received(piece)
-                if exchange.body_ended and not exchange.complete:
-                    receiver.body_complete()
-        finally:
-            self._advancing = False
-        if self.transport.is_closing():
-            return
+        waited = self._timer.waits and self._held_up
+        if self._waiting:
+            exchange = self._answered = self._waiting.popleft()
+            # Not from here: the next request would be worked on in this one's task.
+            self._loop.call_soon(self._begin, exchange)
         self._update_reading()
         if waited:  # what follows may not have been read until now
-            self._wait_for_more(self._options.receive_seconds)
+            self._timer.wait(self._options.receive_seconds)
         elif self._answered is None and not (self._in_head or self._in_body):
-            self._wait_for_more(self._options.keep_alive_seconds)
+            self._timer.wait(self._options.keep_alive_seconds)
+
+    def _begin(self, exchange: Exchange) -> None:
+        """Begin to answer a request: it is its turn."""
+        if exchange is not self._answered or exchange.gone or self.transport.is_closing():
+            return
+        receiver = self._port.handler(exchange)
+        if not exchange.complete:
+            exchange.receiver = receiver
+        pieces, exchange.waiting_body = exchange.waiting_body, []
+        for piece in pieces:
+            if not exchange.complete:
+                receiver.body_received(piece)
+        if exchange.body_ended and not exchange.complete:
+            receiver.body_complete()
 
     @property
     def _held_up(self) -> bool:
@@ -493,31 +404,12 @@ class ClientConnection(asyncio.Protocol):
 
     # Time
 
-    def _wait_for_more(self, seconds: float) -> None:
-        self._deadline = self._loop.time() + seconds
-        if self._deadline < self._timer_due:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._arm()
-
-    def _arm(self) -> None:
-        self._timer_due = self._deadline
-        self._timer = self._loop.call_at(self._deadline, self._timer_fired)
-
-    def _stop_waiting(self) -> None:
-        """No deadline; the timer stays, because setting one for each request costs more than one that does nothing."""
-        self._deadline = math.inf
-
-    def _timer_fired(self) -> None:
-        self._timer = None
-        due, self._timer_due = self._timer_due, math.inf
-        if self._problem is not None or self.transport.is_closing() or self._deadline == math.inf:
+    def _late(self, overdue: float) -> None:
+        """Nothing more has come in time; ``overdue`` seconds ago the time was over."""
+        if self._problem is not None or self.transport.is_closing():
             return
-        now = self._loop.time()
-        if self._deadline > now:
-            self._arm()
-        elif self._held_up or now - due > _STOOD_STILL_SECONDS:
-            self._wait_for_more(self._options.receive_seconds)
+        if self._held_up or overdue > _STOOD_STILL_SECONDS:
+            self._timer.wait(self._options.receive_seconds)
         elif self._silent or not (self._first or self._in_head or self._in_body):
             self.transport.close()
         else:
@@ -526,18 +418,9 @@ class ClientConnection(asyncio.Protocol):
 
     # Refusing
 
-    def _refuse_malformed(self) -> None:
-        if self._problem is None:
-            self._problem = BadRequest(
-                "This is not well-formed HTTP/1.1. Look for control characters (such as a newline) in the URL or in a"
-                " header, and for more than one length of the body (content-length, transfer-encoding).",
-                code="malformed_http",
-            )
-        self._refuse(self._problem)
-
     def _refuse(self, problem: GatewayError) -> None:
         """Send the error and close the connection; if other responses are still due on it, after the last of them."""
-        self._stop_waiting()
+        self._timer.stop()
         _log.info("connection_refused", code=problem.code, peer=self.client[0] if self.client else "")
         exchange = self._answered
         if self._in_body and exchange is not None:
@@ -551,12 +434,8 @@ class ClientConnection(asyncio.Protocol):
         elif self._in_body:
             self.transport.close()  # the request was answered before it was complete
             return
-        body = problem_body(problem)
-        headers = problem_headers(problem, None) | {"content-length": str(len(body)), "connection": "close"}
-        lines = [_STATUS_LINES[problem.status], *(f"{name}: {value}" for name, value in headers.items())]
-        # Those of the request it is about, as far as they arrived.
-        lines += [f"{name.decode()}: {value.decode()}" for name, value in self._port.cors.answer_headers(self._headers)]
-        self.transport.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
+        # To the request it is about belongs what arrived of its headers.
+        self.transport.write(refusal(problem, self._port.cors.answer_headers(self._headers)))
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._loop.call_later(_LINGER_SECONDS, self.transport.close)
@@ -565,13 +444,6 @@ class ClientConnection(asyncio.Protocol):
         """Size of the head that is complete now, in its usual form."""
         line = len(self._parser.get_method()) + len(self._url) + len("  HTTP/1.1\r\n")
         return line + sum(len(name) + len(value) + len(": \r\n") for name, value in self._headers) + len("\r\n")
-
-    def _too_large(self) -> GatewayError:
-        return HeadersTooLarge(
-            f"The URL and the headers are larger than {self._options.max_header_bytes} bytes together. Send fewer or"
-            " shorter headers, or raise server.max_header_bytes.",
-            code="headers_too_large",
-        )
 
 
 def _parser(connection: ClientConnection) -> httptools.HttpRequestParser:

@@ -10,6 +10,7 @@ import socket
 import struct
 import termios
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import structlog
@@ -17,7 +18,8 @@ import structlog
 from gateway.api.cors import Cors
 from gateway.core.errors import ConfigInvalid
 from gateway.core.exchange import Exchange, Receiver
-from gateway.server.client_connection import Port, PortOptions
+from gateway.server.client_connection import ClientConnection
+from gateway.server.port import OpenConnection, Port, PortOptions
 
 _LAST_WORDS_SECONDS = 1
 """Seconds after the grace period in which open answers send their error, before their tasks are cancelled."""
@@ -34,15 +36,6 @@ _LOOK_AGAIN_SECONDS = 0.5
 
 _POLL_SECONDS = 0.05
 """Interval at which a stopping server checks whether its connections have ended."""
-
-
-class OpenConnection(Protocol):
-    """A connection."""
-
-    @property
-    def transport(self) -> asyncio.Transport:
-        """Its transport."""
-        ...
 
 
 class TaskHandler(Protocol):
@@ -98,10 +91,11 @@ class HttpServer:
     async def listen(self, sockets: Sequence[socket.socket] = ()) -> None:
         """Begin to accept connections."""
         loop = asyncio.get_running_loop()
+        connection = partial(ClientConnection, self.port)
         if self._uds is not None:
-            self._listeners.append(await loop.create_unix_server(self.port.connection, self._uds, backlog=_BACKLOG))
+            self._listeners.append(await loop.create_unix_server(connection, self._uds, backlog=_BACKLOG))
         for sock in sockets:
-            self._listeners.append(await loop.create_server(self.port.connection, sock=sock, backlog=_BACKLOG))
+            self._listeners.append(await loop.create_server(connection, sock=sock, backlog=_BACKLOG))
         self._listening.set()
 
     async def run(self) -> None:

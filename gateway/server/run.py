@@ -27,10 +27,10 @@ from gateway.core.worker_place import WorkerPlace
 from gateway.fleet.drains import DrainOrder
 from gateway.heap import return_large_blocks
 from gateway.server.asgi_adapter import AsgiHandler, PublicHandler
-from gateway.server.client_connection import PortOptions
 from gateway.server.event_loop import Loop
 from gateway.server.forced_end import ForcedEnd
 from gateway.server.http_server import HttpServer, bound, url_of
+from gateway.server.port import PortOptions
 from gateway.server.reload import Reloader
 from gateway.server.sockets import open_files, raise_open_files
 

@@ -12,8 +12,8 @@ from admin_port import AdminPort
 
 from gateway.core.errors import BadRequest
 from gateway.server.asgi_adapter import AsgiHandler
-from gateway.server.client_connection import PortOptions
 from gateway.server.http_server import HttpServer
+from gateway.server.port import PortOptions
 
 PATIENCE_SECONDS = 60
 

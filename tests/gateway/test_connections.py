@@ -5,6 +5,7 @@ import http.server
 import socket
 import threading
 
+import pytest
 from raw_http import post
 from running_gateway import CHAT, COMPLETIONS
 from scripted_engine import STREAM_HEAD, chunk
@@ -114,3 +115,16 @@ async def test_engine_that_closes_after_each_answer_is_reached_again(behind, scr
     scripted.answer = closing
     statuses = [(await behind.send(BODY)).status_code for _ in range(10)]
     assert statuses == [200] * 10
+
+
+@pytest.mark.parametrize("first", [b"{", BODY], ids=["refused at once", "answered later"])
+async def test_what_follows_a_request_that_ends_the_connection_is_not_worked_on(behind, scripted, connect, first):
+    client = await connect(behind)
+    head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n" % CHAT.encode()
+    before = len(scripted.received)
+    await client.send(head + b"content-length: %d\r\n\r\n" % len(first) + first + post(CHAT, BODY))
+    assert (await client.answer()).status == (400 if first == b"{" else 200)
+    assert await client.reader.read() == b""
+    assert (await behind.ask()).status_code == 200
+    assert len(scripted.received) - before == (1 if first == b"{" else 2)
+    assert (await behind.settled(2)).value("gateway_requests_total") == 2

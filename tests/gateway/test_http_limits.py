@@ -10,8 +10,8 @@ from raw_http import Answer, Connection
 
 from gateway.server import client_connection as protocol
 from gateway.server.asgi_adapter import AsgiHandler
-from gateway.server.client_connection import PortOptions
 from gateway.server.http_server import HttpServer, bound
+from gateway.server.port import PortOptions
 
 LIMIT = 1000
 

@@ -21,9 +21,9 @@ from gateway.core.reasons import Reason
 from gateway.core.worker_place import WorkerPlace
 from gateway.fleet.drains import DrainOrder
 from gateway.server.asgi_adapter import AsgiHandler
-from gateway.server.client_connection import PortOptions
 from gateway.server.event_loop import Loop
 from gateway.server.http_server import HttpServer, bound, url_of
+from gateway.server.port import PortOptions
 from gateway.server.reload import Reloader
 from gateway.server.run import log_ready
 from gateway.server.workers.admin_port import AdminPort

@@ -1,0 +1,71 @@
+"""A timer that is set again for nearly every request of a connection."""
+
+import asyncio
+import math
+from collections.abc import Callable
+
+
+class LazyTimer:
+    """Calls back when a time is over.
+
+    Stopping it, or waiting for a later time, leaves the loop's timer as it is: setting one for each request costs more
+    than one that does nothing.
+
+    Args:
+        loop: The event loop.
+        over: Called with the seconds by which the loop is late.
+
+    Attributes:
+        waits: Whether a time is running.
+    """
+
+    __slots__ = ("_deadline", "_due", "_handle", "_loop", "_over", "waits")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, over: Callable[[float], None]) -> None:
+        self._loop = loop
+        self._over = over
+        self._deadline = math.inf
+        self._due = math.inf  # of the loop's timer; may be before the deadline: then that is set again
+        self._handle: asyncio.TimerHandle | None = None
+        self.waits = False
+
+    def wait(self, seconds: float) -> None:
+        """Let a time run from now on; it takes the place of the one that runs."""
+        self.waits = True
+        self._deadline = self._loop.time() + seconds
+        if self._deadline < self._due:
+            if self._handle is not None:
+                self._handle.cancel()
+            self._set()
+
+    def stop(self) -> None:
+        """Let no time run."""
+        self.waits = False
+
+    def cancel(self) -> None:
+        """Let no time run any more."""
+        self.waits = False
+        self._over = _nothing  # the callback refers to the owner of this timer: a cycle would keep both
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _set(self) -> None:
+        self._due = self._deadline
+        self._handle = self._loop.call_at(self._deadline, self._fired)
+
+    def _fired(self) -> None:
+        self._handle = None
+        due, self._due = self._due, math.inf
+        if not self.waits:
+            return
+        now = self._loop.time()
+        if self._deadline > now:
+            self._set()
+        else:
+            self.waits = False
+            self._over(now - due)
+
+
+def _nothing(overdue: float) -> None:
+    del overdue

@@ -1,0 +1,48 @@
+"""What is wrong with bytes that are no acceptable request, and the response: it closes the connection."""
+
+from collections.abc import Sequence
+
+from gateway.api.error_responses import problem_body, problem_headers
+from gateway.core.errors import BadRequest, GatewayError, HeadersTooLarge
+from gateway.core.exchange import status_line
+
+
+def refusal(problem: GatewayError, own_headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """A whole response.
+
+    Args:
+        problem: What is wrong.
+        own_headers: Headers that are added.
+    """
+    body = problem_body(problem)
+    headers = problem_headers(problem, None) | {"content-length": str(len(body)), "connection": "close"}
+    lines = [f"{name}: {value}\r\n".encode("latin-1") for name, value in headers.items()]
+    lines += [b"%b: %b\r\n" % header for header in own_headers]
+    return b"".join((status_line(problem.status), *lines, b"\r\n", body))
+
+
+def malformed() -> GatewayError:
+    """The bytes are not HTTP."""
+    return BadRequest(
+        "This is not well-formed HTTP/1.1. Look for control characters (such as a newline) in the URL or in a"
+        " header, and for more than one length of the body (content-length, transfer-encoding).",
+        code="malformed_http",
+    )
+
+
+def headers_too_large(limit: int) -> GatewayError:
+    """The request's line and headers, or the framing of its body, have more than ``limit`` bytes."""
+    return HeadersTooLarge(
+        f"The URL and the headers are larger than {limit} bytes together. Send fewer or shorter headers, or raise"
+        " server.max_header_bytes.",
+        code="headers_too_large",
+    )
+
+
+def chunks_too_small(count: int, size: int) -> GatewayError:
+    """The body has more than ``count`` chunks of less than ``size`` bytes on average."""
+    return BadRequest(
+        f"The body has more than {count} chunks of less than {size} bytes on average. Send it in larger chunks, or"
+        " with content-length.",
+        code="chunks_too_small",
+    )
