@@ -9,6 +9,8 @@ from one_gateway import *  # noqa: F403
 from raw_http import Connection, post
 from running_gateway import CHAT, COMPLETIONS, RunningGateway
 
+from gateway.core.json_portions import PORTION
+
 pytestmark = SHARED  # noqa: F405
 
 MESSAGES = '"messages":[{"role":"user","content":"Hi"}]'
@@ -72,6 +74,30 @@ CHAT_MISTAKES = {
 @pytest.mark.parametrize(("body", "code", "param"), CHAT_MISTAKES.values(), ids=CHAT_MISTAKES.keys())
 async def test_bad_chat_request(gateway, engine, body, code, param):
     problem(await gateway.send(body), 400, code, param)
+    await untouched(gateway, engine)
+
+
+HAN = "漢".encode()
+
+INVALID_BYTES = {
+    "the first byte": (b"\xff" + GOOD, 0),
+    "the last byte": (GOOD + HAN[:2], len(GOOD)),
+    "behind a character": (GOOD[:-1] + HAN + b"\xff}", len(GOOD) + 2),
+    "the first byte of the second portion": (GOOD + b" " * (PORTION - len(GOOD)) + b"\xff", PORTION),
+    "in the third portion": (GOOD + b" " * (2 * PORTION + 7 - len(GOOD)) + b"\xff", 2 * PORTION + 7),
+    "behind a character on a border of portions": (
+        GOOD + b" " * (PORTION - 1 - len(GOOD)) + HAN + b"\xff",
+        PORTION + 2,
+    ),
+    "a character that ends at a border": (GOOD + b" " * (PORTION - 2 - len(GOOD)) + HAN[:2], PORTION - 2),
+    "a character broken off at a border": (GOOD + b" " * (PORTION - 2 - len(GOOD)) + HAN[:2] + b" ", PORTION - 2),
+}
+
+
+@pytest.mark.parametrize(("body", "offset"), INVALID_BYTES.values(), ids=INVALID_BYTES.keys())
+async def test_byte_that_is_not_utf8_is_named_by_its_offset(gateway, engine, body, offset):
+    reported = problem(await gateway.send(body), 400, "invalid_utf8")
+    assert f"invalid byte at offset {offset}." in reported
     await untouched(gateway, engine)
 
 

@@ -7,7 +7,7 @@ from kv_events.order_simulation import EventSimulation, stored
 from kv_events.order_steps import end_faults, steps, take
 
 from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, EventBatch, FeedState
-from gateway.kv_events.order import BatchOrder, Gap
+from gateway.kv_events.order import AskReplay, BatchOrder, Gap
 
 LIVE, REBUILDING, CONNECTING, SILENT = FeedState.LIVE, FeedState.REBUILDING, FeedState.CONNECTING, FeedState.SILENT
 
@@ -125,6 +125,16 @@ def started(**how):
     return simulation
 
 
+def requests_until_given_up(simulation):
+    """How many replays are requested if the second batch of each answer is lost."""
+    asked = 0
+    while simulation.request is not None:
+        asked += simulation.request.answers is None
+        simulation.serve(hole=1)
+        simulation.answer()
+    return asked
+
+
 def test_late_start_fills_from_the_replay():
     simulation = EventSimulation()
     for number in range(5):
@@ -194,14 +204,59 @@ def test_hole_that_never_closes_leaves_what_comes_after_it():
     simulation.publish(stored(5), lose=True)
     simulation.publish(stored(6))
     simulation.deliver()
-    asked = 0
-    while simulation.request is not None:
-        asked += simulation.request.answers is None
-        simulation.serve(hole=1)
-        simulation.answer()
-    assert asked == 3
+    assert requests_until_given_up(simulation) == 3
     assert simulation.state is REBUILDING
     assert sorted(simulation.applied) == [6]
+
+
+def test_batch_of_the_right_number_that_is_older_is_asked_for_three_times():
+    simulation = started()
+    simulation.publish(stored(5), lose=True)
+    simulation.publish(stored(6))
+    simulation.deliver()
+    simulation.serve(hole=1)
+    simulation.settle()
+    assert simulation.state is LIVE
+    simulation.set_clock_back()
+    simulation.publish(stored(7))
+    simulation.publish(stored(8))
+    simulation.deliver()
+    assert requests_until_given_up(simulation) == 3
+    assert simulation.state is REBUILDING
+    assert sorted(simulation.applied) == [8]
+
+
+def test_empty_answer_that_has_lost_the_only_batch_is_asked_for_again():
+    simulation = EventSimulation()
+    simulation.publish(stored(1))
+    simulation.connect()
+    simulation.settle()
+    simulation.probe()
+    simulation.serve(hole=0)
+    simulation.answer()
+    assert simulation.state is CONNECTING
+    simulation.settle()
+    assert simulation.state is LIVE
+    assert simulation.applied == simulation.process.content
+
+
+@pytest.mark.parametrize(("known", "asked"), [(1, []), (2, [0])])
+def test_third_answer_that_is_empty_is_the_last_unless_it_began_behind_the_first_batch(known, asked):
+    """From the first batch on there is no more to ask for; an engine that was restarted may have earlier ones."""
+    order = BatchOrder(replays=True)
+    batches = [EventBatch(float(number), [stored(number)]) for number in range(known + 2)]
+    list(order.connected())
+    list(order.replay_ended())
+    for number in (*range(known), known + 1):
+        list(order.live(number, batches[number], 0.0))
+    for _ in range(2):
+        list(order.replayed(known - 1, batches[known - 1]))
+        list(order.replayed(known + 1, batches[known + 1]))
+        assert [action.start for action in order.replay_ended()] == [known - 1]
+    actions = list(order.replay_ended())
+    assert [action.start for action in actions if isinstance(action, AskReplay)] == asked
+    assert order.asking == bool(asked)
+    assert order.state is (CONNECTING if asked else REBUILDING)
 
 
 @pytest.mark.parametrize("replays", [True, False])

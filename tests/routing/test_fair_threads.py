@@ -135,6 +135,45 @@ async def test_beyond_the_limit_the_newest_of_the_tenant_with_most_waiting_is_re
     assert await asyncio.gather(running, *waiting[:2], small) == ["running", "a0", "a1", "b"]
 
 
+async def test_two_jobs_beyond_the_limit_do_not_both_wait(work, make):
+    threads = make(1, most=300)
+    running = ask(threads, work, A, "running", 100)
+    await begun(work, 1)
+    first = ask(threads, work, A, "first", 200)
+    await asyncio.sleep(0)
+    second = ask(threads, work, A, "second", 101)
+    await asyncio.sleep(0)
+    work.let_go("running", "first", "second")
+    with pytest.raises(Overloaded):
+        await second
+    assert await asyncio.gather(running, first) == ["running", "first"]
+
+
+async def test_jobs_up_to_the_limit_of_bytes_all_wait(work, make):
+    threads = make(1, most=300)
+    tasks = [ask(threads, work, A, "running", 100)]
+    await begun(work, 1)
+    tasks += [ask(threads, work, A, f"a{n}", 150) for n in range(2)]
+    await asyncio.sleep(0)
+    work.let_go("running", "a0", "a1")
+    assert await asyncio.gather(*tasks) == ["running", "a0", "a1"]
+
+
+async def test_more_than_so_many_jobs_do_not_wait_however_short(work, make, monkeypatch):
+    monkeypatch.setattr("gateway.routing.fair_threads._MAX_JOBS", 3)
+    threads = make(1)
+    running = ask(threads, work, A, "running", 1)
+    await begun(work, 1)
+    waiting = [ask(threads, work, A, f"a{n}", 1) for n in range(3)]
+    await asyncio.sleep(0)
+    last = ask(threads, work, A, "last", 1)
+    await asyncio.sleep(0)
+    work.let_go("running", "a0", "a1", "a2", "last")
+    with pytest.raises(Overloaded):
+        await last
+    assert await asyncio.gather(running, *waiting) == ["running", "a0", "a1", "a2"]
+
+
 async def test_a_single_job_beyond_the_limit_may_wait(work, make):
     threads = make(1, most=300)
     running = ask(threads, work, A, "running", 100)

@@ -134,6 +134,22 @@ def test_what_is_no_time_teaches_nothing(seconds):
     assert learned.rates == pool.rates == START
 
 
+@pytest.mark.parametrize(("tokens", "seconds"), [(-1, 0.2), (500, 0.0), (500, math.nan), (-1, math.nan)])
+def test_first_tokens_that_cannot_be_teach_nothing_however_often(tokens, seconds):
+    learned = LearnedRates(START)
+    for _ in range(20):
+        learned.observe_first_token(tokens, seconds)
+    assert learned.rates == START
+
+
+def test_prompts_that_are_all_cached_teach_the_base():
+    learned = LearnedRates(START)
+    for _ in range(20):
+        learned.observe_first_token(0, 0.2)
+    assert learned.rates.base_seconds == pytest.approx(0.2, rel=0.1)
+    assert learned.rates.prefill_seconds_per_token == START.prefill_seconds_per_token
+
+
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("before", [0, 1, 5, 60])
 def test_one_absurd_answer_changes_little_of_decode_and_request_times(seed, before):

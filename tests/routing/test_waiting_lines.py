@@ -219,6 +219,21 @@ async def test_longer_than_may_be_waited_is_refused(queue_setup):
     assert len(w.waited) == 1
 
 
+async def test_the_time_in_the_queue_is_reported(queue_setup):
+    w = queue_setup({A: 0})
+    time = asyncio.get_running_loop().time
+    began = time()
+    w.asks("one")
+    await settle()
+    queued = time()
+    await asyncio.sleep(0.05)
+    freed = time()
+    await w.frees(A)
+    assert w.names == ["one"]
+    assert len(w.waited) == 1
+    assert freed - queued <= w.waited[0] <= time() - began
+
+
 async def test_its_own_deadline_is_not_called_overload(queue_setup):
     w = queue_setup({A: 0})
     with pytest.raises(TimeoutError):

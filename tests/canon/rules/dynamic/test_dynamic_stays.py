@@ -88,6 +88,34 @@ def test_behind_the_data_things_move_again():
     assert moved(text) == ["Today is 2026-11-21."]
 
 
+def test_the_body_under_several_mail_headers_stays():
+    assert moved("You are Eva.\n\nFrom: maria@fjord.example\nTo: b@c.example\n\nToday is 2026-11-21.") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "You are Eva.\nSubject: weather\nCurrent time: 2026-11-21 10:02",
+        "You are Eva.\n\nTo: all teams\n\nCurrent time: 2026-11-21 10:02",
+        "From: Eva\n\nTo: all teams\n\nCurrent time: 2026-11-21 10:02",
+    ],
+)
+def test_a_single_mail_header_does_not_make_what_follows_a_mail(text):
+    assert moved(text) == ["Current time: 2026-11-21 10:02"]
+
+
+def test_a_mail_among_documents_does_not_end_them_at_a_heading_below():
+    mail = "From: maria@fjord.example\nTo: b@c.example\n\nWe wait."
+    behind = "Context\nToday is 2026-11-21."
+    assert moved(f"You are Eva.\n\n## Documents\n{mail}\n\n### {behind}") == []
+    assert moved(f"You are Eva.\n\n## Documents\n{mail}\n\n## {behind}") == ["Today is 2026-11-21."]
+
+
+def test_a_mail_ends_at_a_heading():
+    text = "You are Eva.\n\nFrom: maria@fjord.example\nTo: b@c.example\n\nWe wait.\n\n# Context\nToday is 2026-11-21."
+    assert moved(text) == ["Today is 2026-11-21."]
+
+
 def test_a_list_under_a_colon_does_not_hide_what_stands_behind_it():
     assert moved("You may:\n- read\n- write\n\nToday is 2026-11-21.") == ["Today is 2026-11-21."]
 
