@@ -7,7 +7,7 @@ turn, and occur anywhere. Digests are valid within one process only. ``Groups`` 
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import accumulate, islice
 from sys import getsizeof
 from typing import Generic, Literal, TypeVar
 
@@ -78,13 +78,15 @@ class Thread:
         chain: Digest of each prefix: of the first message, the first two, and so on.
     """
 
-    __slots__ = ("_messages", "_root", "_tenant", "chain", "digests")
+    __slots__ = ("_characters", "_messages", "_root", "_tenant", "chain", "digests")
 
     def __init__(self, tenant: str, text: PromptText, skeleton: int | None) -> None:
         """``skeleton`` is the frame's: a single first message, such as a greeting, is ambiguous without it."""
         self._tenant = tenant
         self._root = skeleton
         self._messages = [each for each in text.messages if each.role not in LEADING_ROLES and each.role != PROMPT_ROLE]
+        # Before each message: a search for the reference asks for every prefix of the conversation.
+        self._characters = tuple(accumulate((len(each.text) for each in self._messages), initial=0))
         self.digests = tuple(map(_digest, self._messages))
         chain: list[int] = []
         for digest in self.digests:
@@ -93,7 +95,7 @@ class Thread:
 
     def is_distinctive(self, begin: int, end: int) -> bool:
         """Whether messages have enough text to identify a conversation."""
-        return sum(len(each.text) for each in self._messages[begin:end]) >= _DISTINCTIVE_CHARACTERS
+        return self._characters[end] - self._characters[begin] >= _DISTINCTIVE_CHARACTERS
 
     def common_messages(self, digests: tuple[int, ...]) -> int:
         """Number of equal messages from the first on."""
