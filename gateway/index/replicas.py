@@ -276,7 +276,7 @@ class ReplicaIndex:
                 depth = self._fresh.extend(target, chain.hashes, by_events, limit)
                 holdings.append(self._events.holding(chain, depth, target))
             else:
-                depth = self._predicted.depth(chain, target, now)
+                depth = self._predicted.depth(chain.hashes, limit, target, now)
                 if feed is FeedState.REBUILDING and by_events >= depth:
                     holdings.append(self._events.holding(chain, by_events, target))
                 else:

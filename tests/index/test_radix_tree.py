@@ -19,7 +19,7 @@ def run(tree, names, now=0.0):
 
 
 def held(tree, *names, now=0.0):
-    return tree.match(chain(*names), len(names), now)
+    return tree.find(chain(*names), len(names), now)[0]
 
 
 class Model:
