@@ -86,7 +86,11 @@ class Fleet:
         sound = [r for r in known if not _failing(r, now)]
         if not sound or (2 * len(sound) < len(known) and not exclude):
             return known
-        return [r for r in sound if r.up and not r.warming and self._has_room(r, sound, now)] or sound
+        first = [r for r in sound if r.up and not r.warming]
+        if [r for r in first if r.ramp_until > now]:
+            busiest = max([r.requests for r in sound if r.up and r.ramp_until <= now], default=None)
+            first = [r for r in first if r.ramp_until <= now or self._has_room(r, busiest, now)]
+        return first or sound
 
     def adapter(self, model: ModelId) -> str:
         """The LoRA adapter's name if the model is an adapter; else empty."""
@@ -109,20 +113,19 @@ class Fleet:
         replicas = self._by_model.get(model, ())
         return [each for each in replicas if not each.wrong_model] or replicas
 
-    def _has_room(self, replica: Replica, sound: Sequence[Replica], now: float) -> bool:
-        seconds_left = replica.ramp_until - now
-        if seconds_left <= 0:
-            return True
-        others = [other.requests for other in sound if other.up and other.ramp_until <= now]
-        return has_room(replica.requests, self.ramp_seconds - seconds_left, self.ramp_seconds, others)
+    def _has_room(self, replica: Replica, busiest: int | None, now: float) -> bool:
+        seconds_up = self.ramp_seconds - (replica.ramp_until - now)
+        return has_room(replica.requests, seconds_up, self.ramp_seconds, busiest)
 
 
 def _failing(replica: Replica, now: float) -> bool:
     breaker = replica.breaker
+    if not breaker.failures:
+        return breaker.is_open(now)
     return breaker.is_open(now) or (breaker.on_trial(now) and replica.is_tried())
 
 
-def has_room(requests: int, seconds_up: float, ramp_seconds: float, others: list[int]) -> bool:
+def has_room(requests: int, seconds_up: float, ramp_seconds: float, busiest: int | None) -> bool:
     """Whether a replica in slow start may get one more request: its share grows over a ramp.
 
     Its queue and its cache are empty. Without a ramp it would be the cheapest target for every cold prompt of the whole
@@ -132,10 +135,10 @@ def has_room(requests: int, seconds_up: float, ramp_seconds: float, others: list
         requests: Its requests in flight.
         seconds_up: Time since it came up.
         ramp_seconds: How long the ramp is; 0 for none.
-        others: Requests in flight at each of the model's replicas that are past their ramp; without any there is no
-            ramp.
+        busiest: Most requests in flight at a replica of the model that is past its ramp; None without such a replica:
+            then there is no ramp.
     """
-    if seconds_up >= ramp_seconds or not others:
+    if seconds_up >= ramp_seconds or busiest is None:
         return True
     share = seconds_up / ramp_seconds
-    return requests < _FIRST_REQUESTS + int(share * max(others))
+    return requests < _FIRST_REQUESTS + int(share * busiest)
