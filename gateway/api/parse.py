@@ -167,11 +167,14 @@ def _timeout(headers: Sequence[tuple[bytes, bytes]]) -> float | None:
 
 def _object(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Portioned[dict[str, Any]]:
     most = upper_bounds(body) if len(body) <= _SHORT_BYTES else None
-    if most is not None and _is_short(most, limits):
-        hold(_weight(body, most))
-        fields = yield from _parsed_at_once(body, limits, most)
-    else:
-        fields = yield from _parsed_in_portions(body, limits, hold)
+    try:
+        if most is not None and _is_short(most, limits):
+            hold(_weight(body, most))
+            fields = _parsed_at_once(body, limits, most)
+        else:
+            fields = yield from _parsed_in_portions(body, limits, hold)
+    except InvalidJson as error:
+        raise (yield from _unreadable(body, str(error), limits.depth)) from None
     if not isinstance(fields, dict):
         raise BadRequest("The body must be a JSON object.", code="invalid_json")
     return fields
@@ -195,7 +198,7 @@ def _weight(body: bytes, counts: JsonCounts) -> int:
     return texts + _VALUE_BYTES * (counts.values + counts.members) + _CONTAINER_BYTES * counts.containers
 
 
-def _parsed_at_once(body: bytes, limits: JsonLimits, most: JsonCounts) -> Portioned[Any]:
+def _parsed_at_once(body: bytes, limits: JsonLimits, most: JsonCounts) -> Any:
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -204,7 +207,7 @@ def _parsed_at_once(body: bytes, limits: JsonLimits, most: JsonCounts) -> Portio
         except RecursionError:
             raise _too_deep(limits.depth) from None
         except ValueError:
-            raise (yield from _unreadable(body, str(error), limits.depth)) from None
+            raise InvalidJson(str(error)) from None
     # Every level opens with a bracket: most bodies have too few of them to be too deep.
     if most.containers > limits.depth and isinstance(fields, (dict, list)) and _deeper_than(fields, limits.depth):
         raise _too_deep(limits.depth)
@@ -219,8 +222,6 @@ def _parsed_in_portions(body: bytes, limits: JsonLimits, hold: Callable[[int], N
         return (yield from built(body, structure))
     except TooMuchJson as error:
         raise _too_much(error.kind, limits, "The body", "Send fewer messages, parts or tools.") from None
-    except InvalidJson as error:
-        raise (yield from _unreadable(body, str(error), limits.depth)) from None
 
 
 def _too_much(kind: str, limits: JsonLimits, where: str, fix: str, param: str | None = None) -> BadRequest:

@@ -27,7 +27,7 @@ def candidate(load: Load, prompt_tokens: int, holding: Holding, miss_weight: flo
 
 
 def queue_seconds(load: Load, slots: int) -> float:
-    """Work in front of a new request: prefill, and the wait until one of ``slots`` sequences ends, those ahead first."""
+    """Work in front of a new request: prefill, and the wait until one of ``slots`` sequences ends after all others."""
     rates = load.rates
     seconds = load.prefill_tokens * rates.prefill_seconds_per_token
     ahead = load.requests - slots + 1
