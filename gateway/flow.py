@@ -191,6 +191,8 @@ class Flow:
 
     async def _charge_estimate(self, context: RequestContext) -> None:
         """Refuse the request of a tenant over its limit before the prompt costs any work."""
+        if not context.grant.counts_tokens:
+            return
         request = context.encoded.asked
         tokens = await self._turns.run(least_tokens(request.endpoint, request.fields), request.caller.tenant.id)
         context.grant.charge(tokens, time.monotonic())
