@@ -158,7 +158,7 @@ class Flow:
                 grant.correct(0)
                 self._observe(context, None, error.status, error.code)
                 raise
-            served = await self._attempts.give_up(context, context.placed, sink)
+            served = self._attempts.give_up(context, context.placed, sink)
         replies = await self._settler.settle(context, served)
         failure = response_failure(served.outcome, context.encoded.model.id)
         settled = self._observe(context, served, response_status(served.outcome), failure.code if failure else None)

@@ -6,7 +6,7 @@ what has to wait (a queue, a thread, the replica) continues as a task. A disconn
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import structlog
@@ -200,11 +200,11 @@ class GenerationExchange:
         "_gone",
         "_grant",
         "_interrupted",
+        "_on_writable",
         "_own_headers",
         "_port",
         "_share",
         "_size",
-        "_writable",
         "endpoint",
         "exchange",
         "named",
@@ -230,7 +230,7 @@ class GenerationExchange:
         self._body: list[bytes] = []
         self._size = 0
         self._gone = self._interrupted = False
-        self._writable: asyncio.Event | None = None
+        self._on_writable: Callable[[], None] | None = None
         try:
             self._grant = grant = port.gate.admit(headers, self.peer, time.time(), time.monotonic())
             if self.trace is not None:
@@ -276,8 +276,9 @@ class GenerationExchange:
 
     def writing_resumed(self) -> None:
         """See ``Receiver``."""
-        if self._writable is not None:
-            self._writable.set()
+        callback, self._on_writable = self._on_writable, None
+        if callback is not None:
+            callback()
 
     # Sink
 
@@ -291,18 +292,23 @@ class GenerationExchange:
         """See ``Sink``."""
         return self._interrupted
 
-    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """See ``Sink``. The head is sent with the first part of the body."""
+    @property
+    def congested(self) -> bool:
+        """See ``Sink``."""
+        return self.exchange.congested
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """See ``Sink``."""
+        self._on_writable = callback
+
+    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """See ``Sink``."""
         own = self._own_headers
         self.exchange.start(status, headers if own is None else replaced(headers, own))
 
-    async def write(self, data: bytes, *, more: bool) -> None:
+    def write(self, data: bytes, *, more: bool) -> None:
         """See ``Sink``."""
-        exchange = self.exchange
-        while exchange.congested and not exchange.gone:
-            self._writable = asyncio.Event()
-            await self._writable.wait()
-        exchange.write(data, more=more)
+        self.exchange.write(data, more=more)
 
     def interrupt(self) -> None:
         """The gateway is shutting down: end the answer now. Idempotent."""
@@ -319,7 +325,7 @@ class GenerationExchange:
     def end(self) -> None:
         """The request is over: release what it holds."""
         grant, share, trace = self._grant, self._share, self.trace
-        self._grant = self._share = self.trace = self.task = None
+        self._grant = self._share = self.trace = self.task = self._on_writable = None
         self._body.clear()
         self._port.ended(self)
         if grant is not None:

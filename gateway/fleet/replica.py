@@ -2,13 +2,14 @@
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
 
 from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.core.ids import ModelId, ReplicaId, Target
+from gateway.core.lazy_timer import LazyTimer
 from gateway.core.outcome import Usage
 from gateway.core.ports import RateLearner
 from gateway.core.replica_state import DrainCause, Load, ReplicaState
@@ -19,11 +20,12 @@ from gateway.http_client import Origin
 
 
 class InflightRequest:
-    """An attempt in flight, which can be ended early. Lives inside ``async with asyncio.timeout(...)``.
+    """An attempt in flight: it is ended when nothing was received for too long, or early.
 
     Args:
-        timeout: Ends the attempt.
-        now: Monotonic seconds of the running loop.
+        loop: The event loop.
+        now: Monotonic seconds of the loop.
+        over: Called once when it is to be ended.
 
     Attributes:
         sent_at: When it was sent.
@@ -31,24 +33,37 @@ class InflightRequest:
         called_back: Whether it was ended because its replica is down.
     """
 
-    __slots__ = ("_timeout", "called_back", "last_byte_at", "sent_at")
+    __slots__ = ("_over", "_timer", "called_back", "last_byte_at", "sent_at")
 
-    def __init__(self, timeout: asyncio.Timeout, now: float) -> None:
-        self._timeout = timeout
+    def __init__(self, loop: asyncio.AbstractEventLoop, now: float, over: Callable[[], None]) -> None:
+        self._over: Callable[[], None] | None = over
+        self._timer = LazyTimer(loop, self._late)
         self.sent_at = now
         self.last_byte_at = now
         self.called_back = False
 
     def extend(self, until: float) -> None:
-        """Let it time out at ``until``, unless it is to be ended."""
-        if not self.called_back:
-            self._timeout.reschedule(until)
+        """Let its time be over at ``until``."""
+        if self._over is not None:
+            self._timer.wait_until(until)
 
     def call_back(self) -> None:
         """End it now."""
-        if not (self.called_back or self._timeout.expired()):
+        if self._over is not None:
             self.called_back = True
-            self._timeout.reschedule(self.last_byte_at)
+            self._late(0.0)
+
+    def end(self) -> None:
+        """It has ended."""
+        self._over = None
+        self._timer.cancel()
+
+    def _late(self, overdue: float) -> None:
+        del overdue
+        over = self._over
+        self.end()
+        if over is not None:
+            over()
 
 
 _log = structlog.get_logger("gateway.proxy")

@@ -1,4 +1,4 @@
-"""A timer that is set again for nearly every request of a connection."""
+"""A timer that is set again often and rarely fires: for a connection's next request, for a response's next chunk."""
 
 import asyncio
 import math
@@ -31,9 +31,13 @@ class LazyTimer:
 
     def wait(self, seconds: float) -> None:
         """Let a time run from now on; it takes the place of the one that runs."""
+        self.wait_until(self._loop.time() + seconds)
+
+    def wait_until(self, deadline: float) -> None:
+        """Let a time run up to ``deadline``, in the loop's time; it takes the place of the one that runs."""
         self.waits = True
-        self._deadline = self._loop.time() + seconds
-        if self._deadline < self._due:
+        self._deadline = deadline
+        if deadline < self._due:
             if self._handle is not None:
                 self._handle.cancel()
             self._set()
