@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from gateway.api.request_numbers import check_numbers
-from gateway.core.errors import BadRequest, NotFound
+from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.json_portions import (
     MAX_TEXT_BYTES,
@@ -90,16 +90,9 @@ def parse_request(
         NotFound: the model is unknown.
     """
     fields = yield from _object(body, limits, hold)
-    models = [model for model in models if caller.may_use(model)]
     model = fields.get("model")
-    if not isinstance(model, str):
-        raise BadRequest(
-            "`model` is missing: name one of " + known_models(models) if model is None else "`model` must be a string.",
-            param="model",
-            code="missing_required_parameter" if model is None else "invalid_type",
-        )
-    if model not in models:
-        raise unknown_model(model, models)
+    if not isinstance(model, str) or model not in models or not caller.may_use(model):
+        raise _no_model(model, [each for each in models if caller.may_use(each)])
     stream = fields.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise _wrong_type("stream", "a boolean")
@@ -127,6 +120,17 @@ def parse_request(
         peer=peer,
         timeout_seconds=_timeout(headers),
         dropped=dropped,
+    )
+
+
+def _no_model(model: object, known: Collection[str]) -> GatewayError:
+    """The error for a request that names none of the models that its caller may use."""
+    if isinstance(model, str):
+        return unknown_model(model, known)
+    return BadRequest(
+        "`model` is missing: name one of " + known_models(known) if model is None else "`model` must be a string.",
+        param="model",
+        code="missing_required_parameter" if model is None else "invalid_type",
     )
 
 

@@ -210,10 +210,10 @@ class RadixTree:
             child = node.children.get(hashes[depth])
             if child is None or not (child.computed or now - child.created_at <= self._ttl):
                 break
-            depth = _common(child, hashes, limit)
-            if depth < child.depth + len(child.hashes):
-                break
-            node = child
+            end = depth + len(child.hashes)
+            if end > limit or child.hashes[-1] != hashes[end - 1]:
+                return _common(child, hashes, limit), node
+            node, depth = child, end
         return depth, node
 
     def insert(
@@ -240,8 +240,11 @@ class RadixTree:
                 break
             if not child.computed and now - child.created_at > self._ttl:
                 child.created_at = now  # dispatched again: counts for another TTL
-            depth = _common(child, hashes, total)
-            node = child if depth == child.depth + len(child.hashes) else self._split(child, depth)
+            end = depth + len(child.hashes)
+            if end > total or child.hashes[-1] != hashes[end - 1]:
+                end = _common(child, hashes, total)
+                child = self._split(child, end)
+            node, depth = child, end
         node.pins += 1
         self.blocks += partial
         self._make_room()
@@ -409,7 +412,7 @@ def _is_current(entry: tuple[int, int, Node]) -> bool:
 
 
 def _common(node: Node, hashes: Sequence[BlockHash], limit: int) -> int:
-    """Depth up to which a node's run and a chain agree; they agree on the run's first block."""
+    """Depth up to which a node's run and a chain agree; they agree on the run's first block, and not on all of it."""
     run, depth = node.hashes, node.depth
     end = min(depth + len(run), limit)
     if run[end - depth - 1] == hashes[end - 1]:
