@@ -107,8 +107,7 @@ class Encoded:
     root: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True, eq=False):
     """The placement of a request.
 
     Attributes:
