@@ -285,9 +285,9 @@ class Scanner:
         rest = iter(found)
         return [next(rest) if hits is None else hits for hits in known]
 
-    def has_no_findings(self, texts: Sequence[str], owner: Tenant) -> bool:
-        """Whether all texts are cached, without findings; see ``find``."""
-        return all(self._memo.get(owner.id, text) == () for text in texts)
+    def known(self, text: str, owner: Tenant) -> tuple[Hit, ...] | None:
+        """The findings in a text, if they are cached; see ``find``."""
+        return self._memo.get(owner.id, text)
 
     def _search(self, texts: Sequence[str]) -> list[tuple[Hit, ...]]:
         return [self._patterns.find(text) for text in texts]
