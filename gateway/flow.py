@@ -382,7 +382,7 @@ class Flow:
         self, context: RequestContext, served: Served, settled: Settlement, replies: Sequence[ReplyChoice]
     ) -> None:
         """Hand the record of an answered request to the explain worker, which works on it later."""
-        if settled.status != 200 or not is_prefilled(served.outcome):
+        if not self._explains.enabled or settled.status != 200 or not is_prefilled(served.outcome):
             return
         try:
             self._explains.record_request(
