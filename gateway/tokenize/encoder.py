@@ -11,7 +11,7 @@ tokenizer. Within these bounds each of them takes some 10 ms at most.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -39,12 +39,42 @@ _AT_ONCE = 4096
 
 def characters(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int]:
     """Characters of a request's text. A prompt given as token ids has none; media and tools are left out."""
-    total = 0
-    for step, text in enumerate(_texts(endpoint, fields), 1):
-        total += len(text)
+    total = step = 0
+    for content in _contents(endpoint, fields):
+        if isinstance(content, str):
+            total += len(content)
+        elif isinstance(content, list):
+            for part in content:
+                total += _characters_of_part(part)
+                step += 1
+                if step % _AT_ONCE == 0:
+                    yield
+        step += 1
         if step % _AT_ONCE == 0:
             yield
     return total
+
+
+def _contents(endpoint: Endpoint, fields: Mapping[str, Any]) -> Iterable[Any]:
+    """The contents of the messages of a chat, the prompts of a completion that are no token ids."""
+    if endpoint is Endpoint.CHAT:
+        messages = fields.get("messages")
+        if not isinstance(messages, list):
+            return ()
+        return (message.get("content") if isinstance(message, dict) else None for message in messages)
+    prompt = fields.get("prompt")
+    if not isinstance(prompt, list):
+        return (prompt,)
+    is_tokens = bool(prompt) and type(prompt[0]) is int
+    return () if is_tokens else (each if isinstance(each, str) else None for each in prompt)
+
+
+def _characters_of_part(part: Any) -> int:
+    if isinstance(part, str):
+        return len(part)
+    if not isinstance(part, dict):
+        return 0
+    return sum(len(text) for key in _PART_TEXTS if isinstance(text := part.get(key), str))
 
 
 def least_tokens(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int]:
@@ -54,28 +84,6 @@ def least_tokens(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int
         tokens += _ids(fields.get("prompt"))
     limit = fields.get("truncate_prompt_tokens")
     return min(tokens, limit) if type(limit) is int and limit > 0 else tokens
-
-
-def _texts(endpoint: Endpoint, fields: Mapping[str, Any]) -> Iterator[str]:
-    """The texts, and an empty one for each part without text, so that each step of the caller is short."""
-    if endpoint is not Endpoint.CHAT:
-        prompt = fields.get("prompt")
-        prompts = prompt if isinstance(prompt, list) else [prompt]
-        if not prompts or type(prompts[0]) is not int:
-            yield from (each if isinstance(each, str) else "" for each in prompts)
-        return
-    messages = fields.get("messages")
-    for message in messages if isinstance(messages, list) else ():
-        content = message.get("content") if isinstance(message, dict) else None
-        for part in content if isinstance(content, list) else (content,):
-            if isinstance(part, str):
-                yield part
-            elif isinstance(part, dict):
-                for key in _PART_TEXTS:
-                    text = part.get(key)
-                    yield text if isinstance(text, str) else ""
-            else:
-                yield ""
 
 
 def _ids(prompt: Any) -> int:
