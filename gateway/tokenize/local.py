@@ -9,14 +9,17 @@ from gateway.core.request import Endpoint
 from gateway.tokenize import conversation as rules
 from gateway.tokenize.backends import TokenBackend, pack
 from gateway.tokenize.chat_template import ChatTemplate
+from gateway.tokenize.message_tokens import MessageTokens
 
 _IDS_AT_ONCE = 65_536
+_USUAL_ARGUMENTS = {"add_generation_prompt": True, "continue_final_message": False}
 
 
 class LocalEncoder:
     """Requests to token ids, equal to the engine's.
 
     Attributes:
+        by_message: Encodes conversations by their turns; None: each conversation is encoded as a whole.
         tokenizer_id: Hash of the tokenizer.
         template_hash: Hash of the chat templates and their default arguments; empty without a template.
         tells_time: Whether the chat template prints the current time.
@@ -33,6 +36,7 @@ class LocalEncoder:
         template_arguments: Mapping[str, Any],
         tokenizer_id: str,
         template_hash: str,
+        by_message: MessageTokens | None = None,
     ) -> None:
         self.tokens = tokens
         self.template = template
@@ -43,6 +47,7 @@ class LocalEncoder:
         self._tools_template = tools_template or template
         self.tools_first = self._tools_template is not None and self._tools_template.tools_first
         self._template_arguments = template_arguments
+        self.by_message = by_message
 
     @property
     def description(self) -> dict[str, str]:
@@ -89,12 +94,14 @@ class LocalEncoder:
         messages = fields.get("messages")
         if not isinstance(messages, list):
             raise TokenizerUnavailable("messages is not a list")
-        text = template.render(
-            rules.conversation(messages, template.content_format),
-            tools,
-            rules.template_arguments(fields, self._template_arguments),
-        )
-        return self.tokens.encode(text, add_special_tokens=fields.get("add_special_tokens") is True)
+        arguments = rules.template_arguments(fields, self._template_arguments)
+        special = fields.get("add_special_tokens") is True
+        if self.by_message is not None and tools is None and arguments == _USUAL_ARGUMENTS and not special:
+            ids = self.by_message.encode(messages)
+            if ids is not None:
+                return ids
+        text = template.render(rules.conversation(messages, template.content_format), tools, arguments)
+        return self.tokens.encode(text, add_special_tokens=special)
 
     def _encode_completion(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         prompt = fields.get("prompt")
