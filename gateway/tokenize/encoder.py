@@ -11,7 +11,7 @@ tokenizer. Within these bounds each of them takes some 10 ms at most.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -39,8 +39,16 @@ _AT_ONCE = 4096
 
 def characters(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int]:
     """Characters of a request's text. A prompt given as token ids has none; media and tools are left out."""
+    if endpoint is Endpoint.CHAT:
+        return (yield from _characters_of_messages(_list(fields.get("messages"))))
+    prompt = fields.get("prompt")
+    return (yield from _characters_of_prompts(prompt if isinstance(prompt, list) else [prompt]))
+
+
+def _characters_of_messages(messages: Sequence[Any]) -> Portioned[int]:
     total = step = 0
-    for content in _contents(endpoint, fields):
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
         if isinstance(content, str):
             total += len(content)
         elif isinstance(content, list):
@@ -55,26 +63,23 @@ def characters(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int]:
     return total
 
 
-def _contents(endpoint: Endpoint, fields: Mapping[str, Any]) -> Iterable[Any]:
-    """The contents of the messages of a chat, the prompts of a completion that are no token ids."""
-    if endpoint is Endpoint.CHAT:
-        messages = fields.get("messages")
-        if not isinstance(messages, list):
-            return ()
-        return (message.get("content") if isinstance(message, dict) else None for message in messages)
-    prompt = fields.get("prompt")
-    if not isinstance(prompt, list):
-        return (prompt,)
-    is_tokens = bool(prompt) and type(prompt[0]) is int
-    return () if is_tokens else (each if isinstance(each, str) else None for each in prompt)
-
-
 def _characters_of_part(part: Any) -> int:
     if isinstance(part, str):
         return len(part)
     if not isinstance(part, dict):
         return 0
     return sum(len(text) for key in _PART_TEXTS if isinstance(text := part.get(key), str))
+
+
+def _characters_of_prompts(prompts: Sequence[Any]) -> Portioned[int]:
+    if prompts and type(prompts[0]) is int:
+        return 0
+    total = 0
+    for step, prompt in enumerate(prompts, 1):
+        total += len(prompt) if isinstance(prompt, str) else 0
+        if step % _AT_ONCE == 0:
+            yield
+    return total
 
 
 def least_tokens(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int]:

@@ -12,7 +12,13 @@ from gateway.tokenize.chat_template import ChatTemplate
 from gateway.tokenize.message_tokens import MessageTokens
 
 _IDS_AT_ONCE = 65_536
-_USUAL_ARGUMENTS = {"add_generation_prompt": True, "continue_final_message": False}
+_RENDERING = frozenset(
+    {
+        *("chat_template", "chat_template_kwargs", "tools", "documents", "reasoning_effort", "add_generation_prompt"),
+        *("continue_final_message", "add_special_tokens"),
+    }
+)
+"""Members of a request besides its messages that change how it is rendered and encoded."""
 
 
 class LocalEncoder:
@@ -94,14 +100,16 @@ class LocalEncoder:
         messages = fields.get("messages")
         if not isinstance(messages, list):
             raise TokenizerUnavailable("messages is not a list")
-        arguments = rules.template_arguments(fields, self._template_arguments)
-        special = fields.get("add_special_tokens") is True
-        if self.by_message is not None and tools is None and arguments == _USUAL_ARGUMENTS and not special:
+        if self.by_message is not None and _RENDERING.isdisjoint(fields):
             ids = self.by_message.encode(messages)
             if ids is not None:
                 return ids
-        text = template.render(rules.conversation(messages, template.content_format), tools, arguments)
-        return self.tokens.encode(text, add_special_tokens=special)
+        text = template.render(
+            rules.conversation(messages, template.content_format),
+            tools,
+            rules.template_arguments(fields, self._template_arguments),
+        )
+        return self.tokens.encode(text, add_special_tokens=fields.get("add_special_tokens") is True)
 
     def _encode_completion(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         prompt = fields.get("prompt")

@@ -96,14 +96,15 @@ class MessageTokens:
         """Digest of the conversation up to each message; empty if a message has more than a role and a text."""
         digests = []
         conversation = xxh3_128(seed=self._seed)
-        for message in messages:
-            if type(message) is not dict or len(message) != 2:
-                return ()
-            role, text = message.get("role"), message.get("content")
-            if type(role) is not str or role not in PLAIN_ROLES or type(text) is not str:
-                return ()
-            conversation.update(f"{role}{len(text)} {text}".encode("utf-8", "surrogatepass"))
-            digests.append(conversation.digest())
+        try:
+            for message in messages:
+                role, text = message["role"], message["content"]
+                if len(message) != 2 or role not in PLAIN_ROLES or type(text) is not str:
+                    return ()
+                conversation.update(f"{role}{len(text)} {text}".encode("utf-8", "surrogatepass"))
+                digests.append(conversation.digest())
+        except (KeyError, TypeError):  # not an object, or one without a role and a text
+            return ()
         return digests
 
     def _look_up(self, digests: Sequence[bytes]) -> tuple[int, list[bytes]]:
