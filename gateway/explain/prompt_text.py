@@ -6,9 +6,9 @@ Lenient: any body that an engine accepts can be read. The prompts of a completio
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import orjson
 
 from gateway.core.explanation import ReplyChoice
@@ -35,8 +35,7 @@ _ARGUMENTS = (
 """Fields besides messages and tools that engines pass to the chat template or use in tokenization."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True):
     """A tool call in the history.
 
     Attributes:
@@ -50,8 +49,7 @@ class ToolCall:
     canonical: str
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """One message.
 
     Attributes:
@@ -75,8 +73,7 @@ class Message:
     tool_call_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """One tool.
 
     Attributes:
@@ -90,8 +87,7 @@ class Tool:
     canonical: str
 
 
-@dataclass(frozen=True, slots=True)
-class PromptText:
+class PromptText(msgspec.Struct, frozen=True):
     """The text of a prompt in parts.
 
     Attributes:
@@ -103,7 +99,7 @@ class PromptText:
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
-    arguments: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, str] = msgspec.field(default_factory=dict)
     has_ids: bool = False
 
     @property
@@ -243,8 +239,7 @@ def _string(value: Any) -> str:
 _OPENING_MESSAGES = 6
 
 
-@dataclass(frozen=True, slots=True)
-class PromptPair:
+class PromptPair(msgspec.Struct, frozen=True):
     """Two prompts to compare.
 
     Attributes:

@@ -8,8 +8,9 @@ difference between them: it changed over time, or changes from request to reques
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from gateway.core.explanation import Difference, ReplyChoice
 from gateway.core.reasons import Reason
