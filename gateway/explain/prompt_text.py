@@ -19,6 +19,9 @@ PROMPT_ROLE = "prompt"
 
 _ID_LETTERS = str.maketrans("0123456789", "abcdefghij")
 _MAX_IDS = 16_384
+_PLAIN_FIELDS = 2
+"""Fields of a message with only role and content, as most have."""
+
 LEADING_ROLES = frozenset({"system", "developer"})
 
 _ARGUMENTS = (
@@ -163,7 +166,9 @@ def _of_ids(ids: Sequence[Any]) -> str:
 
 
 def _message(message: Mapping[str, Any]) -> Message:
-    content = message.get("content")
+    content, role = message.get("content"), message.get("role")
+    if len(message) == _PLAIN_FIELDS and isinstance(content, str) and isinstance(role, str):
+        return Message(role, content)
     texts: list[str] = []
     others: list[str] = []
     for part in [content] if isinstance(content, str) else _items(content):
@@ -173,7 +178,7 @@ def _message(message: Mapping[str, Any]) -> Message:
         else:
             texts.append(text)
     return Message(
-        role=_string(message.get("role")),
+        role=_string(role),
         text="\n".join(texts),
         form="string" if isinstance(content, str) else "parts" if isinstance(content, list) else "none",
         others=tuple(others),

@@ -157,15 +157,8 @@ def _chained(before: int, digest: int) -> int:
 
 
 def _digest(message: Message) -> int:
-    return hash(
-        (
-            message.role,
-            message.text.strip(),
-            message.name,
-            message.others,
-            tuple((call.name, call.canonical) for call in message.calls),
-        )
-    )
+    calls = tuple([(call.name, call.canonical) for call in message.calls]) if message.calls else ()
+    return hash((message.role, message.text.strip(), message.name, message.others, calls))
 
 
 ChosenBy = Literal["session", "conversation", "skeleton", "similar"]
@@ -298,10 +291,13 @@ class SharedTexts:
         """Approximate memory of all parts."""
         return self._messages.held_bytes + self._tools.held_bytes
 
-    def share(self, text: PromptText) -> PromptText:
-        """The same prompt built from shared parts. Each call needs one ``release``."""
-        messages = tuple(map(self._messages.share, text.messages))
-        return PromptText(messages, tuple(map(self._tools.share, text.tools)), text.arguments, text.has_ids)
+    def share(self, text: PromptText) -> tuple[PromptText, int]:
+        """The same prompt built from shared parts, and their bytes. Each call needs one ``release``."""
+        messages = [self._messages.share(message) for message in text.messages]
+        tools = [self._tools.share(tool) for tool in text.tools]
+        size = sum([each.size for each in messages]) + sum([each.size for each in tools])
+        shared = tuple([each.part for each in messages]), tuple([each.part for each in tools])
+        return PromptText(*shared, text.arguments, text.has_ids), size
 
     def release(self, text: PromptText) -> None:
         """Release the parts of a prompt."""
@@ -316,27 +312,28 @@ class _CountedParts(Generic[_Part]):
         self.held_bytes = 0
         self._held: dict[_Part, _HeldPart[_Part]] = {}
 
-    def share(self, part: _Part) -> _Part:
+    def share(self, part: _Part) -> "_HeldPart[_Part]":
         held = self._held.get(part)
         if held is None:
-            held = self._held[part] = _HeldPart(part)
-            self.held_bytes += part_bytes(part)
+            held = self._held[part] = _HeldPart(part, part_bytes(part))
+            self.held_bytes += held.size
         held.holders += 1
-        return held.part
+        return held
 
     def release(self, part: _Part) -> None:
         held = self._held[part]
         held.holders -= 1
         if not held.holders:
             del self._held[part]
-            self.held_bytes -= part_bytes(part)
+            self.held_bytes -= held.size
 
 
 class _HeldPart(Generic[_Part]):
-    __slots__ = ("holders", "part")
+    __slots__ = ("holders", "part", "size")
 
-    def __init__(self, part: _Part) -> None:
+    def __init__(self, part: _Part, size: int) -> None:
         self.part = part
+        self.size = size
         self.holders = 0
 
 

@@ -24,7 +24,6 @@ from gateway.explain.reference.reference_index import (
     SharedTexts,
     Thread,
     feature_keys,
-    text_bytes,
 )
 
 _SESSION_REQUESTS = 8
@@ -135,18 +134,20 @@ class References:
         Only the last two turns of a conversation are kept: they contain the earlier ones.
         """
         self.expire(now)
-        own_bytes = _own_bytes(kept)
-        if own_bytes + text_bytes(kept.text) > self._max_bytes // _LARGEST_PART:
-            return
         reading = self._read(kept)
         self._last_read = None
+        own_bytes = _own_bytes(kept)
+        text, bytes_of_text = self._texts.share(kept.text)
+        if own_bytes + bytes_of_text > self._max_bytes // _LARGEST_PART:
+            self._texts.release(text)
+            return
         before = self._continued(kept, reading)
         keys = tuple(dict.fromkeys(self._keys(kept, reading, continues=before is not None)))
         size = own_bytes + POSTING_BYTES * len(keys) + _NUMBER_BYTES * len(reading.thread.digests)
         if before is not None:
             self._drop_earlier_turn(before, kept)
         number, self._next = self._next, self._next + 1
-        shared = msgspec.structs.replace(kept, text=self._texts.share(kept.text))
+        shared = msgspec.structs.replace(kept, text=text)
         self._entries[number] = _KeptEntry(shared, reading.group, keys, reading.thread.digests, before, size)
         self._entries_bytes += size
         for key in keys:

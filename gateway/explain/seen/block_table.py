@@ -169,11 +169,8 @@ def runs(values: NDArray[np.uint64]) -> list[tuple[int, int]]:
     """Each value with the number of times that it follows itself, in order."""
     if not values.size:
         return []
-    starts = np.flatnonzero(values[1:] != values[:-1]) + 1
-    if not starts.size:
-        return [(int(values[0]), values.size)]
-    begins = np.concatenate(([0], starts))
-    return list(zip(values[begins].tolist(), np.diff(begins, append=values.size).tolist(), strict=True))
+    ends = [*(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), values.size]
+    return [(int(values[begin]), end - begin) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def _note(at: float, place: int) -> np.uint64:
