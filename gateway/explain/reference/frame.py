@@ -311,7 +311,8 @@ def _has_digit(text: str) -> bool:
 def _sentences(line: str) -> list[str]:
     # Replacing is ten times as fast as splitting with a regular expression.
     for end in _SENTENCE_ENDS if line.isascii() else (*_SENTENCE_ENDS, *_WIDE_SENTENCE_ENDS):
-        line = line.replace(end, end + "\n")
+        if end[0] in line:
+            line = line.replace(end, end + "\n")
     return line.split("\n")
 
 

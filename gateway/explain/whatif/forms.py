@@ -94,6 +94,8 @@ class Forms:
         """Forms with each of the observed rules, and with all of them."""
         forms: list[Form] = []
         observed = [rule for rule, mode in zip(RULES, modes, strict=False) if mode is RuleMode.OBSERVE]
+        if not self._changes(sent, observed, given):
+            return forms
         for rule in observed:
             found = self._canonical(sent, (rule,), given)
             if found.edits:
@@ -140,13 +142,23 @@ class Forms:
         )  # fmt: skip
         return hinted(request, self._settings).request.fields
 
+    def _changes(self, fields: Fields, names: Collection[RuleName], given: RuleContext) -> bool:
+        """Whether any of the rules changes a prompt: if not together, then not alone either."""
+        found = self._rulebook.canonical(fields, names, given)
+        if not found.edits:
+            self._remember(found, given)
+        return bool(found.edits)
+
     def _canonical(self, fields: Fields, names: Collection[RuleName], given: RuleContext) -> Canonical:
         if not names:
             return Canonical(fields)
         found = self._rulebook.canonical(fields, names, given)
+        self._remember(found, given)
+        return found
+
+    def _remember(self, found: Canonical, given: RuleContext) -> None:
         for key, block in found.remember.items():
             self._memory.put(key, block, given.now)
-        return found
 
     def _given(self, record: RequestRecord, count_tokens: Callable[[str], int] | None) -> RuleContext:
         return RuleContext(
