@@ -8,8 +8,7 @@ Responses are framed as RFC 9112, section 6 and 7: by ``content-length`` if the 
 the end of the connection for HTTP/1.0. The head is sent together with the first part of the body.
 """
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Protocol
 
@@ -61,12 +60,36 @@ class Receiver(Protocol):
         ...
 
 
+class ClientTransport(Protocol):
+    """Writes to the client, as asyncio's transports do."""
+
+    def write(self, data: bytes) -> None:
+        """Write to the client."""
+        ...
+
+    def writelines(self, list_of_data: Iterable[bytes]) -> None:
+        """Write several parts in one system call."""
+        ...
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection when everything that was written is sent."""
+        ...
+
+
 class ExchangeOwner(Protocol):
     """The connection of an exchange."""
 
     congested: bool
     client: tuple[str, int] | None
-    transport: asyncio.Transport
+
+    @property
+    def transport(self) -> ClientTransport:
+        """Writes to the client."""
+        ...
 
     def response_head(self) -> tuple[bytes, bool]:
         """Header lines of every response, and whether the connection is to be closed after it."""

@@ -9,7 +9,7 @@ import structlog
 
 from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.core.ids import ModelId, ReplicaId, Target
-from gateway.core.lazy_timer import LazyTimer
+from gateway.lazy_timer import LazyTimer
 from gateway.core.outcome import Usage
 from gateway.core.ports import RateLearner
 from gateway.core.replica_state import DrainCause, Load, ReplicaState

@@ -25,7 +25,7 @@ import structlog
 from gateway.api.error_responses import RequestTimeout, TooManyConnections
 from gateway.core.errors import GatewayError
 from gateway.core.exchange import Exchange
-from gateway.core.lazy_timer import LazyTimer
+from gateway.lazy_timer import LazyTimer
 from gateway.server.port import Port
 from gateway.server.refusal import chunks_too_small, headers_too_large, malformed, refusal
 from gateway.server.sockets import HalfClosed

@@ -22,8 +22,8 @@ class PromptChains(Protocol):
         """The chain of a prompt."""
         ...
 
-    def extended(self, root: int, chain: BlockChain, tokens: bytes) -> BlockChain:
-        """The chain of a longer prompt."""
+    def extended(self, root: int, chain: BlockChain, rest: bytes, tokens: int) -> BlockChain:
+        """The chain of a longer prompt, of ``tokens`` tokens; ``rest`` are those after the last block of ``chain``."""
         ...
 
 
@@ -59,7 +59,9 @@ class PromptHashes:
         _, chain, hashes = self._last
         if (chain.tokens % record.block_size) * TOKEN_BYTES + len(reply) < record.block_size * TOKEN_BYTES:
             return hashes
-        longer = self._chains.extended(self._root(record), chain, tokens + reply)
+        rest = tokens[len(chain.hashes) * record.block_size * TOKEN_BYTES :] + reply
+        total = (len(tokens) + len(reply)) // TOKEN_BYTES
+        longer = self._chains.extended(self._root(record), chain, rest, total)
         return np.concatenate((hashes, np.array(longer.hashes[len(chain.hashes) :], np.uint64)))
 
     def _root(self, record: RequestRecord) -> int:
