@@ -199,8 +199,9 @@ class Families:
                 if not source.counts[old]:
                     self._drop_count(sent, name, old)
         if len(source.counts) > _VARIANTS:
-            others = [each for each in source.counts if each != number]
-            self._drop_count(sent, name, min(others, key=lambda each: source.requests(each, since)))
+            # Older time slots are dropped already.
+            requests = {each: sum(slots.values()) for each, slots in source.counts.items() if each != number}
+            self._drop_count(sent, name, min(requests, key=requests.__getitem__))
         if len(sent.sources) > _SOURCES:
             least = min(sent.sources.keys() - {name}, key=lambda each: (sent.sources[each].total(since), each))
             for old in list(sent.sources[least].counts):

@@ -141,15 +141,15 @@ class BlockTable:
             return
         notes = np.broadcast_to(note, hashes.shape)
         self._numbers[notes_at[found]] = notes[found]
-        left = np.flatnonzero(~found)
-        groups = notes_at // (2 * _WAYS)
+        # Each block overwrites the oldest entry of its group. Of several in a group only the one written last stays,
+        # which is the first of them; the others follow in the next round.
+        left = np.flatnonzero(~found)[::-1]
         while left.size:
-            # One block per group and round: each overwrites the oldest entry.
-            own, first = np.unique(groups[left], return_index=True)
-            oldest = self._table[own, _WAYS:].argmin(1)
-            self._table[own, oldest] = hashes[left[first]]
-            self._table[own, oldest + _WAYS] = notes[left[first]]
-            left = np.delete(left, first)
+            groups = notes_at[left] // (2 * _WAYS)
+            at = groups * (2 * _WAYS) + self._table.take(groups, 0)[:, _WAYS:].argmin(1)
+            self._numbers[at] = hashes[left]
+            self._numbers[at + _WAYS] = notes[left]
+            left = left[self._numbers[at] != hashes[left]]
 
     def clear(self) -> None:
         """Remove all blocks."""
