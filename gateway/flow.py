@@ -4,10 +4,11 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+import msgspec
 import structlog
 
 from gateway.context import (
@@ -187,7 +188,7 @@ class Flow:
         """Find the request's prefix space."""
         encoded, request = context.encoded, context.encoded.asked
         space = self._spaces.enter(request.caller, encoded.model.version(), request.fields, time.time())
-        context.encoded = replace(encoded, space=space)
+        context.encoded = msgspec.structs.replace(encoded, space=space)
 
     async def _charge_estimate(self, context: RequestContext) -> None:
         """Refuse the request of a tenant over its limit before the prompt costs any work."""
@@ -382,7 +383,7 @@ class Flow:
         self, context: RequestContext, served: Served, settled: Settlement, replies: Sequence[ReplyChoice]
     ) -> None:
         """Hand the record of an answered request to the explain worker, which works on it later."""
-        if settled.status != 200 or not is_prefilled(served.outcome):
+        if not self._explains.enabled or settled.status != 200 or not is_prefilled(served.outcome):
             return
         try:
             self._explains.record_request(

@@ -18,6 +18,7 @@ prompt would go there.
 
 import math
 from collections import deque
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -211,7 +212,7 @@ class LearnedRates:
             y = short.y - rate * short.x + _PRIOR_WEIGHT * base
             base = max(y / (short.weight + _PRIOR_WEIGHT), 0.0)
             return replace(self._rates, base_seconds=base, prefill_seconds_per_token=rate)
-        scale = _median(list(self._of_start), 1.0)
+        scale = _median(self._of_start, 1.0)
         base, rate = scale * base, scale * rate
         # Not far outside of what was seen: a start value far out would turn the line like a long lever.
         prior = min(_PRIOR_TOKENS, max(2 * long.x / long.weight, _EVIDENCE_TOKENS))
@@ -273,17 +274,19 @@ class _Mean:
     def observe(self, value: float) -> float:
         """Take in an observation above 0; returns the mean."""
         self._recent.append(value)
-        median = _median(list(self._recent), self._value or value)
+        median = _median(self._recent, self._value or value)
         bounded = min(max(value, median / self._max_apart), median * self._max_apart)
         changed = not self._value / _CHANGED < median < self._value * _CHANGED
         self._value += (_GAIN_ON_CHANGE if changed else _GAIN) * (bounded - self._value)
         return self._value
 
 
-def _median(values: list[float], belief: float) -> float:
+def _median(values: Iterable[float], belief: float) -> float:
     """The median; ``belief`` replaces missing values up to ``_CERTAIN``. Of two in the middle, the smaller."""
-    values = sorted([*values, *[belief] * (_CERTAIN - len(values))])
-    return values[(len(values) - 1) // 2]
+    ordered = sorted(values)
+    if len(ordered) < _CERTAIN:
+        ordered = sorted([*ordered, *[belief] * (_CERTAIN - len(ordered))])
+    return ordered[(len(ordered) - 1) // 2]
 
 
 def _expected(rates: Rates, tokens: float) -> float:
