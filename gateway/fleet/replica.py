@@ -9,7 +9,6 @@ import structlog
 
 from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.core.ids import ModelId, ReplicaId, Target
-from gateway.lazy_timer import LazyTimer
 from gateway.core.outcome import Usage
 from gateway.core.ports import RateLearner
 from gateway.core.replica_state import DrainCause, Load, ReplicaState
@@ -17,6 +16,7 @@ from gateway.engines import ServerFacts, advice
 from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
 from gateway.fleet.rank_load import ModelTraffic, RankLoad, Ticket
 from gateway.http_client import Origin
+from gateway.lazy_timer import LazyTimer
 
 
 class InflightRequest(LazyTimer):
