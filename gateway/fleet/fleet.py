@@ -95,7 +95,7 @@ class Fleet:
         first: list[Replica] = []
         ramping = False
         for r in self._fitting(model):
-            if r.up is False or r.draining or r.id in exclude or (regions and r.region not in regions):
+            if r.up is False or r.drain_causes or r.id in exclude or (regions and r.region not in regions):
                 continue
             known.append(r)
             if _failing(r, now):
@@ -144,7 +144,7 @@ class Fleet:
 def _failing(replica: Replica, now: float) -> bool:
     breaker = replica.breaker
     if not breaker.failures:
-        return breaker.is_open(now)
+        return now < breaker.until
     return breaker.is_open(now) or (breaker.on_trial(now) and replica.is_tried())
 
 
