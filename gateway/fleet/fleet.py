@@ -90,16 +90,23 @@ class Fleet:
             exclude: Replicas that already failed the request.
             regions: Allowed regions; empty for any.
         """
-        known = [
-            r
-            for r in self._fitting(model)
-            if r.up is not False and not r.draining and r.id not in exclude and (not regions or r.region in regions)
-        ]
-        sound = [r for r in known if not _failing(r, now)]
+        known: list[Replica] = []
+        sound: list[Replica] = []
+        first: list[Replica] = []
+        ramping = False
+        for r in self._fitting(model):
+            if r.up is False or r.drain_causes or r.id in exclude or (regions and r.region not in regions):
+                continue
+            known.append(r)
+            if _failing(r, now):
+                continue
+            sound.append(r)
+            if r.up and not r.warming:
+                first.append(r)
+                ramping = ramping or r.ramp_until > now
         if not sound or (2 * len(sound) < len(known) and not exclude):
             return known
-        first = [r for r in sound if r.up and not r.warming]
-        if [r for r in first if r.ramp_until > now]:
+        if ramping:
             busiest = max([r.requests for r in sound if r.up and r.ramp_until <= now], default=None)
             first = [r for r in first if r.ramp_until <= now or self._has_room(r, busiest, now)]
         return first or sound
@@ -137,7 +144,7 @@ class Fleet:
 def _failing(replica: Replica, now: float) -> bool:
     breaker = replica.breaker
     if not breaker.failures:
-        return breaker.is_open(now)
+        return now < breaker.until
     return breaker.is_open(now) or (breaker.on_trial(now) and replica.is_tried())
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.index.predicted import RadixTree
+from gateway.index.radix_tree import RadixTree
 
 
 def chain(*names):
