@@ -19,7 +19,8 @@ prompt would go there.
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.core.replica_state import Rates
 
@@ -95,6 +96,7 @@ class LearnedRates:
         self._start = start
         self._pool = pool
         self._rates = start
+        self._combined = start, start, start  # own rates, the pool's, and what both together say
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
         self._of_start: deque[float] = deque(maxlen=_RECENT)  # ratio of the observed to the start value
         self._observed = 0
@@ -111,13 +113,17 @@ class LearnedRates:
         if self._pool is None:
             return own
         pooled = self._pool.rates
+        if self._combined[0] is not own or self._combined[1] is not pooled:
+            self._combined = own, pooled, self._combine(own, pooled, self._pool._mean_seconds)
+        return self._combined[2]
+
+    def _combine(self, own: Rates, pooled: Rates, mean_seconds: float) -> Rates:
+        """The rates of a replica whose model has shared rates and a mean time to first token."""
         if self._evidence < _ENOUGH:
             return pooled
         ratio = own.prefill_seconds_per_token / pooled.prefill_seconds_per_token
         alike = 1 / _CLEARLY < ratio < _CLEARLY
-        near = abs(own.base_seconds - pooled.base_seconds) < max(
-            _BASE_NOISE_SECONDS, _BASE_NOISE_SHARE * self._pool._mean_seconds
-        )
+        near = abs(own.base_seconds - pooled.base_seconds) < max(_BASE_NOISE_SECONDS, _BASE_NOISE_SHARE * mean_seconds)
         # Of the two lines one as a whole: one's base with the other's slope would fit no observation.
         line = pooled if near and alike else own
         return Rates(
