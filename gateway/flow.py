@@ -145,15 +145,11 @@ class Flow:
             GatewayError: nothing was sent to the client yet; this is the answer to send.
         """
         context = self._begin(request, grant, trace)
-        served: Served | None = None
         try:
             self._enter(context)
-            await self._unless_gone(context, sink, self._charge_estimate(context))
-            await self._unless_gone(context, sink, self._encode(context))
-            await self._overload.wait_for_clients(context.encoded)
-            while served is None:
-                placed = await self._place(context, sink)
-                served = await self._attempts.attempt(context, placed, sink)
+            placed = await self._unless_gone(context, sink, self._prepare(context))
+            while (served := await self._attempts.attempt(context, placed, sink)) is None:
+                placed = await self._unless_gone(context, sink, self._place(context))
         except GatewayError as error:
             if not context.begun or context.placed is None:
                 grant.correct(0)
@@ -190,6 +186,13 @@ class Flow:
         space = self._spaces.enter(request.caller, encoded.model.version(), request.fields, time.time())
         context.encoded = msgspec.structs.replace(encoded, space=space)
 
+    async def _prepare(self, context: RequestContext) -> Placed:
+        """Encode and place the request."""
+        await self._charge_estimate(context)
+        await self._encode(context)
+        await self._overload.wait_for_clients(context.encoded)
+        return await self._place(context)
+
     async def _charge_estimate(self, context: RequestContext) -> None:
         """Refuse the request of a tenant over its limit before the prompt costs any work."""
         if not context.grant.counts_tokens:
@@ -224,18 +227,17 @@ class Flow:
             self._screen.answered(encoded.asked, encoded.space.id)
             raise
 
-    async def _place(self, context: RequestContext, sink: Sink) -> Placed:
+    async def _place(self, context: RequestContext) -> Placed:
         """Place the request; if every suitable replica is busy, wait in the queue first."""
         targets = self._targets(context)
         sizes = self._block_sizes(targets)
         tenant = context.encoded.request.caller.tenant.id
-        await self._unless_gone(context, sink, self._turns.run(self._hashed(context, sizes), tenant))
+        await self._turns.run(self._hashed(context, sizes), tenant)
         context.end_stage("hash")
         placed = self._placed(context, targets, sizes, self._overload.ahead(context.encoded))
         context.end_stage("place")
         if self._overload.holds(context, placed):
-            waiting = self._overload.turn(context, placed, partial(self._placed_again, context))
-            placed = await self._unless_gone(context, sink, waiting)
+            placed = await self._overload.turn(context, placed, partial(self._placed_again, context))
             context.end_stage("queue")
         return placed
 

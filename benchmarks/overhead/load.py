@@ -21,6 +21,7 @@ class Connection(asyncio.Protocol):
         self.closed = asyncio.get_running_loop().create_future()
         self.data = b""
         self.count = self.errors = 0
+        self.seconds: list[float] = []
 
     def connection_made(self, transport):
         self.transport = transport
@@ -30,6 +31,7 @@ class Connection(asyncio.Protocol):
         if time.perf_counter() >= self.deadline:
             self.transport.close()
             return
+        self.sent_at = time.perf_counter()
         self.transport.write(self.requests[self.next % len(self.requests)])
         self.next += 1
 
@@ -45,6 +47,7 @@ class Connection(asyncio.Protocol):
                 return
             ok = message[0].startswith(b"HTTP/1.1 200")
         self.data = b""
+        self.seconds.append(time.perf_counter() - self.sent_at)
         self.count += ok
         self.errors += not ok
         self.send()
@@ -66,9 +69,12 @@ async def main(port, path, connections, seconds):
         for n in range(connections)
     ]
     await asyncio.gather(*(protocol.closed for _, protocol in opened))
+    seconds_each = sorted(each for _, protocol in opened for each in protocol.seconds)
     print(
         json.dumps(
             {
+                "p50": seconds_each[len(seconds_each) // 2],
+                "p99": seconds_each[len(seconds_each) * 99 // 100],
                 "requests": sum(p.count for _, p in opened),
                 "errors": sum(p.errors for _, p in opened),
                 "seconds": time.perf_counter() - began,
