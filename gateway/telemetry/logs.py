@@ -10,7 +10,7 @@ import select
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
@@ -81,16 +81,19 @@ def configure_logs(format: str, level: str, worker: int | None = None) -> None: 
     """
     console = format == "console" or (format == "auto" and sys.stderr.isatty())
     threshold = logging.getLevelNamesMapping()[level.upper()]
-    own: list[Any] = [_exception_without_values]
-    if worker is not None:
-        own.append(lambda _logger, _method, event: {**event, "worker": worker})
+    of_process = {} if worker is None else {"worker": worker}
     if console:
-        stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
-        processors: list[Any] = [structlog.processors.add_log_level, stamp, *own, structlog.dev.ConsoleRenderer()]
+        processors: list[Any] = [
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _exception_without_values,
+            lambda _logger, _method, event: event | of_process,
+            structlog.dev.ConsoleRenderer(),
+        ]
         factory: Any = structlog.PrintLoggerFactory(sys.stderr)
         flush: Callable[[], None] = sys.stderr.flush
     else:
-        processors = [_stamp, *own, _json_line]
+        processors = [_json_renderer(of_process)]
         lines = LogLines(sys.stderr.buffer)
         factory, flush = lambda *_: lines, lines.flush
     structlog.configure(
@@ -138,14 +141,19 @@ def _exception_without_values(_logger: Any, _method: str, event: dict[str, Any])
     return event
 
 
-def _stamp(_logger: Any, level: str, event: dict[str, Any]) -> dict[str, Any]:
-    event["level"] = level
-    event["timestamp"] = datetime.now(UTC)
-    return event
+def _json_renderer(of_process: Mapping[str, object]) -> Any:
+    """A processor that renders a whole line: the event's fields, its level and time, and the fields of the process."""
+    option = orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE
 
+    def render(logger: Any, level: str, event: dict[str, Any]) -> bytes:
+        event["level"] = level
+        event["timestamp"] = datetime.now(UTC)
+        if "exc_info" in event:
+            _exception_without_values(logger, level, event)
+        event.update(of_process)
+        return orjson.dumps(event, default=str, option=option)
 
-def _json_line(_logger: Any, _method: str, event: dict[str, Any]) -> bytes:
-    return orjson.dumps(event, default=str, option=orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE)
+    return render
 
 
 class LogLines:
