@@ -106,8 +106,7 @@ class Encoded(msgspec.Struct, frozen=True):
     root: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True, eq=False):
     """The placement of a request.
 
     Attributes:

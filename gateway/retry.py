@@ -23,7 +23,7 @@ from gateway.fleet.failures import failure_stage, record_outcome
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.rank_load import Ticket
 from gateway.proxy import Forwarder, ForwardOptions, RetryBudget
-from gateway.proxy.response import broken_off, ending_of_cancellation
+from gateway.proxy.response import broken_off
 from gateway.proxy.resume import ResumableStream, is_resumable
 
 _log = structlog.get_logger("gateway.flow")
@@ -238,7 +238,7 @@ class Attempts:
             return None
         return attempt.served(outcome) if stream is None else _joined(context, attempt, stream, outcome)
 
-    async def give_up(self, context: RequestContext, placed: Placed, sink: Sink) -> Served:
+    def give_up(self, context: RequestContext, placed: Placed, sink: Sink) -> Served:
         """End a stream that has begun with an error event: no replica is left to continue it.
 
         Args:
@@ -247,11 +247,8 @@ class Attempts:
             sink: Receives the error event.
         """
         assert context.stream is not None
-        ending = Ending.BROKEN
-        try:
-            await sink.write(broken_off(ending), more=False)
-        except asyncio.CancelledError:
-            ending = ending_of_cancellation(sink)
+        ending = Ending.CLIENT_GONE if sink.gone else Ending.BROKEN
+        sink.write(broken_off(Ending.BROKEN), more=False)
         outcome = context.stream.outcome(Outcome(ending, None, False, None, 0.0, None))
         return Served(placed, outcome, context.dispatched_at, 0, None, context.stream.pieced)
 

@@ -40,7 +40,7 @@ def fail(of, names, at=NOW):
 
 def send(at, sent_at):
     """A request is on its way to a replica, and nothing has come back."""
-    flight = InflightRequest(None, sent_at)
+    flight = InflightRequest(None, sent_at, lambda: None)
     at.flights.add(flight)
     ticket = at.dispatch(0, 100)
     return flight, ticket

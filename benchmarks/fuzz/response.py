@@ -9,15 +9,14 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 from unittest import mock
 
 from hypothesis import strategies as st
 
 from benchmarks.fuzz.target import Target, cut
 from gateway.http_client import connection
-from gateway.http_client.connection import _HIGH_WATER, _MAX_OVERHEAD, Broken, Connection
+from gateway.http_client.connection import _MAX_OVERHEAD, Broken, Connection
 
 _TOKEN = st.text("abcxyzXYZ-0189", min_size=1, max_size=12).map(str.encode)
 _VALUE = st.one_of(
@@ -184,46 +183,40 @@ class _Counting(Connection):
 
 @dataclass
 class _Seen:
+    """What a receiver gets; a ``ResponseReceiver``."""
+
     status: int = 0
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    headers: Sequence[tuple[bytes, bytes]] = ()
     body: bytes = b""
     whole: bool = False
     broken: bool = False
     reusable: bool = False
     no_body: int = 0
 
+    def response_begun(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        assert not any((self.status, self.whole, self.broken))
+        self.status, self.headers = status, headers
 
-def _waits(coroutine: Any) -> bool:
-    """Run until it would wait for more; whether it does."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        _waits.result = end.value  # type: ignore[attr-defined]
-        return False
-    coroutine.close()
-    return True
+    def body_received(self, data: bytes) -> None:
+        assert data
+        assert self.status
+        assert not any((self.whole, self.broken))
+        self.body += data
 
+    def response_complete(self) -> None:
+        assert not any((self.whole, self.broken))
+        self.whole = True
 
-def _drain(connection: Connection, seen: _Seen) -> None:
-    """Read what is there."""
-    try:
-        while True:
-            if not connection.status and _waits(connection.wait_for_head()):
-                return
-            if _waits(connection.read()):
-                return
-            if (piece := _waits.result) is None:  # type: ignore[attr-defined]
-                seen.whole = True
-                return
-            seen.body += piece
-    except Broken:
-        seen.broken = True
+    def failed(self, error: Exception) -> None:
+        assert not any((self.whole, self.broken))
+        assert isinstance(error, Broken)
+        self.broken = True
 
 
 def _received(example: Example, places: Sequence[int], loop: asyncio.AbstractEventLoop) -> _Seen:
-    transport, received, seen = _Transport(), _Counting(loop, "replica"), _Seen()
+    transport, received, seen = _Transport(), _Counting(loop, "replica", lambda _: None), _Seen()
     received._transport = transport  # type: ignore[assignment]
-    received.send(b"", b"")
+    received.send(b"", b"", seen)
     transport.unwritten = not example.written
     largest = fed = 0
     for piece in cut(example.data, places):
@@ -232,26 +225,22 @@ def _received(example: Example, places: Sequence[int], loop: asyncio.AbstractEve
         largest = max(largest, len(piece))
         fed += len(piece)
         received.data_received(piece)
-        assert sum(map(len, received._pieces)) <= _HIGH_WATER + largest
-        _drain(received, seen)
-        for _ in range(len(piece) + 2):  # parsing goes on in the next turns of the loop
+        assert not received._pieces
+        for _ in range(len(piece) + 2):  # parsing goes on in the next iterations of the loop
             if not transport.paused or transport.aborted:
                 break
+            assert len(received._unparsed) < largest
             loop.run_until_complete(asyncio.sleep(0))
-            _drain(received, seen)
         assert not transport.paused or transport.aborted
     transport.unwritten = 0
     if not transport.aborted and example.closes:
         received.connection_lost(None)
-        _drain(received, seen)
-    seen.status = received.status
-    seen.headers = received.headers if received.status else []
     seen.reusable = received.reusable
     seen.no_body = fed - len(seen.body)
     assert received.calls <= fed
     if not seen.body:
         assert fed <= _MAX_OVERHEAD + largest or seen.whole or transport.aborted
-    assert sum(len(name) + len(value) for name, value in received.headers) <= _MAX_OVERHEAD
+    assert sum(len(name) + len(value) for name, value in seen.headers) <= _MAX_OVERHEAD
     return seen
 
 

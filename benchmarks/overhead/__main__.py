@@ -2,8 +2,8 @@
 
     python -m benchmarks.overhead [--seconds 4] [--rounds 3] [--peer NAME='command {port} {a} {b}']
 
-The floor is the least a Python proxy can do: a plain ASGI application that reads the body, parses the JSON and
-forwards it with the same client. Every candidate runs pinned to one core; the mock engines and the load run on another.
+The floor is the least that a Python proxy can do (`floor`): callbacks that parse the body as JSON and pass it on, and
+write what comes back. Every candidate runs pinned to one core; the mock engines and the load run on another.
 They are loaded in turn, round by round, so that a change of the machine's speed meets all of them. What counts is CPU
 time per request (user and system time of the whole process tree), which holds on a noisy machine; requests per second
 are shown beside it.
@@ -141,7 +141,7 @@ def main() -> None:
         floor = Candidate(
             "floor",
             port,
-            pinned(0, [sys.executable, "-m", "benchmarks.overhead.floor", str(port), engines[0]], **quiet),
+            pinned(0, [sys.executable, "-m", "benchmarks.overhead.floor", str(port), *engines], **quiet),
         )
         port = free_port()
         config = gateway_config(folder, port, engines)

@@ -6,7 +6,7 @@ what has to wait (a queue, a thread, the replica) continues as a task. A disconn
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import structlog
@@ -193,6 +193,7 @@ class GenerationExchange:
         peer: Address of the client; empty if unknown.
         trace: Its trace; None if it is not traced.
         task: Its task; None unless it waits.
+        congested: See ``Sink``.
     """
 
     __slots__ = (
@@ -200,11 +201,12 @@ class GenerationExchange:
         "_gone",
         "_grant",
         "_interrupted",
+        "_on_writable",
         "_own_headers",
         "_port",
         "_share",
         "_size",
-        "_writable",
+        "congested",
         "endpoint",
         "exchange",
         "named",
@@ -218,6 +220,7 @@ class GenerationExchange:
         self._port = port
         self.exchange = exchange
         self.endpoint = endpoint
+        self.congested = exchange.congested
         headers = exchange.headers
         self.named = named = dict(headers)
         self.request_id = request_id_of(named.get(b"x-request-id", b""))
@@ -230,7 +233,7 @@ class GenerationExchange:
         self._body: list[bytes] = []
         self._size = 0
         self._gone = self._interrupted = False
-        self._writable: asyncio.Event | None = None
+        self._on_writable: Callable[[], None] | None = None
         try:
             self._grant = grant = port.gate.admit(headers, self.peer, time.time(), time.monotonic())
             if self.trace is not None:
@@ -274,10 +277,16 @@ class GenerationExchange:
         else:
             self.end()
 
+    def writing_paused(self) -> None:
+        """See ``Receiver``."""
+        self.congested = True
+
     def writing_resumed(self) -> None:
         """See ``Receiver``."""
-        if self._writable is not None:
-            self._writable.set()
+        self.congested = False
+        callback, self._on_writable = self._on_writable, None
+        if callback is not None:
+            callback()
 
     # Sink
 
@@ -291,18 +300,18 @@ class GenerationExchange:
         """See ``Sink``."""
         return self._interrupted
 
-    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """See ``Sink``. The head is sent with the first part of the body."""
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """See ``Sink``."""
+        self._on_writable = callback
+
+    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """See ``Sink``."""
         own = self._own_headers
         self.exchange.start(status, headers if own is None else replaced(headers, own))
 
-    async def write(self, data: bytes, *, more: bool) -> None:
+    def write(self, data: bytes, *, more: bool) -> None:
         """See ``Sink``."""
-        exchange = self.exchange
-        while exchange.congested and not exchange.gone:
-            self._writable = asyncio.Event()
-            await self._writable.wait()
-        exchange.write(data, more=more)
+        self.exchange.write(data, more=more)
 
     def interrupt(self) -> None:
         """The gateway is shutting down: end the answer now. Idempotent."""
@@ -319,7 +328,7 @@ class GenerationExchange:
     def end(self) -> None:
         """The request is over: release what it holds."""
         grant, share, trace = self._grant, self._share, self.trace
-        self._grant = self._share = self.trace = self.task = None
+        self._grant = self._share = self.trace = self.task = self._on_writable = None
         self._body.clear()
         self._port.ended(self)
         if grant is not None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -16,14 +16,16 @@ from gateway.engines import ServerFacts, advice
 from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
 from gateway.fleet.rank_load import ModelTraffic, RankLoad, Ticket
 from gateway.http_client import Origin
+from gateway.lazy_timer import LazyTimer
 
 
-class InflightRequest:
-    """An attempt in flight, which can be ended early. Lives inside ``async with asyncio.timeout(...)``.
+class InflightRequest(LazyTimer):
+    """An attempt in flight: it is ended when nothing was received for too long, or early.
 
     Args:
-        timeout: Ends the attempt.
-        now: Monotonic seconds of the running loop.
+        loop: The event loop.
+        now: Monotonic seconds of the loop.
+        over: Called once when it is to be ended.
 
     Attributes:
         sent_at: When it was sent.
@@ -31,24 +33,19 @@ class InflightRequest:
         called_back: Whether it was ended because its replica is down.
     """
 
-    __slots__ = ("_timeout", "called_back", "last_byte_at", "sent_at")
+    __slots__ = ("called_back", "last_byte_at", "sent_at")
 
-    def __init__(self, timeout: asyncio.Timeout, now: float) -> None:
-        self._timeout = timeout
+    def __init__(self, loop: asyncio.AbstractEventLoop, now: float, over: Callable[[], None]) -> None:
+        super().__init__(loop, over)
         self.sent_at = now
         self.last_byte_at = now
         self.called_back = False
 
-    def extend(self, until: float) -> None:
-        """Let it time out at ``until``, unless it is to be ended."""
-        if not self.called_back:
-            self._timeout.reschedule(until)
-
     def call_back(self) -> None:
         """End it now."""
-        if not (self.called_back or self._timeout.expired()):
+        if self.waits:
             self.called_back = True
-            self._timeout.reschedule(self.last_byte_at)
+            self.ring()
 
 
 _log = structlog.get_logger("gateway.proxy")

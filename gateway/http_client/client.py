@@ -6,11 +6,17 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from types import TracebackType
+from functools import cache, partial
 from urllib.parse import urlsplit
 
-from gateway.http_client.connection import Connection, NotConnected, ResponseTooLarge, TransportError
+from gateway.http_client.connection import (
+    Broken,
+    Connection,
+    NotConnected,
+    ResponseReceiver,
+    ResponseTooLarge,
+    TransportError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,56 +68,113 @@ _IDLE_SECONDS = 4.0
 SGLang keep); a request sent at that moment would fail, and it would be unknown whether it was computed."""
 
 
-class Response:
-    """A response whose head was received.
-
-    Attributes:
-        status: HTTP status.
-        headers: Names in lower case, values as they came.
-        read: The next piece of the body as soon as there is one; None at the end. Raises ``TransportError``.
-    """
-
-    __slots__ = ("headers", "read", "status")
-
-    def __init__(self, connection: Connection) -> None:
-        self.status = connection.status
-        self.headers = connection.headers
-        self.read = connection.read
-
-
 class HttpExchange:
-    """One request and its answer: ``async with client.request(…) as response``.
+    """One request and its response.
 
-    Leaving keeps the connection for the next request if the answer was read to its end; otherwise it is closed at
-    once, also when the task is cancelled, so that the replica stops computing.
+    Args:
+        head: The request's head.
+        body: Its body.
+        receiver: Gets the response.
     """
 
-    __slots__ = ("_body", "_client", "_connection", "_head", "_origin")
+    __slots__ = ("_body", "_connecting", "_connection", "_head", "_receiver")
 
-    def __init__(self, client: "HttpClient", origin: Origin, head: bytes, body: bytes) -> None:
-        self._client = client
-        self._origin = origin
+    def __init__(self, head: bytes, body: bytes, receiver: ResponseReceiver) -> None:
         self._head = head
         self._body = body
+        self._receiver: ResponseReceiver | None = receiver
         self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
 
-    async def __aenter__(self) -> Response:
-        connection = self._client._idle_connection(self._origin) or await self._client._connect(self._origin)
+    def send(self, connection: Connection) -> None:
+        """Send the request on an idle connection."""
+        assert self._receiver is not None
         self._connection = connection
-        try:
-            connection.send(self._head, self._body)
-            self._body = b""  # the connection holds the unsent part
-            await connection.wait_for_head()
-        except BaseException:
-            connection.abort()
-            raise
-        return Response(connection)
+        connection.send(self._head, self._body, self._receiver)
+        self._body = b""  # the connection holds the unsent part
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._connection is not None
-        self._client._release(self._origin, self._connection)
+    def connect(self, connecting: "asyncio.Task[Connection]") -> None:
+        """Send the request on a connection that is being made."""
+        self._connecting = connecting
+        connecting.add_done_callback(self._connected)
+
+    def pause(self) -> None:
+        """Receive nothing for now."""
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        """Go on receiving."""
+        if self._connection is not None:
+            self._connection.resume()
+
+    def close(self) -> None:
+        """End the exchange; without effect once it has ended. An incomplete one closes its connection at once, so that
+        the replica stops computing."""
+        receiver, self._receiver = self._receiver, None
+        self._body = b""
+        if self._connecting is not None:
+            self._connecting.cancel()
+        elif self._connection is not None and self._connection.receiver is receiver is not None:
+            self._connection.abort()
+
+    def _connected(self, connecting: "asyncio.Task[Connection]") -> None:
+        self._connecting = None
+        receiver = self._receiver
+        if connecting.cancelled():
+            return
+        error = connecting.exception()
+        if receiver is None:
+            if error is None:
+                connecting.result().abort()
+        elif error is not None:
+            receiver.failed(error if isinstance(error, Exception) else NotConnected(str(error)))
+        elif connecting.result().closed:
+            receiver.failed(Broken("the connection was closed"))
+        else:
+            self.send(connecting.result())
+
+
+class _WholeResponse:
+    """A ``ResponseReceiver`` that collects a response.
+
+    Args:
+        path: The requested path, for errors.
+        max_bytes: Largest body that is accepted.
+
+    Attributes:
+        result: Status and body.
+    """
+
+    def __init__(self, path: str, max_bytes: int) -> None:
+        self.result: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+        self._path = path
+        self._room = max_bytes
+        self._max_bytes = max_bytes
+        self._status = 0
+        self._pieces: list[bytes] = []
+
+    def response_begun(self, status: int, headers: Headers) -> None:
+        """See ``ResponseReceiver``."""
+        del headers
+        self._status = status
+
+    def body_received(self, data: bytes) -> None:
+        """See ``ResponseReceiver``."""
+        self._room -= len(data)
+        if self._room < 0:
+            raise ResponseTooLarge(f"{self._path} answered more than {self._max_bytes >> 10} KiB")
+        self._pieces.append(data)
+
+    def response_complete(self) -> None:
+        """See ``ResponseReceiver``."""
+        if not self.result.done():
+            self.result.set_result((self._status, b"".join(self._pieces)))
+
+    def failed(self, error: Exception) -> None:
+        """See ``ResponseReceiver``."""
+        if not self.result.done():
+            self.result.set_exception(error)
 
 
 class HttpClient:
@@ -125,8 +188,10 @@ class HttpClient:
         self._connect_timeout = connect_timeout_seconds
         self._idle: dict[Origin, deque[tuple[float, Connection]]] = {}
 
-    def request(self, method: str, origin: Origin, path: str, headers: Headers, body: bytes = b"") -> HttpExchange:
-        """An exchange, as an asynchronous context manager.
+    def send(  # noqa: PLR0917 - as the parts stand in a request
+        self, method: str, origin: Origin, path: str, headers: Headers, body: bytes, receiver: ResponseReceiver
+    ) -> HttpExchange:
+        """Send a request: at once on an idle connection, else on a new one as soon as that is made.
 
         Args:
             method: HTTP method.
@@ -134,15 +199,20 @@ class HttpClient:
             path: Path below the origin's.
             headers: All but ``host`` and ``content-length``. Their values must hold no line breaks.
             body: The whole body.
-
-        Entering raises ``NotConnected`` or ``Broken``.
+            receiver: Gets the response, or ``NotConnected`` or ``Broken``; never before this returns.
         """
         lines = [f"{method} {origin.path}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n".encode("latin-1")]
-        lines += [name + b": " + value + b"\r\n" for name, value in headers]
+        lines += [b"%b: %b\r\n" % header for header in headers]
         if body or method != "GET":
             lines.append(b"content-length: %d\r\n" % len(body))
         lines.append(b"\r\n")
-        return HttpExchange(self, origin, b"".join(lines), body)
+        exchange = HttpExchange(b"".join(lines), body, receiver)
+        connection = self._idle_connection(origin)
+        if connection is not None:
+            exchange.send(connection)
+        else:
+            exchange.connect(asyncio.get_running_loop().create_task(self._connect(origin), name="connect"))
+        return exchange
 
     async def fetch(
         self,
@@ -161,7 +231,7 @@ class HttpClient:
             method: HTTP method.
             origin: The replica's address.
             path: Path below the origin's.
-            headers: As of ``request``.
+            headers: As of ``send``.
             body: The whole body.
             timeout_seconds: Limit for the whole exchange.
             max_bytes: Largest body that is accepted.
@@ -170,19 +240,15 @@ class HttpClient:
             ResponseTooLarge: the body is larger.
             TransportError: no complete answer within the time.
         """
+        response = _WholeResponse(path, max_bytes)
+        exchange = self.send(method, origin, path, headers, body, response)
         try:
             async with asyncio.timeout(timeout_seconds):
-                async with self.request(method, origin, path, headers, body) as response:
-                    pieces = []
-                    size = 0
-                    while (piece := await response.read()) is not None:
-                        size += len(piece)
-                        if size > max_bytes:
-                            raise ResponseTooLarge(f"{path} answered more than {max_bytes >> 10} KiB")
-                        pieces.append(piece)
-                    return response.status, b"".join(pieces)
+                return await response.result
         except TimeoutError as error:
             raise TransportError(f"no answer within {timeout_seconds:g} seconds") from error
+        finally:
+            exchange.close()
 
     def forget(self, origin: Origin) -> None:
         """Close the idle connections to an origin that is no longer used."""
@@ -210,10 +276,14 @@ class HttpClient:
 
     async def _connect(self, origin: Origin) -> Connection:
         loop = asyncio.get_running_loop()
+        release = partial(self._release, origin)
         try:
             async with asyncio.timeout(self._connect_timeout):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(loop, origin.authority), origin.host, origin.port, ssl=origin.ssl_context
+                    lambda: Connection(loop, origin.authority, release),
+                    origin.host,
+                    origin.port,
+                    ssl=origin.ssl_context,
                 )
         except TimeoutError as error:
             raise NotConnected(f"no connection within {self._connect_timeout:g} seconds") from error

@@ -1,9 +1,13 @@
-"""One connection to a replica, with one exchange on it at a time, and its errors."""
+"""One connection to a replica, with one exchange on it at a time, and its errors.
+
+A response is passed on as it arrives, synchronously: from the read of the socket to the receiver.
+"""
 
 import asyncio
 import select
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import cast
+from typing import Protocol, cast
 
 import httptools
 import structlog
@@ -25,12 +29,25 @@ class ResponseTooLarge(TransportError):
     """The body has more bytes than the caller accepts."""
 
 
-_HIGH_WATER = 256 * 1024
-"""Bytes of a response body that are held before reading is paused, for a client that reads slowly."""
+class ResponseReceiver(Protocol):
+    """Gets a response as it arrives. No method waits; what one raises ends the exchange, and ``failed`` gets it."""
 
-_MAX_PIECES = 4096
-"""Pieces of a response body that are held before reading is paused. A chunk of one byte costs about as much time and
-memory as one of 1,000."""
+    def response_begun(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """The head was received; names are in lower case."""
+        ...
+
+    def body_received(self, data: bytes) -> None:
+        """A part of the body; never empty."""
+        ...
+
+    def response_complete(self) -> None:
+        """The response is complete; nothing follows."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """The response will not be completed; nothing follows."""
+        ...
+
 
 _PORTION_BYTES = 8 * 1024
 """Bytes that the parser gets in one call. They have at most 1,400 chunks, which take about a millisecond."""
@@ -63,7 +80,7 @@ _log = structlog.get_logger("gateway.proxy")
 
 
 class Connection(asyncio.Protocol):
-    """The receiving side of a response: parses, holds pieces until they are read, records how it ended.
+    """The receiving side of a response: parses, passes on, and records how it ended.
 
     A response belongs to the request that is under way when it arrives; HTTP/1.1 has nothing else to match them by.
     Bytes that cannot belong to it (behind a complete response, or while the connection is idle) close the connection,
@@ -73,22 +90,24 @@ class Connection(asyncio.Protocol):
     Args:
         loop: The running loop.
         peer: Address of the replica, for log lines.
+        on_complete: Called when a response is complete, before its receiver is.
 
     Attributes:
         closed: Whether the connection is gone.
-        complete: Whether the present answer is complete.
-        status: Status of the present answer; 0 until its head is complete.
-        headers: Headers of the present answer, names in lower case.
+        receiver: Gets the response under way; None while idle.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, peer: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, peer: str, on_complete: "Callable[[Connection], None]") -> None:
         self._loop = loop
         self._peer = peer
+        self._on_complete = on_complete
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._pieces: list[bytes] = []
-        self._held = 0
+        self._status = 0  # 0 until the head of the response is complete
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._begun = False
+        self._complete = True
+        self._pieces: list[bytes] = []  # of the body, to be passed on
         self._unparsed = _NOTHING
         self._continuation: asyncio.Handle | None = None
         self._lost_by: tuple[Exception | None] | None = None
@@ -99,65 +118,43 @@ class Connection(asyncio.Protocol):
         self._interim = 0
         self._early = False
         self._paused = False
+        self._reading = True
         self._keep_alive = False
         self._broken: str | None = None
         self._readable = select.poll()
         self.closed = False
-        self.complete = True
-        self.status = 0
-        self.headers: list[tuple[bytes, bytes]] = []
+        self.receiver: ResponseReceiver | None = None
 
-    def send(self, head: bytes, body: bytes) -> None:
-        """Begin an exchange.
-
-        Raises:
-            Broken: the connection is gone.
-        """
-        if self.closed or self._transport is None:
-            raise Broken("the connection was closed")
+    def send(self, head: bytes, body: bytes, receiver: ResponseReceiver) -> None:
+        """Begin an exchange. The connection must be idle, and not closed."""
+        assert self._transport is not None
         self._parser = httptools.HttpResponseParser(self)
-        self.complete = False
-        self._keep_alive = False
-        self.status = 0
-        self.headers = []
+        self.receiver = receiver
+        self._begun = self._complete = self._keep_alive = self._early = False
+        self._status = 0
+        self._headers = []
         self._wire_bytes = self._body_bytes = self._header_bytes = self._overhead = self._interim = 0
-        self._early = False
         self._transport.writelines((head, body) if body else (head,))
 
-    async def wait_for_head(self) -> None:
-        """Wait for status and headers.
+    def pause(self) -> None:
+        """Pass nothing on for now."""
+        self._paused = True
+        self._update_reading()
 
-        Raises:
-            Broken: the connection failed before.
-        """
-        while not self.status:
-            if self._broken is not None:
-                raise Broken(self._broken)
-            await self._wait()
-
-    async def read(self) -> bytes | None:
-        """The next piece of the body as soon as there is one; None at the end.
-
-        Raises:
-            Broken: the answer will not be completed.
-        """
-        while not self._pieces:
-            if self.complete:
-                return None
-            if self._broken is not None:
-                raise Broken(self._broken)
-            # One future per wait: written out, because a stream waits here for each of its chunks.
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces.clear()
-        self._held = 0
+    def resume(self) -> None:
+        """Go on passing on, from the next iteration of the event loop on."""
         if self._paused:
-            self._go_on()
-        return data
+            self._paused = False
+            self._go_on_soon()
+
+    def abort(self) -> None:
+        """Close at once, also within an exchange: the replica notices and stops computing. The receiver gets nothing
+        more."""
+        self.closed = True
+        self.receiver = None
+        self._unparsed = _NOTHING
+        if self._transport is not None:
+            self._transport.abort()
 
     @property
     def reusable(self) -> bool:
@@ -168,11 +165,10 @@ class Connection(asyncio.Protocol):
         request.
         """
         return (
-            self.complete
+            self._complete
             and self._keep_alive
-            and not (self.closed or self._early or self._pieces or self._unparsed)
+            and not (self.closed or self._early or self._unparsed or self._unwritten)
             and self._broken is None
-            and not self._unwritten
         )
 
     @property
@@ -188,29 +184,6 @@ class Connection(asyncio.Protocol):
         """
         return bool(self._readable.poll(0))
 
-    def abort(self) -> None:
-        """Close at once, also within an exchange: the replica notices and stops computing."""
-        self.closed = True
-        self._unparsed = _NOTHING
-        if self._transport is not None:
-            self._transport.abort()
-
-    async def _wait(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def _fail(self, reason: str) -> None:
-        if self._broken is None:
-            self._broken = reason
-        self._wake()
-
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -220,31 +193,56 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes were received."""
-        if self.complete or self._parser is None:
+        if self._complete:
             if _IDLE_TIMEOUT not in data[:16]:
                 self._warn_of_surplus()
             self.abort()
             return
-        if not self.status and self._unwritten:
+        if not self._status and self._unwritten:
             self._early = True
         self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
-        if not self._paused:
-            self._parse()
+        self._go_on()
 
-    def _parse(self) -> None:
-        """Parse the received bytes, up to the limits for one turn of the event loop and for what is held."""
-        before = len(self._pieces)
-        while self._unparsed:
-            if self.complete:
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone; what was received before is passed on first."""
+        self.closed = True
+        self._lost_by = (exc,)
+        self._go_on()
+
+    # Passing on
+
+    def _go_on(self) -> None:
+        """Parse what was received and pass it on, up to the limits for one iteration of the event loop."""
+        while self._unparsed and not self._paused and len(self._pieces) < _PIECES_PER_TURN:
+            if self._complete:
                 self._warn_of_surplus()
-                self.abort()
-                return
-            if self._is_full or len(self._pieces) - before >= _PIECES_PER_TURN:
+                self.closed = True
+                self._unparsed = _NOTHING
                 break
             portion, self._unparsed = self._unparsed[:_PORTION_BYTES], self._unparsed[_PORTION_BYTES:]
             self._feed(portion)
-        if self._unparsed or self._paused or self._is_full:
-            self._go_on()
+        self._pass_on()
+        if self._unparsed or self._paused or not self._reading:
+            self._update_reading()
+        if self._unparsed:
+            if not self._paused:
+                self._go_on_soon()
+        elif not self._paused and self.receiver is not None and (self._complete or self._broken or self._lost_by):
+            self._end(self.receiver)
+
+    def _go_on_soon(self) -> None:
+        if self._continuation is None:
+            self._continuation = self._loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        self._continuation = None
+        self._go_on()
+
+    def _update_reading(self) -> None:
+        reading = not (self._paused or self._unparsed)
+        if reading is not self._reading and self._transport is not None and not self.closed:
+            self._reading = reading
+            (self._transport.resume_reading if reading else self._transport.pause_reading)()
 
     def _feed(self, data: memoryview) -> None:
         """Parse bytes; the exchange fails if they are not HTTP, or if the framing exceeds its limits."""
@@ -256,32 +254,49 @@ class Connection(asyncio.Protocol):
             framing = self._wire_bytes - self._body_bytes
             if (
                 self._overhead > _MAX_OVERHEAD or framing > _MAX_OVERHEAD + _FRAMING_PER_BODY_BYTE * self._body_bytes
-            ) and not self.complete:
+            ) and not self._complete:
                 raise httptools.HttpParserError(f"more than {_MAX_OVERHEAD >> 10} KiB of it are no body")
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(f"the answer is not HTTP: {error.__context__ or error}")
+            self._broken = f"the answer is not HTTP: {error.__context__ or error}"
+            self._unparsed = _NOTHING
+
+    def _pass_on(self) -> None:
+        """Pass on what was parsed."""
+        receiver = self.receiver
+        pieces = self._pieces
+        if receiver is None:
+            pieces.clear()
+            return
+        try:
+            if self._status and not self._begun:
+                self._begun = True
+                receiver.response_begun(self._status, self._headers)
+            if pieces:
+                data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                pieces.clear()
+                receiver.body_received(data)
+        except Exception as error:  # noqa: BLE001 - it must not be lost in the event loop
             self.abort()
+            receiver.failed(error)
 
-    @property
-    def _is_full(self) -> bool:
-        """Whether parsing pauses until the reader has taken the held pieces."""
-        return self._held > _HIGH_WATER or len(self._pieces) >= _MAX_PIECES
+    def _end(self, receiver: ResponseReceiver) -> None:
+        """Report how the exchange ended."""
+        exc = self._lost_by[0] if self._lost_by is not None else None
+        if not self._complete and self._broken is None and exc is None and self._status:
+            self._complete = self._ends_with_the_connection()
+        self.receiver = None
+        if self._complete:
+            self._on_complete(self)
+            receiver.response_complete()
+            return
+        self.abort()
+        if self._broken is None:
+            self._broken = "the replica closed the connection" if exc is None else f"the connection broke: {exc}"
+        receiver.failed(Broken(self._broken))
 
-    def _go_on(self) -> None:
-        """Resume parsing and reading as far as the limits of held pieces allow."""
-        wait = bool(self._unparsed) or self._is_full
-        if wait is not self._paused:
-            self._paused = wait
-            if self._transport is not None and not self.closed:
-                (self._transport.pause_reading if wait else self._transport.resume_reading)()
-        if self._unparsed and not self._is_full and self._continuation is None:
-            self._continuation = self._loop.call_soon(self._continue)
-        if self._lost_by is not None and not self._unparsed:
-            self._end_by_loss(*self._lost_by)
-
-    def _continue(self) -> None:
-        self._continuation = None
-        self._parse()
+    def _ends_with_the_connection(self) -> bool:
+        """Whether the answer ends with the connection (RFC 9112, section 6.3)."""
+        return not any(name in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
 
     def _warn_of_surplus(self) -> None:
         _log.warning(
@@ -291,34 +306,11 @@ class Connection(asyncio.Protocol):
             fix="replace the HTTP server or proxy at this address, or let it close connections after each response",
         )
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone; what was received before is parsed first."""
-        self.closed = True
-        if self._unparsed:
-            self._lost_by = (exc,)
-        else:
-            self._end_by_loss(exc)
-
-    def _end_by_loss(self, exc: Exception | None) -> None:
-        """End the exchange because the connection is gone."""
-        self._lost_by = None
-        if self.complete:
-            return
-        if self.status and exc is None and self._ends_with_the_connection():
-            self.complete = True
-            self._wake()
-        else:
-            self._fail("the replica closed the connection" if exc is None else f"the connection broke: {exc}")
-
-    def _ends_with_the_connection(self) -> bool:
-        """Whether the answer ends with the connection (RFC 9112, section 6.3)."""
-        return not any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers)
-
     # httptools
 
     def on_message_begin(self) -> None:
         """A response begins."""
-        if self.complete:
+        if self._complete:
             self._warn_of_surplus()
             raise httptools.HttpParserError("more bytes follow its end")
 
@@ -327,8 +319,8 @@ class Connection(asyncio.Protocol):
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > _MAX_OVERHEAD:
             raise httptools.HttpParserError(f"its headers have more than {_MAX_OVERHEAD >> 10} KiB")
-        if not self.status:  # later headers are trailers
-            self.headers.append((name.lower(), value))
+        if not self._status:  # later headers are trailers
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """A head is complete."""
@@ -340,24 +332,19 @@ class Connection(asyncio.Protocol):
             self._interim += 1
             if self._interim > _MAX_INTERIM:
                 raise httptools.HttpParserError(f"more than {_MAX_INTERIM} interim responses")
-            self.headers = []
+            self._headers = []
             return
-        self.status = status
-        self._wake()
+        self._status = status
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
         self._overhead = 0
         self._pieces.append(data)
-        self._held += len(data)
         self._body_bytes += len(data)
-        if self._waiter is not None:
-            self._wake()
 
     def on_message_complete(self) -> None:
         """The answer is complete."""
-        if self.status:
+        if self._status:
             assert self._parser is not None
             self._keep_alive = self._parser.should_keep_alive()
-            self.complete = True
-            self._wake()
+            self._complete = True

@@ -119,6 +119,8 @@ class EventHoldings:
 
     def depths(self, chain: BlockChain, limit: int, targets: Sequence[Target]) -> list[int]:
         """How many of the first ``limit`` blocks of a chain each target holds, without a gap."""
+        if not self._parts:
+            return [0] * len(targets)
         parts = [self._parts.get(target) for target in targets]
         found: dict[tuple[int, int], int] = {}
         for number, holders in enumerate(self._groups):

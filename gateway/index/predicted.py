@@ -29,9 +29,9 @@ class PredictedLease:
     target: Target
     held_tokens: int
     tree: "RadixTree"
-    nodes: "tuple[Node, ...]"
+    nodes: "Sequence[Node]"
     chains: Sequence[BlockChain]
-    again_blocks: tuple[int, ...]
+    again_blocks: Sequence[int]
     """Blocks of each prompt that were held and are computed again: the last one, if the prompt ends with it."""
     begun_at: int
     """The tree's clock at dispatch."""
@@ -50,20 +50,22 @@ class PredictedIndex:
         self._ttl = speculative_ttl_seconds
         self._trees: dict[Target, RadixTree] = {}
 
-    def depth(self, chain: BlockChain, target: Target, now: float) -> int:
-        """How many of a chain's reusable blocks a target is expected to hold."""
+    def depth(self, hashes: Sequence[BlockHash], limit: int, target: Target, now: float) -> int:
+        """How many of the first ``limit`` blocks of a chain a target is expected to hold."""
         tree = self._trees.get(target)
-        return 0 if tree is None else tree.match(chain.hashes, chain.reusable_blocks, now)
+        return 0 if tree is None else tree.find(hashes, limit, now)[0]
 
     def begin(self, chains: Sequence[BlockChain], target: Target, now: float) -> PredictedLease:
         """See ``PrefixIndex``."""
-        held = sum(self.depth(chain, target, now) * chain.block_size for chain in chains)
         tree = self._tree(target)
         clock = tree.clock
-        again = tuple(
-            max(tree.match(chain.hashes, len(chain.hashes), now) - chain.reusable_blocks, 0) for chain in chains
-        )
-        nodes = tuple(tree.insert(chain.hashes, now, partial=chain.tokens % chain.block_size > 0) for chain in chains)
+        held, again, nodes = 0, [], []
+        # All prompts are looked up before the first of them becomes part of the tree.
+        for chain, (depth, below) in [(chain, tree.find(chain.hashes, len(chain.hashes), now)) for chain in chains]:
+            reusable = chain.reusable_blocks
+            held += min(depth, reusable) * chain.block_size
+            again.append(max(depth - reusable, 0))
+            nodes.append(tree.insert(chain.hashes, now, partial=_is_partial(chain), below=below))
         return PredictedLease(target, held, tree, nodes, chains, again, clock)
 
     def computed(self, lease: PredictedLease) -> None:
@@ -81,29 +83,32 @@ class PredictedIndex:
             lost_at = tree.stamp_at(lease.nodes[0], cached_tokens // lease.chains[0].block_size)
             if 0 < lost_at <= lease.begun_at:
                 tree.forget_until(lost_at)
-        for node in lease.nodes:
-            tree.release(node)
+        for node, prompt in zip(lease.nodes, lease.chains, strict=True):
+            tree.release(node, partial=_is_partial(prompt))
         for prompt, again in zip(lease.chains, lease.again_blocks, strict=True):
             if again:
                 tree.recomputed(prompt.hashes, prompt.reusable_blocks, again)
         # Answers do not say which of several prompts they belong to, so their copies are known for one prompt only.
-        prompt_blocks = len(lease.chains[0].hashes) if len(lease.chains) == 1 else None
+        end = lease.nodes[0] if len(lease.nodes) == 1 else None
         for chain in filled:
-            if prompt_blocks is not None:
-                again = tree.match(chain.hashes, len(chain.hashes), 0.0) - prompt_blocks
+            hashes, partial = chain.hashes, _is_partial(chain)
+            if end is not None:
+                prompt_blocks = len(lease.chains[0].hashes)
+                again = tree.find(hashes, len(hashes), 0.0, below=end)[0] - prompt_blocks
                 if again > 0:
-                    tree.recomputed(chain.hashes, prompt_blocks, again)
+                    tree.recomputed(hashes, prompt_blocks, again)
             # Full blocks of generated tokens without text occupy capacity like any other.
-            full, rest = divmod(chain.tokens, chain.block_size)
-            unknown = map(BlockHash, tree.unknown(full - len(chain.hashes)))
-            node = tree.insert([*chain.hashes, *unknown], 0.0, partial=rest > 0)
+            unread = chain.tokens // chain.block_size - len(hashes)
+            if unread > 0:
+                hashes = [*hashes, *map(BlockHash, tree.unknown(unread))]
+            node = tree.insert(hashes, 0.0, partial=partial, below=end)
             tree.computed(node)
-            tree.release(node)
+            tree.release(node, partial=partial)
 
     def abandon(self, lease: PredictedLease) -> None:
         """See ``PrefixIndex``."""
-        for node in lease.nodes:
-            lease.tree.withdraw(node)
+        for node, chain in zip(lease.nodes, lease.chains, strict=True):
+            lease.tree.withdraw(node, partial=_is_partial(chain))
 
     def set_capacity(self, target: Target, blocks: int) -> None:
         """See ``PrefixIndex``."""
@@ -144,10 +149,9 @@ class Node:
         pins: Running requests whose prompt ends with this run.
         computed: Whether the engine is known to have computed it. Until then it is speculative.
         created_at: Monotonic seconds of its creation.
-        partial: Whether this is the unfinished last block of one running request.
     """
 
-    __slots__ = ("children", "computed", "created_at", "depth", "hashes", "parent", "partial", "pins", "stamp")
+    __slots__ = ("children", "computed", "created_at", "depth", "hashes", "parent", "pins", "stamp")
 
     def __init__(self, parent: "Node | None", hashes: "array[int]", depth: int, created_at: float, stamp: int) -> None:
         self.parent = parent
@@ -158,7 +162,6 @@ class Node:
         self.pins = 0
         self.computed = False
         self.created_at = created_at
-        self.partial = False
 
 
 class RadixTree:
@@ -187,31 +190,49 @@ class RadixTree:
         """The counter that stamps are taken from."""
         return self._clock
 
-    def match(self, hashes: Sequence[BlockHash], limit: int, now: float) -> int:
-        """How many of the first ``limit`` blocks of a chain are held."""
-        node, depth = self._root, 0
+    def find(
+        self, hashes: Sequence[BlockHash], limit: int, now: float, *, below: Node | None = None
+    ) -> tuple[int, Node]:
+        """Look up the first ``limit`` blocks of a chain.
+
+        Args:
+            hashes: The chain.
+            limit: Blocks to look at.
+            now: Monotonic seconds.
+            below: See ``insert``.
+
+        Returns:
+            How many of them are held, and the last node that the chain goes through to its end.
+        """
+        node = self._start(below)
+        depth = node.depth + len(node.hashes)
         while depth < limit:
             child = node.children.get(hashes[depth])
             if child is None or not (child.computed or now - child.created_at <= self._ttl):
                 break
-            depth = _common(child, hashes, limit)
-            if depth < child.depth + len(child.hashes):
-                break
-            node = child
-        return depth
+            end = depth + len(child.hashes)
+            if end > limit or child.hashes[-1] != hashes[end - 1]:
+                return _common(child, hashes, limit), node
+            node, depth = child, end
+        return depth, node
 
-    def insert(self, hashes: Sequence[BlockHash], now: float, *, partial: bool = False) -> Node:
+    def insert(
+        self, hashes: Sequence[BlockHash], now: float, *, partial: bool = False, below: Node | None = None
+    ) -> Node:
         """Make a chain part of the tree, pin its end, and evict what no longer fits.
 
         Args:
             hashes: The chain.
             now: Monotonic seconds.
-            partial: Whether an unfinished block follows; it is there until the node is released or withdrawn.
+            partial: Whether an unfinished block follows; it occupies capacity until the node is released or withdrawn.
+            below: A node that the chain is known to go through: the path to it is not compared again. It may have been
+                evicted meanwhile.
 
         Returns:
             The node it ends with.
         """
-        node, depth, total = self._root, 0, len(hashes)
+        node = self._start(below)
+        depth, total = node.depth + len(node.hashes), len(hashes)
         while depth < total:
             child = node.children.get(hashes[depth])
             if child is None:
@@ -219,13 +240,14 @@ class RadixTree:
                 break
             if not child.computed and now - child.created_at > self._ttl:
                 child.created_at = now  # dispatched again: counts for another TTL
-            depth = _common(child, hashes, total)
-            node = child if depth == child.depth + len(child.hashes) else self._split(child, depth)
-        if partial:
-            node = self._add(node, self.unknown(1), total, now, stamp=0)
-            node.partial = True
+            end = depth + len(child.hashes)
+            if end > total or child.hashes[-1] != hashes[end - 1]:
+                end = _common(child, hashes, total)
+                child = self._split(child, end)
+            node, depth = child, end
         node.pins += 1
-        self._evict()
+        self.blocks += partial
+        self._make_room()
         return node
 
     def recomputed(self, hashes: Sequence[BlockHash], start: int, count: int) -> None:
@@ -242,7 +264,7 @@ class RadixTree:
         end.pins -= 1
         self._offer(end)
         self._offer(copies)
-        self._evict()
+        self._make_room()
 
     def unknown(self, count: int) -> "array[int]":
         """Unique hashes for blocks of unknown content, which no request can match."""
@@ -255,20 +277,33 @@ class RadixTree:
             current.computed = True
             current = current.parent
 
-    def release(self, node: Node) -> None:
-        """A request that ended with this node is over: unpin it and make its path the most recently used."""
-        node = self._unpinned(node)
-        self._clock += 1
+    def release(self, node: Node, *, partial: bool = False) -> None:
+        """A request that ended with this node is over: unpin it and make its path the most recently used.
+
+        Args:
+            node: The node.
+            partial: As given to ``insert``.
+        """
+        node.pins -= 1
+        self.blocks -= partial
+        self._clock = clock = self._clock + 1
         current: Node | None = node
         while current is not None:
-            current.stamp = self._clock
+            current.stamp = clock
             current = current.parent
         self._offer(node)
-        self._evict()
+        self._make_room()
 
-    def withdraw(self, node: Node) -> None:
-        """A request that ended with this node never ran: remove the blocks that only it had added."""
-        current = self._unpinned(node)
+    def withdraw(self, node: Node, *, partial: bool = False) -> None:
+        """A request that ended with this node never ran: remove the blocks that only it had added.
+
+        Args:
+            node: The node.
+            partial: As given to ``insert``.
+        """
+        node.pins -= 1
+        self.blocks -= partial
+        current = node
         while not current.computed and not current.children and current.pins == 0 and current.parent is not None:
             parent = current.parent
             self._drop(current)
@@ -295,22 +330,17 @@ class RadixTree:
     def resize(self, capacity_blocks: int) -> None:
         """Change the capacity, evicting what no longer fits."""
         self.capacity_blocks = capacity_blocks
-        self._evict()
+        self._make_room()
+
+    def _start(self, below: Node | None) -> Node:
+        """Where a walk begins: at the root, if the node to begin at is not part of the tree any more."""
+        return self._root if below is None or below.parent is None else below
 
     def _add(self, parent: Node, hashes: "array[int]", depth: int, now: float, stamp: int) -> Node:
         child = Node(parent, hashes, depth, now, stamp)
         parent.children[hashes[0]] = child
         self.blocks += len(hashes)
         return child
-
-    def _unpinned(self, node: Node) -> Node:
-        """Unpin a node; an unfinished block goes at once, and its parent is returned instead."""
-        node.pins -= 1
-        if not node.partial:
-            return node
-        self._drop(node)
-        assert node.parent is not None
-        return node.parent
 
     def _split(self, node: Node, depth: int) -> Node:
         """Cut a node's run at ``depth``; the lower part stays the same object, so pins and leases keep their end."""
@@ -329,6 +359,7 @@ class RadixTree:
     def _drop(self, node: Node) -> None:
         assert node.parent is not None
         del node.parent.children[node.hashes[0]]
+        node.parent = None
         self.blocks -= len(node.hashes)
 
     def _offer(self, node: Node) -> None:
@@ -340,6 +371,10 @@ class RadixTree:
             self._leaves = [entry for entry in self._leaves if _is_current(entry)]
             heapq.heapify(self._leaves)
             self._sweep_at = 64 + 2 * len(self._leaves)
+
+    def _make_room(self) -> None:
+        if self.blocks > self.capacity_blocks:
+            self._evict()
 
     def _evict(self, until_stamp: int | None = None) -> None:
         while self._leaves and (self.blocks > self.capacity_blocks or until_stamp is not None):
@@ -363,8 +398,12 @@ class RadixTree:
             parent = node.parent
             assert parent is not None
             self._drop(node)
-            node.parent = None
             self._offer(parent)
+
+
+def _is_partial(chain: BlockChain) -> bool:
+    """Whether a prompt ends with a block that is not full."""
+    return chain.tokens % chain.block_size > 0
 
 
 def _is_current(entry: tuple[int, int, Node]) -> bool:
@@ -373,9 +412,10 @@ def _is_current(entry: tuple[int, int, Node]) -> bool:
 
 
 def _common(node: Node, hashes: Sequence[BlockHash], limit: int) -> int:
-    """Depth up to which a node's run and a chain agree; they agree on the run's first block."""
-    end = min(node.depth + len(node.hashes), limit)
-    if node.hashes[end - node.depth - 1] == hashes[end - 1]:
+    """Depth up to which a node's run and a chain agree; they agree on the run's first block, and not on all of it."""
+    run, depth = node.hashes, node.depth
+    end = min(depth + len(run), limit)
+    if run[end - depth - 1] == hashes[end - 1]:
         return end
     # Agreement is a prefix property, so the boundary can be found by bisection.
-    return bisect_left(range(end), True, lo=node.depth + 1, key=lambda i: node.hashes[i - node.depth] != hashes[i])
+    return bisect_left(range(end), True, lo=depth + 1, key=lambda i: run[i - depth] != hashes[i])

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from gateway.core.outcome import Ending, Outcome
+from gateway.core.outcome import Outcome
 from gateway.core.ports import Sink
 from gateway.core.request import ChatRequest
-from gateway.fleet.replica import InflightRequest, Replica
-from gateway.http_client import HttpClient, NotConnected, TransportError
+from gateway.fleet.replica import Replica
+from gateway.http_client import HttpClient
 from gateway.proxy.headers import upstream_headers
 from gateway.proxy.response import (
     AnswerLimits,
@@ -15,7 +15,6 @@ from gateway.proxy.response import (
     ResponseRelay,
     ending_of_cancellation,
 )
-from gateway.tasks import in_task
 
 
 class Forwarder:
@@ -55,7 +54,7 @@ class Forwarder:
             replica: The chosen replica.
             rank: The chosen data-parallel rank.
         """
-        request, options, limits = relay.request, relay.options, self._limits
+        request, options = relay.request, relay.options
         headers = upstream_headers(
             request.headers,
             request.request_id.encode(),
@@ -65,34 +64,15 @@ class Forwarder:
             forward_authorization=self._forward_authorization,
         )
         path = f"{request.endpoint}?{request.query.decode('latin-1')}" if request.query else request.endpoint
-        ending = Ending.COMPLETE
-        now = relay.now()
-        timeout = asyncio.timeout_at(min(now + limits.first_byte_timeout_seconds, options.deadline))
-        relay.flight = flight = InflightRequest(timeout, now)
+        replica.flights.add(relay.flight)
         try:
-            await in_task()
-            async with timeout:
-                replica.flights.add(flight)
-                body = await options.body.of(request, options.salt)
-                exchange = self._client.request("POST", replica.origin, path, headers, body)
-                del body  # free it before the answer is complete
-                async with exchange as response:
-                    relay.begin(response.status, response.headers)
-                    extend_at = 0.0
-                    while (piece := await response.read()) is not None:
-                        flight.last_byte_at = now = relay.now()
-                        if now >= extend_at:
-                            # Rescheduling a timer costs as much as passing a piece on: do it rarely, with a margin.
-                            flight.extend(relay.silence_limit())
-                            extend_at = now + 0.125 * limits.chunk_timeout_seconds
-                        await relay.piece(piece)
-        except TransportError as error:
-            ending = Ending.NOT_CONNECTED if isinstance(error, NotConnected) else Ending.BROKEN
-            relay.problem = str(error)
-        except TimeoutError:
-            ending = relay.ending_of_timeout(expired=timeout.when() == options.deadline)
+            body = await options.body.of(request, options.salt)
+            relay.exchange = self._client.send("POST", replica.origin, path, headers, body, relay)
+            del body  # free it before the answer is complete
+            ending = await relay.ended
         except asyncio.CancelledError:
             ending = ending_of_cancellation(relay.sink)
         finally:
-            replica.flights.discard(flight)
+            relay.close()
+            replica.flights.discard(relay.flight)
         return relay.received(ending)

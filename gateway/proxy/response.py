@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -16,11 +17,12 @@ from gateway.core.ports import Sink
 from gateway.core.request import ChatRequest
 from gateway.engines import parse_usage
 from gateway.fleet.replica import InflightRequest
-from gateway.http_client import Broken
+from gateway.http_client import Broken, HttpExchange, NotConnected, TransportError
 from gateway.proxy.headers import client_headers
 from gateway.proxy.request_body import EngineBody
 from gateway.proxy.sse import EventFilter, json_of
 from gateway.proxy.usage_scan import UsageScan
+from gateway.tasks import in_task
 
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
 """The last event of every stream."""
@@ -106,8 +108,8 @@ class AnswerLimits:
 
     Attributes:
         first_byte_timeout_seconds: Maximum wait for the first byte of an answer's body.
-        chunk_timeout_seconds: Maximum pause within an answer, exceeded by an eighth at most; and how long the client
-            may take to read its end.
+        chunk_timeout_seconds: Maximum pause within an answer; and how long the client may take to read what was
+            written.
         max_answer_bytes: Answers up to this size are kept until the request is settled.
     """
 
@@ -117,9 +119,10 @@ class AnswerLimits:
 
 
 class ResponseRelay:
-    """The state of one answer.
+    """Passes one response on: the ``ResponseReceiver`` of an attempt.
 
-    ``Forwarder.forward`` fills it; ``finish`` then writes its end to the client.
+    ``Forwarder.forward`` waits for ``ended``; ``finish`` then writes the end of the response to the client. While the
+    client reads more slowly than the replica sends, the exchange is paused, and what was received is held.
 
     Args:
         request: The request.
@@ -133,13 +136,15 @@ class ResponseRelay:
         options: The same.
         sink: The same.
         problem: Description of the replica's failure, for the log.
-        flight: The attempt in flight; None before it was sent.
+        ended: How the exchange with the replica ended; raises what is no failure of the replica.
+        flight: The attempt in flight.
+        exchange: The exchange; None before it is sent.
     """
 
     def __init__(
         self, request: ChatRequest, sink: Sink, options: ForwardOptions, events: AttemptEvents, limits: AnswerLimits
     ) -> None:
-        self.now = asyncio.get_running_loop().time
+        self._loop = loop = asyncio.get_running_loop()
         self.request = request
         self.sink = sink
         self.options = options
@@ -147,7 +152,7 @@ class ResponseRelay:
         self._limits = limits
         self._filter = EventFilter(keep_usage=request.usage_wanted)
         self._bytes_left = limits.max_answer_bytes
-        self._began_at = self.now()
+        self._began_at = now = loop.time()
         self._first_byte_at: float | None = None
         self._status: int | None = None
         self._headers: list[tuple[bytes, bytes]] = []
@@ -160,13 +165,28 @@ class ResponseRelay:
         self._usage: Usage | None = None
         self._tail = b"\n"
         self._rest = b""
-        self._held_up = False
+        self._parts: deque[bytes] = deque()  # received and not passed on yet
         self._ending = Ending.COMPLETE
         self.problem = ""
-        self.flight: InflightRequest | None = None
+        self.ended: asyncio.Future[Ending] = loop.create_future()
+        self._pause_seconds = limits.chunk_timeout_seconds
+        self._deadline = options.deadline
+        self.flight = InflightRequest(loop, now, self._time_over)
+        # The nearer time first: the loop's timer is set once then.
+        self._extend(now)
+        self.flight.wait_until(min(now + limits.first_byte_timeout_seconds, options.deadline))
+        self.exchange: HttpExchange | None = None
 
-    def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Process the head of the answer.
+    def close(self) -> None:
+        """The attempt is over: end its exchange, if it has not ended."""
+        self.flight.cancel()
+        if self.exchange is not None:
+            self.exchange.close()
+
+    # ResponseReceiver
+
+    def response_begun(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """See ``ResponseReceiver``.
 
         Raises:
             Broken: the body has an encoding that was not requested.
@@ -186,39 +206,77 @@ class ResponseRelay:
             # It was not requested, and a few bytes of it may decompress to any size.
             raise Broken(f"the answer is compressed (content-encoding: {encoding.decode('latin-1')[:40]})")
 
-    async def piece(self, data: bytes) -> None:
-        """Process a piece of the body.
+    def body_received(self, data: bytes) -> None:
+        """See ``ResponseReceiver``.
 
         Raises:
             Broken: it cannot be a part of an answer.
         """
+        now = self._loop.time()
+        flight = self.flight
+        flight.last_byte_at = now
+        flight.wait_until(min(now + self._pause_seconds, self._deadline))
         if not self._streamed:
             self._body += data
             if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
-                await self._pass_on()
+                self._pass_on()
             return
         if self._first_byte_at is None:
-            self._first_byte_at = self.now()
+            self._first_byte_at = now
             self._events.on_first_byte()
         if self._bytes_left > 0:
             self._bytes_left -= len(data)
             self._answer += data
         if len(data) <= _FILTERED_AT_ONCE or data.count(b"\n") + data.count(b"\r") <= _MAX_LINES:
-            await self._filtered(data)
-            return
-        for start in range(0, len(data), _FILTERED_AT_ONCE):
-            await self._filtered(data[start : start + _FILTERED_AT_ONCE])
-            await asyncio.sleep(0)
+            self._filtered(data)
+            if self.sink.congested:
+                self._wait_for_client()
+        else:
+            self._parts.extend(_divided(data, _FILTERED_AT_ONCE))
+            self._send_parts()
 
-    async def _filtered(self, data: bytes) -> None:
+    def response_complete(self) -> None:
+        """See ``ResponseReceiver``."""
+        self._end(Ending.COMPLETE)
+
+    def failed(self, error: Exception) -> None:
+        """See ``ResponseReceiver``."""
+        if isinstance(error, TransportError):
+            self.problem = str(error)
+            self._end(Ending.NOT_CONNECTED if isinstance(error, NotConnected) else Ending.BROKEN)
+        elif not self.ended.done():
+            self.ended.set_exception(error)
+
+    def _end(self, ending: Ending) -> None:
+        if not self.ended.done():
+            self.ended.set_result(ending)
+
+    def _extend(self, now: float) -> None:
+        """From now on the replica, or a client that does not read, has the time of one pause."""
+        self.flight.wait_until(min(now + self._pause_seconds, self._deadline))
+
+    def _time_over(self) -> None:
+        """The replica was silent for too long, or its health checks fail."""
+        if self.flight.called_back:
+            self.problem = "its health checks fail"
+            self._end(Ending.BROKEN)
+        elif self._started and self.sink.congested:
+            # The replica sends, but the client does not read: treat a client that slow as disconnected.
+            self._end(Ending.CLIENT_GONE)
+        else:
+            self._end(Ending.EXPIRED if self._loop.time() >= self.options.deadline else Ending.TIMED_OUT)
+
+    # Passing on
+
+    def _filtered(self, data: bytes) -> None:
         """Filter a part of a stream, and pass the result on."""
         if out := self._filter.feed(data):
             self._tail = out[-_TAIL:] if len(out) >= _TAIL else (self._tail + out)[-_TAIL:]
-            await self._write(out, more=True)
+            self._write(out, more=True)
         if self._filter.garbled:
             raise Broken("something in the stream is no event")
 
-    async def _pass_on(self) -> None:
+    def _pass_on(self) -> None:
         """Begin to send a large body to the client: the held part now, all further pieces as they arrive.
 
         Raises:
@@ -231,27 +289,51 @@ class ResponseRelay:
             self._scan = UsageScan()
             if self._length is not None:
                 self._headers.append((b"content-length", self._length))
-        body, self._body = self._body, bytearray()
-        for start in range(0, len(body), _PART_BYTES):
-            part = bytes(body[start : start + _PART_BYTES])
+        body, self._body = bytes(self._body), bytearray()
+        self._parts.extend(_divided(body, _PART_BYTES))
+        self._send_parts()
+
+    def _send_parts(self) -> None:
+        """Pass on what is held: one part for each iteration of the event loop, while the client reads.
+
+        Raises:
+            Broken: it cannot be a part of an answer.
+        """
+        part = self._parts.popleft()
+        if self._scan is not None:
             self._scan.feed(part)
-            await self._write(part, more=True)
-            if self.flight is not None:
-                self.flight.extend(self.silence_limit())
+            self._write(part, more=True)
+        else:
+            self._filtered(part)
+        if self.sink.congested:
+            self._wait_for_client()
+        elif self._parts:
+            self._pause()
+            self._loop.call_soon(self._go_on)
 
-    def silence_limit(self) -> float:
-        """Until when the replica may be silent from now on."""
-        return min(self.now() + 1.125 * self._limits.chunk_timeout_seconds, self.options.deadline)
+    def _wait_for_client(self) -> None:
+        self._pause()
+        self.sink.on_writable(self._go_on)
 
-    def ending_of_timeout(self, *, expired: bool) -> Ending:
-        """The ending of an attempt that timed out; ``expired``: the request's deadline passed."""
-        if self.flight is not None and self.flight.called_back:
-            self.problem = "its health checks fail"
-            return Ending.BROKEN
-        if self._held_up:
-            # The replica sends, but the client does not read: treat a client that slow as disconnected.
-            return Ending.CLIENT_GONE
-        return Ending.EXPIRED if expired else Ending.TIMED_OUT
+    def _pause(self) -> None:
+        if self.exchange is not None:
+            self.exchange.pause()
+
+    def _go_on(self) -> None:
+        """The client reads again, or it is the turn of the next part."""
+        if self.ended.done():
+            return
+        self._extend(self._loop.time())
+        try:
+            if self._parts:
+                self._send_parts()
+        except Exception as error:  # noqa: BLE001 - as if the exchange had raised it
+            self.failed(error)
+            return
+        if not self._parts and not self.sink.congested and self.exchange is not None:
+            self.exchange.resume()
+
+    # The end
 
     def received(self, ending: Ending) -> Outcome:
         """The replica's answer is over. Returns the outcome; the client has not got the end of the answer yet.
@@ -274,52 +356,60 @@ class ResponseRelay:
     async def finish(self) -> Outcome:
         """Write the end of the answer to the client, or an error event, and return the final outcome."""
         ending = self._ending
+        if ending is not Ending.CLIENT_GONE and self.sink.congested:
+            ending = await self._client_reads(ending)
         if ending is not Ending.CLIENT_GONE:
-            try:
-                # The replica is done: a client that does not read the end must not keep the connection in use.
-                async with asyncio.timeout(self._limits.chunk_timeout_seconds):
-                    await self._write_ending(ending)
-            except TimeoutError:
-                ending = Ending.CLIENT_GONE
-            except asyncio.CancelledError:
-                ending = ending_of_cancellation(self.sink)
+            self._write_ending(ending)
         return self._outcome(ending)
 
-    async def _write_ending(self, ending: Ending) -> None:
+    async def _client_reads(self, ending: Ending) -> Ending:
+        """Wait until the client has read what was written. Returns the ending, which may be another one then."""
+        writable = asyncio.Event()
+        self.sink.on_writable(writable.set)
+        try:
+            await in_task()
+            # The replica is done: a client that does not read the end must not keep the connection in use.
+            async with asyncio.timeout(self._limits.chunk_timeout_seconds):
+                await writable.wait()
+        except TimeoutError:
+            return Ending.CLIENT_GONE
+        except asyncio.CancelledError:
+            return ending_of_cancellation(self.sink)
+        return ending
+
+    def _write_ending(self, ending: Ending) -> None:
         if self._scan is not None:
             # Of a body that broke off the connection is closed before its end: there is no other sign in a JSON text.
             if ending is Ending.COMPLETE:
-                await self._write(b"", more=False)
+                self._write(b"", more=False)
         elif self._streamed and ending is Ending.COMPLETE:
-            await self._write(self._rest, more=False)
+            self._write(self._rest, more=False)
         elif self._started:
             # An incomplete event at the end of a broken stream would merge with the error event.
-            await self._write(broken_off(ending), more=False)
+            self._write(broken_off(ending), more=False)
         elif self.options.begun:
             # Status and headers are sent: an error event is the only way left to report the failure.
-            await self.sink.write(broken_off(ending), more=False)
+            self.sink.write(broken_off(ending), more=False)
         elif ending is Ending.COMPLETE and self._status is not None:
-            await self._write_whole(self._status, bytes(self._body))
+            self._write_whole(self._status, bytes(self._body))
 
-    async def _write(self, data: bytes, *, more: bool) -> None:
+    def _write(self, data: bytes, *, more: bool) -> None:
         """Send events, or a part of a large body, to the client."""
-        assert self._status is not None
-        self._held_up = True
         if not self._started:
+            assert self._status is not None
             self._started = True
             self._events.on_response_started()
-            await self.sink.start(self._status, self._headers)
-        await self.sink.write(data, more=more)
-        self._held_up = False
+            self.sink.start(self._status, self._headers)
+        self.sink.write(data, more=more)
 
-    async def _write_whole(self, status: int, body: bytes) -> None:
+    def _write_whole(self, status: int, body: bytes) -> None:
         """Send an answer that is not a stream."""
         self._started = True
-        self._headers.append((b"content-length", str(len(body)).encode()))
+        self._headers.append((b"content-length", b"%d" % len(body)))
         if status == HTTPStatus.TOO_MANY_REQUESTS and all(name != _RETRY_AFTER for name, _ in self._headers):
             self._headers.append((_RETRY_AFTER, b"%d" % self.options.retry_after_seconds))
-        await self.sink.start(status, self._headers)
-        await self.sink.write(body, more=False)
+        self.sink.start(status, self._headers)
+        self.sink.write(body, more=False)
         if status == HTTPStatus.OK:
             self._answer = bytearray(body if len(body) <= self._bytes_left else b"")
 
@@ -345,12 +435,16 @@ class ResponseRelay:
             status=self._status,
             started=self._started,
             ttft_seconds=None if self._first_byte_at is None else self._first_byte_at - self._began_at,
-            seconds=self.now() - self._began_at,
+            seconds=self._loop.time() - self._began_at,
             usage=self._usage,
             answer=(bytes(self._answer),) if self._answer and self._bytes_left >= 0 else (),
             streamed=self._streamed,
             problem=self.problem,
         )
+
+
+def _divided(data: bytes, size: int) -> Iterable[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)]
 
 
 def _usage_of(body: bytes) -> object:

@@ -45,7 +45,7 @@ class UsageScan:
         text = bytes(self._held)
         at = len(text)
         for _ in range(_MAX_TRIES):
-            at = text.rfind(_KEY, 0, at)
+            at = text.rfind(_KEY, 1, at)  # what stands in front of it must be seen, too
             if at < 0:
                 return
             if text[at - 1 : at] != _BACKSLASH and (found := _usage_after(text[at + len(_KEY) : at + _WINDOW])):

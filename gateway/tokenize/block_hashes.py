@@ -110,18 +110,17 @@ class ChainHasher:
             self._runs.put(key, known)
         return known
 
-    def extended(self, root: int, chain: BlockChain, tokens: bytes) -> BlockChain:
+    def extended(self, root: int, chain: BlockChain, rest: bytes, tokens: int) -> BlockChain:
         """Chain of a longer prompt that begins with one already hashed; only what is new is hashed.
 
         Args:
             root: As in ``chain``.
             chain: The beginning's chain.
-            tokens: All token ids, the beginning's included; what is new holds no media.
+            rest: Token ids after the last block of the beginning, as far as they are known; without media.
+            tokens: Number of all tokens.
         """
-        start = len(chain.hashes) * chain.block_size * TOKEN_BYTES
-        previous = chain.hashes[-1] if chain.hashes else root
-        added = self.extend(previous, tokens[start:], chain.block_size, None)
-        return BlockChain([*chain.hashes, *added], chain.block_size, len(tokens) // TOKEN_BYTES)
+        added = self.extend(chain.hashes[-1] if chain.hashes else root, rest, chain.block_size, None)
+        return BlockChain([*chain.hashes, *added] if added else chain.hashes, chain.block_size, tokens)
 
     def extend(
         self, parent: int, tokens: bytes, block_size: int, extras: Iterable[bytes | None] | None

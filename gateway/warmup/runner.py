@@ -216,6 +216,7 @@ class Discarded:
 
     gone = False
     interrupted = False
+    congested = False
 
     def __init__(self) -> None:
         self.status: int | None = None
@@ -235,11 +236,14 @@ class Discarded:
         line = " ".join(message.split())
         return (line[:_SHOWN_CHARS] + "…" if len(line) > _SHOWN_CHARS else line) or "no message"
 
-    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """See ``Sink``."""
+
+    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
         """See ``Sink``."""
         self.status = status
 
-    async def write(self, data: bytes, *, more: bool) -> None:  # noqa: ARG002
+    def write(self, data: bytes, *, more: bool) -> None:  # noqa: ARG002
         """See ``Sink``."""
         if not self.succeeded and len(self._body) < _KEPT_BYTES:
             self._body += data
@@ -250,6 +254,7 @@ class Unlimited:
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
+        self.counts_tokens = False
 
     def charge(self, prompt_tokens: int, now: float) -> None:
         """See ``Grant``."""

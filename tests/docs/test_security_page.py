@@ -86,8 +86,6 @@ FIXED: dict[str, Any] = {
     "One event of a stream that is read": sse._LONGEST_EVENT,
     "Lines of one event of a stream": sse._MAX_LINES,
     "Stream that is kept to resume it": stream._MAX_BYTES,
-    "Bytes of an answer held for a slow client": connection._HIGH_WATER,
-    "Pieces of an answer held for a slow client": connection._MAX_PIECES,
     "Data-parallel ranks of a replica": limits.MAX_RANKS,
     "Batches that wait in a socket": sockets._QUEUED_BATCHES,
     "Batches of a replay that wait in a socket": sockets._QUEUED_REPLAY_BATCHES,

@@ -111,5 +111,5 @@ def test_broken_stream_teaches_only_what_it_showed():
 def test_chains_of_an_extended_prompt_share_their_beginning():
     hasher = ChainHasher()
     chain = hasher.chain(1, b"\1\0\0\0" * 40, 16)
-    longer = hasher.extended(1, chain, b"\1\0\0\0" * 70)
+    longer = hasher.extended(1, chain, b"\1\0\0\0" * 38, 70)
     assert list(longer.hashes[:2]) == list(chain.hashes)

@@ -1,4 +1,4 @@
-"""A request on its way, called back because its replica is gone."""
+"""A request in flight: when its time is over, and when it is called back because its replica is gone."""
 
 import asyncio
 
@@ -7,48 +7,60 @@ import pytest
 from gateway.fleet.replica import InflightRequest
 
 
-async def flying(timeout_seconds, meanwhile):
-    """How an attempt ends that receives nothing, with what happens in the meantime."""
-    now = asyncio.get_running_loop().time()
-    timeout = asyncio.timeout_at(now + timeout_seconds)
-    flight = InflightRequest(timeout, now)
-    task = asyncio.create_task(meanwhile(flight))
-    try:
-        async with timeout:
-            await asyncio.Event().wait()
-    except TimeoutError:
-        return flight
-    finally:
-        await task
-    raise AssertionError
+@pytest.fixture
+def over():
+    """When it was ended."""
+    return []
 
 
-async def test_it_ends_as_soon_as_it_is_cancelled_and_that_is_reported():
-    async def meanwhile(flight):
-        flight.call_back()
-        flight.call_back()
+@pytest.fixture
+async def flight(over):
+    loop = asyncio.get_running_loop()
+    flight = InflightRequest(loop, loop.time(), lambda: over.append(loop.time()))
+    yield flight
+    flight.cancel()
 
-    flight = await flying(1000, meanwhile)
+
+async def until(over, seconds=30):
+    async with asyncio.timeout(seconds):
+        while not over:
+            await asyncio.sleep(0.001)
+
+
+async def test_it_is_called_back_at_once_and_only_once(flight, over):
+    flight.wait_until(flight.sent_at + 1000)
+    flight.call_back()
+    flight.call_back()
+    assert len(over) == 1
     assert flight.called_back
 
 
-async def test_a_drain_that_is_not_cancelled_ends_with_its_time():
-    async def meanwhile(flight):
-        pass
+async def test_it_ends_with_its_time(flight, over):
+    flight.wait_until(flight.sent_at + 0.01)
+    await until(over)
+    assert not flight.called_back
+    assert over[0] >= flight.sent_at + 0.01
 
-    flight = await flying(0.01, meanwhile)
+
+async def test_it_ends_later_if_it_is_extended(flight, over):
+    flight.wait_until(flight.sent_at + 0.01)
+    flight.wait_until(flight.sent_at + 0.05)
+    await until(over)
+    assert over[0] >= flight.sent_at + 0.05
+
+
+async def test_calling_back_one_whose_time_is_over_has_no_effect(flight, over):
+    flight.wait_until(flight.sent_at + 0.01)
+    await until(over)
+    flight.call_back()
+    assert len(over) == 1
     assert not flight.called_back
 
 
-async def test_cancelling_a_drain_whose_time_has_just_run_out_has_no_effect():
-    called = []
-
-    async def meanwhile(flight):
-        # Both become due in the same turn of the loop: the time is over, and its task has not run yet.
-        loop = asyncio.get_running_loop()
-        loop.call_at(flight.sent_at + 0.01, lambda: called.append(flight.call_back()))
-
-    flight = await flying(0.01, meanwhile)
-    await asyncio.sleep(0.02)
-    assert called == [None]
-    assert flight.sent_at == pytest.approx(flight.last_byte_at)
+async def test_one_that_has_ended_is_not_ended_again(flight, over):
+    flight.wait_until(flight.sent_at + 0.01)
+    flight.cancel()
+    flight.wait_until(flight.sent_at + 0.01)
+    flight.call_back()
+    await asyncio.sleep(0.03)
+    assert not over

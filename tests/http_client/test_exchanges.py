@@ -7,6 +7,7 @@ import ssl
 from types import SimpleNamespace
 
 import pytest
+from http_client.reading import reading
 
 from gateway.http_client import Broken, HttpClient, NotConnected, Origin, TransportError
 from gateway.http_client import client as client_module
@@ -129,7 +130,7 @@ async def test_answers_in_their_forms_leave_the_connection_usable(client, answer
 async def test_answer_cut_into_single_bytes_is_the_same_answer(client):
     text = b"HTTP/1.1 200 OK\r\nX-Name: v\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
     async with Server([part for byte in text for part in (bytes([byte]), 0.0005)]) as server:
-        async with client.request("POST", server.origin, "/", [], b"") as response:
+        async with reading(client, "POST", server.origin, "/", [], b"") as response:
             assert response.status == 200
             assert (b"x-name", b"v") in response.headers
             assert b"".join([piece async for piece in pieces(response)]) == b"abc"
@@ -225,7 +226,7 @@ async def test_cancelled_exchange_closes_the_connection_at_once(client, script):
 
 async def test_exchange_left_half_read_closes_the_connection(client):
     async with Server([b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\npart", None]) as server:
-        async with client.request("POST", server.origin, "/", [], b"") as response:
+        async with reading(client, "POST", server.origin, "/", [], b"") as response:
             assert await response.read() == b"part"
         await asyncio.wait_for(server.closed_early.wait(), 30)
 
@@ -253,7 +254,7 @@ async def test_connections_of_a_peak_are_closed_while_one_goes_on_being_used(cli
 
 async def test_connection_that_was_in_use_when_its_origin_was_forgotten_is_closed_later(client, clock):
     async with Server(OK) as old, Server(OK) as new:
-        async with client.request("GET", old.origin, "/x", []) as response:
+        async with reading(client, "GET", old.origin, "/x", []) as response:
             client.forget(old.origin)
             while await response.read() is not None:
                 pass
@@ -293,7 +294,7 @@ async def test_slow_reader_holds_the_server_back_and_loses_nothing(client):
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         origin = Origin.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        async with client.request("POST", origin, "/", [], b"") as response:
+        async with reading(client, "POST", origin, "/", [], b"") as response:
             await asyncio.sleep(0.3)
             assert sent < size / 2
             read = 0

@@ -69,18 +69,18 @@ class Letters:
 class Client:
     """A sink that keeps what it gets."""
 
-    gone = interrupted = False
+    gone = interrupted = congested = False
 
     def __init__(self) -> None:
         self.heads: list[int] = []
         self.got = b""
         self.ended = False
 
-    async def start(self, status: int, headers: Any) -> None:
+    def start(self, status: int, headers: Any) -> None:
         del headers
         self.heads.append(status)
 
-    async def write(self, data: bytes, *, more: bool) -> None:
+    def write(self, data: bytes, *, more: bool) -> None:
         assert not self.ended
         self.got += data
         self.ended = not more

@@ -1,7 +1,6 @@
 """A client that does not read its answer is not taken for a failure of the replica."""
 
 import asyncio
-import contextlib
 
 import pytest
 from fleets import NOW, replica
@@ -14,24 +13,48 @@ from gateway.proxy.request_body import EngineBody
 from gateway.proxy.response import ResponseRelay
 from gateway.turns import Turns
 
-LIMITS = AnswerLimits(first_byte_timeout_seconds=60, chunk_timeout_seconds=60, max_answer_bytes=1000)
-
 
 class Reader:
-    """A client that takes so many pieces, and then no more."""
+    """A client that reads so many pieces, and then no more."""
 
     gone = interrupted = False
 
     def __init__(self, pieces: int) -> None:
         self.pieces = pieces
+        self.written = b""
+        self._callback = None
 
-    async def start(self, status, headers):
+    @property
+    def congested(self):
+        return self.pieces < 0
+
+    def on_writable(self, callback):
+        self._callback = callback
+
+    def start(self, status, headers):
         pass
 
-    async def write(self, data, *, more):
-        if not self.pieces:
-            await asyncio.Event().wait()
+    def write(self, data, *, more):
+        self.written += data
         self.pieces -= 1
+
+    def read(self, pieces):
+        self.pieces += pieces
+        callback, self._callback = self._callback, None
+        callback()
+
+
+class Exchange:
+    paused = False
+
+    def pause(self):
+        self.paused = True
+
+    def resume(self):
+        self.paused = False
+
+    def close(self):
+        pass
 
 
 class NoEvents:
@@ -42,25 +65,61 @@ class NoEvents:
         pass
 
 
-async def timed_out(pieces):
-    """The outcome of a stream whose replica sends two pieces and then no more, to a client that takes so many."""
+def relaying(reader, chunk_timeout_seconds=60.0):
+    """A stream whose head has come."""
     options = ForwardOptions(EngineBody(Turns()), None, (), None, deadline=1e9, retry_after_seconds=1)
-    relay = ResponseRelay(asking(), Reader(pieces), options, NoEvents(), LIMITS)
-    relay.begin(200, [(b"content-type", b"text/event-stream")])
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await relay.piece(opening())
-            await relay.piece(said("a"))
-            await asyncio.Event().wait()
-    return relay.received(relay.ending_of_timeout(expired=False))
+    limits = AnswerLimits(60, chunk_timeout_seconds, max_answer_bytes=1000)
+    relay = ResponseRelay(asking(), reader, options, NoEvents(), limits)
+    relay.exchange = Exchange()
+    relay.response_begun(200, [(b"content-type", b"text/event-stream")])
+    return relay
+
+
+async def timed_out(pieces):
+    """The outcome of a stream whose replica sends two pieces and then no more, to a client that reads so many."""
+    relay = relaying(Reader(pieces), 0.01)
+    for each in (opening(), said("a")):
+        if not relay.exchange.paused:
+            relay.body_received(each)
+    return relay.received(await relay.ended)
+
+
+async def test_the_replica_is_held_back_while_the_client_does_not_read():
+    reader = Reader(0)
+    relay = relaying(reader)
+    relay.body_received(opening())
+    assert relay.exchange.paused
+    reader.read(2)
+    assert not relay.exchange.paused
+    relay.body_received(said("a"))
+    assert not relay.exchange.paused
+    assert reader.written == opening() + said("a")
+
+
+async def test_many_short_lines_are_passed_on_in_parts_between_which_others_run():
+    reader = Reader(1000)
+    relay = relaying(reader)
+    events = b"data: {}\n\n" * 2000
+    relay.body_received(events)
+    assert relay.exchange.paused
+    assert 0 < len(reader.written) < len(events) / 2
+    while relay.exchange.paused:
+        await asyncio.sleep(0)
+    assert reader.written == events
+
+
+async def test_what_was_held_is_checked_when_the_client_reads_again():
+    reader = Reader(0)
+    relay = relaying(reader)
+    relay.body_received(b"data: {}\n\n" * 600 + b"nonsense\n\n")
+    reader.read(1000)
+    assert await relay.ended is Ending.BROKEN
+    assert b"nonsense" not in reader.written
 
 
 async def test_a_client_that_does_not_read_the_end_counts_as_gone():
-    options = ForwardOptions(EngineBody(Turns()), None, (), None, deadline=1e9, retry_after_seconds=1)
-    limits = AnswerLimits(first_byte_timeout_seconds=60, chunk_timeout_seconds=0.01, max_answer_bytes=1000)
-    relay = ResponseRelay(asking(), Reader(1), options, NoEvents(), limits)
-    relay.begin(200, [(b"content-type", b"text/event-stream")])
-    await relay.piece(opening() + b"data: [DONE]\n\n")
+    relay = relaying(Reader(0), 0.01)
+    relay.body_received(opening() + b"data: [DONE]\n\n")
     assert relay.received(Ending.COMPLETE).ending is Ending.COMPLETE
     outcome = await relay.finish()
     assert outcome.ending is Ending.CLIENT_GONE

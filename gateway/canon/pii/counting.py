@@ -229,10 +229,16 @@ class Counting:
         self._awake = asyncio.Event()
 
     def add(self, request: ChatRequest, space: str) -> None:
-        """Enqueue a request; a full queue skips it, and the observer counts that."""
-        if request.endpoint is Endpoint.CHAT and has_more_pieces(request, _MAX_PIECES, with_user=True):
-            self._observer.on_personal_data_skipped(request.caller.tenant)
-            return
+        """Enqueue a request; a full queue skips it, and the observer counts that.
+
+        A chat whose texts were searched before without a finding needs no counting.
+        """
+        if request.endpoint is Endpoint.CHAT:
+            if has_more_pieces(request, _MAX_PIECES, with_user=True):
+                self._observer.on_personal_data_skipped(request.caller.tenant)
+                return
+            if self._has_no_findings(request):
+                return
         full = len(self._waiting) >= _MAX_WAITING or self._waiting_bytes + request.size > _MAX_WAITING_BYTES
         if full and self._waiting:
             self._observer.on_personal_data_skipped(request.caller.tenant)
@@ -286,6 +292,15 @@ class Counting:
                     await asyncio.sleep(0)
                 shared = self.shared.count(prefix, conversation)
                 self._report(request, space, passage, hit, shared=shared)
+
+    def _has_no_findings(self, chat: ChatRequest) -> bool:
+        """Whether the cache of findings says that there are none in a chat."""
+        characters, owner = 0, chat.caller.tenant
+        for passage in leading(chat):
+            characters += len(passage.text)
+            if self.scanner.known(passage.text, owner) != ():
+                return False
+        return characters <= self.max_characters
 
     def _report(self, request: ChatRequest, space: str, passage: Passage, hit: Hit, *, shared: bool) -> None:
         finding = PersonalFinding(hit.kind, passage.name, hit.start, hit.length)

@@ -273,7 +273,7 @@ class Scanner:
         Raises:
             Overloaded: the texts are long, and too many long texts of the tenant wait for a thread.
         """
-        name = str(owner.id)
+        name = owner.id
         known = [self._memo.get(name, text) for text in texts]
         unknown = [text for text, hits in zip(texts, known, strict=True) if hits is None]
         if _cost(unknown) <= _INLINE_COST:
@@ -284,6 +284,10 @@ class Scanner:
             self._memo.put(name, text, hits)
         rest = iter(found)
         return [next(rest) if hits is None else hits for hits in known]
+
+    def known(self, text: str, owner: Tenant) -> tuple[Hit, ...] | None:
+        """The findings in a text, if they are cached; see ``find``."""
+        return self._memo.get(owner.id, text)
 
     def _search(self, texts: Sequence[str]) -> list[tuple[Hit, ...]]:
         return [self._patterns.find(text) for text in texts]

@@ -1,6 +1,6 @@
 """Protocols along the path of a request: admission, the answer's sink, tracing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gateway.core.decision import Decision
@@ -22,12 +22,21 @@ class Sink(Protocol):
         """Whether the answer has to be ended because the gateway is shutting down."""
         ...
 
-    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Send status and headers."""
+    @property
+    def congested(self) -> bool:
+        """Whether the client reads more slowly than is written."""
         ...
 
-    async def write(self, data: bytes, *, more: bool) -> None:
-        """Send a piece of the body; with ``more`` false it is the last one."""
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """Call back once when ``congested`` ends. Not called if the client disconnects before."""
+        ...
+
+    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Send status and headers, together with the first piece of the body."""
+        ...
+
+    def write(self, data: bytes, *, more: bool) -> None:
+        """Send a piece of the body; with ``more`` false it is the last one. Does nothing if the client is gone."""
         ...
 
 
@@ -77,6 +86,11 @@ class Grant(Protocol):
     @property
     def caller(self) -> Caller:
         """The authenticated caller."""
+        ...
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the tenant's prompt tokens are limited; if not, charges have no effect."""
         ...
 
     def charge(self, prompt_tokens: int, now: float) -> None:

@@ -1,10 +1,11 @@
 """One client's stream, which several replicas may produce one after the other."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
 
+import msgspec
 import orjson
 
 from gateway.core.errors import TokenizerUnavailable
@@ -69,7 +70,6 @@ class ResumableStream:
         self._head: tuple[int, Sequence[tuple[bytes, bytes]]] = (int(HTTPStatus.OK), ())
         self._record = bytearray()
         self._room = _MAX_BYTES
-        self._writing = False
         self._failure = b""
         self._next: JoinedStream | None = None
         self._seam: JoinedStream | None = None
@@ -87,11 +87,20 @@ class ResumableStream:
         """See ``Sink``."""
         return self._sink.interrupted
 
-    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    @property
+    def congested(self) -> bool:
+        """See ``Sink``."""
+        return self._sink.congested
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """See ``Sink``."""
+        self._sink.on_writable(callback)
+
+    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """See ``Sink``. The head goes out once, and not before there is something to tell."""
         self._head = (status, headers)
 
-    async def write(self, data: bytes, *, more: bool) -> None:
+    def write(self, data: bytes, *, more: bool) -> None:
         """See ``Sink``."""
         seam = self._seam
         if not more and self._closing is not None:
@@ -107,13 +116,10 @@ class ResumableStream:
                 return
         if not data and more:
             return
-        self._writing = True
         if not self.begun:
             self.begun = True
-            await self._sink.start(*self._head)
-        await self._sink.write(data, more=more)
-        # Recorded afterwards: a cancelled write has sent nothing.
-        self._writing = False
+            self._sink.start(*self._head)
+        self._sink.write(data, more=more)
         self._room -= len(data)
         if self._room < 0:
             self._record.clear()
@@ -154,7 +160,7 @@ class ResumableStream:
         If so, ``request`` is the request to send. If only the end of the answer is missing, the stream is completed
         here: the forwarder's error event is replaced.
         """
-        if self._writing or (self._seam is not None and self._seam.spoilt):
+        if self._seam is not None and self._seam.spoilt:
             return False
         sent = read_sent_text(bytes(self._record))
         if sent is None:
@@ -170,7 +176,7 @@ class ResumableStream:
         elif (body := continued_body(self._asked, sent.text, ids, spent)) is None:
             return False
         else:
-            self.request = dataclasses.replace(self._asked, body=body)
+            self.request = msgspec.structs.replace(self._asked, body=body)
         dropped = self._dropped(sent.text)
         if dropped is None:
             return False
