@@ -101,9 +101,9 @@ class MessageTokens:
                 role, text = message["role"], message["content"]
                 if len(message) != 2 or role not in PLAIN_ROLES or type(text) is not str:
                     return ()
-                conversation.update(f"{role}{len(text)} {text}".encode("utf-8", "surrogatepass"))
+                conversation.update(f"{role}{len(text)} {text}".encode())
                 digests.append(conversation.digest())
-        except (KeyError, TypeError):  # not an object, or one without a role and a text
+        except (KeyError, TypeError, UnicodeEncodeError):  # not an object with a role and a text, or half a character
             return ()
         return digests
 

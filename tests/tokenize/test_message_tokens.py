@@ -110,6 +110,7 @@ def test_role_and_text_do_not_run_together():
         {"role": "assistant", "tool_calls": []},
         {"role": "user", "content": [{"type": "text", "text": "x"}]},
         {"role": ["user"], "content": "x"},
+        {"role": "user", "content": "\ud800"},
         "x",
     ],
 )

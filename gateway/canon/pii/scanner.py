@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from gateway.canon.pii.kinds import card, email, iban, ipv4, national_id, phone
-from gateway.canon.pii.kinds.text_view import Span, TextView
+from gateway.canon.pii.kinds.text_view import Span, TextView, digit_count
 from gateway.config.operator_patterns import compiled
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.json_edit import Path
@@ -297,4 +297,4 @@ def _cost(texts: Sequence[str]) -> int:
     characters = sum(map(len, texts))
     if characters > _INLINE_COST:
         return characters
-    return characters + _DIGIT_COST * sum(text.count(digit) for text in texts for digit in "0123456789")
+    return characters + _DIGIT_COST * sum(map(digit_count, texts))
