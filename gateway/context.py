@@ -6,7 +6,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -67,8 +67,7 @@ class ServedModel:
     tools_first: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(msgspec.Struct, frozen=True):
     """A request whose prompt is encoded.
 
     A request that is refused before is recorded with what there is: the fields after ``model`` have the values of a
@@ -107,8 +106,7 @@ class Encoded:
     root: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True, eq=False):
     """The placement of a request.
 
     Attributes:
@@ -220,7 +218,7 @@ def with_canonical(encoded: Encoded, canonical: CanonicalRequest) -> Encoded:
     record = canonical.record
     if len(record.asked) > LONG_BODY_BYTES:
         record = msgspec.structs.replace(record, asked=b"")  # request records omit it
-    return replace(
+    return msgspec.structs.replace(
         encoded,
         request=canonical.request,
         canonical=record,
@@ -235,7 +233,7 @@ def with_prompt(encoded: Encoded, prompt: TokenizedPrompt) -> Encoded:
     fields, salt = encoded.request.fields, encoded.space.salt
     if salt is None:
         salt = fields.get("cache_salt")
-    return replace(
+    return msgspec.structs.replace(
         encoded,
         prompt=prompt,
         tokens=prompt.tokens,

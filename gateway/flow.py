@@ -3,11 +3,12 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+import msgspec
 import structlog
 
 from gateway.context import (
@@ -144,15 +145,11 @@ class Flow:
             GatewayError: nothing was sent to the client yet; this is the answer to send.
         """
         context = self._begin(request, grant, trace)
-        served: Served | None = None
         try:
             self._enter(context)
-            await self._unless_gone(context, sink, self._charge_estimate(context))
-            await self._unless_gone(context, sink, self._encode(context))
-            await self._overload.wait_for_clients(context.encoded)
-            while served is None:
-                placed = await self._place(context, sink)
-                served = await self._attempts.attempt(context, placed, sink)
+            placed = await self._unless_gone(context, sink, self._prepare(context))
+            while (served := await self._attempts.attempt(context, placed, sink)) is None:
+                placed = await self._unless_gone(context, sink, self._place(context))
         except GatewayError as error:
             if not context.begun or context.placed is None:
                 grant.correct(0)
@@ -187,10 +184,19 @@ class Flow:
         """Find the request's prefix space."""
         encoded, request = context.encoded, context.encoded.asked
         space = self._spaces.enter(request.caller, encoded.model.version(), request.fields, time.time())
-        context.encoded = replace(encoded, space=space)
+        context.encoded = msgspec.structs.replace(encoded, space=space)
+
+    async def _prepare(self, context: RequestContext) -> Placed:
+        """Encode and place the request."""
+        await self._charge_estimate(context)
+        await self._encode(context)
+        await self._overload.wait_for_clients(context.encoded)
+        return await self._place(context)
 
     async def _charge_estimate(self, context: RequestContext) -> None:
         """Refuse the request of a tenant over its limit before the prompt costs any work."""
+        if not context.grant.counts_tokens:
+            return
         request = context.encoded.asked
         tokens = await self._turns.run(least_tokens(request.endpoint, request.fields), request.caller.tenant.id)
         context.grant.charge(tokens, time.monotonic())
@@ -221,18 +227,17 @@ class Flow:
             self._screen.answered(encoded.asked, encoded.space.id)
             raise
 
-    async def _place(self, context: RequestContext, sink: Sink) -> Placed:
+    async def _place(self, context: RequestContext) -> Placed:
         """Place the request; if every suitable replica is busy, wait in the queue first."""
         targets = self._targets(context)
+        sizes = self._block_sizes(targets)
         tenant = context.encoded.request.caller.tenant.id
-        hashing = self._turns.run(self._hashed(context, targets.values()), tenant)
-        await self._unless_gone(context, sink, hashing)
+        await self._turns.run(self._hashed(context, sizes), tenant)
         context.end_stage("hash")
-        placed = self._placed(context, targets, self._overload.ahead(context.encoded))
+        placed = self._placed(context, targets, sizes, self._overload.ahead(context.encoded))
         context.end_stage("place")
         if self._overload.holds(context, placed):
-            waiting = self._overload.turn(context, placed, partial(self._placed_again, context))
-            placed = await self._unless_gone(context, sink, waiting)
+            placed = await self._overload.turn(context, placed, partial(self._placed_again, context))
             context.end_stage("queue")
         return placed
 
@@ -276,10 +281,14 @@ class Flow:
             return {target: replica}
         raise NoReplica(f"Replica {target.replica} takes no requests.", code="no_replica")
 
-    def _hashed(self, context: RequestContext, replicas: Iterable[Replica]) -> Portioned[None]:
+    def _block_sizes(self, targets: Mapping[Target, Replica]) -> Mapping[Replica, int]:
+        """Tokens per block of the chains with which prompts are looked up at the replicas of some targets."""
+        return {replica: self.block_size(replica) for replica in dict.fromkeys(targets.values())}
+
+    def _hashed(self, context: RequestContext, sizes: Mapping[Replica, int]) -> Portioned[None]:
         """Compute the missing block chains of the prompts for the block sizes of some replicas."""
         root, prompt = context.encoded.root, context.encoded.prompt
-        for size in {self.block_size(replica) for replica in set(replicas)} - context.chains.keys():
+        for size in set(sizes.values()) - context.chains.keys():
             parts = prompt.parts[:_MAX_CHAINS]
             media = prompt.media[:_MAX_CHAINS] or ((),) * len(parts)
             chains = []
@@ -292,24 +301,31 @@ class Flow:
     def _placed_again(self, context: RequestContext, ahead: Mapping[Target, int]) -> Placed:
         """Place a request that waits in the queue. The chains nearly always exist already."""
         targets = self._targets(context)
-        finished(self._hashed(context, targets.values()))
-        return self._placed(context, targets, ahead)
+        sizes = self._block_sizes(targets)
+        finished(self._hashed(context, sizes))
+        return self._placed(context, targets, sizes, ahead)
 
     def _placed(
-        self, context: RequestContext, targets: Mapping[Target, Replica], ahead: Mapping[Target, int]
+        self,
+        context: RequestContext,
+        targets: Mapping[Target, Replica],
+        sizes: Mapping[Replica, int],
+        ahead: Mapping[Target, int],
     ) -> Placed:
         """Choose a target.
 
         Args:
             context: The request; its chains are hashed. ``placed`` is set.
             targets: The candidates.
+            sizes: Tokens per block of their chains.
             ahead: Prompt tokens of requests queued in front of it, by their expected target.
         """
         encoded, now = context.encoded, time.monotonic()
-        holdings = self._holdings(context, targets, now)
+        holdings = self._holdings(context, targets, sizes, now)
         excluded = self._excluded(context, targets, now)
+        loads = [replica.load(target.rank, now) for target, replica in targets.items()]
         decision = self._chooser.choose(
-            [_with_ahead(replica.load(target.rank, now), ahead) for target, replica in targets.items()],
+            [_with_ahead(load, ahead) for load in loads] if ahead else loads,
             holdings,
             encoded.tokens,
             Affinity(_beginning(context), encoded.affinity),
@@ -317,22 +333,23 @@ class Flow:
             blind=encoded.is_text or not context.indexed,
         )
         replica = targets[decision.target]
-        chains = context.chains[self.block_size(replica)]
+        chains = context.chains[sizes[replica]]
         context.placed = Placed(decision, replica, targets, chains, excluded, context.indexed)
         return context.placed
 
-    def _holdings(self, context: RequestContext, targets: Mapping[Target, Replica], now: float) -> Sequence[Holding]:
-        """What each target holds of the prompts."""
-        sizes = {replica: self.block_size(replica) for replica in set(targets.values())}
-        by_block_size: dict[int, list[Target]] = {}
-        for target, replica in targets.items():
-            by_block_size.setdefault(sizes[replica], []).append(target)
+    def _holdings(
+        self, context: RequestContext, targets: Mapping[Target, Replica], sizes: Mapping[Replica, int], now: float
+    ) -> Sequence[Holding]:
+        """What each target holds of the prompts. Targets with the same block size are looked up together."""
         max_chains = max(_MAX_LOOKUPS // len(targets), 1)
+        found: dict[Target, Holding] = {}
         try:
-            found: dict[Target, Holding] = {}
-            for size, group in by_block_size.items():
-                chains = context.chains[size][:max_chains]
-                found.update(zip(group, self._index.holdings(chains, group, now), strict=True))
+            for size in set(sizes.values()):
+                group = [target for target, replica in targets.items() if sizes[replica] == size]
+                held = self._index.holdings(context.chains[size][:max_chains], group, now)
+                if len(group) == len(targets):
+                    return held
+                found.update(zip(group, held, strict=True))
             return [found[target] for target in targets]
         except Exception:  # noqa: BLE001 - an index failure must not fail the request
             # Without the index the request is balanced by load.
@@ -344,17 +361,21 @@ class Flow:
         self, context: RequestContext, targets: Mapping[Target, Replica], now: float
     ) -> Sequence[ReplicaPrefix]:
         """What targets that are no candidates hold: it explains why tokens are computed again."""
+        replicas = self._fleet.of(context.encoded.model.id)
+        if not context.indexed or len(targets) == sum([len(replica.targets()) for replica in replicas]):
+            return ()
         others = {
             target: replica
-            for replica in self._fleet.of(context.encoded.model.id)
+            for replica in replicas
             for target in replica.targets()
             if target not in targets
             and (replica.down_since is None or now - replica.down_since < self._limits.gone_after_seconds)
         }
-        if not others or not context.indexed:
+        if not others:
             return ()
-        finished(self._hashed(context, others.values()))
-        held = self._holdings(context, others, now)
+        sizes = self._block_sizes(others)
+        finished(self._hashed(context, sizes))
+        held = self._holdings(context, others, sizes, now)
         return [
             ReplicaPrefix(target.replica, target.rank, holding.tokens, barred=_why_excluded(context, replica, now))
             for (target, replica), holding in zip(others.items(), held, strict=True)
@@ -364,7 +385,7 @@ class Flow:
         self, context: RequestContext, served: Served, settled: Settlement, replies: Sequence[ReplyChoice]
     ) -> None:
         """Hand the record of an answered request to the explain worker, which works on it later."""
-        if settled.status != 200 or not is_prefilled(served.outcome):
+        if not self._explains.enabled or settled.status != 200 or not is_prefilled(served.outcome):
             return
         try:
             self._explains.record_request(

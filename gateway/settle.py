@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 
-import msgspec
 import structlog
 
 from gateway.context import Encoded, Placed, RequestContext, Served, is_declined, is_prefilled
@@ -83,16 +82,18 @@ class Settler:
         found = reply_choices(served.outcome)
         tokens = usage.completion_tokens // max(len(found), 1)
         # The last token of an answer is sampled, but its KV entry is never computed.
-        computed = encoded.tokens + max(tokens - 1, 0)
+        decoded = max(tokens - 1, 0)
+        computed = max(encoded.tokens + decoded, chain.tokens)
+        if not found:
+            return (), [BlockChain(chain.hashes, chain.block_size, computed)]
+        rest = encoded.prompt.parts[0][len(chain.hashes) * chain.block_size * TOKEN_BYTES :]
         replies, filled = [], []
         for reply in found:
             ids = None
             if reply.text is not None and encoded.prompt.source is TokenSource.LOCAL:
                 ids = await encoded.model.encoder.encode_reply(reply.text, encoded.request.caller.tenant)
-            known = chain
             if ids is not None:
-                ids = ids[: max(tokens - 1, 0) * TOKEN_BYTES]
-                known = self._hasher.extended(encoded.root, chain, encoded.prompt.parts[0] + ids)
-            replies.append(msgspec.structs.replace(reply, ids=ids, tokens=tokens))
-            filled.append(BlockChain(known.hashes, known.block_size, max(computed, known.tokens)))
-        return replies, filled or [BlockChain(chain.hashes, chain.block_size, max(computed, chain.tokens))]
+                ids = ids[: decoded * TOKEN_BYTES]
+            replies.append(ReplyChoice(reply.text, ids, tokens, reply.has_calls, reply.has_reasoning))
+            filled.append(self._hasher.extended(encoded.root, chain, rest + ids if ids else b"", computed))
+        return replies, filled

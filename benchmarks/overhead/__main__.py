@@ -1,41 +1,40 @@
-"""What the gateway costs per request and per streamed chunk, beside the bare floor, in one run.
+"""What the gateway costs per request and per streamed chunk, beside the bare floor and its peers, in one run.
 
     python -m benchmarks.overhead [--seconds 4] [--rounds 3] [--peer NAME='command {port} {a} {b}']
 
 The floor is the least that a Python proxy can do (`floor`): callbacks that parse the body as JSON and pass it on, and
-write what comes back. Every candidate runs pinned to one core; the mock engines and the load run on another.
-They are loaded in turn, round by round, so that a change of the machine's speed meets all of them. What counts is CPU
-time per request (user and system time of the whole process tree), which holds on a noisy machine; requests per second
-are shown beside it.
+write what comes back. A peer is any other gateway: its command gets a port to listen on and the URLs of two engines.
+Every candidate runs pinned to one core; the mock engines and the load run on another. They are loaded in turn, round by
+round, so that a change of the machine's speed meets all of them. What counts is CPU time per request (user and system
+time of the whole process tree, up to the moment when it is idle again: explanations are worked out after the response),
+which holds on a noisy machine; requests per second are shown beside it.
 
 Bodies: `chat` = 200 conversations of 13 messages that share a 7 KB system prompt (10 KB each, prefix warm); `cold` =
-the same size, no two texts alike; `stream` = 32 streams at once, 100 chunks 10 ms apart.
+the same size, no two texts alike; `stream` = 32 streams at once, 100 chunks 10 ms apart. `one` = the chat bodies over
+one connection, whose latencies are given; the floor's are those of the engine and of the load generator.
 """
 
 import argparse
+import json
+import os
 import shlex
+import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.overhead.bodies import write_bodies
-from benchmarks.overhead.processes import (
-    QUIET,
-    cpu_seconds,
-    engine_command,
-    free_port,
-    gateway_config,
-    pinned,
-    run_load,
-    terminate,
-    tree,
-    wait_until_serving,
-)
 
+HERE = Path(__file__).parent
+TICK = os.sysconf("SC_CLK_TCK")
 CHUNKS = 100
 
 
@@ -44,19 +43,113 @@ class Candidate:
     name: str
     port: int
     process: subprocess.Popen
+    began: float = field(default_factory=time.monotonic)
     figures: dict[str, list[float]] = field(default_factory=dict)
     rates: dict[str, list[float]] = field(default_factory=dict)
+    first_response: float = 0.0
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def pinned(core: int, command: list[str], **options) -> subprocess.Popen:
+    cores = sorted(os.sched_getaffinity(0))
+    return subprocess.Popen(
+        ["taskset", "-c", str(cores[core % len(cores)]), *command], start_new_session=True, **options
+    )
+
+
+def tree(pid: int) -> list[int]:
+    found, todo = [], [pid]
+    while todo:
+        current = todo.pop()
+        found.append(current)
+        for task in Path(f"/proc/{current}/task").glob("*/children"):
+            todo += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def cpu_seconds(pid: int) -> float:
+    total = 0
+    for process in tree(pid):
+        fields = Path(f"/proc/{process}/stat").read_text().rsplit(") ", 1)[1].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / TICK
+
+
+def memory(pid: int) -> float:
+    """Resident memory of a process tree in MiB; pages that are shared count once."""
+    total = 0
+    for process in tree(pid):
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
+
+
+def idle_cpu_seconds(pid: int, patience: float = 60.0) -> float:
+    """CPU seconds when the tree has become idle: what was handed over is worked off."""
+    deadline = time.monotonic() + patience
+    before = cpu_seconds(pid)
+    while time.monotonic() < deadline:
+        time.sleep(0.5)
+        now = cpu_seconds(pid)
+        if now - before < 0.03:
+            break
+        before = now
+    return cpu_seconds(pid)
+
+
+def wait_until_serving(candidate: Candidate, body: bytes) -> None:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{candidate.port}/v1/chat/completions", body, {"content-type": "application/json"}
+    )
+    for _ in range(1200):
+        try:
+            urllib.request.urlopen(request, timeout=5).read()
+            candidate.first_response = time.monotonic() - candidate.began
+            return
+        except (OSError, urllib.error.HTTPError):
+            if candidate.process.poll() is not None:
+                break
+            time.sleep(0.05)
+    raise SystemExit(f"{candidate.name} does not serve")
+
+
+def load(candidate: Candidate, kind: str, folder: Path, connections: int, seconds: float) -> dict:
+    command = [sys.executable, "-m", "benchmarks.overhead.load", str(candidate.port), str(folder / f"{kind}.jsonl")]
+    finished = pinned(1, [*command, str(connections), str(seconds)], stdout=subprocess.PIPE, text=True)
+    return json.loads(finished.communicate()[0])
 
 
 def measure(candidate: Candidate, kind: str, folder: Path, connections: int, seconds: float) -> None:
-    before = cpu_seconds(*tree(candidate.process.pid))
-    result = run_load(candidate.port, folder / f"{kind}.jsonl", connections, seconds)
-    cpu = cpu_seconds(*tree(candidate.process.pid)) - before
+    before = cpu_seconds(candidate.process.pid)
+    bodies = "chat" if kind == "one" else kind
+    result = load(candidate, bodies, folder, connections, seconds)
+    cpu = idle_cpu_seconds(candidate.process.pid) - before
     if result["errors"]:
         raise SystemExit(f"{candidate.name}: {result['errors']} requests failed under {kind}")
+    if kind == "one":
+        candidate.figures.setdefault("p50", []).append(result["p50"])
+        candidate.figures.setdefault("p99", []).append(result["p99"])
     divisor = result["requests"] * (CHUNKS if kind == "stream" else 1)
     candidate.figures.setdefault(kind, []).append(cpu / divisor)
     candidate.rates.setdefault(kind, []).append(result["requests"] / result["seconds"])
+
+
+def gateway_config(folder: Path, port: int, engines: list[str]) -> Path:
+    path = folder / "gateway.yaml"
+    path.write_text(
+        json.dumps(
+            {
+                "server": {"port": port, "admin_port": 0},
+                "models": [{"id": "m", "tokenizer": "builtin:demo", "replicas": engines}],
+            }
+        )
+    )
+    return path
 
 
 def main() -> None:
@@ -70,52 +163,74 @@ def main() -> None:
     write_bodies(folder)
     ports = [free_port(), free_port()]
     engines = [f"http://127.0.0.1:{port}" for port in ports]
-    processes = [pinned(1, engine_command(ports, CHUNKS), **QUIET)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    processes = [
+        pinned(1, [sys.executable, "-m", "benchmarks.overhead.engine", *map(str, ports), str(CHUNKS)], **quiet)
+    ]
     try:
         time.sleep(1)
-        port = free_port()
-        floor = Candidate(
-            "floor",
-            port,
-            pinned(0, [sys.executable, "-m", "benchmarks.overhead.floor", str(port), *engines], **QUIET),
-        )
-        port = free_port()
-        config = gateway_config(folder, port, engines)
-        command = [sys.executable, "-m", "gateway", "serve", "--config", str(config)]
-        gateway = Candidate("gateway", port, pinned(0, command, **QUIET))
-        candidates = [floor, gateway]
-        for peer in args.peer:
-            name, _, text = peer.partition("=")
-            port = free_port()
-            words = shlex.split(text.format(port=port, a=engines[0], b=engines[1]))
-            candidates.append(Candidate(name, port, pinned(0, words, **QUIET)))
-        processes += [candidate.process for candidate in candidates]
         body = (folder / "chat.jsonl").read_bytes().split(b"\n")[0]
-        for candidate in candidates:
-            wait_until_serving(candidate.name, candidate.port, candidate.process, body)
-            run_load(candidate.port, folder / "chat.jsonl", args.connections, 1.5)
+        candidates = []
+        for name, command in commands(args.peer, folder, engines):
+            port = free_port()
+            words = [word.format(port=port, a=engines[0], b=engines[1]) for word in command(port)]
+            candidate = Candidate(name, port, pinned(0, words, **quiet))
+            processes.append(candidate.process)
+            candidates.append(candidate)
+            wait_until_serving(candidate, body)
+            load(candidate, "chat", folder, args.connections, 1.5)
         for _ in range(args.rounds):
-            for kind in ("chat", "cold", "stream"):
+            for kind, connections in {
+                "chat": args.connections,
+                "cold": args.connections,
+                "one": 1,
+                "stream": 32,
+            }.items():
                 for candidate in candidates:
-                    streams = 32 if kind == "stream" else args.connections
-                    measure(
-                        candidate, kind, folder, streams, max(args.seconds, 4) if kind == "stream" else args.seconds
-                    )
+                    measure(candidate, kind, folder, connections, max(args.seconds, 4 * (kind == "stream")))
         report(candidates)
     finally:
-        terminate(processes)
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in processes:
+            process.wait(20)
+
+
+def commands(peers: list[str], folder: Path, engines: list[str]) -> list[tuple[str, Callable[[int], list[str]]]]:
+    """Names of the candidates, and for each the command that serves at a port."""
+    python = [sys.executable, "-m"]
+    found: list[tuple[str, Callable[[int], list[str]]]] = [
+        ("floor", lambda port: [*python, "benchmarks.overhead.floor", str(port), *engines]),
+        (
+            "gateway",
+            lambda port: [*python, "gateway", "serve", "--config", str(gateway_config(folder, port, engines))],
+        ),
+    ]
+    for peer in peers:
+        name, _, text = peer.partition("=")
+        found.append((name, lambda _, text=text: shlex.split(text)))
+    return found
 
 
 def report(candidates: list[Candidate]) -> None:
-    print(f"{'':10} {'chat ms/req':>18} {'cold ms/req':>18} {'us/chunk':>14} {'chat req/s':>12}")
-    for candidate in candidates:
-        chat, cold, chunk = (statistics.median(candidate.figures[kind]) for kind in ("chat", "cold", "stream"))
-        base = candidates[0].figures
-        ratio = {kind: statistics.median(candidate.figures[kind]) / statistics.median(base[kind]) for kind in base}
-        print(
-            f"{candidate.name:10} {chat * 1e3:10.3f} ({ratio['chat']:4.2f}x) {cold * 1e3:10.3f} ({ratio['cold']:4.2f}x)"
-            f" {chunk * 1e6:6.1f} ({ratio['stream']:4.2f}x) {statistics.median(candidate.rates['chat']):12.0f}"
-        )
+    """Print the median of each figure, and its ratio to the floor's; after the peers, the gateway's ratio to each."""
+    figures = {
+        each.name: {name: statistics.median(values) for name, values in each.figures.items()} for each in candidates
+    }
+    base = figures["floor"]
+    print("| | warm ms/request | unseen ms/request | us/chunk | one connection, p50 | p99 | to first response | RSS |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for each in candidates:
+        of = figures[each.name]
+        cells = [f"{of[kind] * 1e3:.3f} ({of[kind] / base[kind]:.1f}x)" for kind in ("chat", "cold")]
+        cells.append(f"{of['stream'] * 1e6:.1f} ({of['stream'] / base['stream']:.1f}x)")
+        cells += [f"{of[name] * 1e3:.2f} ms" for name in ("p50", "p99")]
+        cells += [f"{each.first_response:.2f} s", f"{memory(each.process.pid):.0f} MiB"]
+        print(f"| {each.name} | {' | '.join(cells)} |")
+    for each in candidates[2:]:
+        ratios = [f"{kind} {figures['gateway'][kind] / figures[each.name][kind]:.2f}" for kind in base]
+        print(f"gateway / {each.name}: {', '.join(ratios)}")
 
 
 main()

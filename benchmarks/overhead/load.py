@@ -1,10 +1,6 @@
-"""A closed loop of connections: ``load PORT BODIES CONNECTIONS SECONDS [once]``; prints what it counted as JSON.
-
-The connections send all bodies over and over, beginning at different ones; with ``once`` each body is sent once.
-"""
+"""A closed loop of connections: ``load PORT BODIES CONNECTIONS SECONDS``; prints what it counted as JSON."""
 
 import asyncio
-import itertools
 import json
 import sys
 import time
@@ -18,23 +14,26 @@ HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: applicat
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, requests, deadline):
+    def __init__(self, requests, start, deadline):
         self.requests = requests
+        self.next = start
         self.deadline = deadline
         self.closed = asyncio.get_running_loop().create_future()
         self.data = b""
         self.count = self.errors = 0
+        self.seconds: list[float] = []
 
     def connection_made(self, transport):
         self.transport = transport
         self.send()
 
     def send(self):
-        request = next(self.requests, None) if time.perf_counter() < self.deadline else None
-        if request is None:
+        if time.perf_counter() >= self.deadline:
             self.transport.close()
             return
-        self.transport.write(request)
+        self.sent_at = time.perf_counter()
+        self.transport.write(self.requests[self.next % len(self.requests)])
+        self.next += 1
 
     def data_received(self, data):
         self.data += data
@@ -48,6 +47,7 @@ class Connection(asyncio.Protocol):
                 return
             ok = message[0].startswith(b"HTTP/1.1 200")
         self.data = b""
+        self.seconds.append(time.perf_counter() - self.sent_at)
         self.count += ok
         self.errors += not ok
         self.send()
@@ -57,25 +57,24 @@ class Connection(asyncio.Protocol):
             self.closed.set_result(None)
 
 
-def beginning_at(requests, start):
-    return itertools.cycle(requests[start:] + requests[:start])
-
-
-async def main(port, path, connections, seconds, once):
+async def main(port, path, connections, seconds):
     bodies = Path(path).read_bytes().split(b"\n")
     requests = [HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body) for body in bodies]
-    shared = iter(requests)
-    sent = [shared if once else beginning_at(requests, n * len(requests) // connections) for n in range(connections)]
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
     opened = [
-        await loop.create_connection(lambda each=each: Connection(each, began + seconds), "127.0.0.1", port)
-        for each in sent
+        await loop.create_connection(
+            lambda n=n: Connection(requests, n * len(requests) // connections, began + seconds), "127.0.0.1", port
+        )
+        for n in range(connections)
     ]
     await asyncio.gather(*(protocol.closed for _, protocol in opened))
+    seconds_each = sorted(each for _, protocol in opened for each in protocol.seconds)
     print(
         json.dumps(
             {
+                "p50": seconds_each[len(seconds_each) // 2],
+                "p99": seconds_each[len(seconds_each) * 99 // 100],
                 "requests": sum(p.count for _, p in opened),
                 "errors": sum(p.errors for _, p in opened),
                 "seconds": time.perf_counter() - began,
@@ -84,5 +83,4 @@ async def main(port, path, connections, seconds, once):
     )
 
 
-if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), "once" in sys.argv[5:]))
+uvloop.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))

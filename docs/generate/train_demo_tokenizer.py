@@ -240,12 +240,13 @@ CHAT_TEMPLATE = """\
     {{- content if content is string else '' -}}
 {%- endmacro -%}
 {%- set rest = messages -%}
-{%- if messages and messages[0].role == 'system' -%}
+{%- set has_system = messages and messages[0].role == 'system' -%}
+{%- if has_system -%}
     {%- set rest = messages[1:] -%}
 {%- endif -%}
-{%- if tools or rest | length < messages | length -%}
+{%- if tools or has_system -%}
     {{- '<|im_start|>system\\n' -}}
-    {%- if rest | length < messages | length -%}
+    {%- if has_system -%}
         {{- text(messages[0].content) -}}
         {{- '\\n\\n' if tools else '' -}}
     {%- endif -%}

@@ -281,6 +281,11 @@ class Admission:
         self._share: TokenShare | None = None
         self._released = False
 
+    @property
+    def counts_tokens(self) -> bool:
+        """See ``ports.Grant.counts_tokens``."""
+        return self._state.counts_tokens
+
     def charge(self, prompt_tokens: int, now: float) -> None:
         """See ``ports.Grant.charge``. A refused request no longer counts in its window of requests."""
         before, self._share = self._share, None

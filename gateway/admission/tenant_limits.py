@@ -176,6 +176,11 @@ class TenantLimits:
         )
 
     @property
+    def counts_tokens(self) -> bool:
+        """Whether prompt tokens are limited."""
+        return self._tokens is not None
+
+    @property
     def limited(self) -> bool:
         """Whether there is any limit."""
         limits = self._limits

@@ -193,6 +193,7 @@ class GenerationExchange:
         peer: Address of the client; empty if unknown.
         trace: Its trace; None if it is not traced.
         task: Its task; None unless it waits.
+        congested: See ``Sink``.
     """
 
     __slots__ = (
@@ -205,6 +206,7 @@ class GenerationExchange:
         "_port",
         "_share",
         "_size",
+        "congested",
         "endpoint",
         "exchange",
         "named",
@@ -218,6 +220,7 @@ class GenerationExchange:
         self._port = port
         self.exchange = exchange
         self.endpoint = endpoint
+        self.congested = exchange.congested
         headers = exchange.headers
         self.named = named = dict(headers)
         self.request_id = request_id_of(named.get(b"x-request-id", b""))
@@ -274,8 +277,13 @@ class GenerationExchange:
         else:
             self.end()
 
+    def writing_paused(self) -> None:
+        """See ``Receiver``."""
+        self.congested = True
+
     def writing_resumed(self) -> None:
         """See ``Receiver``."""
+        self.congested = False
         callback, self._on_writable = self._on_writable, None
         if callback is not None:
             callback()
@@ -291,11 +299,6 @@ class GenerationExchange:
     def interrupted(self) -> bool:
         """See ``Sink``."""
         return self._interrupted
-
-    @property
-    def congested(self) -> bool:
-        """See ``Sink``."""
-        return self.exchange.congested
 
     def on_writable(self, callback: Callable[[], None]) -> None:
         """See ``Sink``."""

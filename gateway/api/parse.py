@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from gateway.api.request_numbers import check_numbers
-from gateway.core.errors import BadRequest, NotFound
+from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.json_portions import (
     MAX_TEXT_BYTES,
@@ -41,6 +41,9 @@ most; all others are parsed in portions."""
 
 _CHECKED_AT_ONCE = 5000
 """Messages, or prompts, that are checked in one portion."""
+
+_CONTENT = (str, list, type(None))
+"""Types of the content of a message."""
 
 _VALUE_BYTES = 64
 _CONTAINER_BYTES = 128
@@ -90,16 +93,9 @@ def parse_request(
         NotFound: the model is unknown.
     """
     fields = yield from _object(body, limits, hold)
-    models = [model for model in models if caller.may_use(model)]
     model = fields.get("model")
-    if not isinstance(model, str):
-        raise BadRequest(
-            "`model` is missing: name one of " + known_models(models) if model is None else "`model` must be a string.",
-            param="model",
-            code="missing_required_parameter" if model is None else "invalid_type",
-        )
-    if model not in models:
-        raise unknown_model(model, models)
+    if not isinstance(model, str) or model not in models or not caller.may_use(model):
+        raise _no_model(model, [each for each in models if caller.may_use(each)])
     stream = fields.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise _wrong_type("stream", "a boolean")
@@ -127,6 +123,17 @@ def parse_request(
         peer=peer,
         timeout_seconds=_timeout(headers),
         dropped=dropped,
+    )
+
+
+def _no_model(model: object, known: Collection[str]) -> GatewayError:
+    """The error for a request that names none of the models that its caller may use."""
+    if isinstance(model, str):
+        return unknown_model(model, known)
+    return BadRequest(
+        "`model` is missing: name one of " + known_models(known) if model is None else "`model` must be a string.",
+        param="model",
+        code="missing_required_parameter" if model is None else "invalid_type",
     )
 
 
@@ -167,11 +174,14 @@ def _timeout(headers: Sequence[tuple[bytes, bytes]]) -> float | None:
 
 def _object(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Portioned[dict[str, Any]]:
     most = upper_bounds(body) if len(body) <= _SHORT_BYTES else None
-    if most is not None and _is_short(most, limits):
-        hold(_weight(body, most))
-        fields = yield from _parsed_at_once(body, limits, most)
-    else:
-        fields = yield from _parsed_in_portions(body, limits, hold)
+    try:
+        if most is not None and _is_short(most, limits):
+            hold(_weight(body, most))
+            fields = _parsed_at_once(body, limits, most)
+        else:
+            fields = yield from _parsed_in_portions(body, limits, hold)
+    except InvalidJson as error:
+        raise (yield from _unreadable(body, str(error), limits.depth)) from None
     if not isinstance(fields, dict):
         raise BadRequest("The body must be a JSON object.", code="invalid_json")
     return fields
@@ -195,7 +205,7 @@ def _weight(body: bytes, counts: JsonCounts) -> int:
     return texts + _VALUE_BYTES * (counts.values + counts.members) + _CONTAINER_BYTES * counts.containers
 
 
-def _parsed_at_once(body: bytes, limits: JsonLimits, most: JsonCounts) -> Portioned[Any]:
+def _parsed_at_once(body: bytes, limits: JsonLimits, most: JsonCounts) -> Any:
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -204,7 +214,7 @@ def _parsed_at_once(body: bytes, limits: JsonLimits, most: JsonCounts) -> Portio
         except RecursionError:
             raise _too_deep(limits.depth) from None
         except ValueError:
-            raise (yield from _unreadable(body, str(error), limits.depth)) from None
+            raise InvalidJson(str(error)) from None
     # Every level opens with a bracket: most bodies have too few of them to be too deep.
     if most.containers > limits.depth and isinstance(fields, (dict, list)) and _deeper_than(fields, limits.depth):
         raise _too_deep(limits.depth)
@@ -219,8 +229,6 @@ def _parsed_in_portions(body: bytes, limits: JsonLimits, hold: Callable[[int], N
         return (yield from built(body, structure))
     except TooMuchJson as error:
         raise _too_much(error.kind, limits, "The body", "Send fewer messages, parts or tools.") from None
-    except InvalidJson as error:
-        raise (yield from _unreadable(body, str(error), limits.depth)) from None
 
 
 def _too_much(kind: str, limits: JsonLimits, where: str, fix: str, param: str | None = None) -> BadRequest:
@@ -301,16 +309,17 @@ def _check_messages(fields: dict[str, Any], limits: JsonLimits) -> Portioned[Non
         raise _wrong_type("messages", "a list of messages")
     if not messages:
         raise BadRequest("`messages` is empty: give at least one message.", param="messages", code="invalid_value")
-    arguments = _ArgumentsCheck(limits)
+    arguments = None
     for position, message in enumerate(messages):
-        if not isinstance(message, dict):
+        # A parsed value is of no subclass: its type is compared, which is faster than ``isinstance``.
+        if type(message) is not dict:
             raise _wrong_type(f"messages[{position}]", "an object with a role")
-        if not isinstance(message.get("role"), str):
+        if type(message.get("role")) is not str:
             raise _wrong_type(f"messages[{position}].role", "a string such as user, assistant, system or tool")
-        content = message.get("content")
-        if content is not None and not isinstance(content, (str, list)):
+        if type(message.get("content")) not in _CONTENT:
             raise _wrong_type(f"messages[{position}].content", "a string or a list of content parts")
         if "tool_calls" in message:
+            arguments = arguments or _ArgumentsCheck(limits)
             yield from arguments.check(position, message["tool_calls"])
         if position % _CHECKED_AT_ONCE == _CHECKED_AT_ONCE - 1:
             yield

@@ -1,6 +1,5 @@
 """Applies the rules that are in mode ``apply`` to a request, and stores the context blocks its next turn needs."""
 
-import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -117,7 +116,7 @@ class Canonicalizer:
         request = stripped
         if found.fields is not stripped.fields:
             body = await self._work(stripped, rewritten, stripped.body, stripped.fields, found.fields)
-            request = dataclasses.replace(stripped, body=body, fields=found.fields)
+            request = msgspec.structs.replace(stripped, body=body, fields=found.fields)
         changed = b"" if request is original else original.body
         return CanonicalRequest(
             request,

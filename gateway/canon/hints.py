@@ -1,8 +1,9 @@
 """Cache hints for other vendors (``prompt_cache_key``, ``cache_control``): read, and kept or stripped as configured."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+
+import msgspec
 
 from gateway.canon.code_spans import fenced, touched
 from gateway.canon.rewrite import rewritten
@@ -41,7 +42,7 @@ def hinted(request: ChatRequest, settings: CanonSettings) -> Hints:
         fields = {name: value for name, value in fields.items() if name != _CACHE_KEY}
         body = without(body, _CACHE_KEY)
     if fields is not request.fields:
-        request = dataclasses.replace(request, fields=fields, body=body)
+        request = msgspec.structs.replace(request, fields=fields, body=body)
     return Hints(request, affinity)
 
 

@@ -1,8 +1,9 @@
 """The texts of a prompt that rules may change, with path and role."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from gateway.canon.rule import Fields
 from gateway.core.json_edit import Path
@@ -19,8 +20,7 @@ BLOCK_ROLES = frozenset({"user", "tool"})
 """Roles of the messages to which a context block may be appended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """A text.
 
     Attributes:
@@ -33,7 +33,10 @@ class Text:
     path: Path
     role: str
     message: int
-    text: str = field(repr=False)
+    text: str
+
+    def __repr__(self) -> str:
+        return f"Text({self.path}, {self.role!r})"  # without the text
 
 
 def texts(fields: Fields) -> Iterator[Text]:

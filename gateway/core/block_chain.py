@@ -1,13 +1,13 @@
 """A prompt as a chain of block hashes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from gateway.core.ids import BlockHash
 
 
-@dataclass(frozen=True, slots=True)
-class BlockChain:
+class BlockChain(msgspec.Struct, frozen=True, gc=False):
     """Chained hashes of the full blocks of one prompt.
 
     Attributes:

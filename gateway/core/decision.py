@@ -1,7 +1,8 @@
 """The placement decision: the chosen target and all candidates with their costs."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from gateway.core.ids import ReplicaId, Target
 
@@ -57,8 +58,7 @@ def decision_kind(held: int, largest: int, prompt_tokens: int, *, retried: bool,
     return DecisionKind.WARM if is_warm(held, prompt_tokens) else DecisionKind.PARTIAL
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """One candidate target, with every term of its cost.
 
     Attributes:
@@ -76,8 +76,7 @@ class Candidate:
     cost_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The chosen target, and all candidates.
 
     Attributes:

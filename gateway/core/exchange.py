@@ -51,8 +51,32 @@ class Receiver(Protocol):
         """The client has disconnected before the response was complete. Called at most once; nothing follows."""
         ...
 
+    def writing_paused(self) -> None:
+        """The client reads more slowly than is written: ``Exchange.congested`` is true now."""
+        ...
+
     def writing_resumed(self) -> None:
         """The client has read what was written: ``Exchange.congested`` is false again."""
+        ...
+
+
+class ClientTransport(Protocol):
+    """Writes to the client, as asyncio's transports do."""
+
+    def write(self, data: bytes) -> None:
+        """Write to the client."""
+        ...
+
+    def writelines(self, list_of_data: Iterable[bytes]) -> None:
+        """Write several parts in one system call."""
+        ...
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection when everything that was written is sent."""
         ...
 
 
@@ -62,16 +86,13 @@ class ExchangeOwner(Protocol):
     congested: bool
     client: tuple[str, int] | None
 
+    @property
+    def transport(self) -> ClientTransport:
+        """Writes to the client."""
+        ...
+
     def response_head(self) -> tuple[bytes, bool]:
         """Header lines of every response, and whether the connection is to be closed after it."""
-        ...
-
-    def write(self, data: bytes) -> None:
-        """Write to the client."""
-        ...
-
-    def write_parts(self, parts: Iterable[bytes]) -> None:
-        """Write several parts in one system call."""
         ...
 
     def response_complete(self, *, keep: bool) -> None:
@@ -80,14 +101,6 @@ class ExchangeOwner(Protocol):
         Args:
             keep: Whether the connection may serve another request.
         """
-        ...
-
-    def abort(self) -> None:
-        """Close the connection at once."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection when everything that was written is sent."""
         ...
 
     def pause_reading(self) -> None:
@@ -128,6 +141,7 @@ class Exchange:
         "_head",
         "_owner",
         "_remaining",
+        "_transport",
         "body_ended",
         "complete",
         "expects_continue",
@@ -158,6 +172,7 @@ class Exchange:
         expects_continue: bool,
     ) -> None:
         self._owner = owner
+        self._transport = owner.transport
         self.method = method
         self.path = path
         self.raw_path = raw_path
@@ -190,7 +205,7 @@ class Exchange:
         """Tell a client that waits for it to send the body (``expect: 100-continue``)."""
         if self.expects_continue and not self.started:
             self.expects_continue = False
-            self._owner.write(_CONTINUE)
+            self._transport.write(_CONTINUE)
 
     def pause_body(self) -> None:
         """Receive no more of the body for now."""
@@ -246,7 +261,7 @@ class Exchange:
         """Send the head now."""
         head, self._head = self._head, None
         if head is not None and not self.gone:
-            self._owner.write(head)
+            self._transport.write(head)
 
     def write(self, data: bytes, *, more: bool) -> None:
         """Send a part of the body; nothing happens once the client has disconnected.
@@ -264,9 +279,16 @@ class Exchange:
             raise InvalidResponse("the response has not begun, or is complete")
         head, self._head = self._head, None
         if self._chunked:
-            self._write_chunk(head or b"", data, more=more)
+            size = len(data)
+            last = b"" if more else b"0\r\n\r\n"
+            if size > _WRITTEN_TOGETHER:
+                self._transport.writelines((b"%b%x\r\n" % (head or b"", size), data, b"\r\n" + last))
+            elif size:
+                self._transport.write(b"%b%x\r\n%b\r\n%b" % (head or b"", size, data, last))
+            elif head or last:
+                self._transport.write((head or b"") + last)
         elif self._remaining is None:
-            self._owner.write((head or b"") + data)
+            self._transport.write((head or b"") + data)
         else:
             self._write_counted(head, data, more=more)
         if not more:
@@ -274,31 +296,21 @@ class Exchange:
             self.receiver = None  # it refers to this object: only the garbage collector could free both
             self._owner.response_complete(keep=self.keep_alive)
 
-    def _write_chunk(self, head: bytes, data: bytes, *, more: bool) -> None:
-        size = len(data)
-        last = b"" if more else b"0\r\n\r\n"
-        if size > _WRITTEN_TOGETHER:
-            self._owner.write_parts((b"%b%x\r\n" % (head, size), data, b"\r\n" + last))
-        elif size:
-            self._owner.write(b"%b%x\r\n%b\r\n%b" % (head, size, data, last))
-        elif head or last:
-            self._owner.write(head + last)
-
     def _write_counted(self, head: bytes | None, data: bytes, *, more: bool) -> None:
         assert self._remaining is not None
         if self.method == "HEAD":
             data = b""
         self._remaining -= len(data)
         if self._remaining < 0 or (self._remaining and not more):
-            self._owner.abort()
+            self._transport.abort()
             raise InvalidResponse("the body does not have the announced length")
         if head is None:
             if data:
-                self._owner.write(data)
+                self._transport.write(data)
         elif len(data) <= _WRITTEN_TOGETHER:
-            self._owner.write(head + data)
+            self._transport.write(head + data)
         else:
-            self._owner.write_parts((head, data))
+            self._transport.writelines((head, data))
 
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole response; nothing happens once the client has disconnected."""
@@ -309,16 +321,16 @@ class Exchange:
 
     def abort(self) -> None:
         """Close the connection at once: the client sees that the response is incomplete."""
-        self._owner.abort()
+        self._transport.abort()
 
     def break_off(self) -> None:
         """End an incomplete response: the client gets what was written, and sees that the rest is missing."""
         if self.complete or self.gone:
             return
         if self._chunked or self._remaining is not None:
-            self._owner.close()
+            self._transport.close()
         else:
-            self._owner.abort()  # a regular end of the connection would be the end of the response
+            self._transport.abort()  # a regular end of the connection would be the end of the response
 
     def lost(self) -> None:
         """The client has disconnected; to be called by the connection."""

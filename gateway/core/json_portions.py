@@ -82,11 +82,14 @@ class JsonCounts(NamedTuple):
     values: int
 
 
+_UNCOUNTED = bytes(set(range(256)) - set(b"[{:,"))
+
+
 def upper_bounds(document: bytes) -> JsonCounts:
     """Counts that a document cannot exceed, at the price of looking for four characters: those in strings count too."""
-    containers = document.count(b"[") + document.count(b"{")
-    members = document.count(b":")
-    return JsonCounts(containers, members, document.count(b",") + containers)
+    found = document.translate(None, _UNCOUNTED)  # one pass over a long text instead of four
+    containers = found.count(b"[") + found.count(b"{")
+    return JsonCounts(containers, found.count(b":"), found.count(b",") + containers)
 
 
 def parsed(document: bytes, limits: JsonLimits) -> Portioned[Any]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True)
 class MediaItem:
@@ -36,8 +38,7 @@ class TokenSource(StrEnum):
     """No tokenizer: pieces of the raw text are used as tokens. Sufficient for routing, not for counting."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenizedPrompt:
+class TokenizedPrompt(msgspec.Struct, frozen=True, gc=False):
     """The token ids of a request.
 
     Attributes:

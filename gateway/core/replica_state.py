@@ -1,13 +1,13 @@
 """The states of a replica, as the admin port, logs and metrics name them; the load of a target, and its rates."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from gateway.core.ids import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(msgspec.Struct, frozen=True):
     """How fast a replica is.
 
     Attributes:
@@ -23,8 +23,7 @@ class Rates:
     request_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """A routable target at the moment of a decision.
 
     Attributes:

@@ -1,9 +1,11 @@
 """A client's request: its body as bytes, and parsed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from gateway.core.ids import ModelId, RequestId, Target
 from gateway.core.tenant import EVERYBODY, Caller
@@ -28,8 +30,7 @@ _READ_LATER = frozenset(
 """Members that are read after the first event of an answer has been sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(msgspec.Struct, frozen=True):
     """One generation request.
 
     Attributes:
@@ -72,7 +73,7 @@ class ChatRequest:
 
     def __post_init__(self) -> None:
         if self.size < 0:
-            object.__setattr__(self, "size", len(self.body))
+            force_setattr(self, "size", len(self.body))
 
     def drop_content(self) -> int:
         """Free the members that are not read after the first event of the answer.
@@ -83,8 +84,8 @@ class ChatRequest:
             Bytes of the body that are freed.
         """
         kept = {name: value for name, value in self.fields.items() if name in _READ_LATER}
-        object.__setattr__(self, "fields", kept)
+        force_setattr(self, "fields", kept)
         freed = len(self.body) if len(self.body) > LONG_BODY_BYTES else 0
         if freed:
-            object.__setattr__(self, "body", b"")
+            force_setattr(self, "body", b"")
         return freed

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from gateway.core.canonical import RuleName
 from gateway.core.decision import Decision
 from gateway.core.ids import ModelId, RequestId
@@ -11,8 +13,7 @@ from gateway.core.request import Endpoint
 from gateway.core.tenant import EVERYBODY, Caller
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(msgspec.Struct, frozen=True):
     """One finished request; what metrics and the log are made from. Holds no text of the prompt or the answer.
 
     Attributes:

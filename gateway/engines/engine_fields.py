@@ -46,14 +46,14 @@ def names_cached(fields: Mapping[str, Any]) -> str | None:
     """
     for name in _HARMLESS.keys() & fields.keys():
         value = fields[name]
-        if value is not None and not (isinstance(value, Mapping) and value.keys() <= _HARMLESS[name]):
+        if value is not None and not (isinstance(value, dict) and value.keys() <= _HARMLESS[name]):
             return name
     messages = fields.get("messages")
     for m, message in enumerate(messages if isinstance(messages, list) else ()):
-        content = message.get("content") if isinstance(message, Mapping) else None
+        content = message.get("content") if isinstance(message, dict) else None
         if isinstance(content, list):
             for p, part in enumerate(content):
-                if isinstance(part, Mapping) and part.get("uuid") is not None:
+                if isinstance(part, dict) and part.get("uuid") is not None:
                     return f"messages[{m}].content[{p}].uuid"
     return None
 
@@ -73,7 +73,7 @@ def acts_on_engine(fields: Mapping[str, Any]) -> str | None:
     if fields.get(_CODE) is not None:
         return _CODE
     arguments = fields.get(_EXTRA_ARGUMENTS)
-    names = arguments if isinstance(arguments, Mapping) else ()
+    names = arguments if isinstance(arguments, dict) else ()
     return next((f"{_EXTRA_ARGUMENTS}.{name}" for name in names if name.startswith(_ENGINES_OWN)), None)
 
 

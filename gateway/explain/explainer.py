@@ -4,6 +4,8 @@ Lengths are in the gateway's tokens until they become rungs. If the engine count
 another template), they are scaled to the engine's count.
 """
 
+import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,7 +29,7 @@ from gateway.explain.diff.learned import SlotTurns, learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
 from gateway.explain.prompt_text import LEADING_ROLES, PromptText, prompt_text
 from gateway.explain.reference import Families, KeptRequest, ReferenceMatch, References, common_tokens, tokens_behind
-from gateway.explain.seen import LossCauses, PromptChains, Seen, SeenPrompts, SeenPublisher
+from gateway.explain.seen import LossCauses, Lost, PromptHashes, Seen, SeenPrompts, SeenPublisher
 from gateway.explain.seen.seen_prompts import changed
 
 _EXCLUDED = {
@@ -68,7 +70,7 @@ class Explainer:
     """Explains requests in the order of their replies.
 
     Args:
-        chains: Hashes prompts.
+        hashes: Hashes prompts.
         references: Earlier prompts to compare with.
         families: Counts the leading messages of client families.
         seen_blocks: Capacity of the memory of computed blocks.
@@ -77,14 +79,14 @@ class Explainer:
 
     def __init__(
         self,
-        chains: PromptChains,
+        hashes: PromptHashes,
         references: References,
         families: Families,
         seen_blocks: int,
         publisher: SeenPublisher | None = None,
     ) -> None:
         self._causes = LossCauses()
-        self._memory = SeenPrompts(chains, self._causes, seen_blocks, publisher)
+        self._memory = SeenPrompts(hashes, self._causes, seen_blocks, publisher)
         self._references = references
         self._families = families
         self._turns = SlotTurns()
@@ -125,8 +127,10 @@ class Explainer:
 
     def _remember(self, record: RequestRecord, kept: KeptRequest) -> None:
         replies = [reply.ids for reply in record.replies if reply.ids] if len(record.parts) == 1 else []
-        for computed in [record.parts[0] + ids for ids in replies] or record.parts:
-            self._memory.remember(record, computed)
+        for ids in replies:
+            self._memory.remember(record, record.parts[0], ids)
+        for part in () if replies else record.parts:
+            self._memory.remember(record, part)
         if not record.warming:
             self._references.keep(kept, record.at)
             self._families.note(kept, record.at, tools_first=record.tools_first)
@@ -148,8 +152,8 @@ def _explained(
     own = len(kept.ids) // TOKEN_BYTES
     lengths = [len(part) // TOKEN_BYTES for part in record.parts]
     scale = _scale(record)
-    here = sum(len(part.here) for part in seen) * size
-    other = here + sum(len(part.anywhere) for part in seen) * size
+    start = here = sum(part.here_blocks for part in seen) * size
+    other = sum(part.blocks for part in seen) * size
     ladder = _begun(record, seen_tokens=round(here * scale))
     compared = _compared(record, kept, found, max(other, round(ladder.at / scale)))
     equal = compared.equal if compared else 0
@@ -160,9 +164,8 @@ def _explained(
             here = max(here, whole)
         other = max(other, whole)
     ladder.climb_by(round(here * scale), _ends([part.here for part in seen], size, scale, Reason.EVICTED))
-    elsewhere = [part.anywhere for part in seen]
-    start = sum(len(part.here) for part in seen) * size
-    ladder.climb_by(round(other * scale), _ends(elsewhere, size, scale, Reason.RESET, start))
+    elsewhere = _ends([part.anywhere for part in seen], size, scale, Reason.RESET, start)
+    ladder.climb_by(round(other * scale), elsewhere)
     behind = compared.behind if compared else 0
     if all(length < size for length in lengths):
         ladder.climb(ladder.prompt_tokens, Reason.TOO_SHORT)
@@ -207,19 +210,24 @@ def _by_worth(holder: ReplicaPrefix) -> tuple[int, bool]:
 
 
 def _ends(
-    parts: Sequence[Sequence[Reason]], size: int, scale: float, otherwise: Reason, start: int = 0
+    parts: Sequence[Sequence[Lost]], size: int, scale: float, otherwise: Reason, start: int = 0
 ) -> list[tuple[int, Reason]]:
-    """The end of each block with its reason; for several prompts only the most frequent reason."""
+    """The end of each run of blocks with its reason; for several prompts only the most frequent reason."""
     if len(parts) > 1:
-        reasons = [reason for part in parts for reason in part]
-        return [(0, max(reasons, key=reasons.count, default=otherwise))]
-    ends = [(round((start + (number + 1) * size) * scale), reason) for number, reason in enumerate(parts[0])]
+        blocks: Counter[Reason] = Counter()
+        for lost in itertools.chain.from_iterable(parts):
+            blocks[lost.reason] += lost.blocks
+        return [(0, max(blocks, key=blocks.__getitem__, default=otherwise))]
+    ends: list[tuple[int, Reason]] = []
+    for reason, count in parts[0]:
+        start += count * size
+        ends.append((round(start * scale), reason))
     return ends or [(0, otherwise)]
 
 
 def _ends_of_known(lengths: Sequence[int], seen: Sequence[Seen], size: int) -> int:
     """Tokens in the incomplete last blocks of those prompts whose complete blocks were all computed before."""
-    known = [(len(part.here) + len(part.anywhere)) * size for part in seen]
+    known = [part.blocks * size for part in seen]
     return sum(
         length - blocks for length, blocks in zip(lengths, known, strict=True) if blocks and length - blocks <= size
     )

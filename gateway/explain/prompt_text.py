@@ -6,9 +6,9 @@ Lenient: any body that an engine accepts can be read. The prompts of a completio
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import orjson
 
 from gateway.core.explanation import ReplyChoice
@@ -19,6 +19,9 @@ PROMPT_ROLE = "prompt"
 
 _ID_LETTERS = str.maketrans("0123456789", "abcdefghij")
 _MAX_IDS = 16_384
+_PLAIN_FIELDS = 2
+"""Fields of a message with only role and content, as most have."""
+
 LEADING_ROLES = frozenset({"system", "developer"})
 
 _ARGUMENTS = (
@@ -35,8 +38,7 @@ _ARGUMENTS = (
 """Fields besides messages and tools that engines pass to the chat template or use in tokenization."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True):
     """A tool call in the history.
 
     Attributes:
@@ -50,8 +52,7 @@ class ToolCall:
     canonical: str
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """One message.
 
     Attributes:
@@ -75,8 +76,7 @@ class Message:
     tool_call_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """One tool.
 
     Attributes:
@@ -90,8 +90,7 @@ class Tool:
     canonical: str
 
 
-@dataclass(frozen=True, slots=True)
-class PromptText:
+class PromptText(msgspec.Struct, frozen=True):
     """The text of a prompt in parts.
 
     Attributes:
@@ -103,7 +102,7 @@ class PromptText:
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
-    arguments: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, str] = msgspec.field(default_factory=dict)
     has_ids: bool = False
 
     @property
@@ -167,7 +166,9 @@ def _of_ids(ids: Sequence[Any]) -> str:
 
 
 def _message(message: Mapping[str, Any]) -> Message:
-    content = message.get("content")
+    content, role = message.get("content"), message.get("role")
+    if len(message) == _PLAIN_FIELDS and isinstance(content, str) and isinstance(role, str):
+        return Message(role, content)
     texts: list[str] = []
     others: list[str] = []
     for part in [content] if isinstance(content, str) else _items(content):
@@ -177,7 +178,7 @@ def _message(message: Mapping[str, Any]) -> Message:
         else:
             texts.append(text)
     return Message(
-        role=_string(message.get("role")),
+        role=_string(role),
         text="\n".join(texts),
         form="string" if isinstance(content, str) else "parts" if isinstance(content, list) else "none",
         others=tuple(others),
@@ -243,8 +244,7 @@ def _string(value: Any) -> str:
 _OPENING_MESSAGES = 6
 
 
-@dataclass(frozen=True, slots=True)
-class PromptPair:
+class PromptPair(msgspec.Struct, frozen=True):
     """Two prompts to compare.
 
     Attributes:

@@ -5,10 +5,10 @@ predict that, the generated text is encoded after the prompt's tokens. That work
 tool or reasoning parser is not the text that was generated.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import orjson
+import msgspec
 
 from gateway.core.explanation import ReplyChoice
 from gateway.core.outcome import Ending, Outcome
@@ -66,40 +66,67 @@ def learn(speed: RateLearner, outcome: Outcome, prefill_ahead: int, uncached_tok
     speed.observe_request(prefill, completion, outcome.seconds, streamed=outcome.streamed)
 
 
+class _Message(msgspec.Struct, gc=False):
+    """The message of a choice, or a part of it in a stream."""
+
+    content: Any = None
+    tool_calls: Any = None
+    function_call: Any = None
+    reasoning: Any = None
+    reasoning_content: Any = None
+    refusal: Any = None
+
+
+class _ChoicePiece(msgspec.Struct, gc=False):
+    """One choice of a whole answer, or of one event of a stream."""
+
+    index: int = 0
+    message: _Message | None = None
+    delta: _Message | None = None
+    text: Any = None
+
+
+class _AnswerPiece(msgspec.Struct, gc=False):
+    """A whole answer, or one event of a stream."""
+
+    choices: tuple[_ChoicePiece, ...] = ()
+
+
+_decode = msgspec.json.Decoder(_AnswerPiece).decode
+
+
 def reply_choices(outcome: Outcome) -> Sequence[ReplyChoice]:
     """The choices of an answer, without token ids; the text is None if a choice is not plain text only."""
     if not outcome.answer or outcome.ending is not Ending.COMPLETE:
         return ()
     raw = b"".join(outcome.answer)
-    pieces: dict[int, list[Mapping[str, Any]]] = {}
+    pieces: dict[int, list[_ChoicePiece]] = {}
     for text in payloads(raw) if outcome.streamed else (raw,):
         try:
-            document = orjson.loads(text)
-        except orjson.JSONDecodeError:
+            choices = _decode(text).choices
+        except (msgspec.DecodeError, UnicodeDecodeError):
             continue
-        choices = document.get("choices") if isinstance(document, dict) else None
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, dict) and isinstance(index := choice.get("index", 0), int):
-                pieces.setdefault(index, []).append(choice)
+        for choice in choices:
+            pieces.setdefault(choice.index, []).append(choice)
     return [_reply(choice) for choice in pieces.values()]
 
 
-def _reply(pieces: Sequence[Mapping[str, Any]]) -> ReplyChoice:
-    """One choice from its JSON objects: one of a whole answer, many of a stream."""
+def _reply(pieces: Sequence[_ChoicePiece]) -> ReplyChoice:
+    """One choice from its pieces: one of a whole answer, many of a stream."""
     texts = []
     is_plain, has_calls, has_reasoning = True, False, False
     for piece in pieces:
-        message = piece.get("delta") or piece.get("message")
-        if isinstance(message, dict):
-            text = message.get("content")
-            calls = message.get("tool_calls") or message.get("function_call")
-            reasoning = message.get("reasoning") or message.get("reasoning_content")
-            if calls or reasoning or message.get("refusal"):
+        message = piece.delta or piece.message
+        if message is None:
+            text = piece.text
+        else:
+            text = message.content
+            calls = message.tool_calls or message.function_call
+            reasoning = message.reasoning or message.reasoning_content
+            if calls or reasoning or message.refusal:
                 is_plain = False
                 has_calls = has_calls or bool(calls)
                 has_reasoning = has_reasoning or bool(reasoning)
-        else:
-            text = piece.get("text")
         if isinstance(text, str):
             texts.append(text)
     return ReplyChoice("".join(texts) if is_plain else None, None, has_calls=has_calls, has_reasoning=has_reasoning)

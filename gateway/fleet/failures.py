@@ -1,5 +1,6 @@
 """Records the outcome of an attempt at the replica's breaker."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 
 import structlog
@@ -10,7 +11,12 @@ from gateway.fleet.replica import Replica
 _BUSY_SECONDS = 1.0
 """How long a replica that answered 429 gets no requests, if there are others."""
 
-_UNAVAILABLE = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+_STAGE_OF_STATUS: Mapping[int, FailureStage] = {
+    HTTPStatus.TOO_MANY_REQUESTS: FailureStage.BUSY,
+    HTTPStatus.BAD_GATEWAY: FailureStage.STATUS,
+    HTTPStatus.SERVICE_UNAVAILABLE: FailureStage.STATUS,
+    HTTPStatus.GATEWAY_TIMEOUT: FailureStage.STATUS,
+}
 
 _log = structlog.get_logger("gateway.proxy")
 
@@ -23,13 +29,13 @@ def failure_stage(ending: Ending, status: int | None, *, started: bool) -> Failu
         status: Status of the answer; None without one.
         started: Whether the client had received any part of a broken answer.
     """
+    if ending is Ending.COMPLETE:
+        return None if status is None else _STAGE_OF_STATUS.get(status)
     if ending is Ending.NOT_CONNECTED:
         return FailureStage.CONNECT
     if ending in (Ending.BROKEN, Ending.TIMED_OUT):
         return FailureStage.STREAM if started else FailureStage.FIRST_BYTE
-    if ending is Ending.COMPLETE and status == HTTPStatus.TOO_MANY_REQUESTS:
-        return FailureStage.BUSY
-    return FailureStage.STATUS if ending is Ending.COMPLETE and status in _UNAVAILABLE else None
+    return None
 
 
 def record_outcome(replica: Replica, outcome: Outcome, sent_at: float, now: float) -> None:

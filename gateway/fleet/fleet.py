@@ -1,6 +1,7 @@
 """The replicas of every model: which of them can take a request. No I/O, no clock."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.engines import is_count
@@ -8,6 +9,8 @@ from gateway.fleet.replica import Replica
 
 _FIRST_REQUESTS = 1
 """Concurrent requests that a replica in slow start may have from the beginning."""
+
+_NO_CARDS = ("", 0)
 
 
 class Fleet:
@@ -24,6 +27,8 @@ class Fleet:
     def __init__(self, replicas: Iterable[Replica], ramp_seconds: float = 0) -> None:
         self.ramp_seconds = ramp_seconds
         self._by_model: dict[ModelId, list[Replica]] = {}
+        # By model, from the cards of its replicas: adapter and context limit, which every request needs.
+        self._card_facts: dict[ModelId, tuple[str, int]] = {}
         for replica in replicas:
             self.add(replica)
 
@@ -42,14 +47,21 @@ class Fleet:
         if of_model:
             replica.traffic = of_model[0].traffic
         of_model.append(replica)
+        self._read_cards(replica.model)
 
     def remove(self, replica: Replica) -> None:
         """Remove a replica; its in-flight requests continue."""
         self._by_model[replica.model].remove(replica)
+        self._read_cards(replica.model)
 
     def find(self, replica: ReplicaId) -> Replica | None:
         """A replica by its name."""
         return next((each for each in self.replicas if each.id == replica), None)
+
+    def set_card(self, replica: Replica, card: Mapping[str, Any] | None) -> None:
+        """A replica's entry for its model in ``/v1/models`` was read."""
+        replica.card = card
+        self._read_cards(replica.model)
 
     def set_warming(self, replica: ReplicaId, on: bool) -> None:
         """Begin or end the warm-up of a replica: meanwhile it gets requests only if no other replica can."""
@@ -78,51 +90,65 @@ class Fleet:
             exclude: Replicas that already failed the request.
             regions: Allowed regions; empty for any.
         """
-        known = [
-            r
-            for r in self._fitting(model)
-            if r.up is not False and not r.draining and r.id not in exclude and (not regions or r.region in regions)
-        ]
-        sound = [r for r in known if not _failing(r, now)]
+        known: list[Replica] = []
+        sound: list[Replica] = []
+        first: list[Replica] = []
+        ramping = False
+        for r in self._fitting(model):
+            if r.up is False or r.drain_causes or r.id in exclude or (regions and r.region not in regions):
+                continue
+            known.append(r)
+            if _failing(r, now):
+                continue
+            sound.append(r)
+            if r.up and not r.warming:
+                first.append(r)
+                ramping = ramping or r.ramp_until > now
         if not sound or (2 * len(sound) < len(known) and not exclude):
             return known
-        return [r for r in sound if r.up and not r.warming and self._has_room(r, sound, now)] or sound
+        if ramping:
+            busiest = max([r.requests for r in sound if r.up and r.ramp_until <= now], default=None)
+            first = [r for r in first if r.ramp_until <= now or self._has_room(r, busiest, now)]
+        return first or sound
 
     def adapter(self, model: ModelId) -> str:
         """The LoRA adapter's name if the model is an adapter; else empty."""
-        for replica in self._by_model.get(model, ()):
-            if replica.card and replica.card.get("parent"):
-                return model
-        return ""
+        return self._card_facts.get(model, _NO_CARDS)[0]
 
     def context_limit(self, model: ModelId) -> int:
         """The longest context in tokens that every engine of a model accepts; 0 if none reports it."""
-        limits = [replica.card.get("max_model_len") for replica in self._by_model.get(model, ()) if replica.card]
-        return min([limit for limit in limits if is_count(limit) and limit], default=0)
+        return self._card_facts.get(model, _NO_CARDS)[1]
 
     def ready(self, model: ModelId) -> bool:
         """Whether a model has a replica whose checks pass and that does not drain."""
         return any(replica.up and not replica.draining for replica in self._fitting(model))
+
+    def _read_cards(self, model: ModelId) -> None:
+        cards = [replica.card for replica in self._by_model[model] if replica.card]
+        limits = [card.get("max_model_len") for card in cards]
+        self._card_facts[model] = (
+            model if any(card.get("parent") for card in cards) else "",
+            min([limit for limit in limits if is_count(limit) and limit], default=0),
+        )
 
     def _fitting(self, model: ModelId) -> Sequence[Replica]:
         """Replicas that serve the model; all if none does: then the configured name is wrong."""
         replicas = self._by_model.get(model, ())
         return [each for each in replicas if not each.wrong_model] or replicas
 
-    def _has_room(self, replica: Replica, sound: Sequence[Replica], now: float) -> bool:
-        seconds_left = replica.ramp_until - now
-        if seconds_left <= 0:
-            return True
-        others = [other.requests for other in sound if other.up and other.ramp_until <= now]
-        return has_room(replica.requests, self.ramp_seconds - seconds_left, self.ramp_seconds, others)
+    def _has_room(self, replica: Replica, busiest: int | None, now: float) -> bool:
+        seconds_up = self.ramp_seconds - (replica.ramp_until - now)
+        return has_room(replica.requests, seconds_up, self.ramp_seconds, busiest)
 
 
 def _failing(replica: Replica, now: float) -> bool:
     breaker = replica.breaker
+    if not breaker.failures:
+        return now < breaker.until
     return breaker.is_open(now) or (breaker.on_trial(now) and replica.is_tried())
 
 
-def has_room(requests: int, seconds_up: float, ramp_seconds: float, others: list[int]) -> bool:
+def has_room(requests: int, seconds_up: float, ramp_seconds: float, busiest: int | None) -> bool:
     """Whether a replica in slow start may get one more request: its share grows over a ramp.
 
     Its queue and its cache are empty. Without a ramp it would be the cheapest target for every cold prompt of the whole
@@ -132,10 +158,10 @@ def has_room(requests: int, seconds_up: float, ramp_seconds: float, others: list
         requests: Its requests in flight.
         seconds_up: Time since it came up.
         ramp_seconds: How long the ramp is; 0 for none.
-        others: Requests in flight at each of the model's replicas that are past their ramp; without any there is no
-            ramp.
+        busiest: Most requests in flight at a replica of the model that is past its ramp; None without such a replica:
+            then there is no ramp.
     """
-    if seconds_up >= ramp_seconds or not others:
+    if seconds_up >= ramp_seconds or busiest is None:
         return True
     share = seconds_up / ramp_seconds
-    return requests < _FIRST_REQUESTS + int(share * max(others))
+    return requests < _FIRST_REQUESTS + int(share * busiest)

@@ -344,7 +344,7 @@ class HealthMonitor:
             _log.warning("model_list_unreadable", replica=replica.id, problem=str(error))
             return
         # An earlier card is kept if there is none now: one malformed answer does not change the model.
-        replica.card = models.card or replica.card
+        self._fleet.set_card(replica, models.card or replica.card)
         replica.wrong_model = models.card is None
         if replica.wrong_model:
             _log.error(

@@ -9,7 +9,6 @@ import structlog
 
 from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.core.ids import ModelId, ReplicaId, Target
-from gateway.core.lazy_timer import LazyTimer
 from gateway.core.outcome import Usage
 from gateway.core.ports import RateLearner
 from gateway.core.replica_state import DrainCause, Load, ReplicaState
@@ -17,9 +16,10 @@ from gateway.engines import ServerFacts, advice
 from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
 from gateway.fleet.rank_load import ModelTraffic, RankLoad, Ticket
 from gateway.http_client import Origin
+from gateway.lazy_timer import LazyTimer
 
 
-class InflightRequest:
+class InflightRequest(LazyTimer):
     """An attempt in flight: it is ended when nothing was received for too long, or early.
 
     Args:
@@ -33,37 +33,19 @@ class InflightRequest:
         called_back: Whether it was ended because its replica is down.
     """
 
-    __slots__ = ("_over", "_timer", "called_back", "last_byte_at", "sent_at")
+    __slots__ = ("called_back", "last_byte_at", "sent_at")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: float, over: Callable[[], None]) -> None:
-        self._over: Callable[[], None] | None = over
-        self._timer = LazyTimer(loop, self._late)
+        super().__init__(loop, over)
         self.sent_at = now
         self.last_byte_at = now
         self.called_back = False
 
-    def extend(self, until: float) -> None:
-        """Let its time be over at ``until``."""
-        if self._over is not None:
-            self._timer.wait_until(until)
-
     def call_back(self) -> None:
         """End it now."""
-        if self._over is not None:
+        if self.waits:
             self.called_back = True
-            self._late(0.0)
-
-    def end(self) -> None:
-        """It has ended."""
-        self._over = None
-        self._timer.cancel()
-
-    def _late(self, overdue: float) -> None:
-        del overdue
-        over = self._over
-        self.end()
-        if over is not None:
-            over()
+            self.ring()
 
 
 _log = structlog.get_logger("gateway.proxy")

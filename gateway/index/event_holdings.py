@@ -119,26 +119,22 @@ class EventHoldings:
 
     def depths(self, chain: BlockChain, limit: int, targets: Sequence[Target]) -> list[int]:
         """How many of the first ``limit`` blocks of a chain each target holds, without a gap."""
+        if not self._parts:
+            return [0] * len(targets)
+        hashes, block_size = chain.hashes, chain.block_size
+        wanted: dict[Holders, int] = {}
         parts = [self._parts.get(target) for target in targets]
-        found: dict[tuple[int, int], int] = {}
-        for number, holders in enumerate(self._groups):
-            wanted = 0
-            for part in parts:
-                if part is not None and part.holders is holders:
-                    wanted |= part.bit
-            for depth, found_bits in holders.depths(chain.hashes, limit, wanted) if wanted else ():
-                bits = found_bits
-                while bits:
-                    found[number, bits & -bits] = depth
-                    bits &= bits - 1
+        for part in parts:
+            if part is not None and part.block_size == block_size:
+                wanted[part.holders] = wanted.get(part.holders, 0) | part.bit
+        found = {holders: _by_bit(holders.depths(hashes, limit, bits)) for holders, bits in wanted.items()}
         depths = []
         for part in parts:
-            if part is None or part.block_size != chain.block_size:
-                depths.append(0)
-                continue
-            depth = found.get((self._groups.index(part.holders), part.bit), 0)
-            if depth and part.blocks.gaps:
-                depth = part.holders.depth(chain.hashes, limit, part.bit)
+            depth = 0
+            if part is not None and part.block_size == block_size:
+                depth = found[part.holders].get(part.bit, 0)
+                if depth and part.blocks.gaps:
+                    depth = part.holders.depth(hashes, limit, part.bit)
             depths.append(depth)
         return depths
 
@@ -181,3 +177,14 @@ class EventHoldings:
         bit = holders.take_bit()
         assert bit is not None
         return holders, bit
+
+
+def _by_bit(depths: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """The depth of each holder, from depths and the bits of all holders with it."""
+    found: dict[int, int] = {}
+    for depth, holders in depths:
+        bits = holders
+        while bits:
+            found[bits & -bits] = depth
+            bits &= bits - 1
+    return found

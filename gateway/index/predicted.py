@@ -1,25 +1,11 @@
-"""Predicted holdings: blocks of dispatched requests, bounded by capacity, corrected by reported cached tokens.
+"""Predicted holdings: blocks of dispatched requests, bounded by capacity, corrected by reported cached tokens."""
 
-``RadixTree`` is the cache that one replica is predicted to have: a compressed prefix tree with the engine's eviction
-order. A node is a run of consecutive blocks without a branch. Because block hashes are chained, the last hash of a run
-stands for the whole path to it, so a lookup compares one number per node, and a node costs eight bytes a block.
-
-Eviction follows vLLM's free queue (``vllm/v1/core/block_pool.py``): a finished request's blocks are freed tail first, a
-hit takes a block out of the queue, allocation takes the front. So the blocks go that were used longest ago, and of
-those used by one request the end goes before the beginning. In the tree: the leaf with the oldest stamp loses its last
-blocks first, and a parent never goes before its children. Blocks of running requests stay. A block that is not full has
-no hash and cannot be reused; the engine puts it in front of the queue, so it takes memory only while its request runs.
-"""
-
-import heapq
-import itertools
-from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gateway.core.block_chain import BlockChain
 from gateway.core.ids import BlockHash, ReplicaId, Target
+from gateway.index.radix_tree import Node, RadixTree
 
 
 @dataclass(slots=True, eq=False)
@@ -28,10 +14,10 @@ class PredictedLease:
 
     target: Target
     held_tokens: int
-    tree: "RadixTree"
-    nodes: "tuple[Node, ...]"
+    tree: RadixTree
+    nodes: Sequence[Node]
     chains: Sequence[BlockChain]
-    again_blocks: tuple[int, ...]
+    again_blocks: Sequence[int]
     """Blocks of each prompt that were held and are computed again: the last one, if the prompt ends with it."""
     begun_at: int
     """The tree's clock at dispatch."""
@@ -50,20 +36,22 @@ class PredictedIndex:
         self._ttl = speculative_ttl_seconds
         self._trees: dict[Target, RadixTree] = {}
 
-    def depth(self, chain: BlockChain, target: Target, now: float) -> int:
-        """How many of a chain's reusable blocks a target is expected to hold."""
+    def depth(self, hashes: Sequence[BlockHash], limit: int, target: Target, now: float) -> int:
+        """How many of the first ``limit`` blocks of a chain a target is expected to hold."""
         tree = self._trees.get(target)
-        return 0 if tree is None else tree.match(chain.hashes, chain.reusable_blocks, now)
+        return 0 if tree is None else tree.find(hashes, limit, now)[0]
 
     def begin(self, chains: Sequence[BlockChain], target: Target, now: float) -> PredictedLease:
         """See ``PrefixIndex``."""
-        held = sum(self.depth(chain, target, now) * chain.block_size for chain in chains)
         tree = self._tree(target)
         clock = tree.clock
-        again = tuple(
-            max(tree.match(chain.hashes, len(chain.hashes), now) - chain.reusable_blocks, 0) for chain in chains
-        )
-        nodes = tuple(tree.insert(chain.hashes, now, partial=chain.tokens % chain.block_size > 0) for chain in chains)
+        held, again, nodes = 0, [], []
+        # All prompts are looked up before the first of them becomes part of the tree.
+        for chain, (depth, below) in [(chain, tree.find(chain.hashes, len(chain.hashes), now)) for chain in chains]:
+            reusable = chain.reusable_blocks
+            held += min(depth, reusable) * chain.block_size
+            again.append(max(depth - reusable, 0))
+            nodes.append(tree.insert(chain.hashes, now, partial=_is_partial(chain), below=below))
         return PredictedLease(target, held, tree, nodes, chains, again, clock)
 
     def computed(self, lease: PredictedLease) -> None:
@@ -81,29 +69,32 @@ class PredictedIndex:
             lost_at = tree.stamp_at(lease.nodes[0], cached_tokens // lease.chains[0].block_size)
             if 0 < lost_at <= lease.begun_at:
                 tree.forget_until(lost_at)
-        for node in lease.nodes:
-            tree.release(node)
+        for node, prompt in zip(lease.nodes, lease.chains, strict=True):
+            tree.release(node, partial=_is_partial(prompt))
         for prompt, again in zip(lease.chains, lease.again_blocks, strict=True):
             if again:
                 tree.recomputed(prompt.hashes, prompt.reusable_blocks, again)
         # Answers do not say which of several prompts they belong to, so their copies are known for one prompt only.
-        prompt_blocks = len(lease.chains[0].hashes) if len(lease.chains) == 1 else None
+        end = lease.nodes[0] if len(lease.nodes) == 1 else None
         for chain in filled:
-            if prompt_blocks is not None:
-                again = tree.match(chain.hashes, len(chain.hashes), 0.0) - prompt_blocks
+            hashes, partial = chain.hashes, _is_partial(chain)
+            if end is not None:
+                prompt_blocks = len(lease.chains[0].hashes)
+                again = tree.find(hashes, len(hashes), 0.0, below=end)[0] - prompt_blocks
                 if again > 0:
-                    tree.recomputed(chain.hashes, prompt_blocks, again)
+                    tree.recomputed(hashes, prompt_blocks, again)
             # Full blocks of generated tokens without text occupy capacity like any other.
-            full, rest = divmod(chain.tokens, chain.block_size)
-            unknown = map(BlockHash, tree.unknown(full - len(chain.hashes)))
-            node = tree.insert([*chain.hashes, *unknown], 0.0, partial=rest > 0)
+            unread = chain.tokens // chain.block_size - len(hashes)
+            if unread > 0:
+                hashes = [*hashes, *map(BlockHash, tree.unknown(unread))]
+            node = tree.insert(hashes, 0.0, partial=partial, below=end)
             tree.computed(node)
-            tree.release(node)
+            tree.release(node, partial=partial)
 
     def abandon(self, lease: PredictedLease) -> None:
         """See ``PrefixIndex``."""
-        for node in lease.nodes:
-            lease.tree.withdraw(node)
+        for node, chain in zip(lease.nodes, lease.chains, strict=True):
+            lease.tree.withdraw(node, partial=_is_partial(chain))
 
     def set_capacity(self, target: Target, blocks: int) -> None:
         """See ``PrefixIndex``."""
@@ -127,255 +118,13 @@ class PredictedIndex:
         tree = self._trees.get(target)
         return 0 if tree is None else tree.blocks
 
-    def _tree(self, target: Target) -> "RadixTree":
+    def _tree(self, target: Target) -> RadixTree:
         tree = self._trees.get(target)
         if tree is None:
             tree = self._trees[target] = RadixTree(self._default_blocks, self._ttl)
         return tree
 
 
-class Node:
-    """A run of blocks below a parent.
-
-    Attributes:
-        hashes: Chain hashes of the run, at least one (none for the root).
-        depth: Blocks above the run.
-        stamp: When a request that went through here last ended, on the tree's own counter; 0 for never.
-        pins: Running requests whose prompt ends with this run.
-        computed: Whether the engine is known to have computed it. Until then it is speculative.
-        created_at: Monotonic seconds of its creation.
-        partial: Whether this is the unfinished last block of one running request.
-    """
-
-    __slots__ = ("children", "computed", "created_at", "depth", "hashes", "parent", "partial", "pins", "stamp")
-
-    def __init__(self, parent: "Node | None", hashes: "array[int]", depth: int, created_at: float, stamp: int) -> None:
-        self.parent = parent
-        self.hashes = hashes
-        self.depth = depth
-        self.children: dict[int, Node] = {}
-        self.stamp = stamp
-        self.pins = 0
-        self.computed = False
-        self.created_at = created_at
-        self.partial = False
-
-
-class RadixTree:
-    """The believed cache content of one replica.
-
-    Args:
-        capacity_blocks: Blocks the engine can use.
-        speculative_ttl_seconds: How long blocks count that were sent but are not known to be computed.
-    """
-
-    def __init__(self, capacity_blocks: int, speculative_ttl_seconds: float) -> None:
-        self.capacity_blocks = capacity_blocks
-        self.blocks = 0
-        self._ttl = speculative_ttl_seconds
-        self._root = Node(None, array("Q"), 0, 0.0, 0)
-        self._root.computed = True
-        self._clock = 0
-        self._order = itertools.count()
-        self._unknown = itertools.count()
-        # Leaves by stamp; an entry whose stamp is no longer the node's, or whose node is no leaf any more, is stale.
-        self._leaves: list[tuple[int, int, Node]] = []
-        self._sweep_at = 64
-
-    @property
-    def clock(self) -> int:
-        """The counter that stamps are taken from."""
-        return self._clock
-
-    def match(self, hashes: Sequence[BlockHash], limit: int, now: float) -> int:
-        """How many of the first ``limit`` blocks of a chain are held."""
-        node, depth = self._root, 0
-        while depth < limit:
-            child = node.children.get(hashes[depth])
-            if child is None or not (child.computed or now - child.created_at <= self._ttl):
-                break
-            depth = _common(child, hashes, limit)
-            if depth < child.depth + len(child.hashes):
-                break
-            node = child
-        return depth
-
-    def insert(self, hashes: Sequence[BlockHash], now: float, *, partial: bool = False) -> Node:
-        """Make a chain part of the tree, pin its end, and evict what no longer fits.
-
-        Args:
-            hashes: The chain.
-            now: Monotonic seconds.
-            partial: Whether an unfinished block follows; it is there until the node is released or withdrawn.
-
-        Returns:
-            The node it ends with.
-        """
-        node, depth, total = self._root, 0, len(hashes)
-        while depth < total:
-            child = node.children.get(hashes[depth])
-            if child is None:
-                node = self._add(node, array("Q", hashes[depth:]), depth, now, stamp=0)
-                break
-            if not child.computed and now - child.created_at > self._ttl:
-                child.created_at = now  # dispatched again: counts for another TTL
-            depth = _common(child, hashes, total)
-            node = child if depth == child.depth + len(child.hashes) else self._split(child, depth)
-        if partial:
-            node = self._add(node, self.unknown(1), total, now, stamp=0)
-            node.partial = True
-        node.pins += 1
-        self._evict()
-        return node
-
-    def recomputed(self, hashes: Sequence[BlockHash], start: int, count: int) -> None:
-        """Blocks ``start`` to ``start + count`` of a held chain were computed again: the engine now has them twice.
-
-        Engines do not merge equal blocks. From now on the chain refers to the new copies. The old ones have the same
-        content and occupy capacity until they are evicted.
-        """
-        parent = self.insert(hashes[:start], 0.0)
-        end = self.insert(hashes[: start + count], 0.0)
-        copies = self._add(parent, self.unknown(count), start, 0.0, self.stamp_at(end, start))
-        copies.computed = True
-        parent.pins -= 1
-        end.pins -= 1
-        self._offer(end)
-        self._offer(copies)
-        self._evict()
-
-    def unknown(self, count: int) -> "array[int]":
-        """Unique hashes for blocks of unknown content, which no request can match."""
-        return array("Q", itertools.islice(self._unknown, count))
-
-    def computed(self, node: Node) -> None:
-        """The engine has computed everything up to the end of a node."""
-        current: Node | None = node
-        while current is not None and not current.computed:
-            current.computed = True
-            current = current.parent
-
-    def release(self, node: Node) -> None:
-        """A request that ended with this node is over: unpin it and make its path the most recently used."""
-        node = self._unpinned(node)
-        self._clock += 1
-        current: Node | None = node
-        while current is not None:
-            current.stamp = self._clock
-            current = current.parent
-        self._offer(node)
-        self._evict()
-
-    def withdraw(self, node: Node) -> None:
-        """A request that ended with this node never ran: remove the blocks that only it had added."""
-        current = self._unpinned(node)
-        while not current.computed and not current.children and current.pins == 0 and current.parent is not None:
-            parent = current.parent
-            self._drop(current)
-            current = parent
-        self._offer(current)
-
-    def stamp_at(self, node: Node, depth: int) -> int:
-        """Stamp of block ``depth`` (from 0) on the path to ``node``."""
-        current = node
-        while current.parent is not None and current.depth > depth:
-            current = current.parent
-        return current.stamp
-
-    def forget_until(self, stamp: int) -> int:
-        """Evict every unpinned block last used at or before a stamp. Returns how many went.
-
-        For when the engine turns out to have evicted a block of that age: its queue is in order, so everything in
-        front of that block went before it.
-        """
-        before = self.blocks
-        self._evict(stamp)
-        return before - self.blocks
-
-    def resize(self, capacity_blocks: int) -> None:
-        """Change the capacity, evicting what no longer fits."""
-        self.capacity_blocks = capacity_blocks
-        self._evict()
-
-    def _add(self, parent: Node, hashes: "array[int]", depth: int, now: float, stamp: int) -> Node:
-        child = Node(parent, hashes, depth, now, stamp)
-        parent.children[hashes[0]] = child
-        self.blocks += len(hashes)
-        return child
-
-    def _unpinned(self, node: Node) -> Node:
-        """Unpin a node; an unfinished block goes at once, and its parent is returned instead."""
-        node.pins -= 1
-        if not node.partial:
-            return node
-        self._drop(node)
-        assert node.parent is not None
-        return node.parent
-
-    def _split(self, node: Node, depth: int) -> Node:
-        """Cut a node's run at ``depth``; the lower part stays the same object, so pins and leases keep their end."""
-        parent = node.parent
-        assert parent is not None
-        cut = depth - node.depth
-        upper = Node(parent, node.hashes[:cut], node.depth, node.created_at, node.stamp)
-        upper.computed = node.computed
-        parent.children[upper.hashes[0]] = upper
-        node.hashes = node.hashes[cut:]
-        node.depth = depth
-        node.parent = upper
-        upper.children[node.hashes[0]] = node
-        return upper
-
-    def _drop(self, node: Node) -> None:
-        assert node.parent is not None
-        del node.parent.children[node.hashes[0]]
-        self.blocks -= len(node.hashes)
-
-    def _offer(self, node: Node) -> None:
-        """Put a node among the leaves that may be evicted, if it is one."""
-        if node.children or node.pins or node.parent is None:
-            return
-        heapq.heappush(self._leaves, (node.stamp, next(self._order), node))
-        if len(self._leaves) > self._sweep_at:
-            self._leaves = [entry for entry in self._leaves if _is_current(entry)]
-            heapq.heapify(self._leaves)
-            self._sweep_at = 64 + 2 * len(self._leaves)
-
-    def _evict(self, until_stamp: int | None = None) -> None:
-        while self._leaves and (self.blocks > self.capacity_blocks or until_stamp is not None):
-            entry = self._leaves[0]
-            stamp, _, node = entry
-            if not _is_current(entry):
-                heapq.heappop(self._leaves)
-                continue
-            if until_stamp is not None and stamp > until_stamp and self.blocks <= self.capacity_blocks:
-                return
-            excess = (
-                len(node.hashes)
-                if until_stamp is not None and stamp <= until_stamp
-                else self.blocks - self.capacity_blocks
-            )
-            if excess < len(node.hashes):
-                del node.hashes[-excess:]
-                self.blocks -= excess
-                continue
-            heapq.heappop(self._leaves)
-            parent = node.parent
-            assert parent is not None
-            self._drop(node)
-            node.parent = None
-            self._offer(parent)
-
-
-def _is_current(entry: tuple[int, int, Node]) -> bool:
-    stamp, _, node = entry
-    return node.stamp == stamp and not node.children and not node.pins and node.parent is not None
-
-
-def _common(node: Node, hashes: Sequence[BlockHash], limit: int) -> int:
-    """Depth up to which a node's run and a chain agree; they agree on the run's first block."""
-    end = min(node.depth + len(node.hashes), limit)
-    if node.hashes[end - node.depth - 1] == hashes[end - 1]:
-        return end
-    # Agreement is a prefix property, so the boundary can be found by bisection.
-    return bisect_left(range(end), True, lo=node.depth + 1, key=lambda i: node.hashes[i - node.depth] != hashes[i])
+def _is_partial(chain: BlockChain) -> bool:
+    """Whether a prompt ends with a block that is not full."""
+    return chain.tokens % chain.block_size > 0

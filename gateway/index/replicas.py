@@ -266,20 +266,20 @@ class ReplicaIndex:
         limit = chain.reusable_blocks
         if not limit:
             return [_NOTHING] * len(targets)
+        hashes, block_size = chain.hashes, chain.block_size
         known = self._events.depths(chain, limit, targets)
         holdings = []
         for target, by_events in zip(targets, known, strict=True):
             feed = self._feeds.get(target)
             if target in self._uncached:
-                holdings.append(_NOTHING)
+                holding = _NOTHING
             elif feed is FeedState.LIVE:
-                depth = self._fresh.extend(target, chain.hashes, by_events, limit)
-                holdings.append(self._events.holding(chain, depth, target))
+                holding = self._events.holding(chain, self._fresh.extend(target, hashes, by_events, limit), target)
             else:
-                depth = self._predicted.depth(chain, target, now)
+                depth = self._predicted.depth(hashes, limit, target, now)
                 if feed is FeedState.REBUILDING and by_events >= depth:
-                    holdings.append(self._events.holding(chain, by_events, target))
+                    holding = self._events.holding(chain, by_events, target)
                 else:
-                    tokens = depth * chain.block_size
-                    holdings.append(Holding(tokens, tokens))
+                    holding = Holding(depth * block_size, depth * block_size) if depth else _NOTHING
+            holdings.append(holding)
         return holdings

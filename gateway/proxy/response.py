@@ -169,13 +169,17 @@ class ResponseRelay:
         self._ending = Ending.COMPLETE
         self.problem = ""
         self.ended: asyncio.Future[Ending] = loop.create_future()
+        self._pause_seconds = limits.chunk_timeout_seconds
+        self._deadline = options.deadline
         self.flight = InflightRequest(loop, now, self._time_over)
-        self.flight.extend(min(now + limits.first_byte_timeout_seconds, options.deadline))
+        # The nearer time first: the loop's timer is set once then.
+        self._extend(now)
+        self.flight.wait_until(min(now + limits.first_byte_timeout_seconds, options.deadline))
         self.exchange: HttpExchange | None = None
 
     def close(self) -> None:
         """The attempt is over: end its exchange, if it has not ended."""
-        self.flight.end()
+        self.flight.cancel()
         if self.exchange is not None:
             self.exchange.close()
 
@@ -209,8 +213,9 @@ class ResponseRelay:
             Broken: it cannot be a part of an answer.
         """
         now = self._loop.time()
-        self.flight.last_byte_at = now
-        self._extend(now)
+        flight = self.flight
+        flight.last_byte_at = now
+        flight.wait_until(min(now + self._pause_seconds, self._deadline))
         if not self._streamed:
             self._body += data
             if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
@@ -248,7 +253,7 @@ class ResponseRelay:
 
     def _extend(self, now: float) -> None:
         """From now on the replica, or a client that does not read, has the time of one pause."""
-        self.flight.extend(min(now + self._limits.chunk_timeout_seconds, self.options.deadline))
+        self.flight.wait_until(min(now + self._pause_seconds, self._deadline))
 
     def _time_over(self) -> None:
         """The replica was silent for too long, or its health checks fail."""

@@ -27,14 +27,11 @@ def candidate(load: Load, prompt_tokens: int, holding: Holding, miss_weight: flo
 
 
 def queue_seconds(load: Load, slots: int) -> float:
-    """Work in front of a new request."""
-    return load.prefill_tokens * load.rates.prefill_seconds_per_token + _slot_wait(load, slots)
-
-
-def _slot_wait(load: Load, slots: int) -> float:
-    """Wait until one of ``slots`` sequences ends, everyone ahead in the queue served first."""
+    """Work in front of a new request: prefill, and the wait until one of ``slots`` sequences ends after all others."""
+    rates = load.rates
+    seconds = load.prefill_tokens * rates.prefill_seconds_per_token
     ahead = load.requests - slots + 1
-    return ahead * load.rates.request_seconds / slots if ahead > 0 else 0.0
+    return seconds + ahead * rates.request_seconds / slots if ahead > 0 else seconds
 
 
 Policy = Callable[[Sequence[Candidate], Sequence[Load], "Affinity"], Candidate]
@@ -112,7 +109,7 @@ class Chooser:
         return queue_seconds(load, self._slots)
 
     def _expected_ttft(self, candidates: Sequence[Candidate], _loads: Sequence[Load], affinity: Affinity) -> Candidate:
-        limit = min(c.cost_seconds for c in candidates) * (1 + self._tie_margin)
+        limit = min([c.cost_seconds for c in candidates]) * (1 + self._tie_margin)
         tied = [c for c in candidates if c.cost_seconds <= limit]
         return tied[0] if len(tied) == 1 else _rendezvous(tied, str(affinity.prefix))
 

@@ -18,7 +18,9 @@ prompt would go there.
 
 import math
 from collections import deque
-from dataclasses import replace
+from collections.abc import Iterable
+
+from msgspec.structs import replace
 
 from gateway.core.replica_state import Rates
 
@@ -94,6 +96,7 @@ class LearnedRates:
         self._start = start
         self._pool = pool
         self._rates = start
+        self._combined = start, start, start  # own rates, the pool's, and what both together say
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
         self._of_start: deque[float] = deque(maxlen=_RECENT)  # ratio of the observed to the start value
         self._observed = 0
@@ -110,13 +113,17 @@ class LearnedRates:
         if self._pool is None:
             return own
         pooled = self._pool.rates
+        if self._combined[0] is not own or self._combined[1] is not pooled:
+            self._combined = own, pooled, self._combine(own, pooled, self._pool._mean_seconds)
+        return self._combined[2]
+
+    def _combine(self, own: Rates, pooled: Rates, mean_seconds: float) -> Rates:
+        """The rates of a replica whose model has shared rates and a mean time to first token."""
         if self._evidence < _ENOUGH:
             return pooled
         ratio = own.prefill_seconds_per_token / pooled.prefill_seconds_per_token
         alike = 1 / _CLEARLY < ratio < _CLEARLY
-        near = abs(own.base_seconds - pooled.base_seconds) < max(
-            _BASE_NOISE_SECONDS, _BASE_NOISE_SHARE * self._pool._mean_seconds
-        )
+        near = abs(own.base_seconds - pooled.base_seconds) < max(_BASE_NOISE_SECONDS, _BASE_NOISE_SHARE * mean_seconds)
         # Of the two lines one as a whole: one's base with the other's slope would fit no observation.
         line = pooled if near and alike else own
         return Rates(
@@ -205,7 +212,7 @@ class LearnedRates:
             y = short.y - rate * short.x + _PRIOR_WEIGHT * base
             base = max(y / (short.weight + _PRIOR_WEIGHT), 0.0)
             return replace(self._rates, base_seconds=base, prefill_seconds_per_token=rate)
-        scale = _median(list(self._of_start), 1.0)
+        scale = _median(self._of_start, 1.0)
         base, rate = scale * base, scale * rate
         # Not far outside of what was seen: a start value far out would turn the line like a long lever.
         prior = min(_PRIOR_TOKENS, max(2 * long.x / long.weight, _EVIDENCE_TOKENS))
@@ -267,17 +274,19 @@ class _Mean:
     def observe(self, value: float) -> float:
         """Take in an observation above 0; returns the mean."""
         self._recent.append(value)
-        median = _median(list(self._recent), self._value or value)
+        median = _median(self._recent, self._value or value)
         bounded = min(max(value, median / self._max_apart), median * self._max_apart)
         changed = not self._value / _CHANGED < median < self._value * _CHANGED
         self._value += (_GAIN_ON_CHANGE if changed else _GAIN) * (bounded - self._value)
         return self._value
 
 
-def _median(values: list[float], belief: float) -> float:
+def _median(values: Iterable[float], belief: float) -> float:
     """The median; ``belief`` replaces missing values up to ``_CERTAIN``. Of two in the middle, the smaller."""
-    values = sorted([*values, *[belief] * (_CERTAIN - len(values))])
-    return values[(len(values) - 1) // 2]
+    ordered = sorted(values)
+    if len(ordered) < _CERTAIN:
+        ordered = sorted([*ordered, *[belief] * (_CERTAIN - len(ordered))])
+    return ordered[(len(ordered) - 1) // 2]
 
 
 def _expected(rates: Rates, tokens: float) -> float:

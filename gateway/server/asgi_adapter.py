@@ -100,6 +100,9 @@ class AsgiReceiver:
         self._event.set()
         self.writing_resumed()
 
+    def writing_paused(self) -> None:
+        """See ``Receiver``. ``send`` waits."""
+
     def writing_resumed(self) -> None:
         """See ``Receiver``."""
         if self._writable is not None:

@@ -16,7 +16,6 @@ Protocol: RFC 9112. Parser: httptools (llhttp).
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
 from typing import cast
 from urllib.parse import unquote
 
@@ -26,7 +25,7 @@ import structlog
 from gateway.api.error_responses import RequestTimeout, TooManyConnections
 from gateway.core.errors import GatewayError
 from gateway.core.exchange import Exchange
-from gateway.core.lazy_timer import LazyTimer
+from gateway.lazy_timer import LazyTimer
 from gateway.server.port import Port
 from gateway.server.refusal import chunks_too_small, headers_too_large, malformed, refusal
 from gateway.server.sockets import HalfClosed
@@ -320,22 +319,6 @@ class ClientConnection(asyncio.Protocol):
         """See ``ExchangeOwner``."""
         return self._port.common_lines, self._port.leaving
 
-    def write(self, data: bytes) -> None:
-        """See ``ExchangeOwner``."""
-        self.transport.write(data)
-
-    def write_parts(self, parts: Iterable[bytes]) -> None:
-        """See ``ExchangeOwner``."""
-        self.transport.writelines(parts)
-
-    def abort(self) -> None:
-        """See ``ExchangeOwner``."""
-        self.transport.abort()
-
-    def close(self) -> None:
-        """See ``ExchangeOwner``."""
-        self.transport.close()
-
     def pause_reading(self) -> None:
         """See ``ExchangeOwner``."""
         self._body_paused = True
@@ -395,6 +378,8 @@ class ClientConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client reads slowly."""
         self.congested = True
+        if self._answered is not None and self._answered.receiver is not None:
+            self._answered.receiver.writing_paused()
 
     def resume_writing(self) -> None:
         """The client has read what was written."""
@@ -404,11 +389,11 @@ class ClientConnection(asyncio.Protocol):
 
     # Time
 
-    def _late(self, overdue: float) -> None:
-        """Nothing more has come in time; ``overdue`` seconds ago the time was over."""
+    def _late(self) -> None:
+        """Nothing more has come in time."""
         if self._problem is not None or self.transport.is_closing():
             return
-        if self._held_up or overdue > _STOOD_STILL_SECONDS:
+        if self._held_up or self._timer.overdue > _STOOD_STILL_SECONDS:
             self._timer.wait(self._options.receive_seconds)
         elif self._silent or not (self._first or self._in_head or self._in_body):
             self.transport.close()

@@ -1,6 +1,7 @@
 """Ends a process without waiting for threads, at once or after a timeout."""
 
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -17,6 +18,7 @@ def end_process(code: int) -> NoReturn:
     The interpreter's own end joins every thread of every executor, and libuv's joins the threads of its own: one that
     waits for a disk, a name server, or a template that never ends would keep the process from ending.
     """
+    logging.shutdown()  # writes the waiting lines of the log
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

@@ -85,14 +85,11 @@ class PrefixSpaces:
         self.changed = True
         if self.changes is not None:
             self.changes.used.add(space_epoch)
-        space = space_epoch.space
-        if not (space.tenant or space.scope or space.epoch or model.template_label or narrowed_by):
-            return SpaceGrant(space_epoch.id, None, space)
-        salt = space_epoch.salts.get(narrowed_by)
-        if salt is None:
-            salt = engine_salt(self._rules.secret, space, narrowed_by)
-            space_epoch.remember_salt(narrowed_by, salt)
-        return SpaceGrant(space_epoch.id, salt, space, client_salt_name(self._rules.secret, narrowed_by))
+        grant = space_epoch.grants.get((model.template_label, narrowed_by))
+        if grant is None:
+            grant = self._grant(space_epoch, model, narrowed_by)
+            space_epoch.remember_grant((model.template_label, narrowed_by), grant)
+        return grant
 
     def reset(
         self, selection: SpaceSelection, cause: ResetCause, now: float, *, by: str = "", tenant: Tenant | None = None
@@ -286,6 +283,13 @@ class PrefixSpaces:
         self._floors = EpochFloors(floors)
         self._epochs.restore(epochs, ended)
         self.expire(now)
+
+    def _grant(self, space_epoch: SpaceEpoch, model: ModelVersion, narrowed_by: str) -> SpaceGrant:
+        space, secret = space_epoch.space, self._rules.secret
+        if not (space.tenant or space.scope or space.epoch or model.template_label or narrowed_by):
+            return SpaceGrant(space_epoch.id, None, space)
+        salt = engine_salt(secret, space, narrowed_by)
+        return SpaceGrant(space_epoch.id, salt, space, client_salt_name(secret, narrowed_by))
 
     def _begin(self, key: SpaceEpochKey, tenant: Tenant, now: float) -> SpaceEpoch:
         if len(self._epochs) >= self._rules.max_spaces:

@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from gateway.core.space import PrefixSpace, ResetCause, SpaceSelection
+from gateway.core.space import PrefixSpace, ResetCause, SpaceGrant, SpaceSelection
 
 _NUMBERS = 2**62
 """Upper limit of epoch numbers. They are Unix microseconds, which reach it in 146,000 years."""
 
-_SALTS_KEPT = 64
-"""Narrowed salts remembered per epoch: clients that send salts of their own mostly send one per conversation."""
+_GRANTS_KEPT = 64
+"""Grants remembered per epoch: clients that narrow spaces by salts of their own mostly send one per conversation."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,8 @@ class SpaceEpoch:
         ended_at: Its end; None while it lasts.
         cause: Why it ended; None while it lasts.
         figures: Totals of its requests.
-        salts: Salts already made, by what the client narrows the space with; they are not written to the file.
+        grants: Grants already made, by the template's label and what the client narrows the space with; they are not
+            written to the file.
     """
 
     space: PrefixSpace
@@ -58,7 +59,7 @@ class SpaceEpoch:
     ended_at: float | None = None
     cause: ResetCause | None = None
     figures: EpochTotals = field(default_factory=EpochTotals)
-    salts: dict[str, str] = field(default_factory=dict)
+    grants: dict[tuple[str, str], SpaceGrant] = field(default_factory=dict)
 
     def over(self, now: float) -> ResetCause | None:
         """Why it has expired at ``now``; None if it has not."""
@@ -79,11 +80,11 @@ class SpaceEpoch:
             ends.append(self.born_at + self.max_age_seconds)
         return min(ends, default=None)
 
-    def remember_salt(self, narrowed_by: str, salt: str) -> None:
-        """Cache a derived salt."""
-        if len(self.salts) >= _SALTS_KEPT:
-            self.salts.clear()
-        self.salts[narrowed_by] = salt
+    def remember_grant(self, key: tuple[str, str], grant: SpaceGrant) -> None:
+        """Cache a grant with its derived salt."""
+        if len(self.grants) >= _GRANTS_KEPT:
+            self.grants.clear()
+        self.grants[key] = grant
 
     def dump(self) -> dict[str, Any]:
         """JSON-ready; for ``load_life``."""
@@ -228,7 +229,7 @@ class EpochTable:
     def end(self, space_epoch: SpaceEpoch, cause: ResetCause, now: float) -> None:
         """Record the end of an epoch that was taken."""
         space_epoch.ended_at, space_epoch.cause = now, cause
-        space_epoch.salts.clear()
+        space_epoch.grants.clear()
         if len(self._ended) >= _ENDED_KEPT:
             forgotten = _of_the_most_numerous(self._ended)
             self._ended.remove(forgotten)

@@ -60,20 +60,30 @@ class SelectionTotals:
 
 
 class Counters:
-    """Rows by time and key."""
+    """Rows by time and key.
+
+    The rows of one bucket of the finest ring are summed first. The sums are added to the rings when a row of another
+    bucket comes or when something is read, because adding every row to every ring would be most of the work.
+    """
 
     def __init__(self) -> None:
         self._rings = tuple(_CountRing(resolution) for resolution in COUNTS)
+        self._present: dict[StatsKey, Row] = {}
+        self._present_start = 0
 
     @property
     def nbytes(self) -> int:
         """Memory of the packed rows, which are all except those of open buckets."""
+        self._add_present()
         return sum(ring.nbytes for ring in self._rings)
 
     def add(self, key: StatsKey, at: float, row: Row) -> None:
         """Add the row of a request that ended at ``at``."""
-        for ring in self._rings:
-            ring.add(key, at, row)
+        start = self._rings[0].ring.start_of(at)
+        if start != self._present_start:
+            self._add_present()
+            self._present_start = start
+        _add_row(self._present, key, row)
 
     def step(self, selection: Selection) -> int:
         """Seconds per bucket of the selection's window."""
@@ -91,6 +101,7 @@ class Counters:
             now: Unix seconds.
             sections: Number of column sections needed, from the first on.
         """
+        self._add_present()
         rings = [each.ring for each in self._rings[selection.window.ring :]]
         buckets = covering_buckets(rings, now, selection.window.seconds)
         frames = [frame for bucket in buckets for frame in bucket.frames(sections)]
@@ -119,6 +130,7 @@ class Counters:
         Returns:
             Starts of the non-empty buckets, oldest first; and an array of shape (buckets, names, columns).
         """
+        self._add_present()
         ring = self._rings[selection.window.ring].ring
         buckets = list(ring.between(now, selection.window.seconds))
         numbers = {name: number for number, name in enumerate(names)}
@@ -129,6 +141,12 @@ class Counters:
                 groups = grouping.groups(frame)
                 table.add(frame, np.where(groups < 0, groups, groups + number * len(names)))
         return [start for start, _ in buckets], table.sums().reshape(len(buckets), len(names), SERIES)
+
+    def _add_present(self) -> None:
+        rows, self._present = self._present, {}
+        for key, row in rows.items():
+            for ring in self._rings:
+                ring.add(key, self._present_start, row)
 
 
 def _folded(key: StatsKey, kept: Set[StatsKey]) -> StatsKey:
@@ -155,6 +173,14 @@ class _Grouping:
         return self._done[id(keys)][1]
 
 
+def _add_row(rows: dict[StatsKey, Row], key: StatsKey, row: Row) -> None:
+    total = rows.get(key)
+    if total is None:
+        rows[key] = row.copy()
+    else:
+        add_to(total, row)
+
+
 class _Bucket:
     """The rows of one time bucket: a packed frame, and the rows added since."""
 
@@ -171,11 +197,7 @@ class _Bucket:
             yield PackedRows(self.rows, sections=sections)
 
     def add(self, key: StatsKey, row: Row) -> None:
-        total = self.rows.get(key)
-        if total is None:
-            self.rows[key] = row.copy()
-        else:
-            add_to(total, row)
+        _add_row(self.rows, key, row)
 
     def pack(self, known: Sequence[StatsKey]) -> None:
         rows, self.rows = self.rows, {}

@@ -225,6 +225,8 @@ class AuditLog:
 
     def on_settled(self, settlement: Settlement) -> None:
         """See ``Observer``. A settlement with an error of the gateway below 500 is recorded as ``access_refused``."""
+        if self._writer is None:
+            return
         s = settlement
         if s.code is not None and s.status < _FIRST_SERVER_ERROR:
             refusal = Refusal(s.request_id, s.endpoint, s.status, s.code, s.peer, s.caller)

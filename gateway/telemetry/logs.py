@@ -1,12 +1,18 @@
 """Structured logs: JSON lines for collectors, coloured text for people. Prompt text is never logged at any level.
 
-``RequestLog`` writes one line per request.
+``RequestLog`` logs one line per request. JSON lines of one iteration of the event loop are written together.
 """
 
+import asyncio
+import contextlib
 import logging
+import select
 import sys
+import threading
 import traceback
-from typing import Any
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, BinaryIO
 
 import orjson
 import structlog
@@ -74,30 +80,51 @@ def configure_logs(format: str, level: str, worker: int | None = None) -> None: 
         worker: Number of this worker process, added to every line; None with a single process.
     """
     console = format == "console" or (format == "auto" and sys.stderr.isatty())
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _exception_without_values,
-    ]
-    if worker is not None:
-        shared.append(lambda _logger, _method, event: {**event, "worker": worker})
     threshold = logging.getLevelNamesMapping()[level.upper()]
+    of_process = {} if worker is None else {"worker": worker}
     if console:
-        render: list[Any] = [structlog.dev.ConsoleRenderer()]
+        processors: list[Any] = [
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _exception_without_values,
+            lambda _logger, _method, event: event | of_process,
+            structlog.dev.ConsoleRenderer(),
+        ]
         factory: Any = structlog.PrintLoggerFactory(sys.stderr)
+        flush: Callable[[], None] = sys.stderr.flush
     else:
-        render = [structlog.processors.JSONRenderer(serializer=_dumps)]
-        factory = structlog.BytesLoggerFactory(sys.stderr.buffer)
+        processors = [_json_renderer(of_process)]
+        lines = LogLines(sys.stderr.buffer)
+        factory, flush = lambda *_: lines, lines.flush
     structlog.configure(
-        processors=[*shared, *render],
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        processors=processors,
+        wrapper_class=_logger_class(threshold),
         logger_factory=factory,
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()
-    root.handlers = [_Forward()]
+    root.handlers = [_Forward(flush)]
     root.setLevel(max(threshold, logging.WARNING))
+
+
+def _logger_class(threshold: int) -> Any:
+    """The class of bound loggers: structlog's, with a direct ``info``, which logs a line for every request.
+
+    Structlog's copies the fields three times, for bound values and positional arguments, of which there are none here.
+    """
+    base: Any = structlog.make_filtering_bound_logger(threshold)
+    if threshold > logging.INFO:
+        return base
+
+    class EventLogger(base):  # type: ignore[misc]
+        def info(self, event: str, **fields: Any) -> None:
+            fields["event"] = event
+            line: Any = fields
+            for process in self._processors:
+                line = process(self._logger, "info", line)
+            self._logger.info(line)
+
+    return EventLogger
 
 
 def _exception_without_values(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
@@ -114,12 +141,92 @@ def _exception_without_values(_logger: Any, _method: str, event: dict[str, Any])
     return event
 
 
-def _dumps(value: Any, **_options: Any) -> bytes:
-    return orjson.dumps(value, default=str)
+def _json_renderer(of_process: Mapping[str, object]) -> Any:
+    """A processor that renders a whole line: the event's fields, its level and time, and the fields of the process."""
+    option = orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE
+
+    def render(logger: Any, level: str, event: dict[str, Any]) -> bytes:
+        event["level"] = level
+        event["timestamp"] = datetime.now(UTC)
+        if "exc_info" in event:
+            _exception_without_values(logger, level, event)
+        event.update(of_process)
+        return orjson.dumps(event, default=str, option=option)
+
+    return render
+
+
+class LogLines:
+    """Writes rendered lines to a file: those of one iteration of the event loop together, in their order.
+
+    Warnings and errors, lines from other threads, and lines while no event loop runs are written at once, together with
+    all lines before them. An unwritable file is ignored: requests are served without a log.
+
+    Args:
+        file: The file.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._waiting: list[bytes] = []
+        self._size = 0
+
+    def info(self, line: bytes) -> None:
+        """Write a line at the end of this iteration of the event loop."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.warning(line)
+            return
+        with self._lock:
+            if self._size + len(line) > select.PIPE_BUF:
+                # Workers share a file. A longer write to a pipe could be mixed with theirs in the middle of a line.
+                self._write()
+            if not self._waiting:
+                loop.call_soon(self.flush)
+            self._waiting.append(line)
+            self._size += len(line)
+
+    debug = info
+
+    def warning(self, line: bytes) -> None:
+        """Write a line now."""
+        with self._lock:
+            self._write()
+            self._waiting.append(line)
+            self._write()
+
+    error = critical = warning
+
+    def flush(self) -> None:
+        """Write the waiting lines."""
+        with self._lock:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        lines, self._waiting, self._size = self._waiting, [], 0
+        with contextlib.suppress(OSError, ValueError):
+            self._file.write(b"".join(lines))
+            self._file.flush()
 
 
 class _Forward(logging.Handler):
-    """Forwards standard library records as structured events."""
+    """Forwards standard library records as structured events.
+
+    Args:
+        flush: Writes the waiting lines; ``logging`` calls it at the end of the process.
+    """
+
+    def __init__(self, flush: Callable[[], None]) -> None:
+        super().__init__()
+        self._flush = flush
+
+    def flush(self) -> None:
+        """Write the waiting lines."""
+        self._flush()
 
     def emit(self, record: logging.LogRecord) -> None:
         log = structlog.get_logger(record.name)

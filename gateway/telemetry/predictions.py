@@ -32,6 +32,17 @@ class PredictionFigures:
     over_tokens: int = 0
     under_tokens: int = 0
 
+    def count(self, prompt_tokens: int, predicted_tokens: int, confirmed_tokens: int) -> None:
+        """Add an answer."""
+        self.requests += 1
+        self.prompt_tokens += prompt_tokens
+        self.predicted_tokens += predicted_tokens
+        self.confirmed_tokens += confirmed_tokens
+        if predicted_tokens > confirmed_tokens:
+            self.over_tokens += predicted_tokens - confirmed_tokens
+        else:
+            self.under_tokens += confirmed_tokens - predicted_tokens
+
     def add(self, other: "PredictionFigures") -> None:
         """Add other figures."""
         self.requests += other.requests
@@ -63,10 +74,7 @@ class RecentPredictions:
         s = settlement
         if s.warming or s.status != 200 or s.decision is None or s.cached_tokens is None:
             return
-        error = s.cached_tokens - s.predicted_tokens
-        self._present_step(s.decision.replica).add(
-            PredictionFigures(1, s.prompt_tokens, s.predicted_tokens, s.cached_tokens, max(-error, 0), max(error, 0))
-        )
+        self._present_step(s.decision.replica).count(s.prompt_tokens, s.predicted_tokens, s.cached_tokens)
 
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``."""
@@ -83,9 +91,10 @@ class RecentPredictions:
         self._steps.pop(replica, None)
 
     def _present_step(self, replica: ReplicaId) -> PredictionFigures:
-        steps = self._current_steps(replica)
+        steps = self._steps.get(replica)
         present = int(self._clock() // _STEP_SECONDS)
         if not steps or steps[-1][0] != present:
+            steps = self._current_steps(replica)
             steps.append((present, PredictionFigures()))
         return steps[-1][1]
 

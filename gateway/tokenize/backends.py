@@ -49,11 +49,11 @@ class FastTokens:
 
     name = "fastokens"
 
-    def __init__(self, tokenizer_json: str, cache_mib: int) -> None:
+    def __init__(self, tokenizer_json: str, cache_bytes: int) -> None:
         self._tokenizer = fastokens.Tokenizer.from_json_str(tokenizer_json)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._tokenizer.enable_segment_cache(cache_mib * 2**20)
+        self._tokenizer.enable_segment_cache(cache_bytes)
 
     def encode(self, text: str, add_special_tokens: bool) -> bytes:
         """See ``TokenBackend``."""

@@ -11,10 +11,10 @@ and chains from the engines' events must be equal.
 import dataclasses
 import itertools
 from collections import deque
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from gateway.core.block_chain import BlockChain
 from gateway.core.bounded_cache import BoundedCache
@@ -30,7 +30,7 @@ _RUN_TOKENS = 512
 remember less of a prompt that is only partly known."""
 
 _MEMO_RUNS = 4096
-"""Runs remembered: about 12 MiB with blocks of 16 tokens."""
+"""Runs remembered: about 7 MiB with blocks of 16 tokens."""
 
 _MEMO_ROOTS = 1024
 
@@ -55,7 +55,7 @@ class ChainHasher:
     """
 
     def __init__(self) -> None:
-        self._runs: BoundedCache[tuple[int, bytes], list[BlockHash]] = BoundedCache(_MEMO_RUNS)
+        self._runs: BoundedCache[bytes, list[BlockHash]] = BoundedCache(_MEMO_RUNS)
         self._roots: BoundedCache[tuple[str, str, str, str], int] = BoundedCache(_MEMO_ROOTS)
 
     def root(self, model: ModelId, adapter: str, salt: str, variant: str = "") -> int:
@@ -85,46 +85,45 @@ class ChainHasher:
         block = block_size * TOKEN_BYTES
         end = len(tokens) // block * block
         run = block * max(min(_RUN_BLOCKS, _RUN_TOKENS // block_size), 1)
-        extras = _extras(media, block_size)
+        whole = end - end % run
+        extras = _extras(media, block_size) if media else None
         hashes: list[BlockHash] = []
         previous = root
-        for number, start in enumerate(range(0, end, run), 1):
-            part = tokens[start : min(start + run, end)]
-            if media:
-                known = self.extend(previous, part, block_size, list(islice(extras, len(part) // block)))
-            elif len(part) < run:
-                known = _hash_run(previous, part, block)
-            else:
-                known = self._known_run(previous, part, block)
+        for number, start in enumerate(range(0, whole, run), 1):
+            part = tokens[start : start + run]
+            known = (
+                self.extend(previous, part, block_size, extras) if extras else self._known_run(previous, part, block)
+            )
             hashes += known
             previous = known[-1]
             if number % _PORTION_RUNS == 0:
                 yield
+        hashes += self.extend(previous, tokens[whole:end], block_size, extras)
         return BlockChain(hashes, block_size, len(tokens) // TOKEN_BYTES)
 
     def _known_run(self, previous: int, part: bytes, block: int) -> list[BlockHash]:
-        key = (previous, part)
+        # A digest of the tokens: as a part of the key themselves, they would be kept, and take longer to look up.
+        key = xxh3_128_digest(previous.to_bytes(8, "little") + part)
         known = self._runs.get(key)
         if known is None:
             known = _hash_run(previous, part, block)
             self._runs.put(key, known)
         return known
 
-    def extended(self, root: int, chain: BlockChain, tokens: bytes) -> BlockChain:
+    def extended(self, root: int, chain: BlockChain, rest: bytes, tokens: int) -> BlockChain:
         """Chain of a longer prompt that begins with one already hashed; only what is new is hashed.
 
         Args:
             root: As in ``chain``.
             chain: The beginning's chain.
-            tokens: All token ids, the beginning's included; what is new holds no media.
+            rest: Token ids after the last block of the beginning, as far as they are known; without media.
+            tokens: Number of all tokens.
         """
-        start = len(chain.hashes) * chain.block_size * TOKEN_BYTES
-        previous = chain.hashes[-1] if chain.hashes else root
-        added = self.extend(previous, tokens[start:], chain.block_size, None)
-        return BlockChain([*chain.hashes, *added], chain.block_size, len(tokens) // TOKEN_BYTES)
+        added = self.extend(chain.hashes[-1] if chain.hashes else root, rest, chain.block_size, None)
+        return BlockChain([*chain.hashes, *added] if added else chain.hashes, chain.block_size, tokens)
 
     def extend(
-        self, parent: int, tokens: bytes, block_size: int, extras: Sequence[bytes | None] | None
+        self, parent: int, tokens: bytes, block_size: int, extras: Iterable[bytes | None] | None
     ) -> list[BlockHash]:
         """See ``BlockHasher``."""
         block = block_size * TOKEN_BYTES
@@ -139,11 +138,11 @@ class ChainHasher:
 
 
 def _hash_run(previous: int, part: bytes, block: int) -> list[BlockHash]:
-    hashes: list[BlockHash] = []
+    hashes: list[int] = []
     for start in range(0, len(part), block):
         previous = xxh3_64_intdigest(previous.to_bytes(8, "little") + part[start : start + block])
-        hashes.append(BlockHash(previous))
-    return hashes
+        hashes.append(previous)
+    return cast(list[BlockHash], hashes)
 
 
 def _extras(media: Sequence[MediaItem], block_size: int) -> Iterator[bytes | None]:

@@ -76,6 +76,10 @@ class ChatTemplate:
             return False
         return -1 < text.find(_PROBE_TOOL) < text.find(_PROBE_SYSTEM)
 
+    def syntax_tree(self) -> jinja2.nodes.Template:
+        """Its syntax tree, a new one at each call."""
+        return _environment().parse(self.source)
+
     @property
     def backend(self) -> str:
         """Name of the renderer in use, for the log."""

@@ -11,7 +11,7 @@ tokenizer. Within these bounds each of them takes some 10 ms at most.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -39,9 +39,44 @@ _AT_ONCE = 4096
 
 def characters(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int]:
     """Characters of a request's text. A prompt given as token ids has none; media and tools are left out."""
+    if endpoint is Endpoint.CHAT:
+        return (yield from _characters_of_messages(_list(fields.get("messages"))))
+    prompt = fields.get("prompt")
+    return (yield from _characters_of_prompts(prompt if isinstance(prompt, list) else [prompt]))
+
+
+def _characters_of_messages(messages: Sequence[Any]) -> Portioned[int]:
+    total = step = 0
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, str):
+            total += len(content)
+        elif isinstance(content, list):
+            for part in content:
+                total += _characters_of_part(part)
+                step += 1
+                if step % _AT_ONCE == 0:
+                    yield
+        step += 1
+        if step % _AT_ONCE == 0:
+            yield
+    return total
+
+
+def _characters_of_part(part: Any) -> int:
+    if isinstance(part, str):
+        return len(part)
+    if not isinstance(part, dict):
+        return 0
+    return sum(len(text) for key in _PART_TEXTS if isinstance(text := part.get(key), str))
+
+
+def _characters_of_prompts(prompts: Sequence[Any]) -> Portioned[int]:
+    if prompts and type(prompts[0]) is int:
+        return 0
     total = 0
-    for step, text in enumerate(_texts(endpoint, fields), 1):
-        total += len(text)
+    for step, prompt in enumerate(prompts, 1):
+        total += len(prompt) if isinstance(prompt, str) else 0
         if step % _AT_ONCE == 0:
             yield
     return total
@@ -54,28 +89,6 @@ def least_tokens(endpoint: Endpoint, fields: Mapping[str, Any]) -> Portioned[int
         tokens += _ids(fields.get("prompt"))
     limit = fields.get("truncate_prompt_tokens")
     return min(tokens, limit) if type(limit) is int and limit > 0 else tokens
-
-
-def _texts(endpoint: Endpoint, fields: Mapping[str, Any]) -> Iterator[str]:
-    """The texts, and an empty one for each part without text, so that each step of the caller is short."""
-    if endpoint is not Endpoint.CHAT:
-        prompt = fields.get("prompt")
-        prompts = prompt if isinstance(prompt, list) else [prompt]
-        if not prompts or type(prompts[0]) is not int:
-            yield from (each if isinstance(each, str) else "" for each in prompts)
-        return
-    messages = fields.get("messages")
-    for message in messages if isinstance(messages, list) else ():
-        content = message.get("content") if isinstance(message, dict) else None
-        for part in content if isinstance(content, list) else (content,):
-            if isinstance(part, str):
-                yield part
-            elif isinstance(part, dict):
-                for key in _PART_TEXTS:
-                    text = part.get(key)
-                    yield text if isinstance(text, str) else ""
-            else:
-                yield ""
 
 
 def _ids(prompt: Any) -> int:

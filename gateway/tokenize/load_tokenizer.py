@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,16 @@ from gateway.tokenize.backends import (
     proves_equal,
 )
 from gateway.tokenize.chat_template import ChatTemplate, check_syntax
-from gateway.tokenize.conversation import ContentFormat
+from gateway.tokenize.conversation import ContentFormat, conversation
 from gateway.tokenize.local import LocalEncoder
+from gateway.tokenize.message_tokens import MessageTokens, boundaries
+from gateway.tokenize.template_proof import prints_messages_alone
 
 BUILTIN = Path(__file__).parent / "builtin"
+
+_SEGMENT_BYTES_PER_MIB = 3 * 2**18
+_MESSAGE_BYTES_PER_MIB = 2**18
+"""Parts of the memory for tokens: fastokens keeps those of text between added tokens, the gateway those of messages."""
 
 # The split pattern of OpenAI's cl100k_base, which models that ship a bare file of ranks (Qwen's first generation,
 # for one) were trained with. Source: tiktoken_ext/openai_public.py.
@@ -66,7 +72,7 @@ def load_local(
         chat_template: Jinja text to use in place of the model's own (vLLM's ``--chat-template``).
         template_arguments: Default template variables (vLLM's ``--default-chat-template-kwargs``).
         content_format: What the template wants as content; None detects it.
-        cache_mib: Memory of the segment cache in MiB; 0 for none.
+        cache_mib: Memory of the caches of tokens in MiB; 0 for none.
 
     Raises:
         TokenizerUnavailable: it cannot be loaded; the message says why.
@@ -104,7 +110,31 @@ def load_local(
         template_arguments=arguments,
         tokenizer_id=source.tokenizer_id,
         template_hash=hashlib.sha256(digest.encode()).hexdigest()[:12] if plain else "",
+        by_message=_message_tokens(source, template, cache_mib) if template and cache_mib and not arguments else None,
     )
+
+
+def _message_tokens(source: "_Source", template: ChatTemplate, cache_mib: int) -> MessageTokens | None:
+    """Encodes conversations message by message; None if the template or the tokenizer does not allow it.
+
+    What is proved by the template's syntax tree and the list of added tokens is also tried on the corpus.
+    """
+    if not source.boundaries or not prints_messages_alone(template.syntax_tree()):
+        return None
+
+    def render(messages: Sequence[Any], generation_prompt: bool) -> str:
+        arguments = {"add_generation_prompt": generation_prompt, "continue_final_message": False}
+        return template.render(conversation(messages, template.content_format), None, arguments)
+
+    def encode(text: str) -> bytes:
+        return source.tokens.encode(text, add_special_tokens=False)
+
+    try:
+        messages = MessageTokens(render, encode, source.boundaries, cache_mib * _MESSAGE_BYTES_PER_MIB)
+        same = all(messages.encode(each) == encode(render(each, True)) for each in corpus.plain_conversations())
+    except TokenizerUnavailable:
+        return None
+    return messages if same else None
 
 
 class _Source:
@@ -118,6 +148,7 @@ class _Source:
         special_tokens: Mapping[str, str],
         tokenizer_id: str,
         *,
+        boundaries: Sequence[str] = (),
         proved: bool = False,
     ) -> None:
         self.tokens = tokens
@@ -125,6 +156,7 @@ class _Source:
         self.templates = templates
         self.special_tokens = special_tokens
         self.tokenizer_id = tokenizer_id
+        self.boundaries = boundaries
         self.proved = proved
 
 
@@ -142,13 +174,14 @@ def _builtin(name: str, cache_mib: int) -> _Source:
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     reference = tokenizers.Tokenizer.from_str(text)
     return _Source(
-        tokens=FastTokens(text, cache_mib),
+        tokens=FastTokens(text, cache_mib * _SEGMENT_BYTES_PER_MIB),
         decode=lambda ids: reference.decode(ids, skip_special_tokens=True),
         templates={"default": (folder / "chat_template.jinja").read_text(encoding="utf-8")},
         special_tokens={
             key: value for key, value in config.items() if key.endswith("_token") and isinstance(value, str)
         },
         tokenizer_id=_digest(text.encode()),
+        boundaries=boundaries(text),
         proved=True,
     )
 
@@ -184,13 +217,14 @@ def _transformers(name: str, cache_mib: int) -> _Source:
     backend.no_padding()
     text = backend.to_str()
     reference = HuggingFaceTokens(backend)
-    return _Source(_fastest(reference, text, cache_mib), decode, templates, special, _digest(text.encode()))
+    fastest = _fastest(reference, text, cache_mib)
+    return _Source(fastest, decode, templates, special, _digest(text.encode()), boundaries=boundaries(text))
 
 
 def _fastest(reference: TokenBackend, tokenizer_json: str, cache_mib: int) -> TokenBackend:
     """fastokens if it loads this tokenizer and equals the reference on the corpus, else the reference."""
     try:
-        candidate = FastTokens(tokenizer_json, cache_mib)
+        candidate = FastTokens(tokenizer_json, cache_mib * _SEGMENT_BYTES_PER_MIB)
         return candidate if proves_equal(candidate, reference, corpus.TEXTS) else reference
     except Exception:  # noqa: BLE001 - on any failure of the native library the reference is used
         return reference

@@ -9,14 +9,23 @@ from gateway.core.request import Endpoint
 from gateway.tokenize import conversation as rules
 from gateway.tokenize.backends import TokenBackend, pack
 from gateway.tokenize.chat_template import ChatTemplate
+from gateway.tokenize.message_tokens import MessageTokens
 
 _IDS_AT_ONCE = 65_536
+_RENDERING = frozenset(
+    {
+        *("chat_template", "chat_template_kwargs", "tools", "documents", "reasoning_effort", "add_generation_prompt"),
+        *("continue_final_message", "add_special_tokens"),
+    }
+)
+"""Members of a request besides its messages that change how it is rendered and encoded."""
 
 
 class LocalEncoder:
     """Requests to token ids, equal to the engine's.
 
     Attributes:
+        by_message: Encodes conversations by their turns; None: each conversation is encoded as a whole.
         tokenizer_id: Hash of the tokenizer.
         template_hash: Hash of the chat templates and their default arguments; empty without a template.
         tells_time: Whether the chat template prints the current time.
@@ -33,6 +42,7 @@ class LocalEncoder:
         template_arguments: Mapping[str, Any],
         tokenizer_id: str,
         template_hash: str,
+        by_message: MessageTokens | None = None,
     ) -> None:
         self.tokens = tokens
         self.template = template
@@ -43,6 +53,7 @@ class LocalEncoder:
         self._tools_template = tools_template or template
         self.tools_first = self._tools_template is not None and self._tools_template.tools_first
         self._template_arguments = template_arguments
+        self.by_message = by_message
 
     @property
     def description(self) -> dict[str, str]:
@@ -89,6 +100,10 @@ class LocalEncoder:
         messages = fields.get("messages")
         if not isinstance(messages, list):
             raise TokenizerUnavailable("messages is not a list")
+        if self.by_message is not None and _RENDERING.isdisjoint(fields):
+            ids = self.by_message.encode(messages)
+            if ids is not None:
+                return ids
         text = template.render(
             rules.conversation(messages, template.content_format),
             tools,

@@ -4,7 +4,7 @@ Texts and conversations on which implementations differ: scripts, digits, white 
 look-alikes of special tokens, values that print differently in other languages than Python.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gateway.tokenize.conversation import ContentFormat, Message, conversation
@@ -132,6 +132,17 @@ _CONVERSATIONS: tuple[tuple[list[dict[str, Any]], bool], ...] = (
     ([{"role": "user", "content": [{"type": "text", "text": "part 1"}, {"type": "text", "text": "part 2"}]}], False),
     ([{"role": "user", "content": "named", "name": "Ann"}, {"role": "assistant", "content": "yes"}], False),
 )
+
+
+def plain_conversations() -> Iterator[list[dict[str, str]]]:
+    """All texts as messages, in conversations that begin with a system message or without one."""
+    for start, text in enumerate(TEXTS):
+        others = [TEXTS[(start + step) % len(TEXTS)] for step in (1, 2)]
+        first = [{"role": "system", "content": text}] if start % 2 else []
+        yield [
+            *first,
+            *({"role": role, "content": each} for role, each in zip(("user", "assistant"), others, strict=True)),
+        ]
 
 
 def conversations(

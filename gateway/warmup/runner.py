@@ -254,6 +254,7 @@ class Unlimited:
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
+        self.counts_tokens = False
 
     def charge(self, prompt_tokens: int, now: float) -> None:
         """See ``Grant``."""

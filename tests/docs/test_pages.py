@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
-from prometheus_client import Counter
-from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client import Gauge
 
 from gateway.core.canonical import RuleName
 from gateway.telemetry import MetricCatalog
+from gateway.telemetry.collectors import Counter, Histogram
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -19,9 +19,10 @@ def test_every_metric_is_on_its_page_with_its_labels_and_none_else_is():
             reported[match[1]] = tuple(label.strip() for label in match[2].split(",") if label.strip())
     declared = {}
     for metric in vars(MetricCatalog()).values():
-        if isinstance(metric, MetricWrapperBase):
-            name = metric._name + ("_total" if isinstance(metric, Counter) else "")
-            declared[name] = metric._labelnames
+        if isinstance(metric, Counter | Histogram | Gauge):
+            (family,) = metric.describe()
+            name = family.name + ("_total" if isinstance(metric, Counter) else "")
+            declared[name] = metric._labelnames if isinstance(metric, Gauge) else metric.label_names
     assert reported == declared
 
 

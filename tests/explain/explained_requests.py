@@ -28,3 +28,8 @@ def request(text: str | None = "Hello.", **fields: Any) -> RequestRecord:
     tokens = fields.get("own_tokens", PLAIN.own_tokens)
     ids = b"".join((number % 50_000).to_bytes(4, "little") for number in range(tokens))
     return msgspec.structs.replace(PLAIN, **({"body": body, "parts": (ids,)} | fields))
+
+
+def each_block(lost):
+    """The reason of every block."""
+    return [reason for reason, blocks in lost for _ in range(blocks)]

@@ -15,6 +15,7 @@ from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import Canonicalized, RuleMode, RuleName
 from gateway.core.explanation import Explanation, RequestRecord, SpaceKey
 from gateway.core.request import Endpoint
+from gateway.explain.seen import PromptHashes
 from gateway.explain.whatif.whatif import WhatIf
 from gateway.explain.worker.explain_messages import CanonOptions, ModelOptions
 from gateway.tokenize.block_hashes import ChainHasher
@@ -118,7 +119,12 @@ class Observer:
 
     def __init__(self, load=lambda options: ENCODER, wait: bool = True) -> None:
         self.shadow = WhatIf(
-            OPTIONS, ChainHasher(), seen_blocks=100_000, ttl_seconds=3600, load=load, build=lambda _: Rulebook(BUILT)
+            OPTIONS,
+            PromptHashes(ChainHasher()),
+            seen_blocks=100_000,
+            ttl_seconds=3600,
+            load=load,
+            build=lambda _: Rulebook(BUILT),
         )
         self.at = 1000.0
         if wait:

@@ -15,6 +15,7 @@ from gateway.core.reasons import Reason, Rung
 from gateway.explain.diff import find_difference
 from gateway.explain.explainer import Explainer
 from gateway.explain.reference import Families, References
+from gateway.explain.seen import PromptHashes
 from gateway.tokenize.block_hashes import ChainHasher
 
 SYSTEM = list(range(1000, 1040))
@@ -28,7 +29,7 @@ def explainer():
 
 def made():
     references = References(max_bytes=10_000_000, ttl_seconds=3600)
-    return Explainer(ChainHasher(), references, Families(find_difference), 10_000)
+    return Explainer(PromptHashes(ChainHasher()), references, Families(find_difference), 10_000)
 
 
 def chat(*texts, roles=("system", "user", "assistant", "user"), **fields):

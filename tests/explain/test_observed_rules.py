@@ -7,6 +7,7 @@ import pytest
 from answered_requests import answered
 from observed_prompts import ENCODER, LONG, OPTIONS, WHERE, Observer, body, common, ids, request, tokens
 
+from gateway.canon.rulebook import Rulebook
 from gateway.core.canonical import Canonicalized, RuleMode
 from gateway.core.explanation import ReplyChoice
 from gateway.explain.worker.explain_messages import CanonOptions
@@ -25,6 +26,22 @@ def test_a_rule_saves_what_it_makes_equal():
         "whitespace": (1, saved, 0),
         "all": (1, saved, 0),
     }
+
+
+def test_rules_are_tried_one_by_one_only_where_they_change_something(monkeypatch):
+    observer, tried = Observer(), []
+    canonical = Rulebook.canonical
+
+    def recorded(book, fields, names, given):
+        tried.append(len(names))
+        return canonical(book, fields, names, given)
+
+    monkeypatch.setattr(Rulebook, "canonical", recorded)
+    rules = ["unicode", "whitespace"]
+    observer.observed(request(body("Be brief.", "One?"), observe=rules))
+    assert tried == [2]
+    observer.observed(request(body("Be %7 brief.", "One?"), observe=rules))
+    assert tried == [2, 2, 1, 1]
 
 
 def test_what_was_sent_before_as_it_is_needs_no_rule():

@@ -92,6 +92,28 @@ def test_odd_answers_hold_no_text(answer):
     assert list(reply_choices(outcome(answer=[answer]))) == []
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        b"[DONE",
+        b"7",
+        b'{"choices":null}',
+        b'{"choices":[7]}',
+        b'{"choices":[{"index":"a","delta":{"content":"x"}}]}',
+        b'{"choices":[{"index":0,"delta":7}]}',
+        b'{"choices":[{"index":0,"delta":{"content":"\\ud800"}}]}',
+        b'{"choices":[{"index":0,"delta":{"content":"\xff"}}]}',
+        b'{"choices":[{"index":0,"delta":null,"finish_reason":"stop"}]}',
+        b'{"choices":[{"index":0,"delta":{}}]}',
+        b'{"choices":[{"index":0,"delta":{"content":["x"]}}]}',
+    ],
+)
+def test_the_text_of_a_stream_is_that_of_the_events_that_have_text(event):
+    text = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
+    events = [text % b"A", b"data: " + event + b"\n\n", text % b"B"]
+    assert [reply.text for reply in reply_choices(outcome(answer=events, streamed=True))] == ["AB"]
+
+
 def test_stream_teaches_prefill_and_decode_times():
     speed = LearnedRates(RATES)
     for tokens in range(200, 3000, 40):
@@ -111,5 +133,5 @@ def test_broken_stream_teaches_only_what_it_showed():
 def test_chains_of_an_extended_prompt_share_their_beginning():
     hasher = ChainHasher()
     chain = hasher.chain(1, b"\1\0\0\0" * 40, 16)
-    longer = hasher.extended(1, chain, b"\1\0\0\0" * 70)
+    longer = hasher.extended(1, chain, b"\1\0\0\0" * 38, 70)
     assert list(longer.hashes[:2]) == list(chain.hashes)

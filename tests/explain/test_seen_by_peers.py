@@ -6,6 +6,7 @@ import orjson
 import pytest
 from answered_requests import answered as request
 from answered_requests import ids
+from explained_requests import each_block
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from gateway.core.space import ResetCause
 from gateway.explain.diff import find_difference
 from gateway.explain.explainer import Explainer
 from gateway.explain.reference import Families, References
-from gateway.explain.seen import LossCauses, SeenPrompts, SeenPublisher
+from gateway.explain.seen import LossCauses, PromptHashes, SeenPrompts, SeenPublisher
 from gateway.explain.seen import seen_prompts as memory
 from gateway.explain.seen.block_table import BlockTable
 from gateway.explain.seen.seen_messages import decode_seen
@@ -30,14 +31,14 @@ class Gateway:
     def __init__(self, name):
         self.teller = SeenPublisher(name.encode())
         self.loss_causes = LossCauses()
-        self.memory = SeenPrompts(ChainHasher(), self.loss_causes, 10_000, self.teller)
+        self.memory = SeenPrompts(PromptHashes(ChainHasher()), self.loss_causes, 10_000, self.teller)
 
     def computed(self, tokens, at=0.0, **about):
         self.memory.remember(asked(at, **about), ids(tokens))
 
     def seen(self, tokens, at=5.0, **about):
         found = self.memory.seen(asked(at, **about), ids(tokens))
-        return list(found.here), list(found.anywhere)
+        return each_block(found.here), each_block(found.anywhere)
 
     def receives_seen(self, other, now=1000.0):
         self.memory.add_peer_prompts(other.teller.take(), now)
@@ -235,7 +236,9 @@ def test_many_chains_at_once_are_as_one_after_the_other(known, received):
 
 
 def explainer(teller=None):
-    return Explainer(ChainHasher(), References(10_000_000, 3600), Families(find_difference), 10_000, teller)
+    return Explainer(
+        PromptHashes(ChainHasher()), References(10_000_000, 3600), Families(find_difference), 10_000, teller
+    )
 
 
 def chat(text):

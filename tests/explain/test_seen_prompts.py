@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 from answered_requests import answered as request
 from answered_requests import ids
+from explained_requests import each_block
 
 from gateway.core.explanation import CacheEvent, CacheHistory, SpaceKey
 from gateway.core.reasons import Reason
 from gateway.core.space import ResetCause
-from gateway.explain.seen import LossCauses, SeenPrompts
+from gateway.explain.seen import LossCauses, PromptHashes, SeenPrompts
 from gateway.explain.seen.block_table import BlockTable
 from gateway.tokenize.block_hashes import ChainHasher
 
@@ -23,7 +24,7 @@ def loss_causes():
 
 @pytest.fixture
 def memory(loss_causes):
-    return SeenPrompts(ChainHasher(), loss_causes, 10_000)
+    return SeenPrompts(PromptHashes(ChainHasher()), loss_causes, 10_000)
 
 
 def asked(at=0.0, life="a", replica="r0", where=WHERE):
@@ -32,7 +33,7 @@ def asked(at=0.0, life="a", replica="r0", where=WHERE):
 
 def seen(memory, tokens, **about):
     found = memory.seen(asked(**about), ids(tokens))
-    return list(found.here), list(found.anywhere)
+    return each_block(found.here), each_block(found.anywhere)
 
 
 def test_nothing_is_known_of_a_prompt_that_was_never_computed(memory):
@@ -131,7 +132,7 @@ def test_table_never_grows_and_forgets_the_oldest_first():
     table.put(new, 3, 50.0)
     assert table.nbytes == before
     assert not table.beginning(old)
-    assert [record.place for record in table.beginning(new)] == [3] * 600
+    assert [(run.place, run.blocks) for run in table.beginning(new)] == [(3, 600)]
     assert table.beginning(new)[0].at == 50.0
 
 
@@ -140,14 +141,14 @@ def test_what_came_first_of_all_is_not_taken_for_an_empty_place():
     table.put([5], 0, 0.0)
     for more in range(1, 4):
         table.put([5 + 4096 * more], 1, 3.0)
-    assert [record.place for record in table.beginning([5])] == [0]
+    assert [run.place for run in table.beginning([5])] == [0]
 
 
 def test_beginning_used_again_later_counts_as_of_then():
     table = BlockTable(1000)
     table.put([1, 2, 3], 1, 0.0)
     table.put([1, 2, 9], 1, 100.0)
-    assert [record.at for record in table.beginning([1, 2, 3])] == [100.0, 100.0, 0.0]
+    assert [(run.at, run.blocks) for run in table.beginning([1, 2, 3])] == [(100.0, 2), (0.0, 1)]
 
 
 def hashes(*blocks):

@@ -18,7 +18,7 @@ async def flight(over):
     loop = asyncio.get_running_loop()
     flight = InflightRequest(loop, loop.time(), lambda: over.append(loop.time()))
     yield flight
-    flight.end()
+    flight.cancel()
 
 
 async def until(over, seconds=30):
@@ -28,7 +28,7 @@ async def until(over, seconds=30):
 
 
 async def test_it_is_called_back_at_once_and_only_once(flight, over):
-    flight.extend(flight.sent_at + 1000)
+    flight.wait_until(flight.sent_at + 1000)
     flight.call_back()
     flight.call_back()
     assert len(over) == 1
@@ -36,21 +36,21 @@ async def test_it_is_called_back_at_once_and_only_once(flight, over):
 
 
 async def test_it_ends_with_its_time(flight, over):
-    flight.extend(flight.sent_at + 0.01)
+    flight.wait_until(flight.sent_at + 0.01)
     await until(over)
     assert not flight.called_back
     assert over[0] >= flight.sent_at + 0.01
 
 
 async def test_it_ends_later_if_it_is_extended(flight, over):
-    flight.extend(flight.sent_at + 0.01)
-    flight.extend(flight.sent_at + 0.05)
+    flight.wait_until(flight.sent_at + 0.01)
+    flight.wait_until(flight.sent_at + 0.05)
     await until(over)
     assert over[0] >= flight.sent_at + 0.05
 
 
 async def test_calling_back_one_whose_time_is_over_has_no_effect(flight, over):
-    flight.extend(flight.sent_at + 0.01)
+    flight.wait_until(flight.sent_at + 0.01)
     await until(over)
     flight.call_back()
     assert len(over) == 1
@@ -58,9 +58,9 @@ async def test_calling_back_one_whose_time_is_over_has_no_effect(flight, over):
 
 
 async def test_one_that_has_ended_is_not_ended_again(flight, over):
-    flight.extend(flight.sent_at + 0.01)
-    flight.end()
-    flight.extend(flight.sent_at + 0.01)
+    flight.wait_until(flight.sent_at + 0.01)
+    flight.cancel()
+    flight.wait_until(flight.sent_at + 0.01)
     flight.call_back()
     await asyncio.sleep(0.03)
     assert not over

@@ -8,7 +8,7 @@ from gateway.fleet.fleet import has_room
 def allowed(seconds_up, others, ramp_seconds=10.0):
     """How many requests it may have at once."""
     requests = 0
-    while requests < 1000 and has_room(requests, seconds_up, ramp_seconds, others):
+    while requests < 1000 and has_room(requests, seconds_up, ramp_seconds, max(others, default=None)):
         requests += 1
     return requests
 

@@ -281,3 +281,13 @@ def test_in_any_states_a_request_has_a_replica_if_there_is_one(kinds, tried, reg
     assert bool(found) == bool(possible)
     ready = [each for each in possible if each.state(NOW) is ReplicaState.READY]
     assert set(ready) <= set(found)
+
+
+def test_replicas_on_their_ramp_are_measured_against_the_busiest_that_is_past_it():
+    of = fleet("abcd", ramp_seconds=10.0)
+    of.find("c").ramp_until = of.find("d").ramp_until = NOW + 5
+    of.find("c").dispatch(0, 10)
+    assert routable(of) == "abd"
+    for _ in range(2):
+        of.find("b").dispatch(0, 10)
+    assert routable(of) == "abcd"

@@ -8,14 +8,18 @@ from gateway.core.ids import ModelId
 
 def remembered(gateway):
     """Figures of the tokenizer's memory of whole texts; None for none."""
-    encoder = gateway.gateway._models[ModelId("demo")].encoder
-    return encoder.local.tokens._tokenizer.segment_cache_stats()
+    local = gateway.gateway._models[ModelId("demo")].encoder.local
+    figures = local.tokens._tokenizer.segment_cache_stats()
+    assert (local.by_message is None) == (figures is None)
+    return figures
 
 
 async def test_whole_texts_are_remembered_for_a_single_tenant(gateway):
-    for _ in range(2):
-        await gateway.ask("The very same text.")
+    before = gateway.gateway._models[ModelId("demo")].encoder.local.by_message.weight
+    for text in ("The very same text.", "The very same text.", "Another text."):
+        await gateway.ask(text)
     assert remembered(gateway)["hits"] > 0
+    assert gateway.gateway._models[ModelId("demo")].encoder.local.by_message.weight > before
 
 
 async def test_and_not_where_tenants_are_kept_apart(engine, start_gateway):

@@ -43,7 +43,7 @@ class Pair:
         answer = [100 + a + 7 * b if self.readable else 1000 + self.asked] * answer_length
         table = self.cache.table(packed(ids))
         chain = self.hasher.chain(1, packed(ids), SIZE)
-        predicted = self.index.depth(chain, TARGET, 0.0) * SIZE
+        predicted = self.index.depth(chain.hashes, chain.reusable_blocks, TARGET, 0.0) * SIZE
         assert self.cache.begin(table)
         lease = self.index.begin([chain], TARGET, 0.0)
         assert lease.held_tokens == predicted

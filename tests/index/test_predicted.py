@@ -23,7 +23,7 @@ def run(index, chains, target=A, cached=None, replies=()):
 
 
 def held(index, chains, target, now):
-    return sum(index.depth(chain, target, now) * chain.block_size for chain in chains)
+    return sum(index.depth(chain.hashes, chain.reusable_blocks, target, now) * chain.block_size for chain in chains)
 
 
 @pytest.fixture

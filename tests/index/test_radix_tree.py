@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.index.predicted import RadixTree
+from gateway.index.radix_tree import RadixTree
 
 
 def chain(*names):
@@ -19,7 +19,7 @@ def run(tree, names, now=0.0):
 
 
 def held(tree, *names, now=0.0):
-    return tree.match(chain(*names), len(names), now)
+    return tree.find(chain(*names), len(names), now)[0]
 
 
 class Model:
@@ -185,3 +185,46 @@ def test_list_of_leaves_stays_short_when_nothing_is_ever_evicted():
     for turn in range(5000):
         run(tree, ("a", turn % 7))
     assert len(tree._leaves) < 200
+
+
+def test_walk_that_begins_at_a_known_node_ends_where_a_walk_from_the_root_does():
+    tree = RadixTree(100, 30.0)
+    run(tree, "abcd")
+    depth, node = tree.find(chain(*"abxy"), 4, 0.0)
+    assert (depth, tree.find(chain(*"abcd"), 4, 0.0, below=node)[0]) == (2, 4)
+    end = tree.insert(chain(*"abcdef"), 0.0)
+    assert tree.find(chain(*"abcdefgh"), 8, 0.0, below=end) == tree.find(chain(*"abcdefgh"), 8, 0.0)
+    longer = tree.insert(chain(*"abcdefgh"), 0.0, below=end)
+    assert held(tree, *"abcdefgh") == 8
+    assert tree.insert(chain(*"abcdefgh"), 0.0) is longer
+    assert tree.blocks == 8
+
+
+def test_walk_that_begins_at_an_evicted_or_cut_node_loses_nothing():
+    tree = RadixTree(4, 30.0)
+    gone = tree.insert(chain(*"abcd"), 0.0)
+    tree.release(gone)
+    run(tree, "wxyz")
+    assert held(tree, *"abcd") == 0
+    node = tree.insert(chain(*"abcd"), 0.0, below=gone)
+    assert held(tree, *"abcd") == 4
+    tree.release(node)
+    tree.resize(2)
+    assert held(tree, *"abcd") == 2
+    tree.resize(4)
+    tree.insert(chain(*"abcd"), 0.0, below=node)
+    assert held(tree, *"abcd") == 4
+    assert tree.blocks == 4
+
+
+def test_unfinished_block_occupies_capacity_while_its_request_runs():
+    tree = RadixTree(4, 30.0)
+    run(tree, "wxyz")
+    node = tree.insert(chain(*"ab"), 0.0, partial=True)
+    assert (tree.blocks, held(tree, *"wxyz")) == (4, 1)
+    tree.release(node, partial=True)
+    assert tree.blocks == 3
+    node = tree.insert(chain(*"mn"), 0.0, partial=True)
+    assert (tree.blocks, held(tree, *"wxyz"), held(tree, *"ab")) == (4, 0, 1)
+    tree.withdraw(node, partial=True)
+    assert tree.blocks == 1

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from prometheus_client import Counter, Histogram
-from prometheus_client.metrics import MetricWrapperBase
 
 from gateway.telemetry import MetricCatalog
 
@@ -20,7 +18,7 @@ DASHBOARDS = sorted((GRAFANA / "dashboards").glob("*.json"))
 
 _METRIC = re.compile(r"(?<![\w:])gateway_\w+(?![\w:])")
 _RECORDED = re.compile(r"\w+:gateway_\w+:\w+")
-_SUFFIXES = {Counter: ("_total",), Histogram: ("_bucket", "_count", "_sum")}
+_SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}
 
 
 @dataclass(frozen=True)
@@ -76,5 +74,5 @@ def recorded_in(text: str) -> set[str]:
 
 def exposed() -> set[str]:
     """Every sample name of the catalog."""
-    metrics = [each for each in vars(MetricCatalog()).values() if isinstance(each, MetricWrapperBase)]
-    return {metric._name + suffix for metric in metrics for suffix in _SUFFIXES.get(type(metric), ("",))}
+    metrics = MetricCatalog().registry.collect()
+    return {metric.name + suffix for metric in metrics for suffix in _SUFFIXES.get(metric.type, ("",))}

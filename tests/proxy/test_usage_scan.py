@@ -30,7 +30,7 @@ def filled(size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 2**30])
-def test_usage_is_found_whatever_the_pieces(size):
+def test_usage_is_found_in_pieces_of_any_size(size):
     assert scanned(response(usage=COUNTS), size=size) == FOUND
 
 

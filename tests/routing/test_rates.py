@@ -257,3 +257,17 @@ def test_a_response_that_shows_its_prefill_teaches_it():
     for _ in range(20):
         learned.observe_request(4000, 1, 8.0, streamed=False)
     assert learned.rates.prefill_seconds_per_token > 4 * START.prefill_seconds_per_token
+
+
+def test_what_the_twins_teach_counts_at_once_also_after_the_rates_were_read():
+    pool = LearnedRates(START)
+    one, twin = LearnedRates(START, pool), LearnedRates(START, pool)
+    for _ in range(30):
+        one.observe_first_token(1000, 0.5)
+    before = one.rates
+    assert one.rates is before  # worked out once for each observation
+    twin.observe_first_token(1000, 0.55)
+    assert one.rates != before
+    fresh = LearnedRates(START, pool)
+    fresh._rates, fresh._evidence = one._rates, one._evidence
+    assert one.rates == fresh.rates

@@ -28,8 +28,8 @@ def values(merged: bytes) -> dict[tuple[str, frozenset[tuple[str, str]]], float]
 def counted(requests: int, seconds: float = 0.2) -> MetricCatalog:
     catalog = MetricCatalog()
     for _ in range(requests):
-        catalog.requests.labels("demo", "a", "/v1/chat/completions", "200").inc()
-        catalog.request_seconds.labels("demo", "/v1/chat/completions").observe(seconds, {"request_id": f"r{seconds}"})
+        catalog.requests.inc("demo", "a", "/v1/chat/completions", 200)
+        catalog.request_seconds.series["demo", "/v1/chat/completions"].observe_request(seconds, f"r{seconds}")
     return catalog
 
 
@@ -87,7 +87,7 @@ def gaps(catalog: MetricCatalog, **counted: int) -> str:
     catalog.replica_up.clear()
     for replica, count in counted.items():
         catalog.replica_up.labels("demo", replica).set(1)
-        catalog.kv_event_gaps.labels(replica).inc(count)
+        catalog.kv_event_gaps.inc(replica, by=count)
     return page(catalog)
 
 
@@ -119,7 +119,7 @@ def test_reported_counters_never_fall_when_any_worker_dies(steps):
     reported = 0.0
     for worker, what, count in steps:
         for _ in range(count):
-            present[worker].requests.labels("demo", "a", "/v1/chat/completions", "200").inc()
+            present[worker].requests.inc("demo", "a", "/v1/chat/completions", 200)
         given = {number: page(catalog) for number, catalog in enumerate(present)}
         if what == "hangs":
             del given[worker]

@@ -351,7 +351,7 @@ def test_no_salt_that_was_reset_is_used_after_its_message_and_all_agree_in_the_e
             assert side.salt(name) not in dead[who]
         elif act == "reset":
             alive = [epoch for epoch in side.spaces.epochs if epoch.space.tenant == f"tenant:{name}"]
-            dead[who] |= {salt for epoch in alive for salt in epoch.salts.values()}
+            dead[who] |= {grant.salt for epoch in alive for grant in epoch.grants.values()}
             side.reset(name)
         elif act == "pass":
             for each in sides:

@@ -74,12 +74,22 @@ def test_a_salt_no_engine_takes_is_refused():
         spaces().enter(caller(), MODEL, {"cache_salt": "a/b"}, 0.0)
 
 
+def test_a_grant_is_worked_out_once_for_each_salt_and_label():
+    made = spaces()
+    plain, x = made.enter(caller(), MODEL, {}, 0.0), made.enter(caller(), MODEL, {"cache_salt": "x"}, 0.0)
+    assert made.enter(caller(), MODEL, {}, 1.0) is plain
+    assert made.enter(caller(), MODEL, {"cache_salt": "x"}, 1.0) is x
+    open_to_all = spaces(isolation="none")
+    assert open_to_all.enter(caller(), MODEL._replace(template_label=""), {}, 0.0).salt is None
+    assert open_to_all.enter(caller(), MODEL._replace(template_label="l"), {}, 0.0).salt is not None
+
+
 def test_one_client_with_a_million_salts_takes_no_memory():
     made = spaces()
     for number in range(1000):
         made.enter(caller(), MODEL, {"cache_salt": str(number)}, 0.0)
     ((epoch, _),) = made.shown()
-    assert len(epoch.salts) <= 64
+    assert len(epoch.grants) <= 64
 
 
 class TestTime:

@@ -154,7 +154,7 @@ def test_a_value_on_a_bound_shares_its_bucket_with_those_below(counted):
 
 def test_a_bucket_names_a_newer_request_after_a_while(counted, monkeypatch):
     now = 1000.0
-    monkeypatch.setattr("gateway.telemetry.metrics.time.monotonic", lambda: now)
+    monkeypatch.setattr("gateway.telemetry.collectors.time.monotonic", lambda: now)
     for request_id, later in (("first", 0.0), ("too-soon", 0.5), ("newer", 60.0)):
         now = 1000.0 + later
         counted.observer.on_settled(settlement(request_id=request_id, seconds=0.2))

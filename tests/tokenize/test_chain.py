@@ -40,7 +40,7 @@ def test_chain_follows_the_formula_whether_or_not_runs_are_remembered(length):
 def test_longer_prompt_is_hashed_from_where_the_known_one_ends(known, length):
     ids = list(range(length))
     hasher = ChainHasher()
-    longer = hasher.extended(5, hasher.chain(5, tokens(ids[:known]), 16), tokens(ids))
+    longer = hasher.extended(5, hasher.chain(5, tokens(ids[:known]), 16), tokens(ids[known // 16 * 16 :]), length)
     assert list(longer.hashes) == by_hand(5, ids, 16)
     assert longer.tokens == length
 

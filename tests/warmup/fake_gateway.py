@@ -127,9 +127,9 @@ class FakeFlow:
             if isinstance(answer, Exception):
                 raise answer
             status, body = answer
-            await sink.start(status, [(b"content-type", b"application/json")])
-            await sink.write(body[:10], more=True)
-            await sink.write(body[10:], more=False)
+            sink.start(status, [(b"content-type", b"application/json")])
+            sink.write(body[:10], more=True)
+            sink.write(body[10:], more=False)
         finally:
             self.in_flight[replica] -= 1
 

@@ -227,7 +227,7 @@ async def test_a_running_job_is_never_forgotten(fake):
     await eventually(lambda: fake.flow.in_flight["c"] == 1)
 
     async def serve(request, sink, grant):
-        await sink.start(200, [])
+        sink.start(200, [])
 
     fake.flow.serve = serve
     for _ in range(40):

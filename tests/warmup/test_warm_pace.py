@@ -70,7 +70,7 @@ async def test_a_stuck_replica_does_not_keep_the_others_waiting(fake):
     async def serve(request, sink, grant):
         if request.warmup_target.replica == "a":
             await fake.flow.open.wait()
-        await sink.start(200, [])
+        sink.start(200, [])
 
     fake.flow.open.clear()
     fake.flow.serve = serve

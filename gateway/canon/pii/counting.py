@@ -15,7 +15,7 @@ from typing import NamedTuple
 import structlog
 import xxhash
 
-from gateway.canon.pii.scanner import Beginning, Hit, Passage, Scanner, beginnings, has_more_pieces
+from gateway.canon.pii.scanner import Beginning, Hit, Passage, Scanner, beginnings, has_more_pieces, leading
 from gateway.config.operator_patterns import TooSlow
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import FindingReport, PersonalFinding
@@ -229,10 +229,16 @@ class Counting:
         self._awake = asyncio.Event()
 
     def add(self, request: ChatRequest, space: str) -> None:
-        """Enqueue a request; a full queue skips it, and the observer counts that."""
-        if request.endpoint is Endpoint.CHAT and has_more_pieces(request, _MAX_PIECES, with_user=True):
-            self._observer.on_personal_data_skipped(request.caller.tenant)
-            return
+        """Enqueue a request; a full queue skips it, and the observer counts that.
+
+        A chat whose texts were searched before without a finding needs no counting.
+        """
+        if request.endpoint is Endpoint.CHAT:
+            if has_more_pieces(request, _MAX_PIECES, with_user=True):
+                self._observer.on_personal_data_skipped(request.caller.tenant)
+                return
+            if self._has_no_findings(request):
+                return
         full = len(self._waiting) >= _MAX_WAITING or self._waiting_bytes + request.size > _MAX_WAITING_BYTES
         if full and self._waiting:
             self._observer.on_personal_data_skipped(request.caller.tenant)
@@ -257,21 +263,28 @@ class Counting:
             await asyncio.sleep(0)
 
     async def _count(self, request: ChatRequest, space: str) -> None:
-        for number, beginning in enumerate(beginnings(request), start=1):
-            if number % _PORTION == 0:
+        # Most prompts have no findings: the other parts of a chat are read only if it has some.
+        is_chat = request.endpoint is Endpoint.CHAT
+        prompts: Sequence[Sequence[Passage | bytes]] = [leading(request)] if is_chat else beginnings(request)
+        whole: Sequence[Beginning] = ()
+        for number, passages in enumerate(prompts):
+            if number % _PORTION == _PORTION - 1:
                 await asyncio.sleep(0)
-            searched = self._searched(beginning)
-            if searched is None:
+            texts = [part.text for part in passages if isinstance(part, Passage)]
+            if sum(map(len, texts)) > self.max_characters:
                 self._observer.on_personal_data_skipped(request.caller.tenant)
                 continue
             try:
-                hits = await self.scanner.find(list(searched.values()), request.caller.tenant)
+                hits = await self.scanner.find(texts, request.caller.tenant)
             except (Overloaded, TooSlow):
                 self._observer.on_personal_data_skipped(request.caller.tenant)
                 continue
-            found = {position: here for position, here in zip(searched, hits, strict=True) if here}
-            if not found:
+            if not any(hits):
                 continue
+            whole = whole or beginnings(request)
+            beginning = whole[number]
+            searched = [at for at, part in enumerate(beginning) if isinstance(part, Passage) and part.searched]
+            found = {position: here for position, here in zip(searched, hits, strict=True) if here}
             conversation = conversation_of(beginning, request.session, seed=self._seed)
             each = beginning_of_findings(beginning, found, space=space, seed=self._seed)
             for counted, (passage, hit, prefix) in enumerate(islice(each, _MAX_FINDINGS), start=1):
@@ -280,14 +293,14 @@ class Counting:
                 shared = self.shared.count(prefix, conversation)
                 self._report(request, space, passage, hit, shared=shared)
 
-    def _searched(self, beginning: Beginning) -> dict[int, str] | None:
-        """The texts to search, by position; None if they are too long."""
-        searched = {
-            position: part.text
-            for position, part in enumerate(beginning)
-            if isinstance(part, Passage) and part.searched
-        }
-        return searched if sum(map(len, searched.values())) <= self.max_characters else None
+    def _has_no_findings(self, chat: ChatRequest) -> bool:
+        """Whether the cache of findings says that there are none in a chat."""
+        characters, owner = 0, chat.caller.tenant
+        for passage in leading(chat):
+            characters += len(passage.text)
+            if self.scanner.known(passage.text, owner) != ():
+                return False
+        return characters <= self.max_characters
 
     def _report(self, request: ChatRequest, space: str, passage: Passage, hit: Hit, *, shared: bool) -> None:
         finding = PersonalFinding(hit.kind, passage.name, hit.start, hit.length)

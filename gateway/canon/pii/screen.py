@@ -1,10 +1,10 @@
 """Screens prompts for personal data: masks or refuses a request before it is sent, and counts findings afterwards."""
 
-import dataclasses
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import orjson
 import structlog
 
@@ -24,7 +24,7 @@ from gateway.tasks import TaskGroupOwner
 def masked(request: ChatRequest, findings: Iterable[tuple[Passage, Sequence[Hit]]]) -> ChatRequest:
     """The request with ``[KIND]`` in place of every finding, in fields and body; other bytes do not change."""
     texts = {passage.path: _masked(passage.text, hits) for passage, hits in findings}
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         request,
         body=replaced(request.body, {path: orjson.dumps(text) for path, text in texts.items()}),
         fields=_changed(request.fields, list(texts.items()), 0),

@@ -1,8 +1,9 @@
 """Changes to a prompt before it is encoded: masking of personal data, canonicalization."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from gateway.core.canonical import Canonicalized, FindingReport, RuleName
 from gateway.core.ids import ModelId
@@ -40,8 +41,7 @@ class Screen(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CanonicalRequest:
+class CanonicalRequest(msgspec.Struct, frozen=True):
     """A request after canonicalization.
 
     Attributes:
@@ -54,7 +54,7 @@ class CanonicalRequest:
 
     request: ChatRequest
     record: Canonicalized
-    edits: Mapping[RuleName, int] = field(default_factory=dict)
+    edits: Mapping[RuleName, int] = {}
     cut_messages: int = 0
     affinity: str | None = None
 

@@ -34,6 +34,11 @@ class Explains(Protocol):
     """Explains requests asynchronously in another process. Must not raise and must not wait."""
 
     @property
+    def enabled(self) -> bool:
+        """Whether requests are explained; if not, records are ignored."""
+        ...
+
+    @property
     def accepts_text(self) -> bool:
         """Whether body and tokens of a request can be stored; without them, ``RequestRecord`` has neither."""
         ...

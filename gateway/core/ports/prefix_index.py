@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from gateway.core.block_chain import BlockChain
 from gateway.core.ids import BlockHash, ModelId, Target
 from gateway.core.kv_events import FeedState, IndexSource, KvEvent
@@ -18,7 +20,7 @@ class Lease(Protocol):
         ...
 
 
-class Holding(NamedTuple):
+class Holding(msgspec.Struct, frozen=True):
     """Prompt tokens of a request that a target is expected to hold.
 
     Attributes:

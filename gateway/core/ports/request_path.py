@@ -88,6 +88,11 @@ class Grant(Protocol):
         """The authenticated caller."""
         ...
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the tenant's prompt tokens are limited; if not, charges have no effect."""
+        ...
+
     def charge(self, prompt_tokens: int, now: float) -> None:
         """Count the prompt's tokens against the tenant's limit, replacing an earlier charge.
 

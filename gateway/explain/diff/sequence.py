@@ -1,6 +1,6 @@
 """Compares message sequences: messages added, removed, reordered, trimmed from the front, or edited."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
@@ -32,10 +32,10 @@ _LEAST_CUT = 2
 def message_difference(given: PromptPair) -> Difference | None:
     """The first difference in what all templates render of messages; None if one sequence is a prefix of the other."""
     before, after = given.before.messages, given.after.messages
-    one, other = _numbered(before, after)
-    index = _first_unequal(one, other)
-    if index == min(len(one), len(other)):
+    index = _first_unequal(before, after)
+    if index == min(len(before), len(after)):
         return None
+    one, other = _numbered(before, after)
     if PROMPT_ROLE in (before[index].role, after[index].role):
         return _prompt_difference(given, index)
     if _is_continued(given, index):
@@ -62,19 +62,27 @@ def unrendered_difference(given: PromptPair) -> Difference | None:
     return None
 
 
+def _first_unequal(before: Sequence[Message], after: Sequence[Message]) -> int:
+    """Index of the first messages that do not render alike; the length of the shorter sequence if there are none."""
+    for index, (one, other) in enumerate(zip(before, after, strict=False)):
+        if one != other and _rendered(one) != _rendered(other):
+            return index
+    return min(len(before), len(after))
+
+
+def _rendered(message: Message) -> Hashable:
+    """What all templates render of a message."""
+    return message.role, message.text, message.others, message.calls
+
+
 def _numbered(before: Sequence[Message], after: Sequence[Message]) -> tuple[list[int], list[int]]:
     """Both sequences as numbers; messages that render alike get the same number."""
-    numbers: dict[object, int] = {}
+    numbers: dict[Hashable, int] = {}
 
     def number(message: Message) -> int:
-        return numbers.setdefault((message.role, message.text, message.others, message.calls), len(numbers))
+        return numbers.setdefault(_rendered(message), len(numbers))
 
     return [number(message) for message in before], [number(message) for message in after]
-
-
-def _first_unequal(one: list[int], other: list[int]) -> int:
-    shorter = min(len(one), len(other))
-    return next((index for index in range(shorter) if one[index] != other[index]), shorter)
 
 
 def _prompt_difference(given: PromptPair, index: int) -> Difference | None:

@@ -8,8 +8,9 @@ difference between them: it changed over time, or changes from request to reques
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from gateway.core.explanation import Difference, ReplyChoice
 from gateway.core.reasons import Reason
@@ -91,7 +92,7 @@ class Families:
                 self._drop_variant(sent, next(iter(sent.variants)))
             sample = replace(front, messages=(*front.messages, *hidden))
             size += _VARIANT_BYTES + text_bytes(PromptText(hidden))
-            sent.variants[number] = Variant(sample, own, len(hidden), frame.features, tools_first, size)
+            sent.variants[number] = Variant(sample, own, len(hidden), self._frames, tools_first, size)
             self._bytes += size
         sent.variants.move_to_end(number)
         self._count(sent, kept.source, number, slot)
@@ -198,8 +199,9 @@ class Families:
                 if not source.counts[old]:
                     self._drop_count(sent, name, old)
         if len(source.counts) > _VARIANTS:
-            others = [each for each in source.counts if each != number]
-            self._drop_count(sent, name, min(others, key=lambda each: source.requests(each, since)))
+            # Older time slots are dropped already.
+            requests = {each: sum(slots.values()) for each, slots in source.counts.items() if each != number}
+            self._drop_count(sent, name, min(requests, key=requests.__getitem__))
         if len(sent.sources) > _SOURCES:
             least = min(sent.sources.keys() - {name}, key=lambda each: (sent.sources[each].total(since), each))
             for old in list(sent.sources[least].counts):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.explain.prompt_text import PromptText
-from gateway.explain.reference.frame import are_similar, similarity
+from gateway.explain.reference.frame import Frames, are_similar, similarity
 
 _STRAY = 20
 """A variant is another family's if that family sends it at least this many times as often."""
@@ -20,7 +20,7 @@ class Variant:
         sample: Leading messages and tools of one request.
         frame: Number of the frame; equal for variants that differ only in ``questions``.
         questions: Number of user messages before the question.
-        features: Features of the frame.
+        frames: Reads the features of the frame, which are needed only where families are compared.
         tools_first: Whether the template renders tools first.
         size: Bytes.
         senders: The families that sent it.
@@ -30,11 +30,19 @@ class Variant:
     sample: PromptText
     frame: int
     questions: int
-    features: frozenset[int]
+    frames: Frames
     tools_first: bool
     size: int
     senders: set[str] = field(default_factory=set)
     described: dict[tuple[int, str, str], dict[str, Any] | None] = field(default_factory=dict)
+    _features: frozenset[int] | None = None
+
+    @property
+    def features(self) -> frozenset[int]:
+        """Features of the frame."""
+        if self._features is None:
+            self._features = self.frames.of(self.sample).features
+        return self._features
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ are folded, and numbers, dates, ids and addresses become ``0``. Masked segments 
 repeat most of their lines even if one line holds the time.
 """
 
-import heapq
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -96,10 +95,9 @@ class Frame:
     def features(self) -> frozenset[int]:
         """Hashes of sampled word runs, lines and tool names, by which similar frames are found."""
         if self._features is None:
-            marks = {mark for segment in self._segments for mark in segment.marks}
+            marks = set().union(*(segment.marks for segment in self._segments))
             tools = {digest("tool\0" + name) for name in self._tools}
-            sampled = heapq.nsmallest(_SAMPLED_MARKS, marks) + heapq.nsmallest(_SAMPLED_TOOLS, tools)
-            self._features = frozenset(sampled)
+            self._features = frozenset(sorted(marks)[:_SAMPLED_MARKS] + sorted(tools)[:_SAMPLED_TOOLS])
         return self._features
 
     @property
@@ -202,6 +200,9 @@ _PLAIN_SIGNS = str.maketrans(
     | dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad")
 )
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]++")
+_ASCII = [chr(number) for number in range(128)]
+_ASCII_LETTERS = str.maketrans({each: " " for each in _ASCII if not each.isalpha()})
+_ASCII_WORDS = str.maketrans({each: " " for each in _ASCII if not (each.isalnum() or each == "_")})
 _SHINGLE_WORDS = 4
 _NORMALIZED_CHARS = 1000
 _SEGMENT_BYTES = 220
@@ -227,7 +228,7 @@ class Segment:
     def marks(self) -> tuple[int, ...]:
         """Hashes of a sample of four-word runs: segments with common words share marks. Valid within a process."""
         if self._marks is None:
-            words = _WORD.findall(self.masked)
+            words = _words(self.masked)
             runs = zip(*(words[at:] for at in range(_SHINGLE_WORDS)), strict=False)
             shingles = set(map(hash, runs)) or {hash(tuple(words))}
             sampled = sorted(shingles)[: max(6, len(words) // 4)] if words else []
@@ -276,22 +277,42 @@ def masked(text: str) -> str:
     # Most lines hold no varying value: cheap tests skip the expensive expressions.
     if "@" in text:
         text = _ADDRESS.sub("0", text)
-    words = _LETTERS.findall(text)
-    if not _CALENDAR.isdisjoint(words):
+    words = _letter_runs(text)
+    if not words.isdisjoint(_CALENDAR):
         text = _CALENDAR_WORD.sub("0", text)
     if max(map(len, words), default=0) >= _LONG_WORD_LETTERS:
         text = _LONG_WORD.sub("0", text)
     if not is_ascii:
         text = _CALENDAR_SIGNS.sub("0", text)
-    if _DIGIT.search(text):
+    if _has_digit(text):
         text = _VARYING_RUN.sub("0", _WITH_DIGITS.sub("0", text))
     return text
+
+
+def _letter_runs(text: str) -> set[str]:
+    """All that ``_LETTERS`` finds in a text of lower case."""
+    if text.isascii() and "-feira" not in text:
+        # Translating is six times as fast as the expression.
+        return set(text.translate(_ASCII_LETTERS).split())
+    return set(_LETTERS.findall(text))
+
+
+def _words(text: str) -> list[str]:
+    """All that ``_WORD`` finds in a text, in order."""
+    return text.translate(_ASCII_WORDS).split() if text.isascii() else _WORD.findall(text)
+
+
+def _has_digit(text: str) -> bool:
+    if not text.isascii():
+        return _DIGIT.search(text) is not None
+    return len(text.encode().translate(None, b"0123456789")) < len(text)
 
 
 def _sentences(line: str) -> list[str]:
     # Replacing is ten times as fast as splitting with a regular expression.
     for end in _SENTENCE_ENDS if line.isascii() else (*_SENTENCE_ENDS, *_WIDE_SENTENCE_ENDS):
-        line = line.replace(end, end + "\n")
+        if end[0] in line:
+            line = line.replace(end, end + "\n")
     return line.split("\n")
 
 

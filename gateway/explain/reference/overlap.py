@@ -28,6 +28,8 @@ def tokens_behind(reference: bytes, prompt: bytes, start: int) -> int:
     repeat by accident; then it may be a few tokens below the maximum pairing. Time is about linear for any input.
     """
     behind = start * TOKEN_BYTES
+    if min(len(reference), len(prompt)) - behind < RUN_TOKENS * TOKEN_BYTES:
+        return 0
     pairing = _Pairing(reference[behind:], prompt[behind:])
     pairing.pair_end()
     # A sparse index of the reference finds long runs, and leaves little to search for short ones.

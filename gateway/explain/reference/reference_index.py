@@ -5,11 +5,13 @@ turn, and occur anywhere. Digests are valid within one process only. ``Groups`` 
 ``SharedTexts`` holds once what many prompts contain: system messages, tools, the history of a conversation.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import accumulate, islice
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import accumulate, chain, islice
 from sys import getsizeof
 from typing import Generic, Literal, TypeVar
+
+import msgspec
 
 from gateway.core.explanation import ReplyChoice, SpaceKey
 from gateway.explain.prompt_text import LEADING_ROLES, PROMPT_ROLE, Message, PromptText, Tool
@@ -26,8 +28,7 @@ _TAIL_MESSAGES = 64
 _REPLIES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRequest:
+class KeptRequest(msgspec.Struct, frozen=True):
     """A request kept for comparison.
 
     Attributes:
@@ -55,8 +56,7 @@ class KeptRequest:
     replies: tuple[ReplyChoice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceMatch:
+class ReferenceMatch(msgspec.Struct, frozen=True):
     """The earlier request to compare with.
 
     Attributes:
@@ -78,20 +78,21 @@ class Thread:
         chain: Digest of each prefix: of the first message, the first two, and so on.
     """
 
-    __slots__ = ("_characters", "_messages", "_root", "_tenant", "chain", "digests")
+    __slots__ = ("_answered", "_characters", "_messages", "_root", "_tenant", "_whole", "chain", "digests")
 
     def __init__(self, tenant: str, text: PromptText, skeleton: int | None) -> None:
         """``skeleton`` is the frame's: a single first message, such as a greeting, is ambiguous without it."""
         self._tenant = tenant
         self._root = skeleton
         self._messages = [each for each in text.messages if each.role not in LEADING_ROLES and each.role != PROMPT_ROLE]
-        # Before each message: a search for the reference asks for every prefix of the conversation.
-        self._characters = tuple(accumulate((len(each.text) for each in self._messages), initial=0))
         self.digests = tuple(map(_digest, self._messages))
-        chain: list[int] = []
-        for digest in self.digests:
-            chain.append(hash((chain[-1] if chain else 0, digest)))
-        self.chain = tuple(chain)
+        # Index n: characters of the first n messages.
+        self._characters = list(accumulate((len(each.text) for each in self._messages), initial=0))
+        self.chain = tuple(accumulate(self.digests, _chained, initial=0))[1:]
+        self._whole = [hash((tenant, "whole", link, None)) for link in self.chain]
+        if self.chain:
+            self._whole[0] = hash((tenant, "whole", self.chain[0], skeleton))
+        self._answered = [hash((tenant, "answered", link)) for link in self.chain]
 
     def is_distinctive(self, begin: int, end: int) -> bool:
         """Whether messages have enough text to identify a conversation."""
@@ -114,7 +115,7 @@ class Thread:
         yield self.whole(count)
         for text in [reply.text for reply in kept.replies[:_REPLIES] if reply.text]:
             digest = _digest(Message("assistant", text))
-            yield self._key("answered", hash((self.chain[-1], digest)))
+            yield self._key("answered", _chained(self.chain[-1], digest))
             yield self._key("pair", self.digests[-1], digest)
             if len(text) >= _DISTINCTIVE_REPLY_CHARACTERS:
                 yield self._key("reply", digest)
@@ -126,41 +127,38 @@ class Thread:
 
     def whole(self, length: int) -> int:
         """Key of requests whose whole prompt is the first ``length`` messages."""
-        root = self._root if length == 1 else None
-        return self._key("whole", self.chain[length - 1], root)
+        return self._whole[length - 1]
 
     def answered(self, length: int) -> int:
         """Key of requests whose prompt and reply are the first ``length`` messages."""
-        return self._key("answered", self.chain[length - 1])
+        return self._answered[length - 1]
 
     def branch(self, length: int) -> int:
         """Key of later turns of a conversation with the same first ``length`` messages."""
         return self._key("branch", self.chain[length - 1])
 
-    def tails(self) -> Iterator[tuple[int, bool]]:
-        """Keys of requests whose last messages or reply occur anywhere in this prompt, last first; and whether those
-        messages are distinctive."""
+    def tails(self) -> Iterator[tuple[int, int, int]]:
+        """Keys of requests whose last messages or reply occur anywhere in this prompt, last first; and the begin and
+        end of these messages."""
         for at in range(len(self.digests) - 1, max(-1, len(self.digests) - 1 - _TAIL_MESSAGES), -1):
             if at:
-                yield self._key("pair", self.digests[at - 1], self.digests[at]), self.is_distinctive(at - 1, at + 1)
+                yield self._key("pair", self.digests[at - 1], self.digests[at]), at - 1, at + 1
             message = self._messages[at]
             if message.role == "assistant" and len(message.text) >= _DISTINCTIVE_REPLY_CHARACTERS:
-                yield self._key("reply", self.digests[at]), self.is_distinctive(at, at + 1)
+                yield self._key("reply", self.digests[at]), at, at + 1
 
     def _key(self, *parts: Hashable) -> int:
         return hash((self._tenant, *parts))
 
 
+def _chained(before: int, digest: int) -> int:
+    """Digest of a prefix that is longer by one message."""
+    return hash((before, digest))
+
+
 def _digest(message: Message) -> int:
-    return hash(
-        (
-            message.role,
-            message.text.strip(),
-            message.name,
-            message.others,
-            tuple((call.name, call.canonical) for call in message.calls),
-        )
-    )
+    calls = tuple([(call.name, call.canonical) for call in message.calls]) if message.calls else ()
+    return hash((message.role, message.text.strip(), message.name, message.others, calls))
 
 
 ChosenBy = Literal["session", "conversation", "skeleton", "similar"]
@@ -195,12 +193,12 @@ class Postings:
         elif held == number:
             del self._held[key]
 
-    def latest(self, key: int, count: int) -> list[int]:
+    def latest(self, key: int, count: int) -> Sequence[int]:
         """The last ``count`` numbers of a key, latest first."""
         held = self._held.get(key)
         if held is None:
-            return []
-        return list(islice(reversed(held), count)) if isinstance(held, dict) else [held]
+            return ()
+        return tuple(islice(reversed(held), count)) if isinstance(held, dict) else (held,)
 
     def __contains__(self, key: int) -> bool:
         return key in self._held
@@ -222,13 +220,13 @@ class Groups:
     def __init__(self) -> None:
         self.held_bytes = 0
         self._by_feature = Postings()
-        self._features: dict[int, tuple[int, ...]] = {}
+        self._features: dict[int, Sequence[int]] = {}
 
-    def add(self, group: int, tenant: str, frame: Frame) -> None:
-        """Add a group; no effect if it is present."""
-        if group in self._features:
-            return
-        features = tuple(_keys(tenant, frame))
+    def __contains__(self, group: int) -> bool:
+        return group in self._features
+
+    def add(self, group: int, features: Sequence[int]) -> None:
+        """Add a group that is not present. ``features`` are ``feature_keys`` of its frame."""
         self._features[group] = features
         for feature in features:
             self._by_feature.add(feature, group)
@@ -243,32 +241,31 @@ class Groups:
             self._by_feature.discard(feature, group)
         self.held_bytes -= _bytes(len(features))
 
-    def is_similar(self, group: int, tenant: str, frame: Frame) -> bool:
-        """Whether the frame of a group is a variant of the given one."""
-        features = set(_keys(tenant, frame))
+    def is_similar(self, group: int, features: Sequence[int], *, is_opening: bool) -> bool:
+        """Whether the frame of a group is a variant of the one with these ``feature_keys``."""
         held = self._features.get(group, ())
-        shared = len(features.intersection(held))
+        shared = len(set(features).intersection(held))
         whole = len(features) + len(held)
-        return bool(whole) and are_similar(shared, 2 * shared / whole, frame.is_opening)
+        return bool(whole) and are_similar(shared, 2 * shared / whole, is_opening)
 
-    def most_similar(self, tenant: str, frame: Frame) -> int | None:
+    def most_similar(self, features: Sequence[int], *, is_opening: bool) -> int | None:
         """The group whose frame is most similar to the given one, the latest on a tie; None if none is similar."""
-        features = list(_keys(tenant, frame))
-        shared: dict[int, int] = {}
-        for feature in features:
-            for group in self._by_feature.latest(feature, _GROUPS_PER_FEATURE):
-                shared[group] = shared.get(group, 0) + 1
+        latest = self._by_feature.latest
+        shared = Counter(chain.from_iterable(latest(feature, _GROUPS_PER_FEATURE) for feature in features))
         best, best_share = None, 0.0
         for group, count in shared.items():
+            # Without its own features no group is similar that has few in common.
+            if not are_similar(count, 2 * count / len(features), is_opening):
+                continue
             share = 2 * count / (len(features) + len(self._features[group]))
-            if share > best_share and are_similar(count, share, frame.is_opening):
+            if share > best_share and are_similar(count, share, is_opening):
                 best, best_share = group, share
         return best
 
 
-def _keys(tenant: str, frame: Frame) -> Iterable[int]:
+def feature_keys(tenant: str, frame: Frame) -> Sequence[int]:
     """Feature hashes per tenant and kind of frame. Sorted, so that ties are resolved the same way."""
-    return (hash((tenant, frame.is_opening, feature)) for feature in sorted(frame.features))
+    return tuple(hash((tenant, frame.is_opening, feature)) for feature in sorted(frame.features))
 
 
 def _bytes(features: int) -> int:
@@ -279,7 +276,7 @@ _PART_BYTES = 330
 """Memory of a part besides its strings: object, table entry, count."""
 
 _CALL_BYTES = 120
-_Part = TypeVar("_Part", Message, Tool)
+_Part = TypeVar("_Part", bound=Message | Tool)
 
 
 class SharedTexts:
@@ -294,13 +291,13 @@ class SharedTexts:
         """Approximate memory of all parts."""
         return self._messages.held_bytes + self._tools.held_bytes
 
-    def share(self, text: PromptText) -> PromptText:
-        """The same prompt built from shared parts. Each call needs one ``release``."""
-        return replace(
-            text,
-            messages=tuple(map(self._messages.share, text.messages)),
-            tools=tuple(map(self._tools.share, text.tools)),
-        )
+    def share(self, text: PromptText) -> tuple[PromptText, int]:
+        """The same prompt built from shared parts, and their bytes. Each call needs one ``release``."""
+        messages = [self._messages.share(message) for message in text.messages]
+        tools = [self._tools.share(tool) for tool in text.tools]
+        size = sum([each.size for each in messages]) + sum([each.size for each in tools])
+        shared = tuple([each.part for each in messages]), tuple([each.part for each in tools])
+        return PromptText(*shared, text.arguments, text.has_ids), size
 
     def release(self, text: PromptText) -> None:
         """Release the parts of a prompt."""
@@ -313,22 +310,31 @@ class SharedTexts:
 class _CountedParts(Generic[_Part]):
     def __init__(self) -> None:
         self.held_bytes = 0
-        self._parts: dict[_Part, tuple[_Part, int]] = {}
+        self._held: dict[_Part, _HeldPart[_Part]] = {}
 
-    def share(self, part: _Part) -> _Part:
-        held, holders = self._parts.get(part, (part, 0))
-        if not holders:
-            self.held_bytes += part_bytes(part)
-        self._parts[held] = (held, holders + 1)
+    def share(self, part: _Part) -> "_HeldPart[_Part]":
+        held = self._held.get(part)
+        if held is None:
+            held = self._held[part] = _HeldPart(part, part_bytes(part))
+            self.held_bytes += held.size
+        held.holders += 1
         return held
 
     def release(self, part: _Part) -> None:
-        held, holders = self._parts[part]
-        if holders > 1:
-            self._parts[held] = (held, holders - 1)
-        else:
-            del self._parts[held]
-            self.held_bytes -= part_bytes(held)
+        held = self._held[part]
+        held.holders -= 1
+        if not held.holders:
+            del self._held[part]
+            self.held_bytes -= held.size
+
+
+class _HeldPart(Generic[_Part]):
+    __slots__ = ("holders", "part", "size")
+
+    def __init__(self, part: _Part, size: int) -> None:
+        self.part = part
+        self.size = size
+        self.holders = 0
 
 
 def part_bytes(part: Message | Tool) -> int:

@@ -5,8 +5,11 @@ request with the same skeleton (the frame with numbers, dates and ids masked); t
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
 
 from gateway.explain.prompt_text import PROMPT_ROLE, PromptText
 from gateway.explain.reference.frame import Frame, Frames
@@ -20,7 +23,7 @@ from gateway.explain.reference.reference_index import (
     ReferenceMatch,
     SharedTexts,
     Thread,
-    text_bytes,
+    feature_keys,
 )
 
 _SESSION_REQUESTS = 8
@@ -63,7 +66,6 @@ class _KeptEntry:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
 class _PromptReading:
     """The parts of a request by which others are found.
 
@@ -75,11 +77,17 @@ class _PromptReading:
         group: Number of its group; None if it has no skeleton.
     """
 
-    text: PromptText
-    tenant: str
-    frame: Frame
-    thread: Thread
-    group: int | None
+    def __init__(self, text: PromptText, tenant: str, frame: Frame) -> None:
+        self.text = text
+        self.tenant = tenant
+        self.frame = frame
+        self.thread = Thread(tenant, text, frame.skeleton)
+        self.group = None if frame.skeleton is None else hash((tenant, "group", frame.skeleton))
+
+    @cached_property
+    def features(self) -> Sequence[int]:
+        """``feature_keys`` of the frame."""
+        return feature_keys(self.tenant, self.frame)
 
 
 class References:
@@ -126,24 +134,26 @@ class References:
         Only the last two turns of a conversation are kept: they contain the earlier ones.
         """
         self.expire(now)
-        own_bytes = _own_bytes(kept)
-        if own_bytes + text_bytes(kept.text) > self._max_bytes // _LARGEST_PART:
-            return
         reading = self._read(kept)
         self._last_read = None
+        own_bytes = _own_bytes(kept)
+        text, bytes_of_text = self._texts.share(kept.text)
+        if own_bytes + bytes_of_text > self._max_bytes // _LARGEST_PART:
+            self._texts.release(text)
+            return
         before = self._continued(kept, reading)
         keys = tuple(dict.fromkeys(self._keys(kept, reading, continues=before is not None)))
         size = own_bytes + POSTING_BYTES * len(keys) + _NUMBER_BYTES * len(reading.thread.digests)
         if before is not None:
             self._drop_earlier_turn(before, kept)
         number, self._next = self._next, self._next + 1
-        shared = replace(kept, text=self._texts.share(kept.text))
+        shared = msgspec.structs.replace(kept, text=text)
         self._entries[number] = _KeptEntry(shared, reading.group, keys, reading.thread.digests, before, size)
         self._entries_bytes += size
         for key in keys:
             self._postings.add(key, number)
-        if reading.group is not None:
-            self._groups.add(reading.group, kept.tenant, reading.frame)
+        if reading.group is not None and reading.group not in self._groups:
+            self._groups.add(reading.group, reading.features)
         while self.held_bytes > self._budget_bytes:
             self._drop(next(iter(self._entries)))
 
@@ -174,7 +184,7 @@ class References:
         return max(
             (number for number in numbers if equal[number] > longest - _SAME_TOKENS),
             key=lambda number: (
-                self._has_similar_frame(self._entries[number].group, kept, reading),
+                self._has_similar_frame(self._entries[number].group, reading),
                 reading.thread.common_messages(self._entries[number].digests),
                 number,
             ),
@@ -192,23 +202,22 @@ class References:
             return self._continued_prompt(kept, reading)
         for length in range(len(thread.digests), 0, -1):
             number = self._turn(kept, reading, length)
-            if number is None and length > 1:
+            if number is None and length > 1 and thread.branch(length) in self._postings:
                 # A turn one message shorter is continued here; a branch only shares its beginning.
-                branch = self._preferred(
-                    self._of_same_session(
-                        thread.branch(length), kept, reading, is_distinctive=thread.is_distinctive(0, length)
-                    ),
-                    kept,
-                )
+                is_distinctive = thread.is_distinctive(0, length)
+                branches = self._of_same_session(thread.branch(length), kept, reading, is_distinctive=is_distinctive)
+                branch = self._preferred(branches, kept)
                 if branch is not None:
                     number = self._turn(kept, reading, length - 1)
                     number = branch if number is None else number
             if number is not None:
                 return number
-        for key, is_distinctive in thread.tails():
-            number = self._preferred(self._of_same_session(key, kept, reading, is_distinctive=is_distinctive), kept)
-            if number is not None:
-                return number
+        for key, begin, end in thread.tails():
+            if key in self._postings:
+                is_distinctive = thread.is_distinctive(begin, end)
+                number = self._preferred(self._of_same_session(key, kept, reading, is_distinctive=is_distinctive), kept)
+                if number is not None:
+                    return number
         return None
 
     def _continued(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
@@ -222,35 +231,34 @@ class References:
     def _turn(self, kept: KeptRequest, reading: _PromptReading, length: int) -> int | None:
         """A request whose prompt, with or without its reply, equals the first ``length`` messages of this one."""
         thread = reading.thread
+        answered, whole = thread.answered(length), thread.whole(length)
+        if answered not in self._postings and whole not in self._postings:
+            return None
         is_distinctive = thread.is_distinctive(0, length)
-        answered = self._latest(thread.answered(length), kept, _CANDIDATES)
-        number = self._preferred(
-            self._of_same_application(answered, kept, reading, is_distinctive=is_distinctive), kept
-        )
+        numbers = self._latest(answered, kept, _CANDIDATES)
+        number = self._preferred(self._of_same_application(numbers, reading, is_distinctive=is_distinctive), kept)
         if number is None:
-            whole = self._of_same_session(thread.whole(length), kept, reading, is_distinctive=is_distinctive)
-            number = self._preferred(whole, kept)
+            numbers = self._of_same_session(whole, kept, reading, is_distinctive=is_distinctive)
+            number = self._preferred(numbers, kept)
         return number
 
-    def _of_same_application(
-        self, numbers: list[int], kept: KeptRequest, reading: _PromptReading, *, is_distinctive: bool
-    ) -> list[int]:
+    def _of_same_application(self, numbers: list[int], reading: _PromptReading, *, is_distinctive: bool) -> list[int]:
         """Those with a similar frame; others only if the common messages are distinctive: the conversations of two
         applications may both begin with a greeting."""
-        alike = [number for number in numbers if self._has_similar_frame(self._entries[number].group, kept, reading)]
+        alike = [number for number in numbers if self._has_similar_frame(self._entries[number].group, reading)]
         return alike or (numbers if is_distinctive else [])
 
-    def _has_similar_frame(self, group: int | None, kept: KeptRequest, reading: _PromptReading) -> bool:
+    def _has_similar_frame(self, group: int | None, reading: _PromptReading) -> bool:
         if group is None or group == reading.group:
             return group == reading.group
-        return self._groups.is_similar(group, kept.tenant, reading.frame)
+        return self._groups.is_similar(group, reading.features, is_opening=reading.frame.is_opening)
 
     def _of_same_session(
         self, key: int, kept: KeptRequest, reading: _PromptReading, *, is_distinctive: bool
     ) -> list[int]:
         """The latest requests of a key, without those of other sessions or applications."""
         latest = self._latest(key, kept, _CANDIDATES)
-        numbers = self._of_same_application(latest, kept, reading, is_distinctive=is_distinctive)
+        numbers = self._of_same_application(latest, reading, is_distinctive=is_distinctive)
         if not numbers or not kept.session:
             return numbers
         return [number for number in numbers if self._entries[number].kept.session in ("", kept.session)]
@@ -279,7 +287,7 @@ class References:
         return None
 
     def _similar(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
-        group = self._groups.most_similar(kept.tenant, reading.frame)
+        group = self._groups.most_similar(reading.features, is_opening=reading.frame.is_opening)
         if group is not None:
             return self._of_group(kept, group)
         for key in _beginning_keys(kept.tenant, reading.frame):
@@ -291,12 +299,12 @@ class References:
     def _latest(self, key: int, kept: KeptRequest, count: int) -> list[int]:
         """The last requests of a key, latest first. Filters by tenant, because hashed keys may collide."""
         numbers = self._postings.latest(key, count)
-        return numbers and [number for number in numbers if self._entries[number].kept.tenant == kept.tenant]
+        return [number for number in numbers if self._entries[number].kept.tenant == kept.tenant]
 
     def _preferred(self, numbers: list[int], kept: KeptRequest) -> int | None:
         """The best candidate: same model first, then same source, then the latest."""
-        if not numbers:
-            return None
+        if len(numbers) < 2:
+            return numbers[0] if numbers else None
 
         def rank(number: int) -> tuple[bool, bool, int]:
             other = self._entries[number].kept
@@ -309,10 +317,7 @@ class References:
         # ``find`` and then ``keep`` read the same request.
         if last is not None and last.text is kept.text and last.tenant == kept.tenant:
             return last
-        frame = self._frames.of(kept.text)
-        thread = Thread(kept.tenant, kept.text, frame.skeleton)
-        group = None if frame.skeleton is None else hash((kept.tenant, "group", frame.skeleton))
-        self._last_read = _PromptReading(kept.text, kept.tenant, frame, thread, group)
+        self._last_read = _PromptReading(kept.text, kept.tenant, self._frames.of(kept.text))
         return self._last_read
 
     def _keys(self, kept: KeptRequest, reading: _PromptReading, *, continues: bool) -> Iterable[int]:

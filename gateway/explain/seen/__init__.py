@@ -5,7 +5,8 @@ its prefix space and elsewhere, with a reason per block (``Seen``). Start with `
 memory behind it, ``seen_messages`` the exchange between gateways.
 """
 
+from gateway.explain.seen.prompt_hashes import PromptHashes, space_name
 from gateway.explain.seen.seen_messages import SeenPublisher
-from gateway.explain.seen.seen_prompts import LossCauses, PromptChains, Seen, SeenPrompts
+from gateway.explain.seen.seen_prompts import LossCauses, Lost, Seen, SeenPrompts
 
-__all__ = ["LossCauses", "PromptChains", "Seen", "SeenPrompts", "SeenPublisher"]
+__all__ = ["LossCauses", "Lost", "PromptHashes", "Seen", "SeenPrompts", "SeenPublisher", "space_name"]

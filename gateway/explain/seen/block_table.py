@@ -19,20 +19,25 @@ _TICKS = 64
 _PLACE_BITS = 32
 _PLACES = (1 << _PLACE_BITS) - 1
 
+_ANY_WAY = np.dtype(f"u{_WAYS}")
+"""Reads the comparisons with all entries of a group, a byte each, as one number."""
+
 Hashes = NDArray[np.uint64]
 Marks = NDArray[np.uint64]
 
 
-class BlockRecord(NamedTuple):
-    """When and where a block was computed last.
+class BlockRun(NamedTuple):
+    """Successive blocks of a chain that were computed last at one place and time.
 
     Attributes:
         place: Number of the place.
         at: Seconds since the table's start.
+        blocks: Number of blocks.
     """
 
     place: int
     at: float
+    blocks: int
 
 
 class BlockTable:
@@ -47,22 +52,23 @@ class BlockTable:
         self._mask = np.uint64(groups - 1)
         # A group is one CPU cache line: four hashes, then time and place of each in one number.
         self._table = np.zeros((groups, 2 * _WAYS), np.uint64)
+        self._numbers = self._table.reshape(-1)
 
     @property
     def nbytes(self) -> int:
         """Memory of the table."""
         return self._table.nbytes
 
-    def beginning(self, chain: Sequence[int] | Hashes) -> list[BlockRecord]:
-        """Records of a chain's blocks, up to the first one missing."""
+    def beginning(self, chain: Sequence[int] | Hashes) -> list[BlockRun]:
+        """The records of a chain's blocks, up to the first one missing."""
         if not len(chain):
             return []
-        groups, ways, found = self._find(np.asarray(chain, np.uint64))
+        notes_at, found = self._find(np.asarray(chain, np.uint64))
         depth = len(chain) if found.all() else int(found.argmin())
-        if not depth:
-            return []
-        notes = self._table[groups[:depth], ways[:depth] + _WAYS].tolist()
-        return [BlockRecord(note & _PLACES, ((note >> _PLACE_BITS) - 1) / _TICKS) for note in notes]
+        return [
+            BlockRun(note & _PLACES, ((note >> _PLACE_BITS) - 1) / _TICKS, count)
+            for note, count in runs(self._numbers[notes_at[:depth]])
+        ]
 
     def put(self, chain: Sequence[int] | Hashes, place: int, at: float, since: float = 0.0) -> int:
         """Record that all blocks of a chain were computed, or used, at a place.
@@ -80,11 +86,10 @@ class BlockTable:
             return 0
         note = _note(at, place)
         hashes = np.asarray(chain, np.uint64)
-        groups, ways, found = self._find(hashes)
-        before = self._table[groups, ways + _WAYS]
+        notes_at, found = self._find(hashes)
+        before = self._numbers[notes_at]
+        self._write(hashes, notes_at, found, note)
         is_known = found & (before >= _note(since, 0)) & (before & np.uint64(_PLACES) == np.uint64(place))
-        self._table[groups[found], ways[found] + _WAYS] = note
-        self._insert(hashes, groups, np.flatnonzero(~found), note)
         return len(hashes) if is_known.all() else int(is_known.argmin())
 
     def put_all(self, chains: Iterable[tuple[Hashes, int, float]]) -> None:
@@ -102,10 +107,9 @@ class BlockTable:
         order = np.argsort(notes, kind="stable")[::-1]
         hashes, latest = np.unique(np.concatenate([hashes for hashes, _, _ in known])[order], return_index=True)
         notes = notes[order][latest]
-        groups, ways, found = self._find(hashes)
-        at = groups[found], ways[found] + _WAYS
-        self._table[at] = np.maximum(self._table[at], notes[found])
-        self._insert(hashes, groups, np.flatnonzero(~found), notes)
+        notes_at, found = self._find(hashes)
+        notes[found] = np.maximum(self._numbers[notes_at[found]], notes[found])
+        self._write(hashes, notes_at, found, notes)
 
     def mark(self, hashes: Hashes, bits: int, at: float, since: float) -> Marks:
         """Add marks to blocks, instead of the number of a place.
@@ -121,37 +125,52 @@ class BlockTable:
         Returns:
             The previous marks of each block; 0 for none.
         """
-        groups, ways, found = self._find(hashes)
-        before = self._table[groups, ways + _WAYS]
+        notes_at, found = self._find(hashes)
+        before = self._numbers[notes_at]
         before[~found | (before < _note(since, 0))] = 0
         before &= np.uint64(_PLACES)
-        note = _note(at, bits)
-        self._table[groups[found], ways[found] + _WAYS] = note | before[found]
-        self._insert(hashes, groups, np.flatnonzero(~found), note)
+        self._write(hashes, notes_at, found, before | _note(at, bits))
         return before
 
-    def _insert(
-        self, hashes: Hashes, groups: NDArray[np.intp], left: NDArray[np.intp], note: np.uint64 | NDArray[np.uint64]
+    def _write(
+        self, hashes: Hashes, notes_at: NDArray[np.intp], found: NDArray[np.bool_], note: np.uint64 | NDArray[np.uint64]
     ) -> None:
-        """Write missing blocks. ``left`` are their indexes; ``note`` is one entry for all blocks, or one for each."""
+        """Write blocks that ``_find`` has looked up. ``note`` is one entry for all blocks, or one for each."""
+        if found.all():
+            self._numbers[notes_at] = note
+            return
         notes = np.broadcast_to(note, hashes.shape)
+        self._numbers[notes_at[found]] = notes[found]
+        # Each block overwrites the oldest entry of its group. Of several in a group only the one written last stays,
+        # which is the first of them; the others follow in the next round.
+        left = np.flatnonzero(~found)[::-1]
         while left.size:
-            # One block per group and round: each overwrites the oldest entry.
-            own, first = np.unique(groups[left], return_index=True)
-            oldest = self._table[own, _WAYS:].argmin(1)
-            self._table[own, oldest] = hashes[left[first]]
-            self._table[own, oldest + _WAYS] = notes[left[first]]
-            left = np.delete(left, first)
+            groups = notes_at[left] // (2 * _WAYS)
+            at = groups * (2 * _WAYS) + self._table.take(groups, 0)[:, _WAYS:].argmin(1)
+            self._numbers[at] = hashes[left]
+            self._numbers[at + _WAYS] = notes[left]
+            left = left[self._numbers[at] != hashes[left]]
 
     def clear(self) -> None:
         """Remove all blocks."""
         self._table.fill(0)
 
-    def _find(self, hashes: Hashes) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
-        """For each block its group, its index in the group, and whether it is present."""
+    def _find(self, hashes: Hashes) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """For each block the index of its time and place in ``_numbers``, and whether it is present.
+
+        The index of a missing block is that of any entry in its group.
+        """
         groups = (hashes & self._mask).astype(np.intp)
-        same = self._table[groups, :_WAYS] == hashes[:, None]
-        return groups, same.argmax(1), same.any(1)
+        same = self._table.take(groups, 0)[:, :_WAYS] == hashes[:, None]
+        return groups * (2 * _WAYS) + (same.argmax(1) + _WAYS), same.view(_ANY_WAY)[:, 0] != 0
+
+
+def runs(values: NDArray[np.uint64]) -> list[tuple[int, int]]:
+    """Each value with the number of times that it follows itself, in order."""
+    if not values.size:
+        return []
+    ends = [*(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), values.size]
+    return [(int(values[begin]), end - begin) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def _note(at: float, place: int) -> np.uint64:

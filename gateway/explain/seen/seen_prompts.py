@@ -8,18 +8,19 @@ owner's own. So another gateway needs only the hashes to store the same entries.
 ``LossCauses`` records what happened to replicas and to epochs of prefix spaces.
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from gateway.core.block_chain import BlockChain
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.explanation import CacheEvent, CacheHistory, RequestRecord, SpaceKey
 from gateway.core.ids import ModelId
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import Reason
 from gateway.core.space import ResetCause
-from gateway.explain.seen.block_table import BlockTable, Hashes
+from gateway.explain.seen.block_table import BlockRun, BlockTable, Hashes
+from gateway.explain.seen.prompt_hashes import PromptHashes, space_name
 from gateway.explain.seen.seen_messages import SeenPublisher, decode_seen
 
 _ENDS_KEPT = 20_000
@@ -70,6 +71,7 @@ class LossCauses:
 
 
 _PLACES_KEPT = 50_000
+_SPACES_KEPT = 1000
 
 _REPORT_SECONDS = 60.0
 """Blocks computed repeatedly at the same place are reported to other gateways at most once in this time."""
@@ -78,28 +80,33 @@ _Chains = list[tuple[Hashes, int, float]]
 """Blocks, the number of their place, and the time of their computation."""
 
 
-class PromptChains(Protocol):
-    """Hashes prompts."""
+class Lost(NamedTuple):
+    """Successive blocks with the same reason for a miss."""
 
-    def root(self, model: ModelId, adapter: str, salt: str) -> int:
-        """The root hash of chains."""
-        ...
-
-    def chain(self, root: int, tokens: bytes, block_size: int) -> BlockChain:
-        """The chain of a prompt."""
-        ...
+    reason: Reason
+    blocks: int
 
 
 class Seen(NamedTuple):
-    """The blocks of a prompt that were computed before, with a reason each for a miss.
+    """The blocks of a prompt that were computed before, with the reasons for a miss.
 
     Attributes:
-        here: For each leading block computed in this space since its last reset: the reason if no replica holds it.
-        anywhere: For each following block computed in any space: the reason why it cannot be reused.
+        here: The leading blocks computed in this space since its last reset: the reasons if no replica holds them.
+        anywhere: The following blocks computed in any space: the reasons why they cannot be reused.
     """
 
-    here: tuple[Reason, ...]
-    anywhere: tuple[Reason, ...]
+    here: tuple[Lost, ...]
+    anywhere: tuple[Lost, ...]
+
+    @property
+    def here_blocks(self) -> int:
+        """Number of blocks in ``here``."""
+        return sum(lost.blocks for lost in self.here)
+
+    @property
+    def blocks(self) -> int:
+        """Number of all blocks."""
+        return self.here_blocks + sum(lost.blocks for lost in self.anywhere)
 
 
 class _SeenWhere(NamedTuple):
@@ -107,28 +114,41 @@ class _SeenWhere(NamedTuple):
     replica: str
 
 
+class _SpaceKeys(NamedTuple):
+    """Keys under which blocks are stored: XOR of a key and a block's hash.
+
+    Attributes:
+        here: Of the space.
+        common: Of the owner's spaces, if the space has an owner, and of all spaces.
+    """
+
+    here: np.uint64
+    common: tuple[np.uint64, ...]
+
+
 class SeenPrompts:
     """Remembers which blocks were computed, and where.
 
     Args:
-        chains: Hashes prompts.
+        hashes: Hashes prompts.
         causes: Events of replicas and epochs.
         blocks: Capacity of each of two tables, at 16 bytes per block.
         publisher: Collects prompts for other gateways; None without others.
     """
 
     def __init__(
-        self, chains: PromptChains, causes: LossCauses, blocks: int, publisher: SeenPublisher | None = None
+        self, hashes: PromptHashes, causes: LossCauses, blocks: int, publisher: SeenPublisher | None = None
     ) -> None:
         self._publisher = publisher
-        self._chains = chains
+        self._hashes = hashes
         self._causes = causes
         self._here = BlockTable(blocks)
         self._anywhere = BlockTable(blocks)
         self._places: list[_SeenWhere] = []
         self._place_numbers: dict[_SeenWhere, int] = {}
         self._wheres: list[SpaceKey] = []
-        self._where_numbers: dict[tuple[object, ...], int] = {}
+        self._where_numbers: dict[SpaceKey, int] = {}
+        self._space_keys: BoundedCache[SpaceKey, _SpaceKeys] = BoundedCache(_SPACES_KEPT)
         self._began_at: float | None = None
 
     @property
@@ -144,44 +164,48 @@ class SeenPrompts:
             tokens: The prompt's token ids, little-endian u32.
             held_tokens: Leading tokens that some replica holds, which need no lookup.
         """
-        chain = self._chain(record, tokens)
-        limit = chain.reusable_blocks
-        hashes = np.array(chain.hashes[:limit], np.uint64)
-        here: list[Reason] = []
-        anywhere: list[Reason] = []
-        # If a block was computed only before a reset, so were all after it.
+        own_tokens = len(tokens) // TOKEN_BYTES
+        # Engines always compute the last token.
+        limit = max(own_tokens - 1, 0) // record.block_size
+        keys = self._keys(record.where)
         held = min(held_tokens // record.block_size, limit)
-        if held:
-            here = [Reason.EVICTED] * held
-        for block in self._here.beginning(hashes[held:] ^ self._space_key(record.where)):
-            place = self._places[block.place]
-            if anywhere or (reason := self._why_here(place, block.at, record.life)) is None:
-                anywhere.append(self._causes.of_epoch(place.life))
-            else:
-                here.append(reason)
-        known = len(here) + len(anywhere)
-        if known < limit:
-            for key in self._common_keys(record.where):
-                blocks = self._anywhere.beginning(hashes ^ key)[known:]
-                anywhere.extend(_why_not(self._wheres[block.place], record.where) for block in blocks)
-                known += len(blocks)
+        here = [Lost(Reason.EVICTED, held)] if held else []
+        anywhere: list[Lost] = []
+        known = held
+        if held < limit:
+            hashes = self._hashes.of(record, tokens)[:limit]
+            for run in self._here.beginning(hashes[held:] ^ keys.here):
+                place = self._places[run.place]
+                # If a block was computed only before a reset, so were all after it.
+                if anywhere or (reason := self._why_here(place, run.at, record.life)) is None:
+                    anywhere.append(Lost(self._causes.of_epoch(place.life), run.blocks))
+                else:
+                    here.append(Lost(reason, run.blocks))
+                known += run.blocks
+            for key in keys.common:
+                if known < limit:
+                    for run in _behind(self._anywhere.beginning(hashes ^ key), known):
+                        anywhere.append(Lost(_why_not(self._wheres[run.place], record.where), run.blocks))
+                        known += run.blocks
         return Seen(tuple(here), tuple(anywhere))
 
-    def remember(self, record: RequestRecord, tokens: bytes) -> None:
+    def remember(self, record: RequestRecord, tokens: bytes, reply: bytes = b"") -> None:
         """Record a computed prompt, possibly with its reply.
 
         Args:
             record: The request.
-            tokens: All computed token ids.
+            tokens: Token ids of the prompt.
+            reply: Computed token ids of the reply.
         """
-        if len(tokens) < record.block_size * TOKEN_BYTES:
+        if len(tokens) + len(reply) < record.block_size * TOKEN_BYTES:
             return
         self._limit_places(1)
-        hashes = np.array(self._chain(record, tokens).hashes, np.uint64)
+        hashes = self._hashes.of(record, tokens, reply)
+        keys = self._keys(record.where)
         place, where, at = self._numbers(record.where, record.life, record.replica, record.at)
         since = at // _REPORT_SECONDS * _REPORT_SECONDS
-        known = self._here.put(hashes ^ self._space_key(record.where), place, at, since)
-        for key in self._common_keys(record.where):
+        known = self._here.put(hashes ^ keys.here, place, at, since)
+        for key in keys.common:
             self._anywhere.put(hashes ^ key, where, at)
         if self._publisher is not None:
             self._publisher.add(record.where, record.life, record.replica, record.at, hashes[known:])
@@ -205,24 +229,20 @@ class SeenPrompts:
         for prompt in message.prompts:
             where, hashes = message.wheres[prompt.where], prompt.blocks()
             place, number, at = self._numbers(where, prompt.life, prompt.replica, min(prompt.at, now))
-            here.append((hashes ^ self._space_key(where), place, at))
-            anywhere.extend((hashes ^ key, number, at) for key in self._common_keys(where))
+            keys = self._keys(where)
+            here.append((hashes ^ keys.here, place, at))
+            anywhere.extend((hashes ^ key, number, at) for key in keys.common)
         self._here.put_all(here)
         self._anywhere.put_all(anywhere)
-
-    def _chain(self, record: RequestRecord, tokens: bytes) -> BlockChain:
-        root = self._chains.root(ModelId(""), "", record.where.variant)
-        return self._chains.chain(root, tokens, record.block_size)
 
     def _numbers(self, where: SpaceKey, life: str, replica: str, at: float) -> tuple[int, int, float]:
         """Numbers of a place and of its space, and the time in seconds since the tables' start."""
         if self._began_at is None:
             self._began_at = at
         place = _SeenWhere(life, replica)
-        key = _parts(where)
-        number = self._where_numbers.get(key)
+        number = self._where_numbers.get(where)
         if number is None:
-            number = self._where_numbers[key] = len(self._wheres)
+            number = self._where_numbers[where] = len(self._wheres)
             self._wheres.append(where)
         return _number(place, self._place_numbers, self._places), number, max(at - self._began_at, 0.0)
 
@@ -233,15 +253,16 @@ class SeenPrompts:
         reason = self._causes.of_epoch(place.life)
         return reason if reason is Reason.EXPIRED else None
 
-    def _space_key(self, where: SpaceKey) -> np.uint64:
-        """Key of a space: XOR with a block's hash gives the hash of that block in this space."""
-        parts = "\0".join(map(str, _parts(where)))
-        return np.uint64(self._chains.root(ModelId(where.model), where.adapter, parts))
-
-    def _common_keys(self, where: SpaceKey) -> list[np.uint64]:
-        """Keys of the owner's spaces, if it has an owner, and of all spaces."""
-        common = np.uint64(0)
-        return [np.uint64(self._chains.root(ModelId(""), where.owner, "")), common] if where.owner else [common]
+    def _keys(self, where: SpaceKey) -> _SpaceKeys:
+        keys = self._space_keys.get(where)
+        if keys is None:
+            common = np.uint64(0)
+            root = self._hashes.root
+            owner = np.uint64(root(ModelId(""), where.owner, ""))
+            here = np.uint64(root(ModelId(where.model), where.adapter, space_name(where)))
+            keys = _SpaceKeys(here, (owner, common) if where.owner else (common,))
+            self._space_keys.put(where, keys)
+        return keys
 
     def _limit_places(self, prompts: int) -> None:
         """Clear everything if this many prompts could exceed the bound of places and spaces."""
@@ -263,8 +284,13 @@ def _number(place: _SeenWhere, numbers: dict[_SeenWhere, int], places: list[_See
     return number
 
 
-def _parts(where: SpaceKey) -> tuple[object, ...]:
-    return tuple(getattr(where, name) for name in where.__struct_fields__)
+def _behind(found: list[BlockRun], known: int) -> Iterator[BlockRun]:
+    """The runs without the first ``known`` blocks."""
+    for run in found:
+        count = run.blocks - known
+        known = max(known - run.blocks, 0)
+        if count > 0:
+            yield run._replace(blocks=min(count, run.blocks))
 
 
 def changed(then: SpaceKey, now: SpaceKey) -> Reason | None:

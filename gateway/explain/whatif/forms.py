@@ -23,8 +23,8 @@ from gateway.core.explanation import RequestRecord
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import ChatRequest, Endpoint
-from gateway.explain.seen.block_table import BlockTable, Hashes
-from gateway.tokenize.block_hashes import ChainHasher
+from gateway.explain.seen import PromptHashes, space_name
+from gateway.explain.seen.block_table import BlockTable, Hashes, runs
 
 RULES = tuple(RuleName)
 
@@ -94,6 +94,8 @@ class Forms:
         """Forms with each of the observed rules, and with all of them."""
         forms: list[Form] = []
         observed = [rule for rule, mode in zip(RULES, modes, strict=False) if mode is RuleMode.OBSERVE]
+        if not self._changes(sent, observed, given):
+            return forms
         for rule in observed:
             found = self._canonical(sent, (rule,), given)
             if found.edits:
@@ -140,13 +142,23 @@ class Forms:
         )  # fmt: skip
         return hinted(request, self._settings).request.fields
 
+    def _changes(self, fields: Fields, names: Collection[RuleName], given: RuleContext) -> bool:
+        """Whether any of the rules changes a prompt: if not together, then not alone either."""
+        found = self._rulebook.canonical(fields, names, given)
+        if not found.edits:
+            self._remember(found, given)
+        return bool(found.edits)
+
     def _canonical(self, fields: Fields, names: Collection[RuleName], given: RuleContext) -> Canonical:
         if not names:
             return Canonical(fields)
         found = self._rulebook.canonical(fields, names, given)
+        self._remember(found, given)
+        return found
+
+    def _remember(self, found: Canonical, given: RuleContext) -> None:
         for key, block in found.remember.items():
             self._memory.put(key, block, given.now)
-        return found
 
     def _given(self, record: RequestRecord, count_tokens: Callable[[str], int] | None) -> RuleContext:
         return RuleContext(
@@ -176,9 +188,6 @@ def parsed(body: bytes) -> Mapping[str, Any] | None:
     return fields if isinstance(fields, dict) else None
 
 
-_BITS = np.arange(FORMS, dtype=np.uint64)
-
-
 class FormBlocks(NamedTuple):
     """A prompt in one form.
 
@@ -195,14 +204,14 @@ class SeenForms:
     """A table for all forms: each block has a mark for every form in which it was computed.
 
     Args:
-        chains: Hashes prompts; it caches what the explainer hashed a moment ago from the same root.
+        hashes: Hashes prompts; it remembers what the explainer hashed a moment ago.
         blocks: Capacity in blocks.
         ttl_seconds: Lifetime of a mark.
     """
 
-    def __init__(self, chains: ChainHasher, blocks: int, ttl_seconds: float) -> None:
+    def __init__(self, hashes: PromptHashes, blocks: int, ttl_seconds: float) -> None:
         self.ttl_seconds = ttl_seconds
-        self._chains = chains
+        self._hashes = hashes
         self._table = BlockTable(blocks)
         self._began_at: float | None = None
 
@@ -218,14 +227,12 @@ class SeenForms:
             record: The request.
             ids: The prompt's token ids, little-endian u32.
         """
-        where, size = record.where, record.block_size
-        parts = "\0".join(str(getattr(where, name)) for name in where.__struct_fields__)
-        root = self._chains.root(ModelId(""), "", where.variant)
+        where = record.where
         # The epoch separates a space from itself before a reset.
-        key = np.uint64(self._chains.root(ModelId(where.model), record.life, parts))
+        key = np.uint64(self._hashes.root(ModelId(where.model), record.life, space_name(where)))
         replies = [reply.ids for reply in record.replies if reply.ids] or [b""]
-        computed = [np.array(self._chains.chain(root, ids + reply, size).hashes, np.uint64) ^ key for reply in replies]
-        reusable = max(len(ids) // TOKEN_BYTES - 1, 0) // size
+        computed = [self._hashes.of(record, ids, reply) ^ key for reply in replies]
+        reusable = max(len(ids) // TOKEN_BYTES - 1, 0) // record.block_size
         return FormBlocks(reusable, computed)
 
     def take(self, prompt: FormBlocks, record: RequestRecord, forms: int) -> list[int]:
@@ -246,9 +253,12 @@ class SeenForms:
             self._table.mark(computed, forms, at, since)
         if not before.size:
             return [0] * FORMS
-        ahead = np.bitwise_and.accumulate(before)
-        blocks: list[int] = ((ahead[:, None] >> _BITS) & np.uint64(1)).sum(0, dtype=np.int64).tolist()
-        return [count * record.block_size for count in blocks]
+        tokens = [0] * FORMS
+        for marks, count in runs(np.bitwise_and.accumulate(before)):
+            for number in range(FORMS):
+                if marks >> number & 1:
+                    tokens[number] += count * record.block_size
+        return tokens
 
     def _at(self, record: RequestRecord) -> float:
         if self._began_at is None:

@@ -27,6 +27,7 @@ from gateway.core.json_edit import Path
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.core.request import Endpoint
 from gateway.explain.masked_text import masked
+from gateway.explain.seen import PromptHashes
 from gateway.explain.whatif.encoders import Encoders, Load, PromptEncoder, load_encoder
 from gateway.explain.whatif.forms import (
     FORMS,
@@ -41,7 +42,6 @@ from gateway.explain.whatif.forms import (
     parsed,
 )
 from gateway.explain.worker.explain_messages import CanonOptions, Notice
-from gateway.tokenize.block_hashes import ChainHasher
 
 MAX_EDITS = 20
 _SHOWN_CHARS = 120
@@ -150,7 +150,7 @@ class WhatIf:
 
     Args:
         options: Settings of the rules, and tokenizers.
-        chains: Hashes prompts.
+        hashes: Hashes prompts.
         seen_blocks: Capacity of the table of blocks.
         ttl_seconds: Lifetime of its entries.
         load: Loads a tokenizer.
@@ -160,7 +160,7 @@ class WhatIf:
     def __init__(
         self,
         options: CanonOptions,
-        chains: ChainHasher,
+        hashes: PromptHashes,
         *,
         seen_blocks: int,
         ttl_seconds: float,
@@ -171,7 +171,7 @@ class WhatIf:
         self._build = build
         self._encoders = Encoders(options.models, load)
         self._memory = ContextMemory(_MEMORY_BYTES, ttl_seconds)
-        self._seen = SeenForms(chains, seen_blocks, ttl_seconds)
+        self._seen = SeenForms(hashes, seen_blocks, ttl_seconds)
         self._take_settings(options)
 
     def configure(self, options: CanonOptions) -> None:

@@ -129,6 +129,11 @@ class ExplainClient:
             self._flush()
 
     @property
+    def enabled(self) -> bool:
+        """See ``Explains``."""
+        return self._enabled
+
+    @property
     def accepts_text(self) -> bool:
         """See ``Explains``."""
         return self._is_running and self._send_buffer.is_roomy

@@ -10,7 +10,7 @@ from gateway.core.explanation import CacheEvent, Explanation, RequestRecord
 from gateway.explain.diff import find_difference
 from gateway.explain.explainer import Explainer
 from gateway.explain.reference import Families, Frames, References
-from gateway.explain.seen import SeenPublisher
+from gateway.explain.seen import PromptHashes, SeenPublisher
 from gateway.explain.worker.explain_messages import CanonOptions, Notice, PeerPrompts, SkippedTotals, WorkerOptions
 from gateway.stats import ComputePrice, Stats, StatsLimits
 from gateway.tokenize.block_hashes import ChainHasher
@@ -37,7 +37,7 @@ class ExplainParts:
 
     def __init__(self, options: WorkerOptions, now: float) -> None:
         self._options = options
-        self._chains = ChainHasher()
+        self._hashes = PromptHashes(ChainHasher())
         self._whatif: WhatIf | None = None
         self._notices: list[Notice] = []
         name = os.urandom(_NAME_BYTES)
@@ -118,7 +118,7 @@ class ExplainParts:
     def _begin(self, options: WorkerOptions) -> None:
         references = References(options.reference_bytes, options.reference_ttl_seconds, self._frames)
         publisher = self._publisher if options.publishes_seen else None
-        self._explainer = Explainer(self._chains, references, self._families, options.seen_blocks, publisher)
+        self._explainer = Explainer(self._hashes, references, self._families, options.seen_blocks, publisher)
         self._whatif = None
         self._observe_by(options)
 
@@ -139,7 +139,7 @@ class ExplainParts:
         # Imported lazily, because loading takes a moment.
         from gateway.explain.whatif.whatif import WhatIf
 
-        return WhatIf(canon, self._chains, seen_blocks=options.seen_blocks, ttl_seconds=options.reference_ttl_seconds)
+        return WhatIf(canon, self._hashes, seen_blocks=options.seen_blocks, ttl_seconds=options.reference_ttl_seconds)
 
 
 def _bounds(options: WorkerOptions) -> tuple[float, ...]:

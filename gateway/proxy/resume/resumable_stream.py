@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
 
+import msgspec
 import orjson
 
 from gateway.core.errors import TokenizerUnavailable
@@ -175,7 +176,7 @@ class ResumableStream:
         elif (body := continued_body(self._asked, sent.text, ids, spent)) is None:
             return False
         else:
-            self.request = dataclasses.replace(self._asked, body=body)
+            self.request = msgspec.structs.replace(self._asked, body=body)
         dropped = self._dropped(sent.text)
         if dropped is None:
             return False

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from gateway.canon.pii.kinds.text_view import TextView
+from gateway.canon.pii.kinds.text_view import TextView, digit_count
 from gateway.canon.pii.scanner import Hit, Patterns
 from gateway.config.personal_data_settings import BUILT_IN_KINDS
 
@@ -367,3 +367,13 @@ def test_prose_and_code_have_nothing():
     Commit 9fceb02d0ae598e95dc970b74767f19372d61af8
     """
     assert ALL.find(text) == ()
+
+
+@pytest.mark.parametrize(("text", "found"), [("a 1 2 3 4 b", False), ("a 1 2 3 4 5 b", True), ("a ١ ٢ ３ 4 5 b", True)])
+def test_numbers_are_looked_for_in_texts_with_enough_digits(text, found):
+    assert bool(TextView(text).zones) == found
+
+
+@pytest.mark.parametrize(("text", "digits"), [("", 0), ("0a9", 2), ("²½é١😀\ud800 12", 2)])
+def test_ascii_digits_are_counted(text, digits):
+    assert digit_count(text) == digits

@@ -10,12 +10,14 @@ from screening import SECRET, Remembering, chat, request, screening, system
 
 from gateway.canon.pii import PersonalDataScreen
 from gateway.canon.pii.counting import Tally
-from gateway.canon.pii.scanner import FoundCache, Hit, Patterns
+from gateway.canon.pii.scanner import FoundCache, Hit, Patterns, Scanner
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.core.canonical import FindingReport, PersonalFinding
 from gateway.core.errors import BadRequest, GatewayError
-from gateway.core.ids import ReplicaId, Target
+from gateway.core.ids import ReplicaId, Target, TenantId
 from gateway.core.request import Endpoint
+from gateway.core.tenant import Tenant
+from gateway.routing.fair_threads import FairThreads
 
 TEXT = f"Write to {SECRET}."
 FOUND = PersonalFinding("email", "messages[0].content", 9, len(SECRET))
@@ -188,6 +190,36 @@ async def test_what_waits_too_long_is_skipped_and_counted():
         assert observer.skipped == 5000 - 4096
 
 
+async def test_what_is_known_to_have_no_findings_does_not_wait():
+    async with screening() as (screen, observer):
+        screen.answered(chat(system("Be brief.")), "s")
+        await quiet()
+        for number in range(5000):  # no turn of the event loop in between
+            screen.answered(chat(system("Be brief.", str(number))), "s")
+        assert observer.skipped == 0
+
+
+async def test_a_finding_counts_beside_texts_that_are_known_to_have_none():
+    async with screening() as (screen, observer):
+        for text in ("Be brief.", TEXT):
+            screen.answered(chat(system(text)), "s")
+        await idle(screen, observer, 1)
+        both = [{"role": "system", "content": "Be brief."}, *system(TEXT)]
+        screen.answered(chat(both), "s")
+        await idle(screen, observer, 2)
+        assert observer.seen[1][1].path == "messages[1].content"
+
+
+async def test_a_text_without_findings_that_is_too_long_now_is_skipped():
+    async with screening() as (screen, observer):
+        screen.answered(chat(system("Be brief.")), "s")
+        await quiet()
+        screen._counting.max_characters = 5
+        screen.answered(chat(system("Be brief.")), "s")
+        await quiet()
+        assert observer.skipped == 1
+
+
 async def test_what_waits_is_bounded_in_bytes():
     async with screening(max_characters=50_000_000) as (screen, observer):
         large = chat(system(TEXT, "x" * 10_000_000))
@@ -229,6 +261,16 @@ async def test_what_one_tenant_sent_is_not_remembered_for_another():
     memo.put("a", "text", ())
     assert memo.get("a", "text") == ()
     assert memo.get("b", "text") is None
+
+
+async def test_that_one_tenants_text_has_no_findings_is_not_known_of_another():
+    scanner = Scanner(Patterns(("email",)), FairThreads(1, 2**20))
+    one, other = Tenant(TenantId("a")), Tenant(TenantId("b"))
+    await scanner.find(["text", TEXT], one)
+    assert scanner.known("text", one) == ()
+    assert scanner.known("text", other) is None
+    assert scanner.known(TEXT, one) == (Hit("email", FOUND.start, FOUND.length),)
+    assert scanner.known("unknown", one) is None
 
 
 async def test_requests_go_on_while_others_are_counted():

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from reference_prompts import CODE, NOW, SUPPORT, assistant, request, system, tool, user
 
 from gateway.core.explanation import Difference

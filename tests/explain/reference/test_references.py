@@ -1,8 +1,8 @@
 import gc
 import tracemalloc
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from reference_prompts import CODE, NOW, SUPPORT, assistant, request, system, tool, user
 
 from gateway.core.explanation import ReplyChoice

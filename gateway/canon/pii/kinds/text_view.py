@@ -19,7 +19,8 @@ START = r"(?<![0-9A-Za-z_])(?<![0-9][.\-])"
 END = r"(?![0-9A-Za-z_]|[.\-][0-9])"
 """Where a number may end."""
 
-_CLUSTER = re.compile(r"[0-9](?:[ .()/\-A-Za-z]{0,3}+[0-9]){4,4096}+")
+_CLUSTER_DIGITS = 5
+_CLUSTER = re.compile(rf"[0-9](?:[ .()/\-A-Za-z]{{0,3}}+[0-9]){{{_CLUSTER_DIGITS - 1},4096}}+")
 # Most clusters are dates and times.
 _DATE = re.compile(r"(?:19|20)[0-9]{2}-[0-9]{2}-[0-9]{2}(?:[ T][0-9]{2})?")
 _BEFORE = 10
@@ -61,6 +62,8 @@ class TextView:
     def zones(self) -> list[Span]:
         """Ranges with numbers, sorted and disjoint."""
         zones: list[Span] = []
+        if digit_count(self.text) < _CLUSTER_DIGITS:
+            return zones
         for cluster in _CLUSTER.finditer(self.text):
             if _DATE.fullmatch(cluster[0]):
                 continue
@@ -100,6 +103,14 @@ class TextView:
         window = self.text[max(start - _UUID_CHARS, 0) : end + _UUID_CHARS]
         offset = start - max(start - _UUID_CHARS, 0)
         return any(uuid.start() <= offset < uuid.end() for uuid in _UUID.finditer(window))
+
+
+_NO_DIGITS = bytes(set(range(256)) - set(b"0123456789"))
+
+
+def digit_count(text: str) -> int:
+    """Number of ASCII digits of a text, many times faster than a search for them."""
+    return len(text.encode("utf-8", "surrogatepass").translate(None, _NO_DIGITS))
 
 
 def digits_of(text: str) -> str:

@@ -136,7 +136,8 @@ _KNOWN_TEXTS = 256
 _LONG_LINE = 600
 _LONG_SENTENCE = 16_384
 """Longer sentences are data, such as JSON in one line or Base64."""
-_SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[。！？])")
+_SENTENCE_END = re.compile(r"[.!?。！？](?:(?<=[。！？])|(?=\s))")
+"""Begins with a set of characters, so that all others are skipped quickly."""
 _FEW = 3
 _ROUNDS = 8
 _BARE = (Need.NEAR, Need.COMPANION)
@@ -273,7 +274,7 @@ def _in_long_line(line: str, tenant: str) -> list[VaryingValue]:
     """Findings in a long line, which is searched sentence by sentence."""
     out: list[VaryingValue] = []
     start = 0
-    for end in (*(each.start() for each in _SENTENCE.finditer(line)), len(line)):
+    for end in (*(each.end() for each in _SENTENCE_END.finditer(line)), len(line)):
         if 0 < end - start <= _LONG_SENTENCE:
             out += (each.moved(start) for each in findings(line[start:end], start == 0, False, tenant))
         start = end

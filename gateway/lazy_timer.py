@@ -13,21 +13,23 @@ class LazyTimer:
 
     Args:
         loop: The event loop.
-        over: Called with the seconds by which the loop is late.
+        over: Called when the time is over.
 
     Attributes:
         waits: Whether a time is running.
+        overdue: Seconds by which the loop was late when it fired last.
     """
 
-    __slots__ = ("_deadline", "_due", "_handle", "_loop", "_over", "waits")
+    __slots__ = ("_deadline", "_due", "_handle", "_loop", "_over", "overdue", "waits")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, over: Callable[[float], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, over: Callable[[], None]) -> None:
         self._loop = loop
         self._over = over
         self._deadline = math.inf
         self._due = math.inf  # of the loop's timer; may be before the deadline: then that is set again
         self._handle: asyncio.TimerHandle | None = None
         self.waits = False
+        self.overdue = 0.0
 
     def wait(self, seconds: float) -> None:
         """Let a time run from now on; it takes the place of the one that runs."""
@@ -47,12 +49,18 @@ class LazyTimer:
         self.waits = False
 
     def cancel(self) -> None:
-        """Let no time run any more."""
+        """Let no time run any more. Setting it again has no effect."""
         self.waits = False
         self._over = _nothing  # the callback refers to the owner of this timer: a cycle would keep both
+        self._due = -math.inf
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+
+    def ring(self) -> None:
+        """Call back now."""
+        self.waits = False
+        self._over()
 
     def _set(self) -> None:
         self._due = self._deadline
@@ -67,9 +75,9 @@ class LazyTimer:
         if self._deadline > now:
             self._set()
         else:
-            self.waits = False
-            self._over(now - due)
+            self.overdue = now - due
+            self.ring()
 
 
-def _nothing(overdue: float) -> None:
-    del overdue
+def _nothing() -> None:
+    pass

@@ -1,0 +1,135 @@
+"""What one warm request may cost: calls, system calls and memory. These can be counted, also on a busy machine.
+
+The limits are close to what was reached: a change that exceeds one makes every request more expensive. ``python -m
+benchmarks.request_path`` shows the files that are run through, docs/performance.md where the time goes.
+"""
+
+import asyncio
+import statistics
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from raw_http import post
+from running_gateway import CHAT
+from scripted_engine import STREAM_HEAD, chunk, response
+
+from benchmarks.request_path import Executed, chat
+
+CALLS = 640
+"""Python calls in the gateway's code for one request that is not streamed."""
+
+CALLS_PER_CHUNK = 16
+"""Python calls in the gateway's code for one more chunk of a stream that comes in a read of its own."""
+
+SYSTEM_CALLS = 6
+"""Reads and writes of the gateway's process for one request on kept connections: two reads, two writes, the log line,
+and what is handed to the process that explains."""
+
+PEAK_BYTES = 160_000
+"""Memory that one request of 10 KB takes at most while it is served."""
+
+_USAGE = b'"usage":{"prompt_tokens":2000,"completion_tokens":8,"total_tokens":2008}'
+_ANSWER = response(b'{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"ok"}}],' + _USAGE + b"}")
+_CHUNK = chunk(b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"word"}}]}\n\n')
+_LAST = chunk(b'data: {"id":"x","choices":[],' + _USAGE + b"}\n\ndata: [DONE]\n\n") + b"0\r\n\r\n"
+
+
+def body(*, stream: bool) -> bytes:
+    return chat(stream=stream).replace(b'"model": "m"', b'"model": "demo"')
+
+
+async def executed(ask, times=12):
+    """What a typical request executes; before it, the caches are warmed."""
+    results = []
+    for number in range(5 + times):
+        await asyncio.sleep(0.03)  # what follows the request before is over
+        each = Executed()
+        if number >= 5:
+            sys.setprofile(each.trace)
+        try:
+            await ask()
+            await asyncio.sleep(0.02)  # what follows the response belongs to the request
+        finally:
+            sys.setprofile(None)
+        results.append(each)
+    return statistics.median_low(each.calls for each in results[5:])
+
+
+async def test_calls_of_a_request(behind, scripted, connect):
+    scripted.says(_ANSWER)
+    client = await connect(behind)
+
+    async def ask():
+        await client.send(post(CHAT, body(stream=False)))
+        assert (await client.answer()).status == 200
+
+    calls = await executed(ask)
+    print("CALLS", calls)
+    assert calls <= CALLS
+
+
+async def test_calls_of_a_chunk(behind, scripted, connect):
+    client = await connect(behind)
+
+    async def ask():
+        await client.send(post(CHAT, body(stream=True)))
+        answer = await client.answer()
+        assert answer.status == 200
+        assert answer.body.count(b"word") == scripted_chunks
+
+    calls = {}
+    for scripted_chunks in (10, 60):
+        scripted.says(STREAM_HEAD, *[_CHUNK] * scripted_chunks, _LAST, pause=0.001)
+        calls[scripted_chunks] = await executed(ask)
+    print("CHUNK", (calls[60] - calls[10]) / 50)
+    assert (calls[60] - calls[10]) / 50 <= CALLS_PER_CHUNK
+
+
+async def test_memory_of_a_request(behind, scripted, connect):
+    scripted.says(_ANSWER)
+    client = await connect(behind)
+    peaks = []
+    tracemalloc.start()
+    try:
+        for _ in range(12):
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            await client.send(post(CHAT, body(stream=False)))
+            assert (await client.answer()).status == 200
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
+            await asyncio.sleep(0.02)
+    finally:
+        tracemalloc.stop()
+    print("PEAK", min(peaks))
+    assert min(peaks) <= PEAK_BYTES
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="Linux counts the system calls of a process")
+async def test_system_calls_of_a_request(scripted, serve, connect):
+    scripted.says(_ANSWER)
+    serving = await serve(scripted.url)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(serving.url.rpartition(":")[2]))
+
+    async def ask(times):
+        for _ in range(times):
+            writer.write(post(CHAT, body(stream=False)))
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
+            await reader.readexactly(length)
+
+    await ask(20)
+    before = read_and_written(serving.process.pid)
+    await ask(200)
+    calls = (read_and_written(serving.process.pid) - before) / 200
+    writer.close()
+    print("SYS", calls)
+    assert calls <= SYSTEM_CALLS
+
+
+def read_and_written(pid: int) -> int:
+    """System calls of a process that read or wrote."""
+    lines = (line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    counts = {name: int(value) for name, value in lines}
+    return counts["syscr"] + counts["syscw"]
