@@ -18,7 +18,7 @@ from benchmarks.explain import answered, record_of
 from benchmarks.growth.plot import Axis, Plot
 from benchmarks.growth.prompts import BLOCK_SIZE, words
 from benchmarks.growth.result import Result
-from benchmarks.overhead.processes import resident_mib
+from benchmarks.overhead.processes import memory_mib
 from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.explanation import SpaceKey
 from gateway.core.ids import ModelId, ReplicaId, Target
@@ -130,12 +130,12 @@ def measure(args: Namespace) -> Result:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)  # as the gateway and the process that explains do
-    before = resident_mib("self")
+    before = memory_mib("self")
     for count in args.conversations:
         while begun < count:
             known.serve(conversation(begun, 1), explained=begun < args.explained)
             begun += 1
-        grown = resident_mib("self") - before
+        grown = memory_mib("self") - before
         chosen = random.Random(count).sample(range(count), min(_MEASURED, count))
         turns = _each(known, [conversation(number, 2) for number in chosen])
         new = _each(known, [conversation(begun + number, 1) for number in range(_MEASURED)])

@@ -14,8 +14,9 @@ from benchmarks.overhead.processes import (
     engine_command,
     free_ports,
     gateway_config,
+    idle_cpu_seconds,
+    memory_mib,
     pinned,
-    resident_mib,
     run_load,
     terminate,
     tree,
@@ -25,10 +26,6 @@ from benchmarks.overhead.processes import (
 FIRST_BODY = b'{"model":"m","max_tokens":8,"messages":[{"role":"user","content":"Hello"}],"x_tokens":[20,0]}'
 
 _EXPLAINS = b"gateway.explain.worker.process"
-_BUSY_SHARE = 0.1
-"""Share of a core that the process of the explanations uses while it still has requests to explain."""
-_LOOK_SECONDS = 0.3
-_LONGEST_REST_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class Stage:
             self._gateway = pinned(self._core, command, **QUIET)
             self._processes.append(self._gateway)
             wait_until_serving("the gateway", self.port, self._gateway, FIRST_BODY)
-            self.rest()
+            idle_cpu_seconds(*self.explain_pids)
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -121,18 +118,7 @@ class Stage:
 
     def memory_mib(self) -> tuple[float, float]:
         """Of the gateway's processes, and of the one that explains."""
-        return resident_mib(*self.gateway_pids), resident_mib(*self.explain_pids)
-
-    def rest(self) -> None:
-        """Wait until everything that was answered is explained."""
-        before = cpu_seconds(*self.explain_pids)
-        until = time.monotonic() + _LONGEST_REST_SECONDS
-        while time.monotonic() < until:
-            time.sleep(_LOOK_SECONDS)
-            now = cpu_seconds(*self.explain_pids)
-            if now - before < _BUSY_SHARE * _LOOK_SECONDS:
-                return
-            before = now
+        return memory_mib(*self.gateway_pids), memory_mib(*self.explain_pids)
 
     def idle_share(self, seconds: float) -> float:
         """Seconds of CPU time that all processes use per second without requests."""
@@ -163,14 +149,14 @@ class Stage:
         gateway_before, explain_before = cpu_seconds(*gateway), cpu_seconds(*explain)
         result = run_load(self.port, bodies, connections, seconds, once=once)
         gateway_seconds = cpu_seconds(*gateway) - gateway_before - idle_share * result["seconds"]
-        self.rest()
+        explain_seconds = idle_cpu_seconds(*explain) - explain_before
         if result["errors"] or not result["requests"]:
             raise SystemExit(f"{result['errors']} requests failed, {result['requests']} were answered")
         count = result["requests"]
         return Cost(
             count,
             1e3 * gateway_seconds / count,
-            1e3 * (cpu_seconds(*explain) - explain_before) / count,
+            1e3 * explain_seconds / count,
             count / result["seconds"],
         )
 

@@ -57,10 +57,26 @@ def cpu_seconds(*processes: int) -> float:
     return total / TICK
 
 
-def resident_mib(*processes: int | str) -> float:
-    """Resident memory of processes."""
-    pages = sum(int(Path(f"/proc/{process}/statm").read_text().split()[1]) for process in processes)
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+def idle_cpu_seconds(*processes: int, patience: float = 60.0) -> float:
+    """CPU seconds when the processes have become idle: what was handed over is worked off."""
+    deadline = time.monotonic() + patience
+    before = cpu_seconds(*processes)
+    while time.monotonic() < deadline:
+        time.sleep(0.5)
+        now = cpu_seconds(*processes)
+        if now - before < 0.03:
+            break
+        before = now
+    return cpu_seconds(*processes)
+
+
+def memory_mib(*processes: int | str) -> float:
+    """Resident memory of processes; pages that they share count once."""
+    total = 0
+    for process in processes:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
 
 
 def engine_command(ports: Iterable[int], chunks: int, *options: str) -> list[str]:
@@ -80,14 +96,14 @@ def wait_until_serving(name: str, port: int, process: subprocess.Popen, body: by
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/chat/completions", body, {"content-type": "application/json"}
     )
-    for _ in range(120):
+    for _ in range(1200):
         try:
             urllib.request.urlopen(request, timeout=5).read()
             return
         except (OSError, urllib.error.HTTPError):
             if process.poll() is not None:
                 break
-            time.sleep(0.5)
+            time.sleep(0.05)
     raise SystemExit(f"{name} does not serve")
 
 
